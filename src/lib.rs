@@ -1,7 +1,7 @@
-//! Mounts a Zarr store as a directory. `ARCHITECTURE.md` has the drawing.
+//! Mounts a Zarr store as a directory: the program, as a library that its tests use, too.
 //!
-//! The modules stand in the order of their imports: each may use only those above it and its own folder;
-//! `tests/project/layers.rs` holds that.
+//! `cli` reads the command line, `mount` opens all that a mount consists of, and `fuse` answers the requests of the kernel.
+//! `vfs` has inodes and handles over a `view`, which shows a store as files. `ARCHITECTURE.md` has the drawing.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
 #![cfg_attr(
@@ -16,42 +16,6 @@
         reason = "a test that panics has failed, and its numbers are small"
     )
 )]
-
-pub mod error;
-pub mod known;
-pub mod request_context;
-pub mod spelling;
-
-pub mod failures;
-pub mod stats;
-
-pub mod sync;
-
-pub mod json_text;
-
-pub mod model;
-
-pub mod grid;
-
-pub mod store;
-
-pub mod dialect;
-
-pub mod codec;
-
-pub mod overlay;
-
-pub mod hierarchy;
-
-pub mod array;
-
-pub mod export;
-
-pub mod compare;
-
-pub mod inspect;
-
-pub mod check;
 
 pub mod view;
 

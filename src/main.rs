@@ -15,8 +15,8 @@ pub static SETTINGS: &[u8; 68] =
     b"narenas:1,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:0\0";
 
 fn main() -> ExitCode {
-    zarrfs::sync::allocator::configure();
-    zarrfs::sync::descriptors::raise_limit();
-    zarrfs::sync::file_sizes::outlive_limit();
+    zarrfs_store::sync::allocator::configure();
+    zarrfs_store::sync::descriptors::raise_limit();
+    zarrfs_store::sync::file_sizes::outlive_limit();
     zarrfs::cli::run(zarrfs::cli::arguments())
 }

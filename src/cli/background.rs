@@ -24,9 +24,9 @@ use rustix::{event, process, stdio};
 
 use super::inherited::InheritedDescriptors;
 use super::plan::MountPlan;
-use crate::error::{Error, Result, printable};
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{mountinfo, mountpoint};
+use zarr_format::error::{Error, Result, printable};
 
 /// The environment variable with the number of the parent process.
 const PARENT: &str = "ZARRFS_PARENT";

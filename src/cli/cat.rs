@@ -10,17 +10,17 @@ use super::named_faults::named;
 use super::source_array::{SourceArray, in_group, within, within_group};
 use super::store_args::StoreArgs;
 use super::{CatArgs, elements, report};
-use crate::array::OpenArray;
-use crate::error::{Error, Kind, Result};
-use crate::grid::Selection;
-use crate::inspect::access::OpenedStore;
-use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
-use crate::inspect::file_ending::FileContent;
-use crate::inspect::key_of_chunk::chunk_of;
-use crate::inspect::locate::StorePath;
-use crate::inspect::shard_info::ShardPart;
-use crate::inspect::written_file::write_file;
-use crate::request_context::UNLIMITED;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Selection;
+use zarrfs_array::array::OpenArray;
+use zarrfs_export::inspect::access::OpenedStore;
+use zarrfs_export::inspect::coordinates::{ArrayInGroup, names_dimensions};
+use zarrfs_export::inspect::file_ending::FileContent;
+use zarrfs_export::inspect::key_of_chunk::chunk_of;
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::shard_info::ShardPart;
+use zarrfs_export::inspect::written_file::write_file;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How many bytes are read at a time.
 const READ_SIZE: usize = 4 << 20;

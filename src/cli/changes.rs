@@ -13,11 +13,11 @@ use super::{
     CommitArgs, DiffArgs, DiscardArgs, PlaceArgs, StatusArgs, diff_arrays, diff_stores,
     mount_facts, report, shown, units, upper,
 };
-use crate::error::{Error, Result, printable};
 use crate::mount::protocol::{
     CommitReport, ControlAnswer, ControlRequest, DiscardReport, StatusReport,
 };
 use crate::view::control::FAILURES_ATTRIBUTE;
+use zarr_format::error::{Error, Result, printable};
 
 /// Prints how much was changed, and how much failed.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {

@@ -13,15 +13,14 @@ use serde_json::{Value, json};
 
 use super::report::json_line;
 use super::{CheckArgs, Mendable, report, units};
-use crate::check::{
+use zarr_check::{
     CheckContext, CheckProgress, CheckSummary, Finding, Severity, check as check_store,
     rebuild_consolidated,
 };
-use crate::error::{Error, Result, printable};
-use crate::hierarchy::{NodeEntry, RebuiltCopies};
-use crate::inspect::locate::StorePath;
-use crate::request_context::UNLIMITED;
-use crate::store;
+use zarr_format::error::{Error, Result, printable};
+use zarrfs_array::hierarchy::{NodeEntry, RebuiltCopies};
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How long a check may take without a sign of life, and how often it gives one.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
@@ -90,7 +89,7 @@ fn context(args: &CheckArgs, located: &StorePath) -> CheckContext {
         arrays: located.opened.arrays.clone(),
         memory: located.opened.memory.clone(),
         data: args.data,
-        is_remote: store::local_folder(&located.source).is_none(),
+        is_remote: zarrfs_store::local_folder(&located.source).is_none(),
         threads: located.concurrency,
         progress: Arc::default(),
     }

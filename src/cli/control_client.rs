@@ -5,11 +5,11 @@ use std::io::BufReader;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::error::{Error, Result};
 use crate::mount::protocol::{
     ControlAnswer, ControlMessage, ControlRequest, other_version, read_line, send_request,
     socket_error, socket_path,
 };
+use zarr_format::error::{Error, Result};
 
 /// Has a request carried out by the mount that has `upper` open; none if no mount has.
 pub(super) fn ask(
@@ -80,8 +80,8 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::error::Kind;
     use crate::mount::protocol::DiscardReport;
+    use zarr_format::error::Kind;
 
     /// Asks a mount that sends these bytes when it has a request.
     fn ask_mount(reply: &'static [u8]) -> (Result<Option<ControlAnswer>>, Vec<(usize, usize)>) {

@@ -10,18 +10,18 @@ use super::output_file::OutputFile;
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{CpArgs, report};
-use crate::error::{Error, Result};
-use crate::export::group::OrWhyNot;
-use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::{FileContent, GroupChoice};
-use crate::inspect::group_file::{GroupSource, PlannedFile};
-use crate::inspect::locate::StorePath;
-use crate::inspect::root_name::root_name;
-use crate::inspect::variable_file::VariableSource;
-use crate::inspect::written_file::{open_file, write_whole};
-use crate::model::Node;
-use crate::request_context::UNLIMITED;
-use crate::sync::read_bytes::ReadAt;
+use zarr_format::error::{Error, Result};
+use zarr_format::model::Node;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_export::formats::group::OrWhyNot;
+use zarrfs_export::inspect::file_ending::{FileContent, GroupChoice};
+use zarrfs_export::inspect::group_file::{GroupSource, PlannedFile};
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::root_name::root_name;
+use zarrfs_export::inspect::variable_file::VariableSource;
+use zarrfs_export::inspect::written_file::{open_file, write_whole};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::sync::read_bytes::ReadAt;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {

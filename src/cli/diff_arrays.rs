@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::report;
-use crate::error::printable;
+use zarr_format::error::printable;
 
 /// Prints what differs, a node a line and what is in it below.
 pub(super) fn print(nodes: &[Value]) {

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::store_args::StoreArgs;
 use super::{DiffArgs, diff_arrays, report};
-use crate::compare;
-use crate::compare::{Compared, HierarchyState};
-use crate::error::{Error, Result};
-use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::inspect::locate::StorePath;
-use crate::request_context::UNLIMITED;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_export::compare;
+use zarrfs_export::compare::{Compared, HierarchyState};
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Prints what differs; returns whether nothing does. Fails with `Unsupported` if nothing differs as far as can be known, and
 /// some nodes cannot be compared.

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::array::OpenArray;
-use crate::dialect::fill_json;
-use crate::error::{Result, printable};
-use crate::export::txt;
-use crate::grid::Selection;
-use crate::inspect::file_ending::FileContent;
-use crate::inspect::selected::{SelectedElements, TakeBytes};
-use crate::inspect::written_file::{DescribedArray, write_file};
-use crate::model::DataType;
-use crate::request_context::UNLIMITED;
+use zarr_format::dialect::fill_json;
+use zarr_format::error::{Result, printable};
+use zarr_format::grid::Selection;
+use zarr_format::model::DataType;
+use zarrfs_array::array::OpenArray;
+use zarrfs_export::formats::txt;
+use zarrfs_export::inspect::file_ending::FileContent;
+use zarrfs_export::inspect::selected::{SelectedElements, TakeBytes};
+use zarrfs_export::inspect::written_file::{DescribedArray, write_file};
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Writes selected elements as text; elements without a fixed length a line each.
 pub(super) fn write_text(

@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
 use super::source_array::{above, is_of_array, within, within_group};
 use super::{InfoArgs, report, shown, units};
-use crate::error::{Error, Kind, Result, printable};
-use crate::grid::joined_indices;
-use crate::inspect::array_info::{ArrayInfo, ReadCost};
-use crate::inspect::coordinates::names_dimensions;
-use crate::inspect::file_ending::FileContent;
-use crate::inspect::left_out::LeftOut;
-use crate::inspect::locate::StorePath;
-use crate::inspect::named_file::NamedFile;
-use crate::inspect::node_info::{ChildCounts, NodeInfo};
-use crate::inspect::refused_files::RefusedFile;
-use crate::inspect::shard_info::{ShardInfo, ShardPart};
-use crate::inspect::stored::StoredFacts;
-use crate::inspect::tree::NodeFacts;
-use crate::json_text;
-use crate::request_context::UNLIMITED;
+use zarr_format::error::{Error, Kind, Result, printable};
+use zarr_format::grid::joined_indices;
+use zarr_format::json_text;
+use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
+use zarrfs_export::inspect::coordinates::names_dimensions;
+use zarrfs_export::inspect::file_ending::FileContent;
+use zarrfs_export::inspect::left_out::LeftOut;
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::named_file::NamedFile;
+use zarrfs_export::inspect::node_info::{ChildCounts, NodeInfo};
+use zarrfs_export::inspect::refused_files::RefusedFile;
+use zarrfs_export::inspect::shard_info::{ShardInfo, ShardPart};
+use zarrfs_export::inspect::stored::StoredFacts;
+use zarrfs_export::inspect::tree::NodeFacts;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Prints what there is to know of a node.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {

@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::report;
-use crate::error::{Error, Result};
 use crate::fuse::serve::StopHandle;
+use zarr_format::error::{Error, Result};
 
 /// A thread that waits for the end of standard input.
 pub(super) struct InputWatch {

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::mount_facts::MountFacts;
 use super::{ListArgs, control_client, report, units};
-use crate::error::{Error, Kind, Result, printable};
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo};
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
+use zarr_format::error::{Error, Kind, Result, printable};
 
 /// How long a mount may take to say what it is.
 const TIMEOUT: Duration = Duration::from_secs(5);

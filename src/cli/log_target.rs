@@ -20,7 +20,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
 
 use super::output_file;
-use crate::error::{Error, Result};
+use zarr_format::error::{Error, Result};
 
 /// The socket of syslog.
 const SYSLOG: &str = "/dev/log";

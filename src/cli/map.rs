@@ -11,13 +11,13 @@ use super::picture::{Drawing, Picture, Rgb, scaled_colour};
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{MapArgs, Measure, report, shown, units};
-use crate::array::{OpenArray, ScanDetail};
-use crate::error::{Error, Kind, Result, printable};
-use crate::inspect::array_info::inner_shapes;
-use crate::inspect::chunk_map::{ChunkMap, Ends, MapCell, MapConfig};
-use crate::inspect::locate::StorePath;
-use crate::inspect::shard_info::ShardPart;
-use crate::request_context::UNLIMITED;
+use zarr_format::error::{Error, Kind, Result, printable};
+use zarrfs_array::array::{OpenArray, ScanDetail};
+use zarrfs_export::inspect::array_info::inner_shapes;
+use zarrfs_export::inspect::chunk_map::{ChunkMap, Ends, MapCell, MapConfig};
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::shard_info::ShardPart;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// The most cells along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;

@@ -15,18 +15,17 @@ use super::plan::MountPlan;
 use super::report::ExitPolicy;
 use super::signals::Hangup;
 use super::{background, log_target, notify, report, signals};
-use crate::error::{Error, Result, printable};
 use crate::fuse::mount;
 use crate::fuse::mount::{Connection, MountRequest, mountpoint};
 use crate::fuse::serve::MountServer;
 use crate::fuse::session::SessionSettings;
 use crate::mount::open::{ViewKind, Views};
 use crate::mount::{control_socket, open};
-use crate::request_context::UNLIMITED;
-use crate::stats::Stats;
-use crate::store;
-use crate::sync::{allocator, idle_memory};
 use crate::vfs::Vfs;
+use zarr_format::error::{Error, Result, printable};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::{allocator, idle_memory};
 
 /// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
 pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
@@ -128,7 +127,7 @@ fn remove_dir(plan: &MountPlan) {
 
 /// Refuses a cache or an upper folder that lies in the mountpoint, where it would be hidden, or in the store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
-    let store = store::local_path(&plan.source);
+    let store = zarrfs_store::local_path(&plan.source);
     let cache = plan.store.remote.cache_dir.as_ref();
     let folders = [("--cache-dir", cache), ("--cow", plan.cow.as_ref())];
     for (option, folder) in folders {
@@ -154,7 +153,7 @@ fn check_passthrough(plan: &MountPlan) -> Result<()> {
         let why = format!("cannot be used with {other}");
         return Err(Error::invalid("--passthrough", why));
     }
-    if store::local_folder(&plan.source).is_none() {
+    if zarrfs_store::local_folder(&plan.source).is_none() {
         log::warn!("the store is not on this machine: --passthrough changes nothing");
     } else if !rustix::process::geteuid().is_root() {
         log::warn!("only root has the kernel read files itself: --passthrough changes nothing");
@@ -167,7 +166,7 @@ fn prepared_dir(plan: &MountPlan) -> Result<PathBuf> {
     if MountPlan::descriptor(&plan.dir).is_some() {
         return Ok(plan.dir.clone());
     }
-    let store = store::local_path(&plan.source);
+    let store = zarrfs_store::local_path(&plan.source);
     mountpoint::prepare(&plan.dir, store.as_deref(), plan.nonempty)
 }
 

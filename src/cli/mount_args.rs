@@ -10,9 +10,9 @@ use clap::{ArgAction, Args, Parser};
 use super::remote::RemoteArgs;
 use super::spill::SpillChoice;
 use super::{examples, owners, spill, units};
-use crate::dialect::Choice;
 use crate::mount::open::ViewKind;
 use crate::view::files::ListedForm;
+use zarr_format::dialect::Choice;
 
 /// Headings in the help of `zarrfs mount`.
 const SHOWN: &str = "What is shown";

@@ -13,10 +13,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::units;
-use crate::error::{Error, Kind, Result};
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use crate::view::control;
+use zarr_format::error::{Error, Kind, Result};
 
 /// The control directory of a mount.
 pub(super) const CONTROL: &str = ".zarrfs";

@@ -4,11 +4,11 @@
 //! path with metadata is the store. What is no key (an option, a selection, another file) is named as it is.
 
 use super::report;
-use crate::error::{Error, Result};
-use crate::inspect::locate::StorePath;
-use crate::model::document::is_document;
-use crate::request_context::UNLIMITED;
-use crate::store::Key;
+use zarr_format::error::{Error, Result};
+use zarr_format::model::document::is_document;
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Names the key that a fault of a store is about as a continuation of what was typed.
 pub(super) fn named<T>(located: &StorePath, typed: &str, outcome: Result<T>) -> Result<T> {

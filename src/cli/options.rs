@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::plan::MountPlan;
 use super::{owners, remote, removed_options, spill, units};
-use crate::error::{Error, Kind, Result};
-use crate::spelling::nearest;
 use crate::view::files::ListedForm;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::spelling::nearest;
 
 /// Options without an effect here: those of mount(8) and systemd themselves, and those that are always or never in force.
 const IGNORED: [&str; 34] = [

@@ -22,7 +22,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::signals;
-use crate::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 /// The most symbolic links that a name is followed along, as in the kernel.
 const MAX_LINKS: usize = 40;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::error::{Error, Result};
+use zarr_format::error::{Error, Result};
 
 /// Reads a user.
 pub(super) fn user(text: &str) -> Result<u32> {

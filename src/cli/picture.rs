@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::output_file::OutputFile;
 use super::paint::Paint;
-use crate::error::{Error, Result};
+use zarr_format::error::{Error, Result};
 
 /// Red, green and blue.
 pub(super) type Rgb = [u8; 3];

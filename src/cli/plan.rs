@@ -13,15 +13,14 @@ use super::spill;
 use super::spill::SpillChoice;
 use super::units;
 use super::units::absolute;
-use crate::error::{Error, Result};
 use crate::fuse::mount::Flags;
-use crate::hierarchy::HierarchyConfig;
 use crate::mount::open::{ViewKind, ViewsConfig};
-use crate::overlay::OverlayConfig;
-use crate::store;
-use crate::store::StoreConfig;
 use crate::vfs::VfsConfig;
 use crate::view::files::ListedForm;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::hierarchy::HierarchyConfig;
+use zarrfs_overlay::OverlayConfig;
+use zarrfs_store::StoreConfig;
 
 /// How far the kernel reads ahead, in bytes. A page fault in a mapped file that is read at random reads this much.
 const READAHEAD: u64 = 1 << 20;
@@ -74,10 +73,10 @@ impl MountPlan {
     /// Returns the plan of a mount without any options.
     pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
         units::check_store(store)?;
-        let source = match store::local_folder(store) {
+        let source = match zarrfs_store::local_folder(store) {
             // The daemon changes its working directory.
             Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
-            None => store::normalized(store),
+            None => zarrfs_store::normalized(store),
         };
         Ok(MountPlan {
             source,
@@ -98,7 +97,7 @@ impl MountPlan {
 
     /// Returns the store's name without passwords and tokens.
     pub(super) fn shown_source(&self) -> String {
-        store::shown(&self.source)
+        zarrfs_store::shown(&self.source)
     }
 
     /// Returns how the views are opened.
@@ -144,7 +143,7 @@ impl MountPlan {
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
         if self.cow.is_none() {
-            self.cow = Some(state_folder(&store::place(&self.source))?);
+            self.cow = Some(state_folder(&zarrfs_store::place(&self.source))?);
         }
         Ok(())
     }
@@ -200,7 +199,7 @@ impl MountPlan {
             ("until_eof", self.until_eof.to_string()),
             ("rmdir", self.rmdir.to_string()),
         ];
-        let remote = match store::local_folder(&self.source) {
+        let remote = match zarrfs_store::local_folder(&self.source) {
             Some(_) => Vec::new(),
             None => remote::shown(&self.store.remote),
         };
@@ -228,7 +227,10 @@ fn state_folder(place: &str) -> Result<PathBuf> {
             }
         },
     };
-    let name = format!("{:016x}", store::Version::of(place.as_bytes()).number());
+    let name = format!(
+        "{:016x}",
+        zarrfs_store::Version::of(place.as_bytes()).number()
+    );
     Ok(state.join("zarrfs").join(name))
 }
 

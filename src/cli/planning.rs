@@ -2,9 +2,9 @@
 
 use super::plan::MountPlan;
 use super::{HelperArgs, MountArgs, options, units};
-use crate::error::{Error, Result};
-use crate::hierarchy::HierarchyConfig;
-use crate::store::StoreConfig;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::hierarchy::HierarchyConfig;
+use zarrfs_store::StoreConfig;
 
 impl MountPlan {
     /// Returns the plan of `zarrfs mount`; `Invalid` for an option that makes no sense.

@@ -11,15 +11,15 @@ use super::picture::{Drawing, Picture, Rgb, scaled_colour};
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{PreviewArgs, report, shown, units};
-use crate::dialect::fill_json;
-use crate::error::Result;
-use crate::export::calendar::Calendar;
-use crate::export::times::time_text;
-use crate::inspect::coordinates::nanoseconds;
-use crate::inspect::locate::StorePath;
-use crate::inspect::preview::{NumberPlane, PictureRoom, Range};
-use crate::model::{Array, DataType};
-use crate::request_context::UNLIMITED;
+use zarr_format::dialect::fill_json;
+use zarr_format::error::Result;
+use zarr_format::model::{Array, DataType};
+use zarrfs_export::formats::calendar::Calendar;
+use zarrfs_export::formats::times::time_text;
+use zarrfs_export::inspect::coordinates::nanoseconds;
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::preview::{NumberPlane, PictureRoom, Range};
+use zarrfs_store::request_context::UNLIMITED;
 
 /// The most pixels along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;

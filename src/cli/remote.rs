@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::units;
-use crate::error::{Error, Result};
-use crate::store;
-use crate::store::RemoteConfig;
+use zarr_format::error::{Error, Result};
+use zarrfs_store::RemoteConfig;
 
 /// How a store on the network is reached.
 #[derive(Args, Clone, Debug)]
@@ -151,7 +150,7 @@ fn concurrency(value: &str) -> Result<usize> {
 /// Returns the options in force, for `mount.json`; no values that may be secrets.
 pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
     let names = config.options.iter().map(|(name, _)| name.as_str());
-    let endpoint = config.endpoint.as_deref().map(store::shown);
+    let endpoint = config.endpoint.as_deref().map(zarrfs_store::shown);
     let cache_dir = config.cache_dir.as_ref();
     let ttl = match config.metadata_ttl {
         FOREVER => "immutable".to_string(),

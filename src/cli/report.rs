@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use crate::error::{Error, Kind, printable};
+use zarr_format::error::{Error, Kind, printable};
 
 /// The answer is no: there are changes, or conflicts.
 pub(super) const NO: u8 = 1;

@@ -47,7 +47,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 /// Returns the exit status of a command that answers yes or no, on a stdout that takes the answer.
-fn exit_code(answer: crate::error::Result<bool>) -> ExitCode {
+fn exit_code(answer: zarr_format::error::Result<bool>) -> ExitCode {
     match answer {
         Ok(_) if report::is_lost() => ExitCode::from(report::FAILED),
         Ok(true) => ExitCode::SUCCESS,
@@ -63,7 +63,7 @@ fn run_helper(args: Vec<OsString>, policy: ExitPolicy) -> ExitCode {
     }
 }
 
-fn start(plan: crate::error::Result<MountPlan>, policy: ExitPolicy) -> ExitCode {
+fn start(plan: zarr_format::error::Result<MountPlan>, policy: ExitPolicy) -> ExitCode {
     match plan {
         Ok(plan) => mount::mount(&plan, policy),
         Err(error) => report::fail(policy.usage(), error),

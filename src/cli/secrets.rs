@@ -15,7 +15,6 @@ use std::process::Command;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::background::own_program;
-use crate::store;
 
 /// The environment variable with the descriptor number of the real arguments.
 const VARIABLE: &str = "ZARRFS_ARGUMENTS";
@@ -94,9 +93,9 @@ fn hide(before: &OsStr, arg: &OsStr) -> OsString {
     if let Some((option, url)) = text.split_once('=')
         && option.starts_with("--")
     {
-        return format!("{option}={}", store::shown(url)).into();
+        return format!("{option}={}", zarrfs_store::shown(url)).into();
     }
-    store::shown(text).into()
+    zarrfs_store::shown(text).into()
 }
 
 fn without_value(pair: &str) -> String {

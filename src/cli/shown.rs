@@ -4,11 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::paint::Paint;
 use super::units;
-use crate::error::{Error, printable};
-use crate::inspect::array_info::{ArrayInfo, ReadCost};
-use crate::inspect::stored::{ChunkLength, StoredFacts};
-use crate::model::CodecSpec;
-use crate::store::Key;
+use zarr_format::error::{Error, printable};
+use zarr_format::model::CodecSpec;
+use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
+use zarrfs_export::inspect::stored::{ChunkLength, StoredFacts};
+use zarrfs_store::Key;
 
 /// Writes lengths along dimensions: `(12, 36, 72)`.
 pub(super) fn shape(lengths: &[u64]) -> String {

@@ -5,18 +5,18 @@
 use std::sync::Arc;
 
 use super::store_args::StoreArgs;
-use crate::array::OpenArray;
-use crate::error::Result;
-use crate::export::axes::axes_of;
-use crate::export::{Format, Subject, npy};
-use crate::hierarchy::NodeEntry;
-use crate::inspect::coordinate_lines::CoordinateLines;
-use crate::inspect::locate::StorePath;
-use crate::inspect::map_nodes::MapSource;
-use crate::inspect::root_name::root_name;
-use crate::inspect::surrounding_nodes::SurroundingNodes;
-use crate::inspect::written_file::DescribedArray;
-use crate::request_context::UNLIMITED;
+use zarr_format::error::Result;
+use zarrfs_array::array::OpenArray;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_export::formats::axes::axes_of;
+use zarrfs_export::formats::{Format, Subject, npy};
+use zarrfs_export::inspect::coordinate_lines::CoordinateLines;
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::map_nodes::MapSource;
+use zarrfs_export::inspect::root_name::root_name;
+use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
+use zarrfs_export::inspect::written_file::DescribedArray;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// An array with its metadata and those of its group.
 pub(super) struct SourceArray {

@@ -4,8 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::units;
-use crate::array::SpillConfig;
-use crate::error::Result;
+use zarr_format::error::Result;
+use zarrfs_array::array::SpillConfig;
 
 /// The most bytes on disk. A file never takes more than half of the free space either.
 const LIMIT: u64 = 64 << 30;

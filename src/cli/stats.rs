@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::{StatsArgs, mount_facts};
-use crate::error::{Error, Result};
 use crate::view::control::STATS_ATTRIBUTE;
+use zarr_format::error::{Error, Result};
 
 /// Counters that tell of this moment: they go down as well.
 const GAUGES: [&str; 5] = [
@@ -133,7 +133,7 @@ fn prometheus(dir: &Path, now: &Numbers) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Stats;
+    use zarrfs_store::stats::Stats;
 
     #[test]
     fn every_gauge_is_a_counter_of_a_mount() {

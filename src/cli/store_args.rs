@@ -17,16 +17,15 @@ use super::spill;
 use super::spill::SpillChoice;
 use super::units;
 use super::upper::open_upper;
-use crate::dialect::Choice;
-use crate::error::{Error, Result};
 use crate::fuse::mount::mountpoint;
-use crate::hierarchy::HierarchyConfig;
-use crate::inspect::access::AccessConfig;
-use crate::inspect::locate::{SearchBounds, StorePath, locate};
-use crate::request_context::UNLIMITED;
-use crate::stats::Stats;
-use crate::store;
-use crate::store::{Key, StoreConfig};
+use zarr_format::dialect::Choice;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::hierarchy::HierarchyConfig;
+use zarrfs_export::inspect::access::AccessConfig;
+use zarrfs_export::inspect::locate::{SearchBounds, StorePath, locate};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, StoreConfig};
 
 const READING: &str = "How the store is read";
 
@@ -117,7 +116,7 @@ impl StoreArgs {
         let Some(upper) = upper else {
             return Ok(located);
         };
-        if let Some(store) = store::local_path(&located.config.source) {
+        if let Some(store) = zarrfs_store::local_path(&located.config.source) {
             mountpoint::check_outside(("--cow", upper), &store, "store")?;
         }
         let upper = units::absolute(upper)?;
@@ -184,7 +183,7 @@ struct MountedPath {
 impl MountedPath {
     /// Returns the place of a path in a mount of zarrfs; nothing if it is in none.
     fn find(typed: &str) -> Result<Option<MountedPath>> {
-        let Some(folder) = store::local_folder(typed) else {
+        let Some(folder) = zarrfs_store::local_folder(typed) else {
             return Ok(None);
         };
         let found = mount_facts::around(Path::new(&folder))?;

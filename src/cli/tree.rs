@@ -9,14 +9,14 @@ use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
 use super::paint::Paint;
 use super::report::JsonList;
 use super::{LsArgs, TreeArgs, report, shown, units};
-use crate::error::{Error, Result, printable};
-use crate::hierarchy::LEADS_BACK;
-use crate::inspect::locate::StorePath;
-use crate::inspect::root_name::root_name;
-use crate::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
-use crate::inspect::tree_walk;
-use crate::inspect::tree_walk::TakeNode;
-use crate::request_context::UNLIMITED;
+use zarr_format::error::{Error, Result, printable};
+use zarrfs_array::hierarchy::LEADS_BACK;
+use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::root_name::root_name;
+use zarrfs_export::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
+use zarrfs_export::inspect::tree_walk;
+use zarrfs_export::inspect::tree_walk::TakeNode;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How many chunks of an array are counted unless --sizes asks for all.
 const USUAL_CHUNKS: u64 = 10_000;
@@ -311,7 +311,7 @@ fn node_json(node: &TreeNode) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Key;
+    use zarrfs_store::Key;
 
     #[test]
     fn a_folder_whose_children_are_not_known_may_have_metadata() {

@@ -7,7 +7,7 @@ use clap::CommandFactory;
 
 use super::Cli;
 use super::report::ExitPolicy;
-use crate::spelling::nearest;
+use zarrfs_store::spelling::nearest;
 
 /// Returns whether the arguments are those of the helper, and how it ends: by the name `mount.zarrfs`, or in the form of
 /// mount.fuse, `zarrfs STORE DIR -o OPTIONS`.

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::report;
-use crate::error::{Error, Result};
 use crate::fuse::mount;
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::{Device, Mounted};
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+use zarr_format::error::{Error, Result};
 
 /// How long the mount may take to answer a question that needs no store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use zarr_format::error::{Error, Result};
 
 /// The least memory of a mount.
 const MIN_MEMORY: u64 = 1 << 20;

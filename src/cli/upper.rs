@@ -11,17 +11,15 @@ use super::mount_facts;
 use super::mount_facts::MountFacts;
 use super::progress::Progress;
 use super::{PlaceArgs, control_client};
-use crate::error::{Error, Kind, Result};
 use crate::mount::commands;
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
-use crate::overlay;
-use crate::overlay::commit;
-use crate::overlay::commit::copy;
-use crate::overlay::{Overlay, OverlayConfig};
-use crate::request_context::UNLIMITED;
-use crate::stats::Stats;
-use crate::store;
-use crate::store::{RemoteConfig, Store, StoreConfig};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_overlay::commit;
+use zarrfs_overlay::commit::copy;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{RemoteConfig, Store, StoreConfig};
 
 /// How long a request to the store may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,15 +50,15 @@ fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
     let Some(named) = &args.store else {
         return Ok(false);
     };
-    let before = overlay::belongs_to(upper)?;
-    Ok(store::place(named) != store::place(&before))
+    let before = zarrfs_overlay::belongs_to(upper)?;
+    Ok(zarrfs_store::place(named) != zarrfs_store::place(&before))
 }
 
 /// Writes the store with all changes to another one, which is made if need be.
 pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     let upper = find(&args.place)?;
     check_no_archive(to)?;
-    if let Some(folder) = store::local_folder(to) {
+    if let Some(folder) = zarrfs_store::local_folder(to) {
         let folder = Path::new(&folder);
         if mount_facts::around(folder)?.is_some() {
             let why = "lies in a mount of zarrfs: name a place in the store that is mounted there";
@@ -102,22 +100,29 @@ fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
 
 /// `Unsupported` for a new store that is named like an archive.
 fn check_no_archive(to: &str) -> Result<()> {
-    let place = store::place(to).to_ascii_lowercase();
+    let place = zarrfs_store::place(to).to_ascii_lowercase();
     let is_named = ARCHIVES.iter().any(|ending| place.ends_with(ending));
-    if !is_named || store::local_folder(to).is_some_and(|folder| Path::new(&folder).is_dir()) {
+    if !is_named || zarrfs_store::local_folder(to).is_some_and(|folder| Path::new(&folder).is_dir())
+    {
         return Ok(());
     }
     let why = "a zip archive is not written: name a folder or a bucket; 'zip -r -0 FILE .' in a folder packs it";
-    Err(Error::unsupported(store::shown(to), why))
+    Err(Error::unsupported(zarrfs_store::shown(to), why))
 }
 
 /// Opens an upper folder that no mount has open, over its store.
 fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     if let Some(named) = &args.store {
         let store = open_store(args, named, false)?;
-        return Overlay::open_moved(&UNLIMITED, upper, store, &store::shown(named), config());
+        return Overlay::open_moved(
+            &UNLIMITED,
+            upper,
+            store,
+            &zarrfs_store::shown(named),
+            config(),
+        );
     }
-    let source = overlay::belongs_to(upper)?;
+    let source = zarrfs_overlay::belongs_to(upper)?;
     let store = open_store(args, &source, false).map_err(|error| match error.kind() {
         Kind::NotFound => {
             let why = format!(
@@ -153,7 +158,7 @@ fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn St
         },
         ..StoreConfig::default()
     };
-    store::open(&UNLIMITED, source, &config, &Arc::new(Stats::default()))
+    zarrfs_store::open(&UNLIMITED, source, &config, &Arc::new(Stats::default()))
 }
 
 /// Returns where a mount shows all keys, if `place` is one.

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use super::removed_options;
-use crate::error::printable;
+use zarr_format::error::printable;
 
 /// Returns one line about arguments that do not parse; `command` is the definition that they were parsed by.
 pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> String {

@@ -30,9 +30,9 @@ use super::open_files;
 use super::passthrough::BackingFiles;
 use super::request::RequestInfo;
 use super::xattr;
-use crate::request_context::UNLIMITED;
-use crate::store::tree::AttrChange;
 use crate::vfs::{Caller, NewNode, Vfs};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::tree::AttrChange;
 
 /// The kernel's requests of one mount.
 pub(super) struct FuseAdapter {

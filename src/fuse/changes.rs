@@ -11,9 +11,9 @@ use super::convert;
 use super::kernel_call::KernelCall;
 use super::reply::InodeAttr;
 use super::request::RequestInfo;
-use crate::error::Kind;
-use crate::store::tree::{AttrChange, Credentials, RenameMode};
 use crate::vfs::{Caller, Fh, Ino, NewNode};
+use zarr_format::error::Kind;
+use zarrfs_store::tree::{AttrChange, Credentials, RenameMode};
 
 /// A name in a directory.
 type ChildOf<'a> = (Ino, &'a OsStr);

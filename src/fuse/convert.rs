@@ -10,10 +10,10 @@ use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, TimeOrNow,
 };
 
-use crate::store::EntryKind;
-use crate::store::tree::{FreeSpace, Time};
 use crate::vfs::{Fh, Ino, OpenOptions, OpenReply, Vfs, VfsConfig};
 use crate::view::Attr;
+use zarrfs_store::EntryKind;
+use zarrfs_store::tree::{FreeSpace, Time};
 
 /// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer,
 /// and Python for a single byte.

@@ -5,7 +5,7 @@
 //! for as long as there are requests older than half a second. The cost is a lock and an entry in an ordered map per
 //! request; the watcher sleeps until the oldest request is half a second old, and without limit when there is none. A
 //! late job ends where it waits for a store on a network, unless bytes go on arriving (`store/backend/remote/runtime.rs`),
-//! and it changes nothing any more (`src/request_context.rs`): a request that changes something is not refused then, and a
+//! and it changes nothing any more (`crates/zarrfs-store/src/request_context.rs`): a request that changes something is not refused then, and a
 //! refused one makes no change.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,8 +18,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::caller;
 use super::request::NamedRequest;
-use crate::error::{Error, Kind};
-use crate::request_context::RequestLimit;
+use zarr_format::error::{Error, Kind};
+use zarrfs_store::request_context::RequestLimit;
 
 /// How old a request is when the signals of its caller are looked up first, and how long until they are again. A caller
 /// may wait for two requests one after the other, readahead and then a read, and should end within two seconds.

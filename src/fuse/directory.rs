@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use fuser::{INodeNo, ReplyDirectory};
 
 use super::convert;
-use crate::error::Result;
-use crate::request_context::RequestContext;
-use crate::store::{EntryKind, Name};
 use crate::vfs::{Fh, Ino, Vfs};
+use zarr_format::error::Result;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Name};
 
 /// The length of a reply in bytes, as glibc asks for it; an entry takes its name and 24 bytes, rounded up to eight.
 const REPLY_LEN: usize = 32 << 10;
@@ -142,11 +142,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::request_context::{UNLIMITED, WITHOUT_WAITING};
-    use crate::store::Key;
-    use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Caller, VfsConfig};
     use crate::view::store::StoreView;
+    use zarrfs_store::Key;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     /// Returns a mount with twenty files.
     fn mounted() -> Vfs {

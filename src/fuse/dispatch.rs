@@ -17,12 +17,12 @@ use super::invalidation::{PageInvalidations, PageRequest};
 use super::reply::Output;
 use super::request::{NamedRequest, RequestPool};
 use super::waiting_loops::WaitingLoops;
-use crate::error::{Error, Result};
-use crate::request_context::{RequestContext, UNLIMITED};
-use crate::stats::Stats;
-use crate::sync::pool::ThreadPool;
 use crate::vfs::Vfs;
 use crate::view::control;
+use zarr_format::error::{Error, Result};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::pool::ThreadPool;
 
 /// Threads that wait for names and attributes, and for contents.
 const NAME_THREADS: usize = 16;
@@ -254,9 +254,9 @@ pub(super) mod tests {
     use super::super::failed_reads;
     use super::super::request::RequestInfo;
     use super::*;
-    use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Ino, VfsConfig};
     use crate::view::store::StoreView;
+    use zarrfs_store::backend::memory::MemoryStore;
 
     const SHORT: Duration = Duration::from_millis(20);
     pub(in crate::fuse) const LONG: Duration = Duration::from_secs(3600);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::request::NamedRequest;
-use crate::error::{Error, Kind};
 use crate::vfs::Ino;
+use zarr_format::error::{Error, Kind};
 
 /// How long a read waits at least before its failure is noted. One that fails at once may well be made again.
 const MIN_WAIT: Duration = Duration::from_secs(1);

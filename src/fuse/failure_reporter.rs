@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use super::request::{NamedRequest, RequestInfo, RequestPool};
-use crate::error::{Error, Kind};
-use crate::stats::Stats;
 use crate::vfs::Vfs;
+use zarr_format::error::{Error, Kind};
+use zarrfs_store::stats::Stats;
 
 /// Takes the failures of one mount.
 #[derive(Clone)]
@@ -73,9 +73,9 @@ fn is_reported_later(request: RequestInfo, error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Ino, VfsConfig};
     use crate::view::store::StoreView;
+    use zarrfs_store::backend::memory::MemoryStore;
 
     fn reporter() -> (FailureReporter, Arc<Stats>) {
         let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));

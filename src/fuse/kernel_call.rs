@@ -9,9 +9,9 @@ use super::deadline::ReplyError;
 use super::dispatch::{Dispatcher, catch_panic};
 use super::reply::Output;
 use super::request::RequestInfo;
-use crate::error::Result;
-use crate::request_context::{RequestContext, WITHOUT_WAITING, is_answer};
 use crate::vfs::{Ino, Vfs};
+use zarr_format::error::Result;
+use zarrfs_store::request_context::{RequestContext, WITHOUT_WAITING, is_answer};
 
 /// A call of the kernel on its way to the dispatcher.
 #[derive(Clone, Copy)]

@@ -11,9 +11,9 @@ use super::kernel_readahead::KernelReadahead;
 use super::passthrough::{BackingFiles, FileOpening};
 use super::reply::Written;
 use super::request::RequestInfo;
-use crate::error::{Kind, Result};
-use crate::request_context::{RequestContext, UNLIMITED};
 use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
+use zarr_format::error::{Kind, Result};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
 pub(super) fn open(

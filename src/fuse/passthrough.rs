@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 
 use super::convert;
 use super::reply::Output;
-use crate::request_context::RequestContext;
 use crate::vfs::{Ino, OpenReply, Vfs};
 use crate::view::File;
+use zarrfs_store::request_context::RequestContext;
 
 /// How many file systems may lie between a file and its disk: the mount itself can still be the lower one of an overlay.
 const STACK_DEPTH: u32 = 1;

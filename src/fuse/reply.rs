@@ -10,11 +10,11 @@ use fuser::{
 use super::convert;
 use super::deadline::ReplyError;
 use super::directory::DirBuffer;
-use crate::request_context::RequestContext;
-use crate::store::EntryKind;
-use crate::store::tree::FreeSpace;
 use crate::vfs::{Entry, Fh, Ino, OpenReply, Vfs};
 use crate::view::{Attr, ReadBytes};
+use zarrfs_store::EntryKind;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::FreeSpace;
 
 /// What a request yields.
 pub(super) trait Output: Sized {

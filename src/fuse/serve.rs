@@ -15,9 +15,9 @@ use signal_hook::iterator::Signals;
 
 use super::mount::Connection;
 use super::session::{MountSession, SessionSettings};
-use crate::error::{Error, Result};
-use crate::stats::Stats;
 use crate::vfs::Vfs;
+use zarr_format::error::{Error, Result};
+use zarrfs_store::stats::Stats;
 
 /// How long the process outlives its detached mount while programs still use it.
 const GRACE: Duration = Duration::from_secs(3);

@@ -21,10 +21,10 @@ use super::mount;
 use super::mount::{Connection, MountedDir};
 use super::passthrough::BackingFiles;
 use super::waiting_loops::MAX_WAITING_LOOPS;
-use crate::error::{Error, Result};
-use crate::request_context::UNLIMITED;
-use crate::stats::Stats;
 use crate::vfs::Vfs;
+use zarr_format::error::{Error, Result};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
 
 /// How a mount is served.
 #[derive(Clone)]

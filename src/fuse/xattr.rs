@@ -11,9 +11,9 @@ use fuser::{Errno, ReplyEmpty, ReplyXattr};
 use super::kernel_call::KernelCall;
 use super::reply::Output;
 use super::request::RequestInfo;
-use crate::store::tree::Setting;
 use crate::vfs::{Ino, Vfs};
 use crate::view::FACTS;
+use zarrfs_store::tree::Setting;
 
 /// The attribute of a file's capabilities, which the kernel reads before the first write to a file, and older kernels
 /// before each. A mount is `nosuid`, so there are none.

@@ -10,18 +10,18 @@ use super::protocol::{
     ArraysReport, CommitReport, ControlAnswer, ControlRequest, DiffReport, DiscardReport,
     FailureReport, KeyDiff, StatusReport,
 };
-use crate::array::{Arrays, Engine, Limits};
-use crate::compare;
-use crate::compare::{Compared, HierarchyState};
-use crate::error::{Kind, Result};
-use crate::hierarchy::Hierarchy;
-use crate::overlay::Discarded;
-use crate::overlay::Overlay;
-use crate::overlay::changes::{ChangeAction, ChangedKey};
-use crate::overlay::commit::{CommitConfig, Outcome, ProgressFn};
-use crate::request_context::UNLIMITED;
-use crate::stats::Stats;
-use crate::store::{Key, Store};
+use zarr_format::error::{Kind, Result};
+use zarrfs_array::array::{Arrays, Engine, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_export::compare;
+use zarrfs_export::compare::{Compared, HierarchyState};
+use zarrfs_overlay::Discarded;
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::changes::{ChangeAction, ChangedKey};
+use zarrfs_overlay::commit::{CommitConfig, Outcome, ProgressFn};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, Store};
 
 /// KeyChange comparing arrays may hold in memory, beside what a mount holds, in bytes.
 const COMPARE_MEMORY: u64 = 1 << 30;

@@ -12,9 +12,9 @@ use super::protocol::{
     ControlMessage, ControlRequest, FailureReport, receive_request, send_message, socket_error,
     socket_path,
 };
-use crate::array::Arrays;
-use crate::error::{Error, Result};
-use crate::overlay::Overlay;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::array::Arrays;
+use zarrfs_overlay::Overlay;
 
 /// Answers commands about an upper folder, and about what is written to arrays through decoded files, until the process
 /// ends.
@@ -87,12 +87,12 @@ mod tests {
 
     use super::super::protocol::{ControlAnswer, send_request};
     use super::*;
-    use crate::array::{Engine, Limits};
-    use crate::error::Kind;
-    use crate::hierarchy::Hierarchy;
-    use crate::overlay::OverlayConfig;
-    use crate::store::StoreConfig;
-    use crate::store::backend::local::LocalStore;
+    use zarr_format::error::Kind;
+    use zarrfs_array::array::{Engine, Limits};
+    use zarrfs_array::hierarchy::Hierarchy;
+    use zarrfs_overlay::OverlayConfig;
+    use zarrfs_store::StoreConfig;
+    use zarrfs_store::backend::local::LocalStore;
 
     fn served(folder: &Path) -> Overlay {
         let (store, upper) = (folder.join("s.zarr"), folder.join("upper"));

@@ -9,26 +9,25 @@ use std::time::Duration;
 use serde_json::{Map, json};
 
 use super::summary::StoreSummary;
-use crate::array::{Arrays, SpillConfig};
-use crate::error::{Error, Result};
-use crate::hierarchy::{Hierarchy, HierarchyConfig};
-use crate::inspect::access::{AccessConfig, OpenedStore};
-use crate::inspect::root_name::root_name;
-use crate::json_text::render;
-use crate::known::Known;
-use crate::overlay::{Overlay, OverlayConfig};
-use crate::request_context::UNLIMITED;
-use crate::stats::Stats;
-use crate::store;
-use crate::store::layer::readahead::ReadaheadConfig;
-use crate::store::{Key, Store, StoreConfig, StoreStack};
-use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::{FilesView, ListedForm};
 use crate::view::store::StoreView;
 use crate::view::store_without_listing::StoreWithoutListing;
 use crate::view::synthetic_store::SyntheticStore;
+use zarr_format::error::{Error, Result};
+use zarr_format::json_text::render;
+use zarrfs_array::array::{Arrays, SpillConfig};
+use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
+use zarrfs_export::inspect::access::{AccessConfig, OpenedStore};
+use zarrfs_export::inspect::root_name::root_name;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::known::Known;
+use zarrfs_store::layer::readahead::ReadaheadConfig;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::{Key, Store, StoreConfig, StoreStack};
 
 /// The name of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,7 +202,7 @@ impl Views {
 
 /// Opens a store and reads its root, so that errors come before anything is mounted.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
-    let name = store::shown(&config.source);
+    let name = zarrfs_store::shown(&config.source);
     let (opened, overlay) = open_store(config, &name, stats)?;
     let OpenedStore {
         stack,
@@ -335,7 +334,7 @@ fn mount_json(config: &ViewsConfig, lists: bool) -> Vec<u8> {
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
     let mut members = json!({
-        "source": store::shown(&config.source),
+        "source": zarrfs_store::shown(&config.source),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "options": options,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 /// The version of the protocol. The first, of zarrfs 0.1.0, had requests without a number.
 const VERSION: u32 = 3;

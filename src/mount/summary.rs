@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
-use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::model::Node;
-use crate::request_context::UNLIMITED;
+use zarr_format::error::Result;
+use zarr_format::model::Node;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How long nodes are counted, and how many at most.
 const MAX_TIME: Duration = Duration::from_millis(30);
@@ -142,8 +142,8 @@ fn counted(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Key;
-    use crate::store::backend::memory::MemoryStore;
+    use zarrfs_store::Key;
+    use zarrfs_store::backend::memory::MemoryStore;
 
     const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group"}"#;
     const ARRAY: &str = r#"{"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "fill_value": 0,

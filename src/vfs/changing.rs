@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::array::WrittenKey;
-use crate::error::{Error, Kind, Result};
-use crate::request_context::RequestContext;
-use crate::store::tree::{AttrChange, FreeSpace, RenameMode, Setting};
-use crate::store::{Key, Tree};
 use crate::vfs::files::Handle;
 use crate::vfs::{Caller, Fh, Ino, Invalidation, Vfs, gone_is_changed, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_array::array::WrittenKey;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{AttrChange, FreeSpace, RenameMode, Setting};
+use zarrfs_store::{Key, Tree};
 
 /// A directory and a name in it.
 type NameIn<'a> = (Ino, &'a [u8]);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Kind, Result};
-use crate::request_context::RequestContext;
-use crate::store::tree::{Credentials, TreeFile};
-use crate::store::{EntryKind, Key};
 use crate::vfs::changing::{PathInTree, check_same, check_set_id};
 use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, Vfs, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{Credentials, TreeFile};
+use zarrfs_store::{EntryKind, Key};
 
 /// A new entry of a directory that is not opened.
 #[derive(Clone, Debug)]

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
-use crate::request_context::{RequestContext, is_answer};
-use crate::store::{EntryKind, Key, Listing, Name};
 use crate::vfs::positions::Positions;
 use crate::vfs::{Caller, Entry, Fh, Ino, Vfs};
 use crate::view::Attr;
+use zarr_format::error::{Error, Result};
+use zarrfs_store::request_context::{RequestContext, is_answer};
+use zarrfs_store::{EntryKind, Key, Listing, Name};
 
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
 pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
@@ -245,11 +245,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::request_context::{UNLIMITED, WITHOUT_WAITING};
-    use crate::store::StoreConfig;
-    use crate::store::backend::local::LocalStore;
     use crate::vfs::VfsConfig;
     use crate::view::store::StoreView;
+    use zarrfs_store::StoreConfig;
+    use zarrfs_store::backend::local::LocalStore;
+    use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     fn mounted(path: &std::path::Path, writable: bool) -> Vfs {
         let store = LocalStore::open(path, &StoreConfig::default()).unwrap();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::array::WrittenKey;
-use crate::error::{Error, Result};
-use crate::request_context::RequestContext;
-use crate::store::Key;
-use crate::store::tree::TreeFile;
 use crate::vfs::pages::{Opening, PageUse};
 use crate::vfs::{Fh, Ino, Invalidation, OpenReply, Vfs};
 use crate::view::{Attr, File, ReadBytes};
+use zarr_format::error::{Error, Result};
+use zarrfs_array::array::WrittenKey;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::TreeFile;
 
 /// An open file.
 pub(super) struct Handle {
@@ -272,11 +272,11 @@ impl Vfs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
-    use crate::request_context::UNLIMITED;
-    use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Caller, VfsConfig};
     use crate::view::store::StoreView;
+    use zarr_format::error::Kind;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
 
     /// A read that comes after the release, or with a handle of a mount that is gone, has no other file's bytes.
     #[test]

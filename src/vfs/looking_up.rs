@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::error::{Kind, Result};
-use crate::request_context::{RequestContext, is_answer};
-use crate::store::Key;
 use crate::vfs::inode::DirLookup;
 use crate::vfs::{Caller, Entry, Ino, Vfs};
 use crate::view::{Attr, ChildName, ViewDir};
+use zarr_format::error::{Kind, Result};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::{RequestContext, is_answer};
 
 impl Vfs {
     /// Looks up a name, and counts the lookup if there is such a name.

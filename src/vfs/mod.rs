@@ -16,10 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::error::{Error, Kind, Result};
-use crate::request_context::RequestContext;
-use crate::stats::Stats;
-use crate::store::{EntryKind, Key, PathLocks};
 use crate::vfs::directories::OpenDir;
 use crate::vfs::files::Handle;
 use crate::vfs::inode::Inodes;
@@ -27,6 +23,10 @@ use crate::vfs::pages::KernelPages;
 use crate::vfs::renames::RenamesUnderWay;
 use crate::vfs::walking::Walks;
 use crate::view::{Attr, ChildName, View};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{EntryKind, Key, PathLocks};
 
 mod changing;
 mod creating;

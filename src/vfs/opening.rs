@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::error::Result;
-use crate::request_context::RequestContext;
-use crate::store::Key;
-use crate::store::tree::{AttrChange, OpenMode, TreeFile};
 use crate::vfs::files::Handle;
 use crate::vfs::inode::Binding;
 use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs};
 use crate::view::store::ChangingFile;
+use zarr_format::error::Result;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{AttrChange, OpenMode, TreeFile};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Kind, Result};
-use crate::store::Key;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::Key;
 
 /// How many renames that have ended are remembered.
 const MAX_ENDED: usize = 64;

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Kind, Result};
-use crate::request_context::RequestContext;
-use crate::store::Key;
 use crate::vfs::{Caller, Ino, Vfs, is_gone, replaced};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
 
 /// The most callers that are remembered.
 const MAX_WALKING: usize = 1 << 12;

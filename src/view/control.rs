@@ -13,14 +13,14 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::array::WrittenKey;
-use crate::error::{Error, Kind, Result};
-use crate::request_context::RequestContext;
-use crate::stats::Stats;
-use crate::store::listing::NameList;
-use crate::store::{EntryKind, Key, Listing, Tree};
 use crate::view::text_file::{TextFile, directory_attr};
 use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_array::array::WrittenKey;
+use zarrfs_store::listing::NameList;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{EntryKind, Key, Listing, Tree};
 
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
@@ -417,7 +417,7 @@ mod tests {
 
     use super::*;
     use crate::mount::open::{ViewKind, ViewsConfig, open_views};
-    use crate::request_context::UNLIMITED;
+    use zarrfs_store::request_context::UNLIMITED;
 
     #[test]
     fn a_root_that_does_not_read_hides_nothing() {
@@ -428,10 +428,10 @@ mod tests {
             list: Vec::new(),
             memory: 1 << 20,
             max_chunk: 1 << 20,
-            spill: crate::array::SpillConfig::default(),
+            spill: zarrfs_array::array::SpillConfig::default(),
             timeout: Duration::from_secs(60),
-            hierarchy: crate::hierarchy::HierarchyConfig::default(),
-            store: crate::store::StoreConfig::default(),
+            hierarchy: zarrfs_array::hierarchy::HierarchyConfig::default(),
+            store: zarrfs_store::StoreConfig::default(),
             overlay: None,
             rebind: false,
             lossy: false,

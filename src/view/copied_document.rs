@@ -5,12 +5,12 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Result;
-use crate::hierarchy::DocumentCopy;
-use crate::json_text::dedented;
-use crate::request_context::RequestContext;
 use crate::view::text_file::{TextFile, file_attr};
 use crate::view::{Attr, OpenedFile};
+use zarr_format::error::Result;
+use zarr_format::json_text::dedented;
+use zarrfs_array::hierarchy::DocumentCopy;
+use zarrfs_store::request_context::RequestContext;
 
 /// The longest text that is looked through where nothing may wait, in bytes.
 const MAX_NOW: usize = 256 << 10;

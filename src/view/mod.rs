@@ -7,12 +7,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::array::WrittenKey;
-use crate::error::Result;
-use crate::grid::NumberedName;
-use crate::request_context::RequestContext;
-use crate::store::tree::{Posix, TreeFile};
-use crate::store::{EntryKind, Key, Listing, Tree};
+use zarr_format::error::Result;
+use zarr_format::grid::NumberedName;
+use zarrfs_array::array::WrittenKey;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{Posix, TreeFile};
+use zarrfs_store::{EntryKind, Key, Listing, Tree};
 
 pub mod control;
 mod copied_document;
@@ -23,7 +23,7 @@ mod synthetic_listing;
 pub mod synthetic_store;
 mod text_file;
 
-pub use crate::sync::read_bytes::{ReadAt, ReadBytes};
+pub use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 
 /// The extended attribute of an array's directory that has the names that open in it, each with a newline. No list of
 /// attributes has it, so that programs that copy attributes do not meet it.

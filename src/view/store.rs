@@ -7,15 +7,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::array::{Arrays, WrittenKey};
-use crate::error::{Error, Kind, Result};
-use crate::hierarchy::Hierarchy;
-use crate::inspect::entry_facts;
-use crate::request_context::RequestContext;
-use crate::store::tree::{OpenMode, Stat, TreeFile};
-use crate::store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
 use crate::view::control::CONTROL;
 use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, fact_of};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_array::array::{Arrays, WrittenKey};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_export::inspect::entry_facts;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{OpenMode, Stat, TreeFile};
+use zarrfs_store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
 
 /// A store as a tree of files.
 pub struct StoreView {
@@ -299,8 +299,8 @@ impl File for StoredFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_context::UNLIMITED;
-    use crate::store::backend::memory::MemoryStore;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
 
     #[test]
     fn an_object_that_is_a_prefix_too_is_in_its_directory() {

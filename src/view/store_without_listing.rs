@@ -7,18 +7,18 @@
 
 use std::sync::Arc;
 
-use crate::array::{Arrays, WrittenKey};
-use crate::error::{Error, Kind, Result};
-use crate::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
-use crate::known::Known;
-use crate::model::Array;
-use crate::request_context::RequestContext;
-use crate::store::{Key, Listing, Store, Tree};
 use crate::view::copied_document;
 use crate::view::store::StoreView;
 use crate::view::synthetic_listing::{KnownDir, SyntheticListing, leads_to_chunks};
 use crate::view::text_file::directory_attr;
 use crate::view::{Attr, OpenedFile, View};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::Array;
+use zarrfs_array::array::{Arrays, WrittenKey};
+use zarrfs_array::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
+use zarrfs_store::known::Known;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, Listing, Store, Tree};
 
 /// A store without listings as a tree of files.
 pub struct StoreWithoutListing {

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::error::{Error, Kind, Result};
-use crate::grid::Grid;
-use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::model::Array;
-use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
-use crate::request_context::RequestContext;
-use crate::store::listing::NameList;
-use crate::store::{EntryKind, Key, Listing, Store};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Grid;
+use zarr_format::model::Array;
+use zarr_format::model::document::{IN_NODE_FOLDER, is_in_node_folder};
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::listing::NameList;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Key, Listing, Store};
 
 /// A store without listings, and the nodes that are known of it.
 #[derive(Clone)]
@@ -175,8 +175,8 @@ pub(super) fn leads_to_chunks(array: &Array, path: &Key) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_context::UNLIMITED;
-    use crate::store::backend::memory::MemoryStore;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
 
     /// Returns an array at `a` that a document describes.
     fn array(document: &str, text: &str) -> Array {

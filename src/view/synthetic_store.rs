@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::model::document::is_in_node_folder;
-use crate::request_context::RequestContext;
-use crate::store::layer::Layer;
-use crate::store::{Condition, ETag, Hints, Key, Listing, Meta, Object, PutBody, Store};
 use crate::view::synthetic_listing::{KnownDir, SyntheticListing};
+use zarr_format::error::Result;
+use zarr_format::model::document::is_in_node_folder;
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Condition, ETag, Hints, Key, Listing, Meta, Object, PutBody, Store};
 
 /// A store whose directories follow from the metadata.
 pub struct SyntheticStore {

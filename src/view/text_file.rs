@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::error::Result;
-use crate::request_context::RequestContext;
-use crate::store::EntryKind;
-use crate::sync::read_bytes::part;
 use crate::view::{Attr, File, ReadAt, ReadBytes};
+use zarr_format::error::Result;
+use zarrfs_store::EntryKind;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::part;
 
 /// Returns what `stat` shows of a file that is not stored as such.
 pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::error::Kind;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Store, StoreConfig, StoreInfo};
+use zarr_format::error::Kind;
 use zarrfs::view::View;
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::zip::ZipStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Key, Store, StoreConfig, StoreInfo};
 
 use crate::common;
 use crate::writer::{Archive, Entry};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const NAME: &str = "store.zip";
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use zarrfs::error::Kind;
+use zarr_format::error::Kind;
 use zarrfs::view::View;
 
 use crate::common;

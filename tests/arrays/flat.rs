@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use zarrfs::codec::Pipeline;
-use zarrfs::grid::{Grid, Layout, Region, Runs};
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::model::{Array, Node, document};
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::codec::Pipeline;
+use zarr_format::grid::{Grid, Layout, Region, Runs};
+use zarr_format::model::{Array, Node, document};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// An array and which of its chunks are stored.
 #[derive(Clone, Debug)]

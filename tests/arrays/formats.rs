@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::export::{FORMATS, GROUP_FORMATS};
-use zarrfs::store::Key;
+use zarr_format::error::Kind;
 use zarrfs::view::View;
+use zarrfs_export::formats::{FORMATS, GROUP_FORMATS};
+use zarrfs_store::Key;
 
 use crate::common;
 use crate::flat::{Case, cases, write};
 use crate::stored::{default_keys, key, memory, names, strings, v3, view_of};
-use zarrfs::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
 /// Gives an array names of dimensions.
 pub fn name_dimensions(store: &Path, names: &[&str]) {

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
+use zarr_format::error::Kind;
 use zarrfs::mount::open::ViewKind;
-use zarrfs::store::Key;
 use zarrfs::view::View;
+use zarrfs_store::Key;
 use zarrs::array::{Array, ArraySubset};
 use zarrs::filesystem::FilesystemStore;
 
 use crate::common;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns metadata of an array of `int32` with a rectilinear grid.
 fn metadata(shape: &[u64], chunk_shapes: Value, codecs: Value) -> Value {
@@ -186,7 +186,7 @@ fn shards_that_inner_chunks_do_not_divide_are_unsupported() {
 }
 
 /// Reads both ends of an array that nobody wrote; returns the outcome.
-fn explore(metadata: &Value) -> Result<(), zarrfs::error::Error> {
+fn explore(metadata: &Value) -> Result<(), zarr_format::error::Error> {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), metadata);
     let (faces, stats) = common::open_with(folder.path(), 64 << 20)?;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::export::{FORMATS, Format, Ragged};
 use zarrfs::mount::open::ViewKind;
-use zarrfs::store::Key;
+use zarrfs_export::formats::{FORMATS, Format, Ragged};
+use zarrfs_store::Key;
 
 use crate::common;
 use crate::stored::{default_keys, key, memory, v3, view_of};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Shape, shape of a chunk, which divides it, and names of dimensions.
 type Arrangement = (&'static [u64], &'static [u64], &'static [&'static str]);

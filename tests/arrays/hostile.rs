@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::{Error, Kind};
+use zarr_format::error::{Error, Kind};
 use zarrfs::mount::open::ViewKind;
-use zarrfs::store::Key;
 use zarrfs::view::View;
+use zarrfs_store::Key;
 
 use crate::common;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Array metadata of final v3 that read well.
 fn sound() -> Value {
@@ -65,8 +65,8 @@ fn explore(view: &Arc<dyn View>, folder: &Key, depth: usize) -> Option<Error> {
             }
         };
         let found = match attr.kind {
-            zarrfs::store::EntryKind::Directory if depth < 6 => explore(view, &path, depth + 1),
-            zarrfs::store::EntryKind::File => read_ends(view, &path, attr.size).err(),
+            zarrfs_store::EntryKind::Directory if depth < 6 => explore(view, &path, depth + 1),
+            zarrfs_store::EntryKind::File => read_ends(view, &path, attr.size).err(),
             _ => None,
         };
         first = first.or(found);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::error::Kind;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 use crate::stored::{default_keys, key, memory, v3, view_of};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns the length of a file of a store.
 fn length(store: MemoryStore, name: &str) -> u64 {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::error::{Kind, Result};
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::error::{Kind, Result};
 use zarrfs::view::View;
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 

@@ -4,15 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::export::FORMATS;
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::error::Kind;
+use zarrfs_export::formats::FORMATS;
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 use crate::slices::typed;
 use crate::stored::{key, memory, view_of};
-use zarrfs::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
 #[test]
 fn dimensions_are_selected_by_their_labels() {

@@ -6,11 +6,11 @@ use std::path::Path;
 use serde_json::json;
 use tempfile::TempDir;
 use zarrfs::mount::open::ViewKind;
-use zarrfs::store::Key;
 use zarrfs::view::OpenedFile;
+use zarrfs_store::Key;
 
 use crate::common;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Writes an array of which no chunk is stored, in chunks of 1,000 x 1,000 elements.
 fn write(folder: &Path, shape: [u64; 2]) {

@@ -6,18 +6,18 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::error::Result;
-use zarrfs::grid::Region;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Meta, Object, Reader, Store, StoreInfo};
+use zarr_format::error::Result;
+use zarr_format::grid::Region;
+use zarrfs_array::array::{Arrays, Engine, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, Meta, Object, Reader, Store, StoreInfo};
 
 use crate::stored::key;
 use crate::texts::encoded;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// How many requests wait for each other, and for how long at most.
 const TOGETHER: usize = 8;

@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use zarrfs::array::flat_file::FlatFile;
-use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::error::{Kind, Result};
-use zarrfs::grid::Region;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo};
+use zarr_format::error::{Kind, Result};
+use zarr_format::grid::Region;
+use zarrfs_array::array::flat_file::FlatFile;
+use zarrfs_array::array::{Arrays, Engine, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo};
 
 use crate::flat::{Case, write};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 type Hook = Box<dyn Fn(&MemoryStore) + Send + Sync>;
 

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::export::FORMATS;
-use zarrfs::grid::Selection;
+use zarr_format::error::Kind;
+use zarr_format::grid::Selection;
 use zarrfs::mount::open::ViewKind;
-use zarrfs::store::Key;
+use zarrfs_export::formats::FORMATS;
+use zarrfs_export::inspect::selection;
+use zarrfs_store::Key;
 
 use crate::common;
 use crate::flat::{Case, cases, write};
 use crate::formats::{check, name_dimensions};
 use crate::headers::write_rows;
 use crate::stored::{default_keys, key, memory, v3, view_of};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns selected elements in C order.
 fn picked(case: &Case, selection: &Selection, whole: &[u8]) -> Vec<u8> {
@@ -67,7 +68,7 @@ proptest! {
         name_dimensions(&store, &["x", "y", "z", "time", "band", "other"]);
         let view = common::files(&store);
         let text = parts[..case.shape.len().min(parts.len())].join(",");
-        let Ok(selection) = Selection::parse(&text, &case.shape) else {
+        let Ok(selection) = selection::parse(&text, &case.shape) else {
             let found = view.lookup(&UNLIMITED, &key(&format!("a@{text}.raw")));
             prop_assert_eq!(found.unwrap_err().kind(), Kind::NoFile);
             return Ok(());

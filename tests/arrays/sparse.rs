@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use zarrfs::error::Result;
+use zarr_format::error::Result;
 use zarrfs::mount::open::ViewKind;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{FlatListing, Key, Listing, Meta, Store};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{FlatListing, Key, Listing, Meta, Store};
 
 use crate::common;
 use crate::stored::{DOCUMENTS, default_keys, key, memory, names, set, strings, v2, v3, view_of};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// Documents of arrays of 10^9 and 10^15 chunks, as they are and in shards.
 fn huge() -> Vec<(&'static str, String)> {

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::error::Kind;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::layer::counting::CountingStore;
-use zarrfs::store::{Key, Store, StoreInfo};
+use zarr_format::error::Kind;
 use zarrfs::view::files::FilesView;
 use zarrfs::view::{FILES_ATTRIBUTE, View};
+use zarrfs_array::array::{Arrays, Engine, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::layer::counting::CountingStore;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, Store, StoreInfo};
 
 use crate::common;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 pub(crate) fn key(path: &str) -> Key {
     Key::new(path).unwrap()
@@ -303,7 +303,7 @@ fn a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
             for gone in read
                 .iter()
                 .take(2900)
-                .map(|name: &zarrfs::store::Name| &name.name)
+                .map(|name: &zarrfs_store::Name| &name.name)
             {
                 let number = String::from_utf8_lossy(gone)
                     .split('.')

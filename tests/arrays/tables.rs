@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::error::Kind;
 use zarrfs::view::View;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::request_context::UNLIMITED;
 
 use crate::common;
 use crate::formats::{check, ranges_of};

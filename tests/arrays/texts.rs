@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 use crate::formats::{check, ranges_of};
 use crate::stored::{key, memory, view_of};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const TEXTS: [&str; 6] = [
     "plain",

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use zarrfs::check::Severity::{Error, Warning};
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::backend::zip::ZipStore;
+use zarr_check::Severity::{Error, Warning};
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::backend::zip::ZipStore;
 
 use crate::fixture::{How, run};
 use crate::zip_writer::{Archive, Entry};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
 
 /// Checks a folder of an archive; returns severity, code and key or part of each finding.
-fn found(entries: Vec<Entry>, inner: &str) -> Vec<(zarrfs::check::Severity, &'static str, String)> {
+fn found(entries: Vec<Entry>, inner: &str) -> Vec<(zarr_check::Severity, &'static str, String)> {
     let memory = MemoryStore::default();
     let key = Key::new("a.zip").unwrap();
     memory.set(key.clone(), Archive::of(entries).bytes());

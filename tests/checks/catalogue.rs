@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::check::Severity::{self, Advice, Error, Warning};
-use zarrfs::check::{Finding, SpecSection};
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_check::Severity::{self, Advice, Error, Warning};
+use zarr_check::{Finding, SpecSection};
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::stores::*;
@@ -1543,7 +1543,7 @@ fn bytes_after_a_chunk_are_found_whatever_compressed_it() {
         let codecs = json!([{"name": "bytes"}, compressor]);
         let store = plain(codecs, &[b"", b""]);
         let array = crate::hierarchies::array(&crate::hierarchies::hierarchy(&store), "");
-        let pipeline = zarrfs::codec::Pipeline::new(&array, 1 << 20).unwrap();
+        let pipeline = zarr_format::codec::Pipeline::new(&array, 1 << 20).unwrap();
         let chunk = pipeline.encode(b"abcd").unwrap();
         store.set(crate::hierarchies::key("c/0"), chunk.clone());
         store.set(

@@ -1,9 +1,9 @@
 //! Attributes that name dimensions and nodes, nodes that readers of the group above pass over, and copies of no group.
 
 use serde_json::{Value, json};
-use zarrfs::check::Severity::{Error, Warning};
-use zarrfs::check::{Finding, Severity};
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_check::Severity::{Error, Warning};
+use zarr_check::{Finding, Severity};
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::hierarchies::key;

@@ -1,7 +1,7 @@
 //! No store that a real writer has made has an error: what their writers do otherwise than the texts say is a warning.
 
 use serde_json::Value;
-use zarrfs::check::Severity;
+use zarr_check::Severity;
 
 use crate::common;
 use crate::fixture::{How, open, run};

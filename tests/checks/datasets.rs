@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::check::Severity::{Advice, Error, Warning};
-use zarrfs::check::{Finding, Severity};
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_check::Severity::{Advice, Error, Warning};
+use zarr_check::{Finding, Severity};
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::hierarchies::key;

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use zarrfs::check::{Finding, rebuild_consolidated};
-use zarrfs::error::{Kind, Result};
-use zarrfs::hierarchy::RebuiltCopies;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Condition, ETag, Key, PutBody, Store};
+use zarr_check::{Finding, rebuild_consolidated};
+use zarr_format::error::{Kind, Result};
+use zarrfs_array::hierarchy::RebuiltCopies;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Condition, ETag, Key, PutBody, Store};
 
 use crate::common;
 use crate::fixture::{How, context, open, run};
 use crate::stores::*;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// Rebuilds the consolidated metadata of a node.
 fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<RebuiltCopies>> {

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, EngineDisk, Limits};
-use zarrfs::check::{CheckContext, CheckSummary, Finding, check};
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::stats::Stats;
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::{Key, Store, StoreConfig};
-use zarrfs::sync::budget::MemoryBudget;
+use zarr_check::{CheckContext, CheckSummary, Finding, check};
+use zarrfs_array::array::{Arrays, Engine, EngineDisk, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::{Key, Store, StoreConfig};
 
 /// How a store is checked.
 #[derive(Clone, Copy, Default)]
@@ -81,7 +81,7 @@ fn run_in(context: &CheckContext) -> (Vec<Finding>, CheckSummary) {
 /// Opens a store of this machine: a folder or an archive.
 pub(crate) fn open(path: &Path) -> Arc<dyn Store> {
     let stats = Arc::new(Stats::default());
-    zarrfs::store::open(
+    zarrfs_store::open(
         &UNLIMITED,
         path.to_str().unwrap(),
         &StoreConfig::default(),

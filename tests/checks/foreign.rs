@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use zarrfs::check::Severity::Error;
-use zarrfs::codec::Pipeline;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_check::Severity::Error;
+use zarr_format::codec::Pipeline;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::hierarchies;
@@ -24,7 +24,7 @@ fn errors(store: MemoryStore, data: bool) -> Vec<(&'static str, String, String)>
     };
     let (found, _) = run(Arc::new(store), how);
     let errors = found.iter().filter(|finding| finding.severity == Error);
-    let told = |finding: &zarrfs::check::Finding| {
+    let told = |finding: &zarr_check::Finding| {
         let text = format!("{}; {}", finding.message, finding.remedy);
         (finding.code, finding.key.to_string(), text)
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use zarrfs::check::Severity;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_check::Severity;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::hierarchies::key;

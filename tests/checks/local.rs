@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use zarrfs::check::{Finding, Severity};
+use zarr_check::{Finding, Severity};
 
 use crate::fixture::{How, open, run};
 use crate::stores::{v2, v3, write_to};
@@ -146,7 +146,7 @@ fn content_of_git_annex_that_was_not_fetched_is_told() {
     symlink("../../../../../.git/annex/objects/zz/SHA256E-s9", &chunk).unwrap();
     let told = || {
         let (findings, _) = run(open(&place), How::default());
-        let lines = findings.iter().map(zarrfs::check::Finding::to_line);
+        let lines = findings.iter().map(zarr_check::Finding::to_line);
         lines.collect::<Vec<_>>().join("\n")
     };
     let line = "error: a/b/c/0/0: the symbolic link leads to content of git-annex that is not on this machine; \

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zarrfs::dialect::copies::CopyHolder;
-use zarrfs::error::{Kind, Result};
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Object, Store};
+use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::error::{Kind, Result};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Key, Object, Store};
 
 use crate::hierarchies::key;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// A store that counts the bytes that are read.
 struct CountingStore {

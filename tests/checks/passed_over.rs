@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use zarrfs::check::Finding;
-use zarrfs::check::Severity::Advice;
-use zarrfs::codec::Pipeline;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_check::Finding;
+use zarr_check::Severity::Advice;
+use zarr_format::codec::Pipeline;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::hierarchies;

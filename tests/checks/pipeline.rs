@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use zarrfs::check::{Finding, check};
-use zarrfs::error::Result;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Object, Store};
+use zarr_check::{Finding, check};
+use zarr_format::error::Result;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Key, Object, Store};
 
 use crate::fixture::{How, context, run};
 use crate::stores::{plain_array, put};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
 

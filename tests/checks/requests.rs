@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use zarrfs::check::Finding;
-use zarrfs::error::Result;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{
+use zarr_check::Finding;
+use zarr_format::error::Result;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{
     ByteRange, FlatListing, Key, Listing, Meta, Name, Object, Reader, Store, Version,
 };
 
@@ -17,7 +17,7 @@ use crate::fixture::{How, run, run_cached};
 use crate::stores::{
     draft2020, draft2022, n5, plain, plain_array, put, sharded, v2, v2_consolidated, v3,
 };
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// A store that notes how often each key was asked about by itself.
 struct NotingStore {
@@ -183,7 +183,7 @@ fn chunks_are_asked_about_only_where_data_are_checked() {
         let memory = store();
         let mut keys = Vec::new();
         keys_below(&memory, &Key::root(), &mut keys);
-        keys.retain(|key| !zarrfs::model::document::is_document(key.name()));
+        keys.retain(|key| !zarr_format::model::document::is_document(key.name()));
         assert!(!keys.is_empty(), "{number}");
         for data in [false, true] {
             let noting = NotingStore::new(&memory, false);
@@ -246,7 +246,7 @@ fn many_arrays(store: &MemoryStore) -> (MemoryStore, Vec<Key>) {
     }
     let mut documents = Vec::new();
     keys_below(&memory, &Key::root(), &mut documents);
-    documents.retain(|key| zarrfs::model::document::is_document(key.name()));
+    documents.retain(|key| zarr_format::model::document::is_document(key.name()));
     (memory, documents)
 }
 

@@ -35,7 +35,7 @@ const TEXTS: [(&str, &str, &str); 6] = [
 /// Returns the sections that the sources of the check name: a constant of `finding.rs` and a heading.
 fn named_sections() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check")];
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/zarr-check/src")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -112,5 +112,5 @@ fn the_manual_has_each_code() {
         .filter_map(|line| line.strip_prefix(".Cm "))
         .map(|line| line.trim_end_matches([' ', ',', '.']))
         .collect();
-    assert_eq!(listed, zarrfs::check::CODES);
+    assert_eq!(listed, zarr_check::CODES);
 }

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{Key, Store};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::{Key, Store};
 
 use crate::hierarchies::{documents, key};
 use crate::written;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Puts a document.
 pub(crate) fn put(store: &MemoryStore, path: &str, document: Value) {

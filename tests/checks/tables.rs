@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::check::Finding;
-use zarrfs::check::Severity::Error;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_check::Finding;
+use zarr_check::Severity::Error;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::hierarchies::key;

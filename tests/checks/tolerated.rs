@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::check::Finding;
-use zarrfs::check::Severity::{Error, Warning};
+use zarr_check::Finding;
+use zarr_check::Severity::{Error, Warning};
 
 use crate::fixture::{How, run};
 use crate::hierarchies::{array, documents, hierarchy};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::stores::{
@@ -16,10 +16,7 @@ fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
     let store = store();
     damage(&store);
     let (findings, _) = run(Arc::new(store), How::default());
-    findings
-        .iter()
-        .map(zarrfs::check::Finding::to_line)
-        .collect()
+    findings.iter().map(zarr_check::Finding::to_line).collect()
 }
 
 #[test]

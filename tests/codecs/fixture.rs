@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use zarrfs::codec::Pipeline;
-use zarrfs::error::Result;
-use zarrfs::model::{Array, Attributes, CodecSpec, DataType, FillValue, KeyScheme};
+use zarr_format::codec::Pipeline;
+use zarr_format::error::Result;
+use zarr_format::model::{Array, Attributes, CodecSpec, DataType, FillValue, KeyScheme};
 
 pub const MAX_CHUNK: u64 = 64 << 20;
 pub const ROUNDS: u64 = 200;

@@ -23,8 +23,8 @@ mod speed;
 
 use serde_json::{Value, json};
 
-use zarrfs::codec::Pipeline;
-use zarrfs::error::Kind;
+use zarr_format::codec::Pipeline;
+use zarr_format::error::Kind;
 
 use fixture::{Random, RandomChunk, codec};
 

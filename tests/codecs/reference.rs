@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use zarrs::array::{ArrayBytes, ArrayToBytesCodecTraits, CodecChain, CodecOptions};
 use zarrs::metadata::v3::MetadataV3;
 
-use zarrfs::codec::Pipeline;
+use zarr_format::codec::Pipeline;
 
 use crate::fixture::{ROUNDS, Random, RandomChunk, TYPES, codec};
 

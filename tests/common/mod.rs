@@ -16,17 +16,17 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, Limits, SpillConfig};
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::hierarchy::Hierarchy;
+use zarr_format::error::{Error, Kind, Result};
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::stats::Stats;
-use zarrfs::store::{Key, Store};
 use zarrfs::view::View;
 use zarrfs::view::control::{Control, ControlDirView};
 use zarrfs::view::files::{FilesView, ListedForm};
 use zarrfs::view::store::StoreView;
+use zarrfs_array::array::{Arrays, Engine, Limits, SpillConfig};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, Store};
 
 /// Unpacks every archive of the corpus into a folder.
 pub fn unpack_corpus(corpus: &Path, into: &Path) {
@@ -65,8 +65,8 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
         max_chunk: 64 << 20,
         spill: SpillConfig::default(),
         timeout: Duration::from_secs(20),
-        hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
-        store: zarrfs::store::StoreConfig::default(),
+        hierarchy: zarrfs_array::hierarchy::HierarchyConfig::default(),
+        store: zarrfs_store::StoreConfig::default(),
         overlay: None,
         rebind: false,
         lossy: false,

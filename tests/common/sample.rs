@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
 
 /// Where the keys of a sample go.
 pub trait Keys {

@@ -3,11 +3,11 @@
 //! The numbers are those of the first trial. A2 and A7 to A12 have their tests where inodes, edits and reads have
 //! theirs.
 
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::Tree as _;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::Tree as _;
 
 use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const FORCE: CommitConfig = CommitConfig {
     dry_run: false,
@@ -187,7 +187,7 @@ fn is_a_conflict(fixture: &mut Fixture, path: &str, wanted: &[(&str, &str)]) {
         let force = false;
         let outcome = fixture.commit_with(CommitConfig { dry_run, force });
         let conflicts = outcome.unwrap().conflicts;
-        let names = |named: &zarrfs::store::Key| named.below(&key(path)).is_some();
+        let names = |named: &zarrfs_store::Key| named.below(&key(path)).is_some();
         assert!(
             !conflicts.is_empty() && conflicts.iter().all(|(named, _)| names(named)),
             "dry_run {dry_run}: {conflicts:?}"

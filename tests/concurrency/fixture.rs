@@ -8,16 +8,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{Credentials, OpenMode, RenameMode, Tree, TreeFile};
-use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{Credentials, OpenMode, RenameMode, Tree, TreeFile};
+use zarrfs_store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
 use crate::gate::{Gate, Gated, Opening};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const MAKER: Credentials = Credentials {
     uid: 0,

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Version};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Version};
 
 use crate::plan::Random;
-use zarrfs::request_context::RequestContext;
+use zarrfs_store::request_context::RequestContext;
 
 /// Of so many calls of a hundred nothing comes.
 const LOST_PERCENT: usize = 5;

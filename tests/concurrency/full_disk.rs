@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::fs::FallocateFlags;
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
 
 use crate::common::tmpfs::Tmpfs;
 use crate::fixture::Fixture;

@@ -6,10 +6,10 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use zarrfs::error::Result;
-use zarrfs::request_context::RequestContext;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{
+use zarr_format::error::Result;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{
     ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, StoreInfo,
     Version,
 };

@@ -17,7 +17,7 @@ use crate::mounted::{Mounted, PROGRAM};
 use crate::objects::{HUNG, Objects};
 use crate::scripted::Scripted;
 use crate::world::World;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How long a request may take, in seconds: so that a test waits for that, or does not.
 const SHORT: &str = "2";

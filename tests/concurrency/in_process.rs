@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree, TreeFile};
-use zarrfs::store::{Key, Reader, Store};
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::tree::{AttrChange, Credentials, RenameMode, Tree, TreeFile};
+use zarrfs_store::{Key, Reader, Store};
 
 use crate::fixture::{folder, key, open_file, open_overlay};
 use crate::history::Failure;
 use crate::world::{Committed, Held, InPlace, Tried, World, found, refused};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const MAKER: Credentials = Credentials {
     uid: 0,
@@ -185,7 +185,7 @@ impl World for InProcess {
         let outcome = self
             .overlay
             .commit(context, CommitConfig::default(), &|_, _| {})
-            .and_then(zarrfs::overlay::commit::Outcome::or_failed);
+            .and_then(zarrfs_overlay::commit::Outcome::or_failed);
         let outcome = outcome.map_err(refused("commit"))?;
         let names = |list: &[(Key, String)]| list.iter().map(|(key, _)| key.to_string()).collect();
         let kept = outcome.kept.iter().map(|(key, _)| key.to_string());

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Signal, getpid, kill_process};
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::backend::local::LocalStore;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::StoreConfig;
+use zarrfs_store::backend::local::LocalStore;
 
 use crate::fixture::{Fixture, Lower, files, open_overlay};
 use crate::gate::{Gate, Gated};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const FOLDER: &str = "ZARRFS_CONCURRENCY_KILLED";
 const CALLS: &str = "ZARRFS_CONCURRENCY_CALLS";
@@ -71,7 +71,7 @@ fn child_that_commits() {
     });
     let outcome = overlay
         .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
-        .and_then(zarrfs::overlay::commit::Outcome::or_failed);
+        .and_then(zarrfs_overlay::commit::Outcome::or_failed);
     assert_eq!(outcome.unwrap().conflicts, []);
 }
 

@@ -10,7 +10,7 @@ use crate::mounted::Mounted;
 use crate::plan::{Class, Plan, Site};
 use crate::run::run;
 use crate::world::World;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Under `scripts/stress` there are so many.
 const COMMITS: u64 = 1000;

@@ -20,7 +20,7 @@ use crate::fixture::folder;
 use crate::history::Failure;
 use crate::value::CHUNK;
 use crate::world::{Committed, Held, InPlace, Tried, World, failed, found};
-use zarrfs::request_context::RequestContext;
+use zarrfs_store::request_context::RequestContext;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::store::backend::local::is_reserved_name;
+use zarrfs_store::backend::local::is_reserved_name;
 
 use crate::actors::{Actor, Places, Shared, TEMPORARY};
 use crate::children::Children;
@@ -16,7 +16,7 @@ use crate::judge::judge;
 use crate::plan::{Plan, Random, Site};
 use crate::run_fixture::RunFixture;
 use crate::value::{Seen, Value};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// The first number of each kind of actors; writers count from 1.
 const READERS: u8 = 20;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{RemoteConfig, Store, StoreConfig};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{RemoteConfig, Store, StoreConfig};
 
 use crate::actors::{Places, first_bytes};
 use crate::fixture::folder;
@@ -18,7 +18,7 @@ use crate::mounted::{MountPoint, Mounted};
 use crate::plan::{Plan, Site};
 use crate::proxy::Proxy;
 use crate::world::{Outside, OutsideFolder, OutsideStore, World};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How long each request takes to a store that is slow.
 const SLOW: Duration = Duration::from_millis(50);
@@ -193,7 +193,7 @@ fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
         remote,
         ..StoreConfig::default()
     };
-    zarrfs::store::open(&UNLIMITED, url, &config, &Arc::new(Stats::default())).unwrap()
+    zarrfs_store::open(&UNLIMITED, url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
 /// Puts what the store holds at first.

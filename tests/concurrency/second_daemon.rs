@@ -7,19 +7,19 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use tempfile::TempDir;
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{Credentials, OpenMode, RenameMode, Tree};
-use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig};
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{Credentials, OpenMode, RenameMode, Tree};
+use zarrfs_store::{Condition, Key, PutBody, Store, StoreConfig};
 
 use crate::common::needs;
 use crate::fixture::{LOWERS, Lower, fill, key, open_overlay};
 use crate::mounted::{MountPoint, Mounted};
 use crate::world::World;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const MAKER: Credentials = Credentials {
     uid: 0,

@@ -5,15 +5,15 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree};
-use zarrfs::store::{Condition, PutBody, Store};
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::tree::{AttrChange, Credentials, RenameMode, Tree};
+use zarrfs_store::{Condition, PutBody, Store};
 
 use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
 use crate::gate::Opening;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// What the store holds: everything under `slow` is held.
 const HELD: [(&str, &str); 5] = [
@@ -106,7 +106,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
     ("commit", |overlay| {
         overlay
             .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
-            .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+            .and_then(zarrfs_overlay::commit::Outcome::or_failed)
             .map(|_| ())
     }),
 ];

@@ -6,11 +6,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use zarrfs::error::{Error, Kind};
-use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store};
+use zarr_format::error::{Error, Kind};
+use zarrfs_store::{Condition, EntryKind, Key, PutBody, Store};
 
 use crate::history::Failure;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// An operation that was done, or the call that failed.
 pub(crate) type Tried<T> = Result<T, Failure>;
@@ -209,7 +209,7 @@ impl Outside for OutsideStore {
 }
 
 impl OutsideStore {
-    fn try_paths(&self) -> zarrfs::error::Result<Vec<String>> {
+    fn try_paths(&self) -> zarr_format::error::Result<Vec<String>> {
         let mut paths = Vec::new();
         let mut folders = vec![Key::root()];
         while let Some(folder) = folders.pop() {

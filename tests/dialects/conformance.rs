@@ -10,11 +10,11 @@ const FOLDERS: [&str; 10] = [
     "tests/codecs",
     "tests/checks",
     "tests/stores",
-    "src/dialect",
-    "src/hierarchy",
-    "src/store",
-    "src/codec",
-    "src",
+    "crates/zarr-format/src/dialect",
+    "crates/zarrfs-array/src/hierarchy",
+    "crates/zarrfs-store/src",
+    "crates/zarr-format/src/codec",
+    "crates/zarr-format/src",
 ];
 
 /// Whether `module::test` is a test.

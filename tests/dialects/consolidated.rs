@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
-use zarrfs::store::Store;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
+use zarrfs_store::Store;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::hierarchies::{
     CORE_2020, Mute, array, children, configured, documents, found, group, hierarchy, key,
 };
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn zarray(length: u64) -> Value {
     json!({

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::codec::Pipeline;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::model::Array;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::codec::Pipeline;
+use zarr_format::model::Array;
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 use crate::hierarchies::{array, hierarchy};

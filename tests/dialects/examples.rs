@@ -4,11 +4,11 @@
 //! the comma taken out, as they are meant.
 
 use serde_json::{Map, Value, json};
-use zarrfs::dialect::draft::{EntryPoint, draft_of};
-use zarrfs::dialect::typestr;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::model::{Array, DataType};
-use zarrfs::store::Key;
+use zarr_format::dialect::draft::{EntryPoint, draft_of};
+use zarr_format::dialect::typestr;
+use zarr_format::model::{Array, DataType};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::Key;
 
 use crate::common;
 use crate::hierarchies::{CORE_2020, array, documents, fault, group, hierarchy, key};

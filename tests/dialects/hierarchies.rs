@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use zarrfs::error::Result;
-use zarrfs::hierarchy::{Hierarchy, HierarchyConfig, NodeEntry};
-use zarrfs::model::{Array, Node};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{EntryKind, Key, Listing, Meta, Store, StoreInfo};
+use zarr_format::error::Result;
+use zarr_format::model::{Array, Node};
+use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig, NodeEntry};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::{EntryKind, Key, Listing, Meta, Store, StoreInfo};
 
 pub const CORE_2020: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
 pub const CORE_2022: &str = "https://purl.org/zarr/spec/core/3.0";

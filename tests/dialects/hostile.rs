@@ -5,11 +5,11 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
+use zarr_format::error::Kind;
 
 use crate::common;
 use crate::hierarchies::{CORE_2020, CORE_2022, children, documents, fault, hierarchy, key};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn entry(suffix: &str) -> Value {
     json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": suffix})
@@ -128,10 +128,10 @@ fn a_folder_called_meta_is_searched_briefly() {
     for number in 0..5000 {
         store.set(key(&format!("meta/x{number}/y.array.json")), b"{}".to_vec());
     }
-    let counted = Arc::new(zarrfs::stats::Stats::default());
+    let counted = Arc::new(zarrfs_store::stats::Stats::default());
     let counting =
-        zarrfs::store::layer::counting::CountingStore::new(Arc::new(store), counted.clone());
-    let hierarchy = Arc::new(zarrfs::hierarchy::Hierarchy::new(Arc::new(counting)));
+        zarrfs_store::layer::counting::CountingStore::new(Arc::new(store), counted.clone());
+    let hierarchy = Arc::new(zarrfs_array::hierarchy::Hierarchy::new(Arc::new(counting)));
     assert_eq!(children(&hierarchy, ""), ["meta"]);
     let asked: u64 = counted
         .to_json()

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::hierarchy::HierarchyConfig;
-use zarrfs::model::DataType;
+use zarr_format::model::DataType;
+use zarrfs_array::hierarchy::HierarchyConfig;
 
 use crate::hierarchies::{
     CORE_2019, CORE_2020, CORE_2022, array, children, configured, documents, fault, found, group,
     hierarchy, key,
 };
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn entry2020() -> Value {
     json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": ".json"})

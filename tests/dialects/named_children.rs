@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::store::LeftOut;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::error::Kind;
+use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
+use zarrfs_store::LeftOut;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::request_context::UNLIMITED;
 
 use crate::hierarchies::{Mute, children, configured, found, key};
 

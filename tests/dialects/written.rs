@@ -6,7 +6,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::hierarchies::{CORE_2019, CORE_2020, CORE_2022, documents, key};
 

@@ -7,8 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use zarrfs::export::{FORMATS, GROUP_FORMATS};
 use zarrfs::mount::open::ViewKind;
+use zarrfs_export::formats::{FORMATS, GROUP_FORMATS};
 
 use crate::common;
 use crate::program::{PROGRAM, array, command, failed, printed, run, sample, store};

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use zarrfs::error::Result;
-use zarrfs::inspect::tree::{TreeConfig, TreeNode};
-use zarrfs::inspect::tree_walk::{tree, walk};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Object, Store};
+use zarr_format::error::Result;
+use zarrfs_export::inspect::tree::{TreeConfig, TreeNode};
+use zarrfs_export::inspect::tree_walk::{tree, walk};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Key, Object, Store};
 
 use crate::program::{GROUP, array, command, printed, store};
 use crate::remote::over;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const WHOLE: TreeConfig = TreeConfig {
     depth: usize::MAX,

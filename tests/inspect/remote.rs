@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, EngineDisk, Limits};
-use zarrfs::error::Result;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::inspect::access::OpenedStore;
-use zarrfs::inspect::tree::{NodeFacts, TreeConfig};
-use zarrfs::inspect::tree_walk::tree;
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Listing, Meta, Name, NoHints, Object, Store, StoreStack};
-use zarrfs::sync::budget::MemoryBudget;
+use zarr_format::error::Result;
+use zarrfs_array::array::{Arrays, Engine, EngineDisk, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_export::inspect::access::OpenedStore;
+use zarrfs_export::inspect::tree::{NodeFacts, TreeConfig};
+use zarrfs_export::inspect::tree_walk::tree;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::{Key, Listing, Meta, Name, NoHints, Object, Store, StoreStack};
 
 use crate::program::{GROUP, array};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// How long a request takes.
 const LATENCY: Duration = Duration::from_millis(10);

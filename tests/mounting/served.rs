@@ -12,17 +12,17 @@ use std::thread;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use zarrfs::error::{Error, Result};
+use zarr_format::error::{Error, Result};
 use zarrfs::fuse::mount;
 use zarrfs::fuse::mount::MountRequest;
 use zarrfs::fuse::session::{MountSession, SessionSettings};
-use zarrfs::stats::Stats;
-use zarrfs::store::{EntryKind, Key, Listing, Name};
 use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{EntryKind, Key, Listing, Name};
 
 use crate::fixture::{Fixture, soon};
-use zarrfs::request_context::RequestContext;
+use zarrfs_store::request_context::RequestContext;
 
 /// Where reads of `hang...` wait.
 #[derive(Default)]

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use zarrfs::request_context::RequestContext;
-use zarrfs::store::EntryKind;
 use zarrfs::view::View;
+use zarrfs_store::EntryKind;
+use zarrfs_store::request_context::RequestContext;
 
 /// An answer, or an errno.
 pub(crate) type Answer<T> = Result<T, i32>;

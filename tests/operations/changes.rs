@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::backend::{Backend, Enter};
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 use crate::fixture::{Fixture, soon};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Bytes of each array of the store, and of one of its two chunks.
 const WHOLE: usize = 4096;

@@ -3,12 +3,12 @@
 use std::thread;
 
 use rustix::io::Errno;
-use zarrfs::store::EntryKind;
+use zarrfs_store::EntryKind;
 
 use crate::backend::{Backend, Enter, OpenFile};
 use crate::common::sample::{Keys, Sample, arrays, places};
 use crate::fixture::{Fixture, name};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Numbers that look random and are the same in each run.
 pub(crate) struct Numbers(u64);

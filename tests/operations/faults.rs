@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use zarrfs::store::Store;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::Store;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::backend::{Answer, Backend, Enter};
 use crate::common::sample::arrays;
@@ -15,7 +15,7 @@ use crate::faulty::{Faulty, Trap};
 use crate::fixture::{Fixture, PATIENT, local, name};
 use crate::in_process;
 use crate::mounted;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// An operation and what came of it.
 type Step = (String, Answer<Vec<u8>>);

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicI64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::request_context::RequestContext;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::layer::Layer;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{
     ByteRange, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo, Version,
 };
 

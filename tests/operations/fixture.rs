@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::{Store, StoreConfig};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::{Store, StoreConfig};
 
 use crate::common::{BothViews, sample, views_of};
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::backend::{Backend, Enter};
 use crate::common::sample::arrays;
 use crate::fixture::{Fixture, name, soon};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns how many descriptors of this process lead below a folder; other tests have their own.
 fn descriptors(folder: &Path) -> usize {

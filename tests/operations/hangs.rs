@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use zarrfs::fuse::mount::mountinfo;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::backend::Backend;
 use crate::common::sample::{Form, Sample, arrays, put_store};
@@ -18,7 +18,7 @@ use crate::faulty::{Faulty, Gate};
 use crate::fixture::{PATIENT, name, soon};
 use crate::in_process;
 use crate::mounted::Mounted;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const EIO: Errno = Errno::IO;
 

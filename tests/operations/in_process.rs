@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use zarrfs::stats::Stats;
-use zarrfs::store::EntryKind;
 use zarrfs::vfs::{Caller, Fh, Ino, Vfs, VfsConfig};
 use zarrfs::view::{Attr, View};
+use zarrfs_store::EntryKind;
+use zarrfs_store::stats::Stats;
 
 use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
 use crate::common::waiting;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 struct InProcess {
     vfs: Vfs,

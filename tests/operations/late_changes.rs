@@ -10,17 +10,17 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{NoHints, Store};
 use zarrfs::view::store::StoreView;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::{NoHints, Store};
 
 use crate::common::sample::{Form, Keys, Sample};
 use crate::common::{needs, views_of};
 use crate::faulty::{Faulty, Gate};
 use crate::fixture::{PATIENT, soon};
 use crate::mounted::{Mounted, errno};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How long a request may wait here.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode};
-use zarrfs::store::EntryKind;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::EntryKind;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::backend::{Backend, Enter, Listed};
 use crate::common::sample::{Form, GROUP, Keys, Sample};
@@ -17,7 +17,7 @@ use crate::content::Numbers;
 use crate::fixture::{Fixture, PATIENT};
 use crate::in_process;
 use crate::mounted;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn join(folder: &str, name: &[u8]) -> String {
     let name = std::str::from_utf8(name).unwrap();

@@ -17,13 +17,13 @@ use tempfile::TempDir;
 use zarrfs::fuse::mount;
 use zarrfs::fuse::mount::{Flags, MountRequest};
 use zarrfs::fuse::session::{MountSession, SessionSettings};
-use zarrfs::stats::Stats;
-use zarrfs::store::EntryKind;
 use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::View;
+use zarrfs_store::EntryKind;
+use zarrfs_store::stats::Stats;
 
 use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
-use zarrfs::request_context::RequestContext;
+use zarrfs_store::request_context::RequestContext;
 
 pub(crate) struct Mounted {
     folder: TempDir,

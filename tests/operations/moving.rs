@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::common::waiting;
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::tree::{Credentials, RenameMode};
+use zarr_format::error::{Kind, Result};
 use zarrfs::vfs::{Caller, Ino, NewNode, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::StoreConfig;
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::tree::{Credentials, RenameMode};
 
 const MAKER: Credentials = Credentials {
     uid: 0,
@@ -234,7 +234,7 @@ fn an_open_folder_that_was_removed_has_attributes() {
     let fh = vfs.opendir(&UNLIMITED, ino, Caller(1)).unwrap();
     vfs.remove_folder(&UNLIMITED, above, b"new").unwrap();
     let attr = vfs.getattr(&UNLIMITED, ino, Caller(1)).unwrap();
-    assert_eq!(attr.kind, zarrfs::store::EntryKind::Directory);
+    assert_eq!(attr.kind, zarrfs_store::EntryKind::Directory);
     vfs.releasedir(fh);
     assert!(vfs.getattr(&UNLIMITED, ino, Caller(1)).is_err());
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use serde_json::Value;
-use zarrfs::store::EntryKind;
+use zarrfs_store::EntryKind;
 
 use crate::backend::{Backend, Enter};
 use crate::common::sample::{GROUP, arrays};
 use crate::fixture::{Fixture, name};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn json(backend: &dyn Backend, path: &str) -> Value {
     serde_json::from_slice(&backend.read_whole(&UNLIMITED, path).unwrap()).unwrap()

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use zarrfs::error::{Kind, Result};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{Key, Listing, Tree};
+use zarr_format::error::{Kind, Result};
 use zarrfs::vfs::{Caller, Ino, Invalidation, OpenOptions, OpenReply, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
 use zarrfs::view::{Attr, OpenedFile, View};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::{Key, Listing, Tree};
 
 use crate::swapping::SwappedTree;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const READS: OpenOptions = OpenOptions {
     writes: false,

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use zarrfs::array::SpillConfig;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
-use zarrfs::overlay::OverlayConfig;
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_array::array::SpillConfig;
+use zarrfs_overlay::OverlayConfig;
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use zarrfs::view::store::StoreView;
 
@@ -23,7 +23,7 @@ use crate::common::{mapped, needs};
 use crate::fixture::{Fixture, PATIENT};
 use crate::mounted::Mounted;
 use crate::swapping::SwappedTree;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Opens the views of a fixture's store, which can be changed.
 pub(crate) fn overlaid(fixture: &Fixture) -> Views {
@@ -39,8 +39,8 @@ pub(crate) fn overlaid(fixture: &Fixture) -> Views {
         max_chunk: 16 << 20,
         spill: SpillConfig::default(),
         timeout: PATIENT,
-        hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
-        store: zarrfs::store::StoreConfig::default(),
+        hierarchy: zarrfs_array::hierarchy::HierarchyConfig::default(),
+        store: zarrfs_store::StoreConfig::default(),
         overlay: Some((fixture.beside("upper"), how)),
         rebind: false,
         lossy: false,

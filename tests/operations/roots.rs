@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::Command;
 
 use zarrfs::mount::open::ViewKind;
-use zarrfs::overlay::commit::CommitConfig;
+use zarrfs_overlay::commit::CommitConfig;
 
 use crate::common::needs;
 use crate::common::sample::{GROUP, Keys};
 use crate::fixture::{Fixture, PATIENT, soon};
 use crate::mounted::{Mounted, errno};
 use crate::replaced::overlaid;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Makes a store of one group, `name`, beside the fixture's.
 fn other_store(fixture: &Fixture, name: &str) -> std::path::PathBuf {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::request_context::RequestContext;
-use zarrfs::store::tree::{
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
 };
-use zarrfs::store::{EntryKind, Key, Meta, Tree, Version};
+use zarrfs_store::{EntryKind, Key, Meta, Tree, Version};
 
 /// The files of one directory.
 #[derive(Default)]

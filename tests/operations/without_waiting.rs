@@ -6,19 +6,19 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use zarrfs::error::Result;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::counting::CountingStore;
-use zarrfs::store::tree::RenameMode;
-use zarrfs::store::{Key, Store};
+use zarr_format::error::Result;
 use zarrfs::vfs::{Caller, Ino, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
 use zarrfs::view::store_without_listing::StoreWithoutListing;
 use zarrfs::view::{ChildName, View};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::counting::CountingStore;
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::tree::RenameMode;
+use zarrfs_store::{Key, Store};
 
 use crate::common::views_of;
 use crate::faulty::{Before, Faulty};

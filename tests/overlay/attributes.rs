@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{AttrChange, OpenMode, RenameMode, Setting, Stat, Time, Tree as _};
-use zarrfs::store::{self, Condition, Key, PutBody, Store, StoreConfig};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Setting, Stat, Time, Tree as _};
+use zarrfs_store::{Condition, Key, PutBody, Store, StoreConfig};
 
 use crate::fixture::{Lower, MAKER, NAME, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const NAME_OF_XATTR: &[u8] = b"user.note";
 
@@ -90,7 +90,8 @@ impl Mount {
 
     fn write(&self, name: &str, bytes: &[u8]) {
         let file =
-            store::Tree::open(self.overlay(), &UNLIMITED, &key(name), OpenMode::Truncate).unwrap();
+            zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), OpenMode::Truncate)
+                .unwrap();
         file.write_at(&UNLIMITED, 0, bytes).unwrap();
         file.flush(&UNLIMITED).unwrap();
     }
@@ -126,7 +127,7 @@ impl Mount {
     }
 
     fn stat(&self, name: &str) -> Stat {
-        let stat = store::Tree::stat(self.overlay(), &UNLIMITED, &key(name)).unwrap();
+        let stat = zarrfs_store::Tree::stat(self.overlay(), &UNLIMITED, &key(name)).unwrap();
         stat.unwrap()
     }
 
@@ -141,8 +142,8 @@ impl Mount {
             .get(&UNLIMITED, &key(name), 100)
             .unwrap()
             .unwrap();
-        let file =
-            store::Tree::open(self.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
+        let file = zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), OpenMode::Read)
+            .unwrap();
         assert_eq!(file.read_at(&UNLIMITED, 0, 100).unwrap(), object.bytes);
         assert_eq!(file.stat(&UNLIMITED).unwrap(), self.stat(name));
         object.bytes
@@ -213,7 +214,8 @@ const SETTERS: [Setter; 5] = [
     ("setfattr", |mount| mount.set_xattr("b", b"x")),
     ("an open file", |mount| {
         let file =
-            store::Tree::open(mount.overlay(), &UNLIMITED, &key("b"), OpenMode::Write).unwrap();
+            zarrfs_store::Tree::open(mount.overlay(), &UNLIMITED, &key("b"), OpenMode::Write)
+                .unwrap();
         file.change(
             &UNLIMITED,
             &AttrChange {
@@ -358,7 +360,8 @@ fn an_attribute_that_was_removed_does_not_come_back_with_a_frozen_content() {
         removed.unwrap();
         assert_eq!(mount.xattr("a/0"), None);
         let file =
-            store::Tree::open(mount.overlay(), &UNLIMITED, &key("a/0"), OpenMode::Write).unwrap();
+            zarrfs_store::Tree::open(mount.overlay(), &UNLIMITED, &key("a/0"), OpenMode::Write)
+                .unwrap();
         file.write_at(&UNLIMITED, 1, b"wn").unwrap();
         file.flush(&UNLIMITED).unwrap();
         assert_eq!(mount.xattr("a/0"), None);
@@ -376,8 +379,8 @@ fn a_write_takes_attributes_over() {
             match write {
                 0 => mount.write(name, b"own"),
                 1 => {
-                    let file =
-                        store::Tree::open(overlay, &UNLIMITED, &at, OpenMode::Write).unwrap();
+                    let file = zarrfs_store::Tree::open(overlay, &UNLIMITED, &at, OpenMode::Write)
+                        .unwrap();
                     file.write_at(&UNLIMITED, 1, b"wn").unwrap();
                     file.flush(&UNLIMITED).unwrap();
                 }
@@ -521,7 +524,7 @@ fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
         .status();
     assert!(copied.unwrap().success());
     let again = opened_with(&copy, &mount.lower, NAME, false).unwrap();
-    let found = store::Tree::stat(&again, &UNLIMITED, &key("b"))
+    let found = zarrfs_store::Tree::stat(&again, &UNLIMITED, &key("b"))
         .unwrap()
         .unwrap();
     assert_eq!(found.posix.unwrap().mode & 0o7777, 0o600);
@@ -529,7 +532,7 @@ fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
     again
         .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .unwrap();
-    let found = store::Tree::stat(&again, &UNLIMITED, &key("b"))
+    let found = zarrfs_store::Tree::stat(&again, &UNLIMITED, &key("b"))
         .unwrap()
         .unwrap();
     assert_eq!(found.posix, None, "the store has the content");
@@ -684,12 +687,12 @@ fn a_mode_that_is_set_during_a_copy_is_that_of_the_written_file() {
     let lower: Arc<dyn Store> = Arc::new(Hooked::new(memory, hook.clone()));
     let folder = folder();
     let overlay = opened_with(&folder.path().join("upper"), &lower, NAME, false).unwrap();
-    let file = store::Tree::open(&overlay, &UNLIMITED, &key("b"), OpenMode::Write).unwrap();
+    let file = zarrfs_store::Tree::open(&overlay, &UNLIMITED, &key("b"), OpenMode::Write).unwrap();
     *hook.0.lock().unwrap() = Some(overlay.clone());
     file.write_at(&UNLIMITED, 1, b"wn").unwrap();
     file.flush(&UNLIMITED).unwrap();
     assert!(hook.0.lock().unwrap().is_none());
-    let stat = store::Tree::stat(&overlay, &UNLIMITED, &key("b"))
+    let stat = zarrfs_store::Tree::stat(&overlay, &UNLIMITED, &key("b"))
         .unwrap()
         .unwrap();
     assert_eq!(stat.posix.unwrap().mode & 0o7777, 0o604);

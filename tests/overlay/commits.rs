@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::Key;
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_store::Key;
 
 use crate::fixture::{Fixture, Lower, key, shown};
 use crate::hooked::{Hook, Hooked, Trap};
 use crate::random::assert_same;
 use crate::reference::{Shown, Tree};
 use crate::steps::Step;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const HELD: [(&str, &[u8]); 9] = [
     ("changed/zarr.json", b"{}"),
@@ -121,7 +121,7 @@ fn changed(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     fixture
 }
 
-fn commit(fixture: &Fixture) -> zarrfs::error::Result<Outcome> {
+fn commit(fixture: &Fixture) -> zarr_format::error::Result<Outcome> {
     fixture
         .overlay()
         .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
@@ -191,7 +191,7 @@ fn a_commit_of_copies_with_a_call_that_fails_is_run_again() {
 #[test]
 fn nothing_in_the_store_names_what_is_not_there() {
     use std::sync::Mutex;
-    use zarrfs::store::Key;
+    use zarrfs_store::Key;
 
     #[derive(Default)]
     struct Order(Mutex<Vec<String>>);
@@ -201,7 +201,7 @@ fn nothing_in_the_store_names_what_is_not_there() {
             _context: &RequestContext,
             call: &str,
             key: &Key,
-        ) -> zarrfs::error::Result<()> {
+        ) -> zarr_format::error::Result<()> {
             if ["put", "erase"].contains(&call) {
                 self.0.lock().unwrap().push(format!("{call} {key}"));
             }

@@ -3,17 +3,17 @@
 
 use std::sync::{Arc, Mutex};
 
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::tree::OpenMode;
-use zarrfs::store::{self, Condition, Key, PutBody, Store};
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_store::tree::OpenMode;
+use zarrfs_store::{Condition, Key, PutBody, Store};
 
 use crate::fixture::{Fixture, Lower, key, shown};
 use crate::hooked::{Hook, Hooked};
 use crate::random::assert_same;
 use crate::reference::{Shown, Tree};
 use crate::steps::Step;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
@@ -325,7 +325,8 @@ fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
         let fixture = Fixture::new(kind, &HELD);
         put(fixture.overlay(), "a/0", b"ours");
         let _open =
-            store::Tree::open(fixture.overlay(), &UNLIMITED, &key("a/0"), OpenMode::Read).unwrap();
+            zarrfs_store::Tree::open(fixture.overlay(), &UNLIMITED, &key("a/0"), OpenMode::Read)
+                .unwrap();
         assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
         let overlay: &dyn Store = fixture.overlay();
         let shown = overlay.version(&UNLIMITED, &key("a/0")).unwrap();

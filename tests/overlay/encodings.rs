@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::tree::{OpenMode, RenameMode, Tree as _};
-use zarrfs::store::{Condition, Key, PutBody, Store};
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::tree::{OpenMode, RenameMode, Tree as _};
+use zarrfs_store::{Condition, Key, PutBody, Store};
 
 use crate::fixture::{Fixture, Lower, MAKER, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 pub(crate) const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
@@ -110,7 +110,7 @@ pub(crate) fn stored(store: &dyn Store, at: &str) -> Vec<u8> {
 
 /// Reads a file as a program does.
 pub(crate) fn read(overlay: &Overlay, at: &str) -> Vec<u8> {
-    let file = zarrfs::store::Tree::open(overlay, &UNLIMITED, &key(at), OpenMode::Read).unwrap();
+    let file = zarrfs_store::Tree::open(overlay, &UNLIMITED, &key(at), OpenMode::Read).unwrap();
     file.read_at(&UNLIMITED, 0, 1 << 16).unwrap()
 }
 
@@ -313,7 +313,7 @@ fn a_document_that_is_open_during_a_commit_comes_with_the_next_without_conflict(
         fixture.write("a/c/0", &[2; 16]);
         let path = key("a/zarr.json");
         let document =
-            zarrfs::store::Tree::open(fixture.overlay(), &UNLIMITED, &path, OpenMode::Truncate);
+            zarrfs_store::Tree::open(fixture.overlay(), &UNLIMITED, &path, OpenMode::Truncate);
         let document = document.unwrap();
         document.write_at(&UNLIMITED, 0, other.as_bytes()).unwrap();
         document.flush(&UNLIMITED).unwrap();
@@ -407,7 +407,7 @@ fn a_chunk_that_is_open_during_a_commit_keeps_what_it_was_encoded_by() {
     for kind in KINDS {
         let fixture = fixture(kind);
         let path = key("a/c/0");
-        let file = zarrfs::store::Tree::open(fixture.overlay(), &UNLIMITED, &path, OpenMode::Write)
+        let file = zarrfs_store::Tree::open(fixture.overlay(), &UNLIMITED, &path, OpenMode::Write)
             .unwrap();
         file.write_at(&UNLIMITED, 0, &[2; 16]).unwrap();
         file.flush(&UNLIMITED).unwrap();
@@ -428,7 +428,7 @@ fn write_through(kind: Lower) -> (Fixture, Overlay) {
 }
 
 pub(crate) fn write(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
-    let file = zarrfs::store::Tree::open(overlay, &UNLIMITED, &key(at), OpenMode::Truncate)?;
+    let file = zarrfs_store::Tree::open(overlay, &UNLIMITED, &key(at), OpenMode::Truncate)?;
     file.write_at(&UNLIMITED, 0, bytes)?;
     file.flush(&UNLIMITED)
 }

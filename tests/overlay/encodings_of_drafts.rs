@@ -1,13 +1,13 @@
 //! Another program replaces an array of a draft of version 3, whose documents do not lie above its chunks.
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::store::Condition;
-use zarrfs::store::tree::{RenameMode, Tree as _};
+use zarr_format::error::Kind;
+use zarrfs_store::Condition;
+use zarrfs_store::tree::{RenameMode, Tree as _};
 
 use crate::encodings::{KINDS, commit, put, read, stored, write};
 use crate::fixture::{Fixture, Lower, MAKER, key, opened_with};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// A hierarchy that has one array.
 struct Hierarchy {

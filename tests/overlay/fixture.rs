@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{AttrChange, Credentials, OpenMode, RenameMode, Tree as _, TreeFile};
-use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{AttrChange, Credentials, OpenMode, RenameMode, Tree as _, TreeFile};
+use zarrfs_store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
 use crate::reference::{Shown, Tree};
 use crate::steps::{SLOTS, Step};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 pub(crate) const NAME: &str = "/the/store";
 
@@ -146,7 +146,7 @@ impl Fixture {
         let (overlay, path) = (self.overlay(), key(path));
         let file = match overlay.stat(&UNLIMITED, &path).unwrap() {
             Some(_) => {
-                zarrfs::store::Tree::open(overlay, &UNLIMITED, &path, OpenMode::Truncate).unwrap()
+                zarrfs_store::Tree::open(overlay, &UNLIMITED, &path, OpenMode::Truncate).unwrap()
             }
             None => overlay.create(&UNLIMITED, &path, &MAKER).unwrap(),
         };
@@ -187,7 +187,7 @@ impl Fixture {
                 } else {
                     OpenMode::Write
                 };
-                let file = zarrfs::store::Tree::open(self.overlay(), &UNLIMITED, &key(path), mode)?;
+                let file = zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(path), mode)?;
                 self.put_open(*slot, Some(file));
             }
             Step::Write(slot, at, length, byte) => {
@@ -230,7 +230,7 @@ impl Fixture {
     }
 
     fn kind(&self, path: &str) -> Result<EntryKind> {
-        let stat = zarrfs::store::Tree::stat(self.overlay(), &UNLIMITED, &key(path))?;
+        let stat = zarrfs_store::Tree::stat(self.overlay(), &UNLIMITED, &key(path))?;
         let stat = stat.ok_or_else(|| Error::not_found(path))?;
         Ok(stat.meta.kind)
     }
@@ -265,7 +265,7 @@ impl Fixture {
                     ..AttrChange::default()
                 };
                 overlay.change(&UNLIMITED, &key(path), &change)?;
-                let posix = zarrfs::store::Tree::stat(overlay, &UNLIMITED, &key(path))?
+                let posix = zarrfs_store::Tree::stat(overlay, &UNLIMITED, &key(path))?
                     .unwrap()
                     .posix;
                 assert_eq!(posix.unwrap().mode & 0o7777, *mode, "mode of {path}");

@@ -4,17 +4,17 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use zarrfs::error::Kind;
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{AttrChange, OpenMode, RenameMode, TreeFile};
-use zarrfs::store::{Condition, PutBody, Store, Tree as _};
+use zarr_format::error::Kind;
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, TreeFile};
+use zarrfs_store::{Condition, PutBody, Store, Tree as _};
 
 use crate::common::tmpfs::Tmpfs;
 use crate::fixture::{MAKER, NAME, key, opened, shown};
 use crate::reference::Shown;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const MIB: u64 = 1 << 20;
 
@@ -63,7 +63,7 @@ impl Small {
         } else {
             OpenMode::Write
         };
-        zarrfs::store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
+        zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
     }
 
     /// Fills the disk with a file, whose removal makes room again.
@@ -86,7 +86,7 @@ impl Small {
         let done = self
             .overlay()
             .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
-            .and_then(zarrfs::overlay::commit::Outcome::or_failed);
+            .and_then(zarrfs_overlay::commit::Outcome::or_failed);
         assert!(done.unwrap().conflicts.is_empty());
         let stored = self.lower.open(&UNLIMITED, &key(name), None).ok()?;
         Some(stored.read_at(&UNLIMITED, 0, usize::MAX >> 1).unwrap())

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::layer::Layer;
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::{
     ByteRange, Condition, ETag, Key, Listing, Meta, Name, Object, PutBody, Reader, Store,
     StoreInfo, Version,
 };

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::tree::{AttrChange, Setting};
-use zarrfs::store::{Key, Store, Tree};
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::tree::{AttrChange, Setting};
+use zarrfs_store::{Key, Store, Tree};
 
 use crate::fixture::{Fixture, Lower, MAKER, key};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const TURNS: u32 = 20_000;
 
@@ -25,7 +25,7 @@ fn beside_commits(work: impl Fn(&Fixture, u32)) {
                 let outcome = fixture
                     .overlay()
                     .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
-                    .and_then(zarrfs::overlay::commit::Outcome::or_failed);
+                    .and_then(zarrfs_overlay::commit::Outcome::or_failed);
                 assert!(outcome.unwrap().conflicts.is_empty());
             }
         });

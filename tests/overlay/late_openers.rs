@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::thread;
 
-use zarrfs::error::Result;
-use zarrfs::overlay::Overlay;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{OpenMode, RenameMode};
-use zarrfs::store::{Key, Store, Tree};
+use zarr_format::error::Result;
+use zarrfs_overlay::Overlay;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{OpenMode, RenameMode};
+use zarrfs_store::{Key, Store, Tree};
 
 use crate::fixture::{MAKER, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
 use crate::listed_renames::Event;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 thread_local! {
     static IS_LATE: Cell<bool> = const { Cell::new(false) };

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use zarrfs::error::Kind;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::RenameMode;
-use zarrfs::store::{Condition, PutBody, Store, Tree};
+use zarr_format::error::Kind;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::RenameMode;
+use zarrfs_store::{Condition, PutBody, Store, Tree};
 
 use crate::fixture::{Fixture, Lower, MAKER, folder, key};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Has a commit freeze the layer and end with a conflict, so that the frozen layer stays.
 fn freeze(fixture: &Fixture, lower: &dyn Store) {
@@ -21,7 +21,7 @@ fn freeze(fixture: &Fixture, lower: &dyn Store) {
     let outcome = fixture
         .overlay()
         .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
-        .and_then(zarrfs::overlay::commit::Outcome::or_failed);
+        .and_then(zarrfs_overlay::commit::Outcome::or_failed);
     assert_eq!(outcome.unwrap().conflicts.len(), 1);
 }
 
@@ -56,7 +56,7 @@ fn what_was_closed_after_the_freeze_outlives_the_process() {
     fixture
         .overlay()
         .commit(&UNLIMITED, force, &|_, _| {})
-        .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+        .and_then(zarrfs_overlay::commit::Outcome::or_failed)
         .unwrap();
     let stored = lower.get(&UNLIMITED, &key("new"), 100).unwrap().unwrap();
     assert_eq!(stored.bytes, b"half and half");

@@ -6,15 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use zarrfs::error::Result;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::RenameMode;
-use zarrfs::store::{Key, Store, Tree};
+use zarr_format::error::Result;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::RenameMode;
+use zarrfs_store::{Key, Store, Tree};
 
 use crate::fixture::{folder, key, opened};
 use crate::hooked::{Hook, Hooked};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// Something that happens once, for which others wait.
 #[derive(Default)]
@@ -111,7 +111,7 @@ fn a_name_that_a_commit_brings_to_the_store_is_listed_all_the_time() {
             DOES.set(Doing::Commit);
             overlay
                 .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
-                .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+                .and_then(zarrfs_overlay::commit::Outcome::or_failed)
                 .unwrap();
         });
         meeting.is_committing.wait();

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{OpenMode, RenameMode};
-use zarrfs::store::{Condition, Key, PutBody, Store, Tree};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{OpenMode, RenameMode};
+use zarrfs_store::{Condition, Key, PutBody, Store, Tree};
 
 use crate::fixture::{MAKER, folder, key, shown};
 use crate::hooked::{Hook, Hooked};
 use crate::reference::Shown;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// Loses the answer of the next put or removal, or of the next call of any kind.
 #[derive(Default)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::Uid;
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::store::Store;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{AttrChange, OpenMode, Setting, Time, Tree};
+use zarrfs_store::Store;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::tree::{AttrChange, OpenMode, Setting, Time, Tree};
 
 use crate::fixture::{NAME, folder, key, opened_with};
 

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use zarrfs::error::Result;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::Key;
+use zarr_format::error::Result;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::Key;
 
 use crate::fixture::{Fixture, Lower, folder};
 use crate::hooked::{Hook, Hooked};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const CONCURRENCY: usize = 40;
 
@@ -55,7 +55,7 @@ fn a_commit_has_as_many_requests_under_way_as_it_may() {
         let overlay = fixture.overlay();
         overlay
             .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
-            .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+            .and_then(zarrfs_overlay::commit::Outcome::or_failed)
             .unwrap();
         assert!(*meeting.arrived.lock().unwrap() >= AT_ONCE, "{call}");
         let waited = before.elapsed();

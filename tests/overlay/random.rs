@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::Key;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::Key;
 
 use crate::fixture::{Fixture, Lower, key, shown};
 use crate::reference::{Reference, Shown, Tree};
 use crate::steps;
 use crate::steps::{Held, Step, first_bytes};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Steps between two remounts, and in all of a run.
 const TURN: usize = 100;
@@ -188,7 +188,7 @@ impl Pair {
             .fixture
             .overlay()
             .commit(&UNLIMITED, config, &|_, _| {})
-            .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+            .and_then(zarrfs_overlay::commit::Outcome::or_failed)
             .unwrap();
         assert_eq!(outcome.conflicts, []);
         self.forget_empty_folders();

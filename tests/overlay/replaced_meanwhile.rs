@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
-use zarrfs::store::{Condition, Key, PutBody, Store};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::{Condition, Key, PutBody, Store};
 
 use crate::encodings::{KINDS, commit, fixture, others, put, read, stored, write};
 use crate::fixture::{Fixture, folder, key, opened_with};

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
-use zarrfs::error::Result;
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::tree::{OpenMode, RenameMode, Tree as _};
-use zarrfs::store::{
+use zarr_format::error::Result;
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::tree::{OpenMode, RenameMode, Tree as _};
+use zarrfs_store::{
     self, ETag, EntryKind, Key, Meta, Reader, Store, StoreConfig, StoreInfo, Version,
 };
 
 use crate::fixture::{MAKER, NAME, folder, key, opened, opened_with};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// The keys that are changed, by all ways to change one.
 const CHANGED: [&str; 6] = ["edited", "emptied", "replaced", "removed", "put", "renamed"];
@@ -41,7 +41,8 @@ fn changed(length: usize) -> TempDir {
         fs::write(path.join(name), vec![b'o'; length]).unwrap();
     }
     let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
-    let open = |name, mode| store::Tree::open(&overlay, &UNLIMITED, &key(name), mode).unwrap();
+    let open =
+        |name, mode| zarrfs_store::Tree::open(&overlay, &UNLIMITED, &key(name), mode).unwrap();
     let file = open("edited", OpenMode::Write);
     file.write_at(&UNLIMITED, 0, b"own").unwrap();
     file.flush(&UNLIMITED).unwrap();
@@ -60,9 +61,9 @@ fn changed(length: usize) -> TempDir {
     );
     replaced.unwrap();
     overlay.unlink(&UNLIMITED, &key("removed")).unwrap();
-    let body = store::PutBody::Bytes(b"own");
+    let body = zarrfs_store::PutBody::Bytes(b"own");
     overlay
-        .put(&UNLIMITED, &key("put"), body, &store::Condition::Any)
+        .put(&UNLIMITED, &key("put"), body, &zarrfs_store::Condition::Any)
         .unwrap();
     let renamed = overlay.rename(
         &UNLIMITED,
@@ -226,7 +227,7 @@ fn a_change_after_a_commit_has_its_content_for_a_base() {
     fs::create_dir(&path).unwrap();
     fs::write(path.join("a"), "old").unwrap();
     let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
-    let open = |mode| store::Tree::open(&overlay, &UNLIMITED, &key("a"), mode).unwrap();
+    let open = |mode| zarrfs_store::Tree::open(&overlay, &UNLIMITED, &key("a"), mode).unwrap();
     let reader = open(OpenMode::Read);
     let write = |bytes: &[u8]| {
         let file = open(OpenMode::Write);
@@ -354,7 +355,7 @@ fn without_etags_length_and_digest_decide() {
         let store: Arc<dyn Store> = Arc::new(WithoutETags::new(local(&path)));
         let overlay = opened(&folder.path().join("upper"), &store, NAME).unwrap();
         for (name, mode) in [("edited", OpenMode::Write), ("emptied", OpenMode::Truncate)] {
-            let file = store::Tree::open(&overlay, &UNLIMITED, &key(name), mode).unwrap();
+            let file = zarrfs_store::Tree::open(&overlay, &UNLIMITED, &key(name), mode).unwrap();
             file.write_at(&UNLIMITED, 0, b"own").unwrap();
             file.flush(&UNLIMITED).unwrap();
         }

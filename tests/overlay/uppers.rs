@@ -3,15 +3,15 @@
 
 use std::fs;
 
-use zarrfs::error::Kind;
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{Key, Store};
+use zarr_format::error::Kind;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::{Key, Store};
 
 use crate::fixture::{Fixture, Lower, NAME, opened, shown};
 use crate::reference::Tree;
 use crate::steps::Step;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const CONFIG: OverlayConfig = OverlayConfig {
     uid: 0,

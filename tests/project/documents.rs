@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use zarrfs::array::SpillConfig;
-use zarrfs::dialect::typestr;
-use zarrfs::error::Kind;
-use zarrfs::export::descr;
-use zarrfs::model::DataType;
+use zarr_format::dialect::typestr;
+use zarr_format::error::Kind;
+use zarr_format::model::DataType;
 use zarrfs::mount::open::{ViewKind, ViewsConfig, open_views};
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::stats::Stats;
-use zarrfs::store::{EntryKind, Key};
 use zarrfs::view::View;
+use zarrfs_array::array::SpillConfig;
+use zarrfs_export::formats::descr;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{EntryKind, Key};
 
 /// The manual pages of section 7, written by hand; the tables of the program are in the second.
 const PAGES: [&str; 5] = [
@@ -35,7 +35,9 @@ const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
 const INVARIANTS: &str = "doc/invariants.md";
 
 /// Folders with sources and documents, and the files beside them; `target`, `.git` and `.venv` are neither.
-const FOLDERS: [&str; 7] = [".ci", "doc", "man", "python", "scripts", "src", "tests"];
+const FOLDERS: [&str; 8] = [
+    ".ci", "crates", "doc", "man", "python", "scripts", "src", "tests",
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -161,7 +163,7 @@ fn the_table_of_data_types_is_that_of_the_program() {
             assert_eq!(descr::of(&known), found, "{name}");
         }
     }
-    let numbers = read("src/model/numbers.rs");
+    let numbers = read("crates/zarr-format/src/model/numbers.rs");
     let table = numbers.split("const NUMBERS").nth(1).unwrap();
     let table = table.split("\n];").next().unwrap();
     let names = quoted(table, '"')
@@ -257,8 +259,8 @@ fn every_file_of_a_mount_is_named() {
         max_chunk: 1 << 20,
         spill: SpillConfig::default(),
         timeout: Duration::from_secs(60),
-        hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
-        store: zarrfs::store::StoreConfig::default(),
+        hierarchy: zarrfs_array::hierarchy::HierarchyConfig::default(),
+        store: zarrfs_store::StoreConfig::default(),
         overlay: None,
         rebind: false,
         lossy: false,
@@ -430,19 +432,26 @@ fn folders_below(folder: &Path) -> Vec<Vec<String>> {
 #[test]
 fn every_folder_of_sources_is_explained() {
     let text = read("ARCHITECTURE.md");
-    let items: Vec<&str> = section(&text, "## Folders").split("\n- ").collect();
-    let folders = folders_below(&root().join("src"));
-    assert!(folders.len() > 30);
-    for path in folders {
-        let (Some(top), Some(name)) = (path.first(), path.last()) else {
-            continue;
+    let items: Vec<&str> = section(&text, "## Crates").split("\n- ").collect();
+    let crates = fs::read_dir(root().join("crates")).unwrap();
+    let crates = crates.map(|entry| entry.unwrap().path());
+    let mut count = 0;
+    for place in crates.chain([root()]) {
+        let name = match place == root() {
+            true => "src",
+            false => place.file_name().unwrap().to_str().unwrap(),
         };
         let item = items
             .iter()
-            .find(|item| item.starts_with(&format!("`{top}/`")));
-        let item = item.unwrap_or_else(|| panic!("no line for {top}"));
-        assert!(item.contains(&format!("`{name}/`")), "{}", path.join("/"));
+            .find(|item| item.starts_with(&format!("`{name}/`")));
+        let item = item.unwrap_or_else(|| panic!("no line for {name}"));
+        for path in folders_below(&place.join("src")) {
+            let folder = path.last().unwrap();
+            count += 1;
+            assert!(item.contains(&format!("`{folder}/`")), "{}", path.join("/"));
+        }
     }
+    assert!(count > 30);
 }
 
 /// Returns every document and source of the project.
@@ -482,7 +491,9 @@ fn documents_and_sources_are_ascii() {
 
 #[test]
 fn every_source_says_what_it_is() {
-    let sources = ["src", "tests", "scripts"].map(files_below).concat();
+    let sources = ["crates", "src", "tests", "scripts"]
+        .map(files_below)
+        .concat();
     let sources: Vec<_> = sources
         .iter()
         .filter(|path| path.ends_with(".rs"))
@@ -500,31 +511,31 @@ fn every_source_says_what_it_is() {
 #[test]
 fn every_dependency_says_what_it_is_for() {
     let text = read("Cargo.toml");
+    let sources = ["crates", "scripts", "src", "tests"]
+        .map(files_below)
+        .concat();
     let mut count = 0;
-    for heading in ["[dependencies]", "[dev-dependencies]"] {
-        let start = text.find(&format!("{heading}\n")).expect(heading) + heading.len() + 1;
-        let mut before = "";
-        for line in text[start..]
-            .lines()
-            .take_while(|line| !line.starts_with('['))
-        {
-            if line.starts_with(|c: char| c.is_ascii_alphanumeric()) && line.contains('=') {
-                count += 1;
-                assert!(
-                    before.len() > 5 && before.starts_with("# "),
-                    "no comment before: {line}"
-                );
-                let words = before
-                    .split(['(', ')'])
-                    .filter(|word| word.ends_with(".rs"));
-                for path in words {
-                    let is_there =
-                        root().join("src").join(path).is_file() || root().join(path).is_file();
-                    assert!(is_there, "{line}: {path}");
-                }
+    let mut before = "";
+    let (_, dependencies) = text.split_once("\n[workspace.dependencies]\n").unwrap();
+    for line in dependencies
+        .lines()
+        .take_while(|line| !line.starts_with('['))
+    {
+        if line.starts_with(|c: char| c.is_ascii_alphanumeric()) && line.contains('=') {
+            count += 1;
+            assert!(
+                before.len() > 5 && before.starts_with("# "),
+                "no comment before: {line}"
+            );
+            let words = before
+                .split(['(', ')'])
+                .filter(|word| word.ends_with(".rs"));
+            for path in words {
+                let is_there = sources.iter().any(|source| source.ends_with(path));
+                assert!(is_there, "{line}: {path}");
             }
-            before = line;
         }
+        before = line;
     }
     assert!(count > 10);
 }

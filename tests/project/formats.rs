@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use zarrfs::export::{FORMATS, Format, Subject};
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::model::{Array, DataType, FillValue, MAX_RANK, TimeUnit};
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::model::{Array, DataType, FillValue, MAX_RANK, TimeUnit};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_export::formats::{FORMATS, Format, Subject};
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns any array, of which types and shapes are replaced.
 fn any_array() -> Array {

@@ -1,4 +1,4 @@
-//! The project itself: what its sources import, and what its documents and manual pages say.
+//! The project itself: what its documents and manual pages say.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -12,7 +12,5 @@
 
 mod documents;
 mod formats;
-mod layers;
 mod man;
 mod man_texts;
-mod sources;

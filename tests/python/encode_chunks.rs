@@ -17,10 +17,10 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use zarrfs::codec::Pipeline;
-use zarrfs::dialect::{Document, v2};
-use zarrfs::model::Node;
-use zarrfs::store::Key;
+use zarr_format::codec::Pipeline;
+use zarr_format::dialect::{Document, v2};
+use zarr_format::model::Node;
+use zarrfs_store::Key;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let store = std::env::args().nth(1).ok_or("expected a store")?;

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use zarrfs::store::{ChangeLog, Dependencies, Key, LogPosition};
+use zarrfs_store::{ChangeLog, Dependencies, Key, LogPosition};
 
 const WRITERS: usize = 2;
 const READERS: usize = 2;

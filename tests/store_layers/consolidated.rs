@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::error::Result;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::{EntryKind, Key, Meta, Object, Store, StoreInfo};
-use zarrfs::sync::clock::Clock;
+use zarr_format::error::Result;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 use zarrfs::view::store_without_listing::StoreWithoutListing;
+use zarrfs_array::array::{Arrays, Engine, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::clock::Clock;
+use zarrfs_store::{EntryKind, Key, Meta, Object, Store, StoreInfo};
 
 /// For how long an answer counts; the clock stands still but for the steps of the test.
 const FRESHNESS: Duration = Duration::from_secs(1000);

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::error::{Kind, Result};
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::{Key, Listing, Name, Store, StoreInfo};
-use zarrfs::sync::clock::Clock;
+use zarr_format::error::{Kind, Result};
 use zarrfs::view::files::FilesView;
 use zarrfs::view::store::StoreView;
 use zarrfs::view::{OpenedFile, View};
+use zarrfs_array::array::{Arrays, Engine, Limits};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::clock::Clock;
+use zarrfs_store::{Key, Listing, Name, Store, StoreInfo};
 
 /// For how long an answer counts; the clock of a test stands still but for its steps.
 const FRESHNESS: Duration = Duration::from_secs(1000);

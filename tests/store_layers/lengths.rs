@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use zarrfs::error::{Kind, Result};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
-use zarrfs::store::{
-    ByteRange, EntryKind, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo,
-};
-use zarrfs::sync::budget::MemoryBudget;
+use zarr_format::error::{Kind, Result};
 use zarrfs::view::View;
 use zarrfs::view::store::StoreView;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::{
+    ByteRange, EntryKind, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo,
+};
 
 const LENGTH: u64 = 1000;
 

@@ -14,11 +14,11 @@ use object_store::client::{
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
 use tokio::runtime::Runtime;
-use zarrfs::stats::Stats;
-use zarrfs::store::{Key, RemoteConfig, Store, StoreConfig};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, RemoteConfig, Store, StoreConfig};
 
 use super::fixture::{Fixture, Kind, Listed, Objects, Writer, Writes};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
@@ -78,7 +78,7 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // `src/store/backend/bucket/tests/lost_answers.rs` has a server of its own for that.
+    // `crates/zarrfs-store/src/backend/bucket/tests/lost_answers.rs` has a server of its own for that.
     writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,
@@ -237,7 +237,7 @@ fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
         ..StoreConfig::default()
     };
     let url = format!("{scheme}://{BUCKET}/{prefix}");
-    zarrfs::store::open(&UNLIMITED, &url, &config, &Arc::new(Stats::default())).unwrap()
+    zarrfs_store::open(&UNLIMITED, &url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
 /// Opens the bucket on a server of S3, with keys or without.

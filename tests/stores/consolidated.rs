@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::array::SpillConfig;
-use zarrfs::error::Kind;
-use zarrfs::hierarchy::HierarchyConfig;
+use zarr_format::error::Kind;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
-use zarrfs::store::{EntryKind, Key, RemoteConfig, StoreConfig};
 use zarrfs::view::View;
+use zarrfs_array::array::SpillConfig;
+use zarrfs_array::hierarchy::HierarchyConfig;
+use zarrfs_store::{EntryKind, Key, RemoteConfig, StoreConfig};
 
 use super::odd_servers::open;
 use super::scripted::{Answer, Request, Scripted, answer};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);

@@ -9,21 +9,21 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::counting::CountingStore;
-use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
-use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig};
-use zarrfs::sync::budget::MemoryBudget;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::counting::CountingStore;
+use zarrfs_store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::{Condition, Key, PutBody, Store, StoreConfig};
 
 use crate::needs;
 use crate::zip::writer::Entry;
 use crate::zipped;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Keys and what they hold.
 pub(crate) type Objects<'a> = &'a [(&'a [u8], &'a [u8])];

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::error::Kind;
+use zarr_format::error::Kind;
 use zarrfs::mount::open::{ViewKind, Views};
-use zarrfs::store::EntryKind;
+use zarrfs_store::EntryKind;
 
 use super::consolidated::{Objects, key, page_or_object, v2, v3, views_at};
 use super::scripted::{Scripted, answer};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// As long as metadata count on a network: longer than this test.
 const TTL: Duration = Duration::from_secs(60);

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::array::flat_file::FlatFile;
-use zarrfs::array::{Arrays, Engine, Limits, OpenArray};
-use zarrfs::error::{Kind, Result};
-use zarrfs::grid::Region;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::stats::Stats;
-use zarrfs::store::{ByteRange, Key, RemoteConfig, StoreConfig};
+use zarr_format::error::{Kind, Result};
+use zarr_format::grid::Region;
 use zarrfs::view::View;
 use zarrfs::view::store::StoreView;
+use zarrfs_array::array::flat_file::FlatFile;
+use zarrfs_array::array::{Arrays, Engine, Limits, OpenArray};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{ByteRange, Key, RemoteConfig, StoreConfig};
 
 use crate::scripted::{Scripted, answer as plain_answer, answer_of};
 use crate::zip::writer::{Archive as ZipArchive, Entry};
@@ -94,7 +94,7 @@ fn serve(has_ranges: bool) -> String {
 fn half_an_object_is_an_error_and_never_the_file() {
     for has_ranges in [false, true] {
         let (config, stats) = (StoreConfig::default(), Arc::new(Stats::default()));
-        let store = zarrfs::store::open(&UNLIMITED, &serve(has_ranges), &config, &stats).unwrap();
+        let store = zarrfs_store::open(&UNLIMITED, &serve(has_ranges), &config, &stats).unwrap();
         let key = Key::new("a/0").unwrap();
         assert_eq!(
             store.head(&UNLIMITED, &key).unwrap().unwrap().size,
@@ -172,11 +172,11 @@ type FoundArray = Result<Arc<OpenArray>>;
 fn opened(url: &str, remote: RemoteConfig) -> impl Fn() -> FoundArray {
     let stats = Arc::new(Stats::default());
     let config = StoreConfig {
-        disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats).unwrap(),
+        disk_cache: zarrfs_store::open_cache_dir(url, &remote, &stats).unwrap(),
         remote,
         ..StoreConfig::default()
     };
-    let store = zarrfs::store::open(&UNLIMITED, url, &config, &stats).unwrap();
+    let store = zarrfs_store::open(&UNLIMITED, url, &config, &stats).unwrap();
     let hierarchy = Arc::new(Hierarchy::new(store));
     let limits = Limits {
         memory: 1 << 20,
@@ -265,11 +265,11 @@ fn half_an_archive_stays_in_no_cache_dir() {
         let remote = kept_in(folder.path());
         let open = || {
             let config = StoreConfig {
-                disk_cache: zarrfs::store::open_cache_dir(&url, &remote, &stats).unwrap(),
+                disk_cache: zarrfs_store::open_cache_dir(&url, &remote, &stats).unwrap(),
                 remote: remote.clone(),
                 ..StoreConfig::default()
             };
-            zarrfs::store::open(&UNLIMITED, &url, &config, &stats).unwrap()
+            zarrfs_store::open(&UNLIMITED, &url, &config, &stats).unwrap()
         };
         let chunk = Key::new("c/0").unwrap();
         let store = open();

@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::waiting;
 use serde_json::json;
 use zarrfs::mount::open::{ViewKind, Views};
-use zarrfs::store::EntryKind;
 use zarrfs::view::View;
+use zarrfs_store::EntryKind;
 
 use super::consolidated::{Objects, key, views_at};
 use super::scripted::{Answer, Request, Scripted, answer};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How a server shows a folder.
 #[derive(Clone, Copy, Debug, PartialEq)]

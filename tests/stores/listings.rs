@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use zarrfs::error::Kind as Fault;
-use zarrfs::store::{EntryKind, Listing, Name, Store};
+use zarr_format::error::Kind as Fault;
+use zarrfs_store::{EntryKind, Listing, Name, Store};
 
 use crate::fixture::{Kind, key};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Reads a listing to its end.
 fn rest(listing: &mut dyn Listing) -> Vec<Name> {

@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode};
-use zarrfs::error::Kind as Fault;
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::layer::counting::CountingStore;
-use zarrfs::store::{ByteRange, Condition, EntryKind, PutBody, Store, StoreConfig};
+use zarr_format::error::Kind as Fault;
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::layer::counting::CountingStore;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{ByteRange, Condition, EntryKind, PutBody, Store, StoreConfig};
 
 use crate::fixture::{MEMORY, key};
 use crate::listings;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Makes a store with links inside it, out of it and to nowhere; beside it a secret.
 fn linked(folder: &Path) {

@@ -1,4 +1,4 @@
-//! What every store promises (`src/store/mod.rs`): one list of cases, run over each kind of store.
+//! What every store promises (`crates/zarrfs-store/src/lib.rs`): one list of cases, run over each kind of store.
 //!
 //! A new store is one more `Kind` in `fixture.rs` and one more line at the end of this file. A case that
 //! a kind cannot hold (objects that change, names of any bytes) says so and is skipped for it.

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use zarrfs::error::{Error, Kind};
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::store::{ByteRange, Key, RemoteConfig, Store};
+use zarr_format::error::{Error, Kind};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::{ByteRange, Key, RemoteConfig, Store};
 
 use super::odd_servers::open;
 use super::scripted::{Answer, Request, Scripted, answer};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use zarrfs::error::Kind as Fault;
-use zarrfs::store::{EntryKind, Key};
+use zarr_format::error::Kind as Fault;
+use zarrfs_store::{EntryKind, Key};
 
 use crate::fixture::{Kind, key};
 use crate::listings;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns names that somebody has to get wrong: each byte, and bytes that mean something elsewhere.
 pub(crate) fn odd_names() -> Vec<Vec<u8>> {

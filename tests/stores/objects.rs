@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use zarrfs::error::Kind as Fault;
-use zarrfs::store::{ByteRange, EntryKind, Key, Store, Version};
+use zarr_format::error::Kind as Fault;
+use zarrfs_store::{ByteRange, EntryKind, Key, Store, Version};
 
 use crate::fixture::{Kind, key, pattern};
 use crate::listings::names;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Nobody would find an object at this key.
 fn assert_nothing(store: &dyn Store, missing: &Key) {

@@ -3,14 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use zarrfs::store::{Condition, EntryKind, Key, NotShownReason, PutBody, Store};
+use zarrfs_store::{Condition, EntryKind, Key, NotShownReason, PutBody, Store};
 
 use super::buckets;
 use super::buckets::BUCKET;
 use super::fixture::key;
 use super::listings::names;
 use super::scripted::{Answer, Scripted, answer};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn listed(store: &dyn Store, name: &str) -> Vec<(String, EntryKind)> {
     let found = names(store, name).into_iter();

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::store::{EntryKind, Key, RemoteConfig, Store};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::{EntryKind, Key, RemoteConfig, Store};
 
 use super::odd_servers::open;
 use super::scripted::{Answer, Request, Scripted, answer};

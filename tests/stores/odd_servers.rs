@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zarrfs::error::{Kind, Result};
-use zarrfs::stats::Stats;
-use zarrfs::store::{
+use zarr_format::error::{Kind, Result};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{
     ByteRange, Condition, EntryKind, Key, PutBody, RemoteConfig, Store, StoreConfig,
 };
 
 use super::scripted::{Answer, Request, Scripted, answer};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -29,11 +29,11 @@ pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc
         ..remote
     };
     let config = StoreConfig {
-        disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats)?,
+        disk_cache: zarrfs_store::open_cache_dir(url, &remote, &stats)?,
         remote,
         ..StoreConfig::default()
     };
-    zarrfs::store::open(&UNLIMITED, url, &config, &stats)
+    zarrfs_store::open(&UNLIMITED, url, &config, &stats)
 }
 
 /// A server without validators: `zarr.json`, and `c` of four equal letters.

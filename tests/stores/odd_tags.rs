@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::error::Kind;
-use zarrfs::request_context::UNLIMITED;
-use zarrfs::stats::Stats;
-use zarrfs::store::{Key, RemoteConfig, Store, StoreConfig};
+use zarr_format::error::Kind;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, RemoteConfig, Store, StoreConfig};
 
 use super::odd_servers::open;
 use super::scripted::{Scripted, answer, answer_of};
@@ -72,11 +72,11 @@ fn opened(url: &str, cache: &Path) -> (Arc<dyn Store>, Arc<Stats>) {
         ..RemoteConfig::default()
     };
     let config = StoreConfig {
-        disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats).unwrap(),
+        disk_cache: zarrfs_store::open_cache_dir(url, &remote, &stats).unwrap(),
         remote,
         ..StoreConfig::default()
     };
-    let store = zarrfs::store::open(&UNLIMITED, url, &config, &stats).unwrap();
+    let store = zarrfs_store::open(&UNLIMITED, url, &config, &stats).unwrap();
     (store, stats)
 }
 

@@ -2,11 +2,11 @@
 
 use std::io::IoSliceMut;
 
-use zarrfs::error::Kind as Fault;
-use zarrfs::store::Reader;
+use zarr_format::error::Kind as Fault;
+use zarrfs_store::Reader;
 
 use crate::fixture::{Kind, key, pattern};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const FAR: [u64; 3] = [1 << 40, i64::MAX as u64, u64::MAX];
 

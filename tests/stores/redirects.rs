@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use zarrfs::error::Error;
-use zarrfs::store::RemoteConfig;
+use zarr_format::error::Error;
+use zarrfs_store::RemoteConfig;
 
 use super::odd_servers::open;
 use super::scripted::{Answer, Scripted, answer};

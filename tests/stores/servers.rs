@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use zarrfs::stats::Stats;
-use zarrfs::store::{Key, RemoteConfig, StoreConfig};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, RemoteConfig, StoreConfig};
 
 use super::buckets::CONTROL;
 use super::fixture::{Fixture, Kind, Listed, Objects, Writer, Writes};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const PLAIN: Kind = Kind {
     name: "a web server",
@@ -141,7 +141,7 @@ fn served(address: &str, folder: &str, objects: Objects) -> Fixture {
         remote,
         ..StoreConfig::default()
     };
-    let store = zarrfs::store::open(&UNLIMITED, &url, &config, &stats).unwrap();
+    let store = zarrfs_store::open(&UNLIMITED, &url, &config, &stats).unwrap();
     Fixture::new(store, Box::new(root))
 }
 

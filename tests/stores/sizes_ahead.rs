@@ -13,7 +13,7 @@ use zarrfs::view::View;
 
 use super::consolidated::{Objects, key, page_or_object, views_at};
 use super::scripted::{Answer, Request, Scripted, answer};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// What may be asked for at a time, unless an option says otherwise.
 const CONCURRENCY: usize = 32;

@@ -2,11 +2,11 @@
 
 use std::thread;
 
-use zarrfs::store::{ByteRange, Store};
+use zarrfs_store::{ByteRange, Store};
 
 use crate::fixture::{Kind, key};
 use crate::listings;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const THREADS: usize = 16;
 const OBJECTS: usize = 40;

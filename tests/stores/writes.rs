@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use zarrfs::error::Kind as Fault;
-use zarrfs::store::{ByteRange, Condition, ETag, EntryKind, Key, PutBody, Store};
+use zarr_format::error::Kind as Fault;
+use zarrfs_store::{ByteRange, Condition, ETag, EntryKind, Key, PutBody, Store};
 
 use crate::fixture::{Fixture, Kind, Writes, key, pattern};
 use crate::listings::names;
 use crate::objects::assert_same;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns a store that takes changes; where there is none, that it says so.
 fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {

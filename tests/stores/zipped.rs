@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Store, StoreConfig, StoreInfo};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::zip::ZipStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Key, Store, StoreConfig, StoreInfo};
 
 use crate::fixture::{Fixture, Objects, Writer, key, tick};
 use crate::zip::writer::{Archive, Entry};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Makes an entry of a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;

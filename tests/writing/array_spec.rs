@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use zarrfs::store::Key;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
 
 #[derive(Clone, Debug)]
 pub struct ArraySpec {

@@ -5,18 +5,18 @@ use std::sync::{Arc, Barrier};
 
 use proptest::prelude::*;
 use serde_json::json;
-use zarrfs::error::Kind;
-use zarrfs::export::Export;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{Key, Store};
-use zarrfs::sync::read_bytes::ReadAt;
+use zarr_format::error::Kind;
+use zarrfs_export::formats::Export;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::sync::read_bytes::ReadAt;
+use zarrfs_store::{Key, Store};
 
 use crate::array_spec::{ArraySpec, array_specs};
 use crate::common::sample::{Form, Sample};
 use crate::fixture::{Fixture, Full, all, limits};
 use crate::hierarchies::key;
 use crate::written;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// One thing that a program does.
 #[derive(Clone, Debug)]
@@ -88,26 +88,26 @@ impl ArrayFixture {
     fn write_chunk(&mut self, chunk: u64, seed: u8) {
         let array = self.raw.array().clone();
         let grid = array.stored_grid().unwrap().clone();
-        let indices = grid.indices(zarrfs::grid::ChunkIndex(chunk % grid.len()));
+        let indices = grid.indices(zarr_format::grid::ChunkIndex(chunk % grid.len()));
         let file = self.fixture.chunk("a", &indices);
         let bytes = noise(file.len() as usize, seed);
         file.write_at(&UNLIMITED, 0, &bytes).unwrap();
         assert_eq!(all(&file), bytes);
         let region = grid.region(&indices);
         let (from, to) = (
-            zarrfs::grid::Layout {
+            zarr_format::grid::Layout {
                 start: &region.start,
                 shape: &region.shape,
                 skipped: 0,
             },
-            zarrfs::grid::Layout {
+            zarr_format::grid::Layout {
                 start: &vec![0; region.start.len()],
                 shape: &array.array().shape,
                 skipped: 0,
             },
         );
         let size = array.array().element_size().unwrap();
-        zarrfs::grid::Runs::new(&region, from, to, size).copy(&bytes, &mut self.expected);
+        zarr_format::grid::Runs::new(&region, from, to, size).copy(&bytes, &mut self.expected);
     }
 
     fn step(&mut self, step: &Step) {
@@ -181,7 +181,7 @@ fn keys(memory: &MemoryStore) -> Vec<String> {
         while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             let key = prefix.child(&name.name).unwrap();
             match name.kind {
-                zarrfs::store::EntryKind::Directory => walk(memory, &key, found),
+                zarrfs_store::EntryKind::Directory => walk(memory, &key, found),
                 _ => found.push(key.to_string()),
             }
         }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
-use zarrfs::store::Store;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::error::Kind;
+use zarrfs_store::Store;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 use crate::documents::{read_json, write};
 use crate::fixture::tree;
 use crate::hierarchies::{documents, key};
 use crate::written;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns stores whose array at `a/b` has attributes that do not read, and the key of the document at fault.
 fn stores() -> Vec<(MemoryStore, &'static str)> {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use zarrfs::error::Kind;
-use zarrfs::store::Store;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::tree::{OpenMode, RenameMode};
+use zarr_format::error::Kind;
 use zarrfs::view::View;
+use zarrfs_store::Store;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::tree::{OpenMode, RenameMode};
 
 use crate::common;
 use crate::fixture::{MAKER, tree};
 use crate::hierarchies::{documents, key};
 use crate::written;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// The names by which Zarr libraries find nodes, which the files view has not.
 const PROBED: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
@@ -99,7 +99,7 @@ fn broken_arrays_of_every_dialect_show_their_documents() {
 fn nothing_of_a_broken_node_is_changed() {
     for (store, keys) in stores() {
         let (view, tree) = tree(Arc::new(store.clone()));
-        let is_refused = |done: zarrfs::error::Result<()>| {
+        let is_refused = |done: zarr_format::error::Result<()>| {
             let error = done.unwrap_err();
             let kinds = [Kind::NotPermitted, Kind::Denied];
             assert!(kinds.contains(&error.kind()), "{error}");
@@ -181,12 +181,12 @@ impl Layer for Denying {
     fn get(
         &self,
         context: &RequestContext,
-        key: &zarrfs::store::Key,
+        key: &zarrfs_store::Key,
         limit: u64,
-    ) -> zarrfs::error::Result<Option<zarrfs::store::Object>> {
+    ) -> zarr_format::error::Result<Option<zarrfs_store::Object>> {
         if key.as_bytes() == b"a/b/.zarray" {
             let why = "the server refused access (403)";
-            return Err(zarrfs::error::Error::new(Kind::Denied, key, why));
+            return Err(zarr_format::error::Error::new(Kind::Denied, key, why));
         }
         self.0.get(context, key, limit)
     }

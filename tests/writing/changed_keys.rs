@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::{Condition, Key, PutBody, Store};
 use zarrfs::view::View;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::{Condition, Key, PutBody, Store};
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
 use crate::slow::Slow;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use zarrfs::error::Kind;
-use zarrfs::store::{Condition, PutBody, Store};
+use zarr_format::error::Kind;
+use zarrfs_store::{Condition, PutBody, Store};
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
 use crate::fixture::{Full, all};
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, folder, is_changed};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Two elements of the array `a` in one chunk, as offsets in `a.raw`.
 const OURS: u64 = 0;

@@ -5,17 +5,17 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use zarrfs::error::Result;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Condition, ETag, Key, PutBody, Store, Tree};
+use zarr_format::error::Result;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{Condition, ETag, Key, PutBody, Store, Tree};
 
 use crate::common::sample::{Form, Sample};
 use crate::documents::write;
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, folder};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const NODES: usize = 8;
 const ROUNDS: usize = 20;

@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Object, Store};
+use zarr_format::error::{Kind, Result};
 use zarrfs::vfs::{Caller, Fh, Ino, Invalidation, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::View;
 use zarrfs::view::store::StoreView;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, Object, Store};
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()

@@ -5,19 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
-use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::tree::{AttrChange, OpenMode, RenameMode, TreeFile};
-use zarrfs::store::{Condition, ETag, EntryKind, Key, Object, PutBody, Store, Tree};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, TreeFile};
+use zarrfs_store::{Condition, ETag, EntryKind, Key, Object, PutBody, Store, Tree};
 
 use crate::documents::write;
 use crate::fixture::MAKER;
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, folder};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
@@ -216,7 +216,7 @@ impl Case {
         FORMS.into_iter().flat_map(kinds)
     }
 
-    fn overlay(&self) -> &zarrfs::overlay::Overlay {
+    fn overlay(&self) -> &zarrfs_overlay::Overlay {
         &self.mount.overlay
     }
 

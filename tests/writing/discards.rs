@@ -1,11 +1,11 @@
 //! What a decoded file has not stored yet when the changes of its array are discarded.
 
-use zarrfs::store::Key;
+use zarrfs_store::Key;
 
 use crate::common::sample::{Form, Sample};
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, is_changed};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Discards as `zarrfs discard` does in the mount.
 fn discard(mount: &Shared, path: &Key) -> u64 {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::error::{Error, Kind};
-use zarrfs::hierarchy::HierarchyConfig;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{OpenMode, RenameMode};
-use zarrfs::store::{Key, Store, Tree};
+use zarr_format::error::{Error, Kind};
 use zarrfs::view::View;
+use zarrfs_array::hierarchy::HierarchyConfig;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{OpenMode, RenameMode};
+use zarrfs_store::{Key, Store, Tree};
 
 use crate::broken_nodes::names;
 use crate::common;
@@ -18,7 +18,7 @@ use crate::hierarchies;
 use crate::hierarchies::{documents, key};
 use crate::shared::{Mode, Shared};
 use crate::written;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Returns every store that has an array at `a/b`.
 pub fn stores() -> Vec<(String, MemoryStore)> {
@@ -382,7 +382,7 @@ fn a_document_is_read_back_as_it_is_written() {
     assert!(before.starts_with(b"{"));
     // Nothing written, nothing stored.
     file.flush(&UNLIMITED).unwrap();
-    let change = |size| zarrfs::store::tree::AttrChange {
+    let change = |size| zarrfs_store::tree::AttrChange {
         size: Some(size),
         ..Default::default()
     };
@@ -399,7 +399,7 @@ fn a_document_is_read_back_as_it_is_written() {
 }
 
 /// Returns a store with consolidated metadata, read as they say.
-fn consolidated(store: Arc<dyn Store>) -> Arc<zarrfs::hierarchy::Hierarchy> {
+fn consolidated(store: Arc<dyn Store>) -> Arc<zarrfs_array::hierarchy::Hierarchy> {
     let config = HierarchyConfig {
         consolidated: true,
         ..HierarchyConfig::default()

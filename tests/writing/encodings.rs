@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::store::Store;
-use zarrfs::store::tree::OpenMode;
+use zarrfs_store::Store;
+use zarrfs_store::tree::OpenMode;
 
 use crate::common::sample::{Form, Sample};
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, folder, is_changed};
 use crate::written;
 use crate::written::STORES;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Documents of arrays that read other elements of the chunks of `sample`.
 fn others(sample: &Sample) -> Vec<Value> {

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::error::Kind;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{AttrChange, OpenMode};
-use zarrfs::store::{EntryKind, Key, Tree};
+use zarr_format::error::Kind;
 use zarrfs::view::View;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{AttrChange, OpenMode};
+use zarrfs_store::{EntryKind, Key, Tree};
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
 use crate::fixture::{MAKER, tree};
 use crate::hierarchies::key;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn fixture() -> (MemoryStore, Sample, Arc<dyn View>, Arc<dyn Tree>) {
     let memory = MemoryStore::default();

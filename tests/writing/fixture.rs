@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, Limits, OpenArray};
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::export::{Export, format};
-use zarrfs::grid::Region;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::tree::Credentials;
-use zarrfs::store::{Condition, ETag, Key, PutBody, Store, Tree};
-use zarrfs::sync::read_bytes::ReadAt;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Region;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
+use zarrfs_array::array::{Arrays, Engine, Limits, OpenArray};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_export::formats::{Export, format};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::read_bytes::ReadAt;
+use zarrfs_store::tree::Credentials;
+use zarrfs_store::{Condition, ETag, Key, PutBody, Store, Tree};
 
 pub fn limits(memory: u64) -> Limits {
     Limits {

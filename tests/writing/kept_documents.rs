@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use zarrfs::error::Kind;
-use zarrfs::hierarchy::HierarchyConfig;
-use zarrfs::store::Store;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarr_format::error::Kind;
+use zarrfs_array::hierarchy::HierarchyConfig;
+use zarrfs_store::Store;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 use crate::documents::{stores, write};
@@ -13,7 +13,7 @@ use crate::fixture::tree;
 use crate::hierarchies::{self, key};
 use crate::shared::{Mode, Shared};
 use crate::written;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Attributes that no reader of JSON gives back as they are.
 const ODD: &str = r#"{
@@ -166,7 +166,7 @@ fn copies_are_read_as_they_were_written() {
 fn is_refused(
     memory: &MemoryStore,
     twice: &str,
-    change: impl Fn() -> Result<(), zarrfs::error::Error>,
+    change: impl Fn() -> Result<(), zarr_format::error::Error>,
 ) {
     let before = texts(memory);
     let error = change().unwrap_err();

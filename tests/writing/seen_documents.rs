@@ -1,8 +1,8 @@
 //! Another program changes a document that was read through a mount before it is saved: neither change is lost unsaid.
 
 use serde_json::{Value, json};
-use zarrfs::error::Result;
-use zarrfs::store::tree::{OpenMode, RenameMode};
+use zarr_format::error::Result;
+use zarrfs_store::tree::{OpenMode, RenameMode};
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
@@ -11,7 +11,7 @@ use crate::files::sized;
 use crate::fixture::MAKER;
 use crate::hierarchies::key;
 use crate::shared::{Shared, everywhere};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// Changes the attributes of the array `a` as another program does.
 fn annotate_outside(mount: &Shared, attributes: &Value) {

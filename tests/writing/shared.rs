@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use zarrfs::array::{Arrays, Engine};
-use zarrfs::dialect::Choice;
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::local::LocalStore;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{OpenMode, TreeFile};
-use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig, Tree};
+use zarr_format::dialect::Choice;
+use zarr_format::error::{Error, Kind, Result};
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
+use zarrfs_array::array::{Arrays, Engine};
+use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_store::backend::local::LocalStore;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::tree::{OpenMode, TreeFile};
+use zarrfs_store::{Condition, Key, PutBody, Store, StoreConfig, Tree};
 
 use crate::common::sample::{GROUP, Sample};
 use crate::fixture::{Fixture, limits};
 use crate::hierarchies::key;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How changes come into the store.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use zarrfs::array::Limits;
-use zarrfs::error::Result;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store};
+use zarr_format::error::Result;
+use zarrfs_array::array::Limits;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::{ByteRange, Key, Meta, Object, Reader, Store};
 
 use crate::array_spec::ArraySpec;
 use crate::fixture::{Fixture, all, limits};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// How long a read waits for others at most.
 const PATIENCE: Duration = Duration::from_secs(10);

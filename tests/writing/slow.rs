@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use zarrfs::error::Result;
-use zarrfs::request_context::RequestContext;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo, Version};
+use zarr_format::error::Result;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo, Version};
 
 /// Changes made through it are in its change log; those made by `memory.set` are not.
 pub struct Slow {

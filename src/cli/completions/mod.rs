@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::{Cli, CompletionsArgs, report};
-use crate::error::Result;
+use zarr_format::error::Result;
 
 /// What follows the definitions in bash and fish, and what the main function of zsh is wrapped in.
 const BASH: &str = include_str!("control.bash");

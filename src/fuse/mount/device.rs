@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::HINT;
-use crate::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 /// The kernel's side of FUSE.
 pub(crate) const DEVICE: &str = "/dev/fuse";

@@ -17,7 +17,7 @@ use rustix::net::{
 
 use super::request::MountRequest;
 use super::{HINT, device};
-use crate::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 const PROGRAM: &str = "fusermount3";
 

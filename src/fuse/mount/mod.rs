@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::process;
 
-use crate::error::{Error, Result};
 use mountinfo::Mounted;
+use zarr_format::error::{Error, Result};
 
 pub(super) mod device;
 mod fusermount;

@@ -12,7 +12,7 @@ use rustix::process;
 
 use super::mountinfo::{Device, Mounted};
 use super::{fusermount, mountinfo};
-use crate::error::{Error, Result};
+use zarr_format::error::{Error, Result};
 
 /// A mount of this process, unmounted when dropped.
 #[derive(Debug)]

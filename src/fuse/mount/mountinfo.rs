@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use zarr_format::error::{Error, Result};
 
 /// The type of our mounts.
 pub const TYPE: &str = "fuse.zarrfs";

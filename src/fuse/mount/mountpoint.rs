@@ -15,7 +15,7 @@ use super::liveness::Liveness;
 use super::mounted_dir::unmount_at;
 use super::mountinfo::Mounted;
 use super::{liveness, mountinfo};
-use crate::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 /// How long a mount may take to answer a question that needs no store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use rustix::process;
 
 use super::request::{Flags, MountRequest};
 use super::{HINT, device, mountinfo};
-use crate::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 /// Mounts and returns the device; `Denied` if the system does not let root mount.
 pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {

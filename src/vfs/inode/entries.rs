@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 
 use hashbrown::HashTable;
 
-use crate::store::EntryKind;
+use zarrfs_store::EntryKind;
 
 /// What is known of an inode.
 pub(super) struct InodeEntry {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use crate::error::Result;
-use crate::store::Key;
 use crate::vfs::Fh;
 use crate::vfs::inode::table::{InodeTable, MIXED, nameless};
 use crate::view::{Attr, ViewDir};
+use zarr_format::error::Result;
+use zarrfs_store::Key;
 
 mod entries;
 mod lookup;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use crate::error::{Error, Kind, Result};
-use crate::store::{EntryKind, Key};
 use crate::vfs::inode::Ino;
 use crate::vfs::inode::entries::{EntryTable, InodeEntry, hash_of};
 use crate::vfs::inode::open::OpenInodes;
 use crate::view::ViewDir;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::{EntryKind, Key};
 
 /// Number of resolved directories that are kept.
 const MAX_DIRS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::error::Kind;
-use crate::store::EntryKind;
+use zarr_format::error::Kind;
+use zarrfs_store::EntryKind;
 
 /// Returns what is found behind a name.
 fn attr(kind: EntryKind, content: Option<u64>) -> Attr {

@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use crate::error::{Kind, Result};
-use crate::export::{FORMATS, GROUP_FORMATS, Subject, VARIABLE_FORMATS};
-use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::FileEnding;
-use crate::inspect::surrounding_nodes::SurroundingNodes;
-use crate::request_context::RequestContext;
-use crate::store::listing::NameList;
-use crate::store::{EntryKind, Listing};
 use crate::view::files::array_files::ArrayPlace;
 use crate::view::files::listings::ChunkListing;
 use crate::view::files::{CHUNKS, FilesView};
+use zarr_format::error::{Kind, Result};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_export::formats::{FORMATS, GROUP_FORMATS, Subject, VARIABLE_FORMATS};
+use zarrfs_export::inspect::file_ending::FileEnding;
+use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
+use zarrfs_store::listing::NameList;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Listing};
 
 /// Returns names as lines.
 fn lines(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {

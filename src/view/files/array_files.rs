@@ -6,21 +6,21 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::array::OpenArray;
-use crate::error::{Error, Kind, Result};
-use crate::export::cf::NoValues;
-use crate::export::group::{GroupMember, MemberSource};
-use crate::export::{FileParts, Format, Subject, TakenDimension};
-use crate::export::{cf, npy, raw};
-use crate::grid::{Coordinates, NumberedName, Region, Selection};
-use crate::hierarchy::NodeEntry;
-use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
-use crate::inspect::file_ending::{FileEnding, SELECTED, format_of};
-use crate::inspect::map_nodes::MapSource;
-use crate::inspect::surrounding_nodes::SurroundingNodes;
-use crate::request_context::RequestContext;
-use crate::store::Key;
 use crate::view::files::{FilesView, is_untold};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::{Coordinates, NumberedName, Region, Selection};
+use zarrfs_array::array::OpenArray;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_export::formats::cf::NoValues;
+use zarrfs_export::formats::group::{GroupMember, MemberSource};
+use zarrfs_export::formats::{FileParts, Format, Subject, TakenDimension};
+use zarrfs_export::formats::{cf, npy, raw};
+use zarrfs_export::inspect::coordinates::{ArrayInGroup, names_dimensions};
+use zarrfs_export::inspect::file_ending::{FileEnding, SELECTED, format_of};
+use zarrfs_export::inspect::map_nodes::MapSource;
+use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
 
 /// A decoded file: the whole array, one chunk of it or selected elements in a format.
 pub(super) struct DecodedTarget {

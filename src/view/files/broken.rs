@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::hierarchy::{BrokenDocument, NodeEntry};
-use crate::request_context::RequestContext;
 use crate::view::OpenedFile;
 use crate::view::files::FilesView;
 use crate::view::text_file::TextFile;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::hierarchy::{BrokenDocument, NodeEntry};
+use zarrfs_store::request_context::RequestContext;
 
 /// The name of the file that says what is wrong.
 pub(super) const ERROR_TEXT: &[u8] = b"ERROR.txt";

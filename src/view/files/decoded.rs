@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::export::Export;
-use crate::request_context::RequestContext;
 use crate::view::text_file::file_attr;
 use crate::view::{Attr, File};
+use zarrfs_export::formats::Export;
+use zarrfs_store::request_context::RequestContext;
 
 impl File for Export {
     fn version(&self) -> Option<u64> {

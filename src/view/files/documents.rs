@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use crate::dialect::text_of;
-use crate::error::{Error, Kind, Result};
-use crate::hierarchy::{NodeEntry, SeenNode};
-use crate::model::{Attributes, Node};
-use crate::request_context::RequestContext;
-use crate::store::tree::{AttrChange, Stat, Time, TreeFile};
-use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::scratch::Scratch;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::document;
 use crate::view::files::{ATTRIBUTES, FilesView};
+use zarr_format::dialect::text_of;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::{Attributes, Node};
+use zarrfs_array::hierarchy::{NodeEntry, SeenNode};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{AttrChange, Stat, Time, TreeFile};
+use zarrfs_store::{EntryKind, Key, Meta, Version};
 
 /// The longest document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;

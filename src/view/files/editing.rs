@@ -6,15 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Kind, Result};
-use crate::hierarchy::NodeEntry;
-use crate::model::document::is_in_node_folder;
-use crate::request_context::RequestContext;
-use crate::store::backend::local::check_names;
-use crate::store::tree::{
-    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
-};
-use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
@@ -24,6 +15,15 @@ use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::{document, length_of};
 use crate::view::files::writing::{DecodedWriter, check_length};
 use crate::view::files::{ATTRIBUTES, FilesView};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document::is_in_node_folder;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::backend::local::check_names;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{
+    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
+};
+use zarrfs_store::{Key, Meta, Tree, Version};
 
 /// The files view, to be changed.
 pub(super) struct Editing {

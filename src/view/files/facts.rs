@@ -1,12 +1,12 @@
 //! Facts on the entries of the files view, as extended attributes: those of the node or the chunk that an entry shows.
 
-use crate::error::Result;
-use crate::inspect::entry_facts;
-use crate::request_context::RequestContext;
 use crate::view::fact_of;
 use crate::view::files::FilesView;
 use crate::view::files::array_files::{ArrayPart, DecodedTarget};
 use crate::view::files::path_target::PathTarget;
+use zarr_format::error::Result;
+use zarrfs_export::inspect::entry_facts;
+use zarrfs_store::request_context::RequestContext;
 
 /// The fact that says what a file does not have.
 const LEFT_OUT: &str = "left_out";

@@ -7,11 +7,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
-use crate::export::group::GroupFormat;
-use crate::export::removed::RemovedFormat;
-use crate::export::{FORMATS, Format, GROUP_FORMATS, Subject, npy, txt};
-use crate::model::Array;
+use zarr_format::error::{Error, Result};
+use zarr_format::model::Array;
+use zarrfs_export::formats::group::GroupFormat;
+use zarrfs_export::formats::removed::RemovedFormat;
+use zarrfs_export::formats::{FORMATS, Format, GROUP_FORMATS, Subject, npy, txt};
 
 /// A word of `--list`.
 #[derive(Clone, Copy, Debug)]

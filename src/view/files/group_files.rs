@@ -7,18 +7,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Kind, Result};
-use crate::export::VARIABLE_FORMATS;
-use crate::export::group::{GroupFile, GroupFormat, OrWhyNot};
-use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::GroupChoice;
-use crate::inspect::group_file::{GroupSource, PlannedFile};
-use crate::inspect::variable_file::VariableSource;
-use crate::model::Node;
-use crate::request_context::RequestContext;
 use crate::view::files::FilesView;
 use crate::view::text_file::file_attr;
 use crate::view::{Attr, File, OpenedFile};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::Node;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_export::formats::VARIABLE_FORMATS;
+use zarrfs_export::formats::group::{GroupFile, GroupFormat, OrWhyNot};
+use zarrfs_export::inspect::file_ending::GroupChoice;
+use zarrfs_export::inspect::group_file::{GroupSource, PlannedFile};
+use zarrfs_export::inspect::variable_file::VariableSource;
+use zarrfs_store::request_context::RequestContext;
 
 /// A file of a group, or of an array with its coordinates.
 pub(super) struct GroupTarget {

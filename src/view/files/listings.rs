@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::array::{OpenArray, StoredChunks};
-use crate::error::{Kind, Result};
-use crate::export::Format;
-use crate::grid::joined_indices;
-use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::request_context::RequestContext;
-use crate::store::listing::NameList;
-use crate::store::{EntryKind, Listing, Name};
+use zarr_format::error::{Kind, Result};
+use zarr_format::grid::joined_indices;
+use zarrfs_array::array::{OpenArray, StoredChunks};
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_export::formats::Format;
+use zarrfs_store::listing::NameList;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Listing, Name};
 
 /// A group's children, then its own files. A broken node is listed as a group, with those that it has.
 pub(super) struct GroupListing {

@@ -12,16 +12,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::array::Arrays;
-use crate::error::{Error, Kind, Result};
-use crate::export::Export;
-use crate::export::group::GroupMember;
-use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::inspect::coordinate_lines::CoordinateLines;
-use crate::model::Node;
-use crate::model::document::METADATA_JSON;
-use crate::request_context::RequestContext;
-use crate::store::{Key, Listing, Tree};
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::broken::names_of;
 use crate::view::files::editing::Editing;
@@ -35,6 +25,16 @@ use crate::view::files::shown_document::document;
 use crate::view::files::unstored::UnstoredState;
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::Node;
+use zarr_format::model::document::METADATA_JSON;
+use zarrfs_array::array::Arrays;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_export::formats::Export;
+use zarrfs_export::formats::group::GroupMember;
+use zarrfs_export::inspect::coordinate_lines::CoordinateLines;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, Listing, Tree};
 
 mod array_dir;
 mod array_files;

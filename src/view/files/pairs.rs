@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::inspect::file_ending::FileEnding;
-use crate::store::Key;
+use zarrfs_export::inspect::file_ending::FileEnding;
+use zarrfs_store::Key;
 
 /// The extensions of elements and of a header that is read with them.
 const PAIRS: [[&str; 2]; 4] = [

@@ -2,15 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::error::{Kind, Result};
-use crate::export::Format;
-use crate::grid::NumberedName;
-use crate::hierarchy::{BrokenDocument, NodeEntry};
-use crate::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
-use crate::inspect::surrounding_nodes::SurroundingNodes;
-use crate::model::document::is_in_node_folder;
-use crate::request_context::RequestContext;
-use crate::store::Key;
 use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
 use crate::view::files::broken::{self, ERROR_TEXT, not_readable};
 use crate::view::files::group_files::GroupTarget;
@@ -18,6 +9,15 @@ use crate::view::files::scratch::Scratch;
 use crate::view::files::unstored::Instead;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
+use zarr_format::error::{Kind, Result};
+use zarr_format::grid::NumberedName;
+use zarr_format::model::document::is_in_node_folder;
+use zarrfs_array::hierarchy::{BrokenDocument, NodeEntry};
+use zarrfs_export::formats::Format;
+use zarrfs_export::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
+use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
 
 /// What a path stands for.
 pub(super) enum PathTarget {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 /// The most bytes that the scratch files of a view take: four of the longest ones.
 const MAX_BYTES: u64 = 64 << 20;

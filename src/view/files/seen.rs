@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use twox_hash::XxHash64;
 
-use crate::hierarchy::{EditedNode, NodeEntry};
-use crate::store::{Key, Version};
+use zarrfs_array::hierarchy::{EditedNode, NodeEntry};
+use zarrfs_store::{Key, Version};
 
 /// A content of a document that a program has seen.
 #[derive(Clone)]

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::dialect::v3;
-use crate::error::Result;
-use crate::hierarchy::NodeEntry;
-use crate::json_text;
-use crate::model::Node;
-use crate::request_context::RequestContext;
 use crate::view::OpenedFile;
 use crate::view::files::METADATA;
 use crate::view::text_file::TextFile;
+use zarr_format::dialect::v3;
+use zarr_format::error::Result;
+use zarr_format::json_text;
+use zarr_format::model::Node;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::request_context::RequestContext;
 
 /// The longest attributes that are laid out, and of which a document is made where nothing may wait, in bytes.
 const MAX_NOW: usize = 256 << 10;

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use crate::error::{Error, Kind, Result};
-use crate::store::Key;
-use crate::store::tree::RenameMode;
 use crate::view::files::scratch::{Scratch, ScratchRoom};
 use crate::view::files::seen::SeenDocument;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::Key;
+use zarrfs_store::tree::RenameMode;
 
 /// The most scratch files, and the most documents that are taken away.
 const MAX_FILES: usize = 256;

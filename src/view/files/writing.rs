@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 
-use crate::error::{Error, Result};
-use crate::export::Export;
-use crate::hierarchy::NodeEntry;
-use crate::request_context::RequestContext;
-use crate::store::tree::{AttrChange, Stat, TreeFile};
-use crate::store::{EntryKind, Key, Meta, Store, Version};
-use crate::sync::read_bytes::ReadAt;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_export::formats::Export;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::ReadAt;
+use zarrfs_store::tree::{AttrChange, Stat, TreeFile};
+use zarrfs_store::{EntryKind, Key, Meta, Store, Version};
 
 /// A decoded file open for writing.
 pub(super) struct DecodedWriter {

@@ -10,7 +10,7 @@ use crate::history::{Act, Failure, Operation, Record, Span, now};
 use crate::plan::{Class, Plan, PlannedKey, Random};
 use crate::value::{CHUNK, Seen, Tag, Value};
 use crate::world::{Outside, Tried, World};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How often a key is read until somebody answers.
 const MAX_READS: usize = 100;

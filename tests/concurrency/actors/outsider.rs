@@ -7,7 +7,7 @@ use crate::actors::{Actor, seen};
 use crate::history::{Act, CommitRecord, Record, Span, now};
 use crate::plan::{Class, PlannedKey};
 use crate::value::Value;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 impl Actor<'_> {
     /// Commits again and again.

@@ -7,7 +7,7 @@ use crate::history::{Act, Span, now};
 use crate::plan::{PlannedKey, STAYS};
 use crate::value::{Seen, Value};
 use crate::world::Held;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How often a decoded file is opened again that was replaced while it was read.
 const REOPENS: usize = 20;

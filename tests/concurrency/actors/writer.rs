@@ -5,7 +5,7 @@ use crate::history::{Act, Failure, INTENT, Operation, Record, Span, now};
 use crate::plan::{Class, PlannedKey};
 use crate::value::{Seen, Value};
 use crate::world::InPlace;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// How many bytes of one log there are at most.
 const LONGEST_LOG: u32 = 8192;

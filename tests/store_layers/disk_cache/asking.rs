@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use zarrfs::store::ByteRange;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::ByteRange;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use super::fixture::{Mounted, bytes_of, key, mounted};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const SIZE: u64 = 64 << 20;
 const LONG: Duration = Duration::from_secs(3600);

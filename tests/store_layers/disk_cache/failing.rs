@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::error::Kind;
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::disk_cache::CacheDir;
+use zarr_format::error::Kind;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::disk_cache::CacheDir;
+use zarrfs_store::stats::Stats;
 
 use super::fixture::{Mounted, arriving, bytes_of, du, key, mounted};
 use crate::common::tmpfs::Tmpfs;

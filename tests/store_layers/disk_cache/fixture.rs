@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, EngineDisk, Limits, SpillConfig};
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::layer::counting::CountingStore;
-use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
-use zarrfs::store::{Key, Store, StoreInfo};
-use zarrfs::sync::budget::MemoryBudget;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
+use zarrfs_array::array::{Arrays, Engine, EngineDisk, Limits, SpillConfig};
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::layer::counting::CountingStore;
+use zarrfs_store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::{Key, Store, StoreInfo};
 
 use crate::common;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 pub(crate) fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()

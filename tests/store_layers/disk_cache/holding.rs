@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::Duration;
 
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use super::fixture::{bytes_of, du, entries, key, mounted};
 

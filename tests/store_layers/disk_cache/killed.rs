@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use super::fixture::{Mounted, arriving, bytes_of, du, entries, key, mounted};
 

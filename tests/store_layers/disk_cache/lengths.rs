@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use zarrfs::error::Kind;
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{Key, Store};
+use zarr_format::error::Kind;
 use zarrfs::view::View;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{Key, Store};
 
 use super::fixture::files_view;
 use crate::common;
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 const MEMORY: u64 = 8 << 20;
 const CHUNK: u64 = 1000;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::FlockOperation;
-use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs_store::backend::memory::MemoryStore;
 
 use super::fixture::{Mounted, bytes_of, du, entries, key, mounted};
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zarrfs::stats::Stats;
-use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::view::View;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::stats::Stats;
 
 use super::fixture::{entries, files_view};
 use crate::common;
@@ -68,7 +68,7 @@ fn what_is_on_disk_is_of_the_current_content() {
     let erased = MemoryStore::clone(&memory);
     for chunk in common::sample::places(&first.counts()) {
         let key = format!("a/{}", Sample::chunk_key(&chunk));
-        erased.erase(&zarrfs::store::Key::new(key).unwrap());
+        erased.erase(&zarrfs_store::Key::new(key).unwrap());
     }
     put(&memory, &second);
     let before = stats.decoded_chunks.get();

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::{
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::{
     ByteRange, EntryKind, FlatListing, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo,
     Version,
 };

@@ -1,9 +1,9 @@
 //! What is asked of a store far away where a caller announces that it will look at all below several directories.
 
-use zarrfs::store::{Hints, Key, Store};
+use zarrfs_store::{Hints, Key, Store};
 
 use super::fake::{Fake, LONG, Order, PAGE, key};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 /// A store of so many directories in `g`, each with a document and as many chunks as `chunks` says.
 fn directories(count: usize, chunks: usize, order: Order) -> (Fake, Vec<Key>) {

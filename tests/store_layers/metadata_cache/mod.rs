@@ -11,15 +11,15 @@ use crate::common::waiting;
 use proptest::prelude::*;
 use rustix::process::Pid;
 use rustix::thread::gettid;
-use zarrfs::error::Kind;
-use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
-use zarrfs::store::{EntryKind, Hints, Key, Store};
+use zarr_format::error::Kind;
+use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs_store::{EntryKind, Hints, Key, Store};
 
 mod fake;
 mod listed_below;
 
 use fake::{Fake, LONG, Order, key};
-use zarrfs::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
 /// Reads the names of a directory.
 fn names(store: &dyn Store, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {

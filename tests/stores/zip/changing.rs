@@ -3,18 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use zarrfs::error::{Error, Kind, Result};
-use zarrfs::stats::Stats;
-use zarrfs::store;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::layer::Layer;
-use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreConfig, StoreInfo};
-use zarrfs::sync::clock::Clock;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::backend::zip::ZipStore;
+use zarrfs_store::layer::Layer;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::clock::Clock;
+use zarrfs_store::{ByteRange, Key, Meta, Object, Reader, Store, StoreConfig, StoreInfo};
 
 use super::fixture::{content, get, key, names};
 use super::writer::{Archive, Entry};
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// A store that says of itself what a test wants.
 #[derive(Clone)]
@@ -268,7 +267,7 @@ fn a_file_that_is_overwritten_in_place_is_noticed() {
     std::fs::write(&path, archive(b"old text")).unwrap();
     let stats = Arc::new(Stats::default());
     let location = path.to_string_lossy().into_owned();
-    let zip = store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats).unwrap();
+    let zip = zarrfs_store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats).unwrap();
     let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
     assert_eq!(opened.read_at(&UNLIMITED, 0, 100).unwrap(), b"old text");
     // Longer, so that it differs even where the clock of the file system is coarse.

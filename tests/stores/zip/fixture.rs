@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use zarrfs::error::Result;
-use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::{EntryKind, Key, Store};
+use zarr_format::error::Result;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::backend::zip::ZipStore;
+use zarrfs_store::{EntryKind, Key, Store};
 
 use super::writer::{Archive, Entry};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 pub(crate) const LIMIT: u64 = 64 << 20;
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zarrfs::error::Kind;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::{Key, Store};
+use zarr_format::error::Kind;
+use zarrfs_array::hierarchy::Hierarchy;
+use zarrfs_store::backend::zip::ZipStore;
+use zarrfs_store::{Key, Store};
 
 use super::fixture::{LIMIT, content, get, key, names, open, zip};
 use super::writer::{Archive, Entry};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 fn fault(store: &dyn Store, path: &str) -> Kind {
     let error = store.get(&UNLIMITED, &key(path), LIMIT).unwrap_err();

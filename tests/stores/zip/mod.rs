@@ -8,15 +8,14 @@ pub(crate) mod writer;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use zarrfs::error::Kind;
-use zarrfs::stats::Stats;
-use zarrfs::store;
-use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::{ByteRange, EntryKind, Key, NotShownReason, Store, StoreConfig};
+use zarr_format::error::Kind;
+use zarrfs_store::backend::zip::ZipStore;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::{ByteRange, EntryKind, Key, NotShownReason, Store, StoreConfig};
 
 use fixture::{LIMIT, content, get, key, names, open, open_inside, zip};
 use writer::{Archive, Entry};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs_store::request_context::UNLIMITED;
 
 #[test]
 fn stored_and_deflated_entries_are_read() {
@@ -407,7 +406,7 @@ fn locations_choose_archives() {
     let stats = Arc::new(Stats::default());
     let open = |path: &str| {
         let location = root.join(path).to_string_lossy().into_owned();
-        store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats)
+        zarrfs_store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats)
     };
     for (path, name) in [
         ("a.zarr.ZIP", "in/a"),
@@ -438,8 +437,8 @@ fn locations_choose_archives() {
         );
     }
     let url = format!("file://{}/a.zarr.ZIP/in", root.display());
-    let store = store::open(&UNLIMITED, &url, &StoreConfig::default(), &stats).unwrap();
+    let store = zarrfs_store::open(&UNLIMITED, &url, &StoreConfig::default(), &stats).unwrap();
     assert_eq!(get(&*store, "a").unwrap().unwrap(), b"bytes");
-    let found = store::local_path(&url).unwrap();
+    let found = zarrfs_store::local_path(&url).unwrap();
     assert_eq!(found, root.canonicalize().unwrap().join("a.zarr.ZIP"));
 }

@@ -1,0 +1,359 @@
+//! The keys below an array: which are chunks of its grid, and which are none of its.
+//!
+//! No chunk is read: sizes come from listings, and of a shard on this machine the index.
+
+use crate::chunk_place::{ChunkPlace, ChunkPlaces, KeyForm};
+use crate::context::CheckContext;
+use crate::data::{StoredChunk, check_chunk};
+use crate::finding::{Finding, V2, V3, document_of};
+use crate::findings::NodeFindings;
+use crate::foreign::{COPY_AGAIN, Foreign, in_place_of_chunk};
+use crate::key_findings::{
+    ChunkPart, broken_link, chunk_heading, document_is_folder, empty_folder, folder_link,
+    folder_unlisted, foreign_chunk, hidden, hierarchy_heading, leftover, orphan,
+};
+use crate::leftovers;
+use crate::shards;
+use crate::stored_keys::{StoredEntry, visit_below};
+use zarr_format::grid::ChunkIndex;
+use zarr_format::model::document::is_in_node_folder;
+use zarrfs_array::array::OpenArray;
+use zarrfs_store::{Key, Meta};
+
+/// What the stored chunks of an array come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ChunkStats {
+    /// How many are stored.
+    pub(super) count: u64,
+    /// How many of them have a size that is known.
+    pub(super) measured: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// How many have the separator that the metadata do not state.
+    pub(super) with_other_separator: u64,
+}
+
+/// The keys of one array, as they are visited.
+pub(super) struct ArrayKeys<'a> {
+    context: &'a CheckContext,
+    array: &'a OpenArray,
+    places: ChunkPlaces<'a>,
+    /// The folder below which everything is the array's.
+    folder: &'a Key,
+    /// The folder in which its documents lie; nothing if that is another one.
+    documents: Option<&'a Key>,
+    /// Which of them are stored there, and how long they are where the listing said so.
+    stored_documents: Vec<(Key, Option<u64>)>,
+    stats: ChunkStats,
+    /// How many keys are those of chunks but for how they are made, which way that is, and the first of them.
+    misnamed: Option<(u64, KeyForm, Key)>,
+    /// The folder that was last found to belong to no node, so that its keys are no findings of their own.
+    foreign: Option<Key>,
+    /// How many more chunks are looked into.
+    looks_left: u32,
+    findings: NodeFindings,
+}
+
+/// How many chunks of an array are looked into where not all are decoded: a pointer of git-lfs or a page of a server is
+/// most times in the place of all of them.
+pub(super) const LOOKS: u32 = 8;
+
+impl<'a> ArrayKeys<'a> {
+    /// Looks at all keys below the folder of an array. Returns as well which documents are stored in `documents`.
+    pub(super) fn check(
+        context: &'a CheckContext,
+        array: &'a OpenArray,
+        (folder, documents): (&'a Key, Option<&'a Key>),
+    ) -> (ChunkStats, NodeFindings, Vec<(Key, Option<u64>)>) {
+        let mut keys = ArrayKeys {
+            context,
+            array,
+            places: ChunkPlaces::new(array.array(), array.stored_grid().ok()),
+            folder,
+            documents,
+            stored_documents: Vec::new(),
+            stats: ChunkStats::default(),
+            misnamed: None,
+            foreign: None,
+            looks_left: LOOKS,
+            findings: NodeFindings::default(),
+        };
+        let visited = visit_below(context, folder, &mut |entry| keys.visit(entry));
+        if let Err(error) = visited {
+            keys.findings.add(folder_unlisted(folder, &error));
+        }
+        keys.check_separators();
+        keys.check_misnamed();
+        (keys.stats, keys.findings, keys.stored_documents)
+    }
+
+    /// Looks at an entry; returns whether a folder is to be entered.
+    fn visit(&mut self, entry: StoredEntry) -> bool {
+        self.context.progress.add_key();
+        match entry {
+            StoredEntry::Object(key, meta) => self.object(&key, meta.as_ref()),
+            StoredEntry::Folder(key) => return self.enters(&key),
+            StoredEntry::EmptyFolder(key) => self.findings.add(empty_folder(&key)),
+            StoredEntry::FolderLink(key) => self.findings.add(folder_link(&key)),
+            StoredEntry::BrokenLink(key, error) => {
+                let finding = broken_link(self.context.store(), &key, &error);
+                self.findings.add(finding);
+            }
+            StoredEntry::Hidden(key, what) => self.findings.add(hidden(&key, what)),
+            StoredEntry::Unlisted(key, error) => self.findings.add(folder_unlisted(&key, &error)),
+        }
+        false
+    }
+
+    fn object(&mut self, key: &Key, meta: Option<&Meta>) {
+        if self.is_own_document(key) {
+            let size = meta.map(|meta| meta.size);
+            self.stored_documents.push((key.clone(), size));
+            return;
+        }
+        if self.is_in_foreign(key) {
+            return;
+        }
+        if let Some(origin) = leftovers::origin_of(key.name()) {
+            self.findings.add(leftover(key, origin));
+            return;
+        }
+        if !self.array.array().keys.is_known() {
+            return;
+        }
+        match self.places.of(key) {
+            ChunkPlace::Chunk(indices, is_other) => {
+                self.stats.count += 1;
+                self.stats.with_other_separator += u64::from(is_other);
+                self.chunk(key, &indices, meta);
+            }
+            ChunkPlace::Outside(indices) => self.outside(key, &indices),
+            ChunkPlace::Misnamed(form) => self.misnamed(key, form),
+            ChunkPlace::OnTheWay | ChunkPlace::Other => self.foreign_key(key),
+        }
+    }
+
+    /// Whether a folder may hold chunks, or is to be looked into since it belongs to no node.
+    fn enters(&mut self, key: &Key) -> bool {
+        if let Some(origin) = leftovers::origin_of(key.name()) {
+            self.findings.add(leftover(key, origin));
+            return false;
+        }
+        if self.is_own_document(key) {
+            self.findings.add(document_is_folder(key, self.document()));
+            return false;
+        }
+        if self.array.array().keys.is_known()
+            && let ChunkPlace::Chunk(..) = self.places.of(key)
+        {
+            let message = "a folder has the key of a chunk, so that readers find no chunk there";
+            let finding = Finding::error("chunk-is-folder", key, message);
+            self.findings
+                .add(finding.by(self.document(), chunk_heading(self.document())));
+            return false;
+        }
+        true
+    }
+
+    fn is_own_document(&self, key: &Key) -> bool {
+        let folder = self.documents;
+        folder.is_some() && key.parent().as_ref() == folder && is_in_node_folder(key.name())
+    }
+
+    fn is_in_foreign(&self, key: &Key) -> bool {
+        let foreign = self.foreign.as_ref();
+        foreign.is_some_and(|foreign| key.below(foreign).is_some())
+    }
+
+    /// A stored chunk: its size has to be possible, and the index of a shard has to fit.
+    fn chunk(&mut self, key: &Key, indices: &[u64], meta: Option<&Meta>) {
+        let Some(size) = self.context.size_of(key, meta) else {
+            return;
+        };
+        self.stats.measured += 1;
+        self.stats.bytes = self.stats.bytes.saturating_add(size);
+        let grid = self.array.stored_grid();
+        let index = grid
+            .ok()
+            .and_then(|grid| grid.index(indices))
+            .unwrap_or(ChunkIndex(0));
+        let Ok(pipeline) = self.array.pipeline_of(index) else {
+            return;
+        };
+        let chunk = ChunkPart {
+            key,
+            part: "",
+            array: self.array.array(),
+        };
+        if let Some(code) = length_fault(size, pipeline.stored_length()) {
+            let document = self.document();
+            let finding = match self.foreign_in(&chunk, size) {
+                Some(foreign) => foreign_chunk(code, &chunk, &foreign),
+                None => wrong_length(code, &chunk, size, pipeline.stored_length()),
+            };
+            self.findings
+                .add(finding.by(document, chunk_heading(document)));
+        } else if self.context.is_remote || self.context.data {
+            // A chunk on a network is read only if all are.
+        } else if !pipeline.shards().is_empty() {
+            shards::check_index(self.context, &pipeline, (&chunk, size), &mut self.findings);
+        } else if pipeline.stored_length().is_none() && self.foreign_in(&chunk, size).is_some() {
+            let size = Some(size);
+            let chunk = StoredChunk {
+                array: self.array,
+                key,
+                indices,
+                size,
+            };
+            check_chunk(self.context, &chunk, &mut self.findings);
+        }
+    }
+
+    /// Returns what lies in the place of a chunk, of the first ones of the array: most times all of them are such.
+    fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
+        self.looks_left = self.looks_left.checked_sub(1)?;
+        let (head, size) = self.context.head_of(chunk.key, size)?;
+        in_place_of_chunk(&head, size, chunk.array)
+    }
+
+    fn outside(&mut self, key: &Key, indices: &[u64]) {
+        let counts = self.places.grid.map(|grid| grid.counts().to_vec());
+        let message = format!(
+            "the chunk {indices:?} lies outside the grid of {:?} chunks, so that no reader reads it",
+            counts.unwrap_or_default()
+        );
+        let remedy =
+            "remove it if the array was made smaller, or correct the shape in the metadata";
+        let document = self.document();
+        let heading = if document == V3 {
+            "Resizing"
+        } else {
+            chunk_heading(document)
+        };
+        let finding = Finding::warning("chunk-outside", key, message).mended_by(remedy);
+        self.findings.add(finding.by(document, heading));
+    }
+
+    /// A key that is none of the array's: of a node below the array, or of no node.
+    fn foreign_key(&mut self, key: &Key) {
+        let within = key.below(self.folder).unwrap_or_default();
+        let mut names = within.names();
+        let first = names.next().unwrap_or_default();
+        let is_deeper = names.next().is_some();
+        let Some(top) = self.folder.child(first).ok().filter(|_| is_deeper) else {
+            self.findings.add(orphan(key));
+            return;
+        };
+        if matches!(self.places.of(&top), ChunkPlace::OnTheWay) {
+            self.findings.add(orphan(key));
+            return;
+        }
+        self.findings.add(if self.is_own_document(&top) {
+            document_is_folder(&top, self.document())
+        } else if is_in_node_folder(key.name()) {
+            let message =
+                format!("the node of {key} lies in the folder of an array, where none may be");
+            let finding = Finding::error("node-in-array", &top, message);
+            finding.by(self.document(), hierarchy_heading(self.document()))
+        } else if self.is_miscased(first) {
+            let message = "the name differs from c in case alone, so that readers find no chunk";
+            let finding =
+                Finding::error("orphan-folder", &top, message).mended_by("rename it to c");
+            finding.by(self.document(), chunk_heading(self.document()))
+        } else {
+            let message =
+                format!("the folder, with {key}, holds no chunk of the array that it lies in");
+            Finding::warning("orphan-folder", &top, message)
+        });
+        self.foreign = Some(top);
+    }
+
+    /// Whether a folder would be that of the chunks if its name were in lower case.
+    fn is_miscased(&self, name: &[u8]) -> bool {
+        let form = &self.places.form;
+        form.has_c && form.separator == '/' && name == b"C" && self.stats.count == 0
+    }
+
+    /// Chunks whose keys have another separator than the metadata state, or both.
+    fn check_separators(&mut self) {
+        let (other, all) = (self.stats.with_other_separator, self.stats.count);
+        if other == 0 {
+            return;
+        }
+        let path = self.array.path();
+        let message = format!(
+            "the keys of {other} of {all} chunks have \"/\" between their indices, and the metadata state no \
+             dimension_separator, which means \".\""
+        );
+        let finding = Finding::error("separator-not-stated", path, message).by(V2, "Metadata");
+        let finding = finding.mended_by("add \"dimension_separator\": \"/\" to .zarray");
+        self.findings.add(if other < all {
+            finding
+        } else {
+            finding.habit_of("zarr-python before 2.8 with nested directories")
+        });
+    }
+
+    /// Notes a key that is that of a chunk but for how it is made.
+    fn misnamed(&mut self, key: &Key, form: KeyForm) {
+        let (count, ..) = self.misnamed.get_or_insert_with(|| (0, form, key.clone()));
+        *count += 1;
+    }
+
+    /// Tells all keys together that are not made as the metadata say: no reader takes them for chunks.
+    fn check_misnamed(&mut self) {
+        let Some((count, form, first)) = self.misnamed.take() else {
+            return;
+        };
+        let (path, stated) = (self.array.path(), self.places.form);
+        let (code, own, metadata) = if form.has_c == stated.has_c {
+            let own = format!("\"{}\" between the indices", form.separator);
+            (
+                "separator-differs",
+                own,
+                format!("\"{}\"", stated.separator),
+            )
+        } else {
+            ("key-encoding-differs", form.to_string(), stated.to_string())
+        };
+        let keys = match count {
+            1 => format!("the key {first} is that of a chunk"),
+            _ => format!("{count} keys, such as {first}, are those of chunks"),
+        };
+        let message = format!(
+            "{keys} with {own}, and the metadata state {metadata}, so that no reader finds them"
+        );
+        let finding = Finding::error(code, path, message)
+            .mended_by("correct the metadata, or rename the chunks");
+        self.findings
+            .add(finding.by(self.document(), chunk_heading(self.document())));
+    }
+
+    fn document(&self) -> &'static str {
+        document_of(Some(self.array.array().dialect))
+    }
+}
+
+/// Returns the code of what is wrong with the length of a stored chunk, if that shows without reading it.
+fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
+    match needed {
+        Some(needed) if size != needed => Some("chunk-length"),
+        _ => (size == 0).then_some("chunk-empty"),
+    }
+}
+
+/// A chunk of a wrong length.
+fn wrong_length(
+    code: &'static str,
+    chunk: &ChunkPart<'_>,
+    size: u64,
+    needed: Option<u64>,
+) -> Finding {
+    let message = match needed {
+        Some(needed) => format!(
+            "the chunk has {size} bytes and must have {needed}, since no codec changes the length"
+        ),
+        None => "the chunk has no bytes".to_string(),
+    };
+    Finding::error(code, chunk.key, message).mended_by(COPY_AGAIN)
+}

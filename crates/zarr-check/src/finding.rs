@@ -1,0 +1,246 @@
+//! What a check finds: one sentence about one key, what mends it, and the text that demands it.
+//!
+//! A finding names its fault by a code that does not change between versions, so that programs can count them. What is
+//! found in a store is kept as text and escaped where it is shown.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::codes::CODES;
+use zarr_format::error::printable;
+use zarrfs_store::Key;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// A MUST of the text does not hold, or data are lost.
+    Error,
+    /// A SHOULD of the text does not hold, or a known writer deviates from it; every reader of the field copes.
+    Warning,
+    /// Nothing is wrong, and something could be better.
+    Advice,
+}
+
+impl Severity {
+    /// Returns the word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Advice => "advice",
+        }
+    }
+}
+
+/// A section of a specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecSection {
+    /// The document, such as `Zarr v2`.
+    pub document: &'static str,
+    /// The heading of the section.
+    pub heading: &'static str,
+}
+
+/// The documents that sections are of.
+pub(super) const V2: &str = "Zarr v2";
+pub(super) const V3: &str = "Zarr v3 core 3.1";
+pub(super) const DRAFT_2019: &str = "Zarr v3 draft of 2019";
+pub(super) const DRAFT_2020: &str = "Zarr v3 draft of October 2020";
+pub(super) const DRAFT_2022: &str = "Zarr v3 draft of May 2022";
+pub(super) const N5: &str = "N5 file system format";
+pub(super) const SHARDING: &str = "Zarr v3 codec sharding_indexed";
+pub(super) const JSON: &str = "RFC 8259 (JSON)";
+pub(super) const OME_0_4: &str = "OME-Zarr 0.4";
+pub(super) const OME_0_5: &str = "OME-Zarr 0.5";
+pub(super) const ANNDATA: &str = "File format of anndata";
+pub(super) const CF: &str = "CF conventions 1.11";
+pub(super) const XARRAY: &str = "Documentation of xarray";
+
+/// Returns a section of a document.
+pub(super) const fn section(document: &'static str, heading: &'static str) -> SpecSection {
+    SpecSection { document, heading }
+}
+
+/// Returns the document that describes a dialect; that of final v3 for a node without one.
+pub(super) fn document_of(dialect: Option<&str>) -> &'static str {
+    match dialect {
+        Some("v2") => V2,
+        Some("n5") => N5,
+        Some("draft2019") => DRAFT_2019,
+        Some("draft2020") => DRAFT_2020,
+        Some("draft2022") => DRAFT_2022,
+        _ => V3,
+    }
+}
+
+/// Returns an error as a finding quotes it: `expected A, found B` becomes a clause of its own.
+pub(super) fn reason(error: &dyn fmt::Display) -> String {
+    let text = error.to_string();
+    let parts = text.split_once("expected ").and_then(|(place, rest)| {
+        let separators = [", found ", " but found "];
+        let mut parts = separators.iter().filter_map(|found| rest.split_once(found));
+        parts.next().map(|(wanted, found)| (place, wanted, found))
+    });
+    match parts {
+        Some((place, wanted, found)) => format!("{place}{found} is there in place of {wanted}"),
+        None => text,
+    }
+}
+
+/// One fact about one key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Which kind of fault it is: words joined by `-`.
+    pub code: &'static str,
+    /// The key it is about: of a document, a chunk, a folder, or the path of a node.
+    pub key: Key,
+    /// The member of the document, or the part of the chunk, that it is about; empty if it is about all of it.
+    pub part: String,
+    /// What is wrong: a sentence that names the part, without a full stop.
+    pub message: String,
+    /// What mends it, as an instruction; empty where the message says it, or only the user can know.
+    pub remedy: String,
+    /// The text that demands it; nothing where no text speaks of it.
+    pub section: Option<SpecSection>,
+    /// Which writer is known to do this.
+    pub habit: Option<&'static str>,
+}
+
+impl Finding {
+    /// Builds a finding about all of a key.
+    pub(super) fn new(
+        (severity, code): (Severity, &'static str),
+        key: &Key,
+        message: impl Into<String>,
+    ) -> Finding {
+        debug_assert!(CODES.contains(&code), "{code} is not in the table");
+        Finding {
+            severity,
+            code,
+            key: key.clone(),
+            part: String::new(),
+            message: message.into(),
+            remedy: String::new(),
+            section: None,
+            habit: None,
+        }
+    }
+
+    /// Builds an error.
+    pub(super) fn error(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+        Finding::new((Severity::Error, code), key, message)
+    }
+
+    /// Builds a warning.
+    pub(super) fn warning(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+        Finding::new((Severity::Warning, code), key, message)
+    }
+
+    /// Builds advice.
+    pub(super) fn advice(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+        Finding::new((Severity::Advice, code), key, message)
+    }
+
+    /// Names the text that demands it.
+    pub(super) fn by(mut self, document: &'static str, heading: &'static str) -> Finding {
+        self.section = Some(section(document, heading));
+        self
+    }
+
+    /// Says what mends it.
+    pub(super) fn mended_by(mut self, remedy: impl Into<String>) -> Finding {
+        self.remedy = remedy.into();
+        self
+    }
+
+    /// Says which part it is about.
+    pub(super) fn of_part(mut self, part: impl Into<String>) -> Finding {
+        self.part = part.into();
+        self
+    }
+
+    /// Names the writer that is known to do this: then it is at most a warning.
+    pub(super) fn habit_of(mut self, writer: &'static str) -> Finding {
+        self.habit = Some(writer);
+        self.severity = self.severity.max(Severity::Warning);
+        self
+    }
+
+    /// Returns the finding as a line for a person, without what a terminal would take for a command.
+    pub fn to_line(&self) -> String {
+        let (word, key) = (self.severity.word(), &self.key);
+        let mut line = format!("{word}: {key}: {}", printable(&self.message));
+        if let Some(habit) = self.habit {
+            line.push_str(&format!(" (a habit of {habit})"));
+        }
+        if !self.remedy.is_empty() {
+            line.push_str(&format!("; {}", printable(&self.remedy)));
+        }
+        if let Some(SpecSection { document, heading }) = self.section {
+            line.push_str(&format!(" [{document}, \"{heading}\"]"));
+        }
+        line
+    }
+
+    /// Returns the finding as JSON.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "severity": self.severity.word(),
+            "code": self.code,
+            "key": String::from_utf8_lossy(self.key.as_bytes()),
+            "part": (!self.part.is_empty()).then_some(&self.part),
+            "message": self.message,
+            "remedy": (!self.remedy.is_empty()).then_some(&self.remedy),
+            "specification": self.section.map(|section| section.document),
+            "section": self.section.map(|section| section.heading),
+            "habit": self.habit,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zarr_format::error::Error;
+
+    #[test]
+    fn a_line_names_all_and_escapes_what_is_stored() {
+        let key = Key::new(b"a\x1b/zarr.json".to_vec()).unwrap();
+        let finding = Finding::error("member-invalid", &key, "zarr_format is \u{1b}[2J")
+            .of_part("zarr_format")
+            .mended_by("write \u{1b}3")
+            .habit_of("X")
+            .by(V3, "Array metadata");
+        assert_eq!(
+            finding.to_line(),
+            "warning: a\\u{1b}/zarr.json: zarr_format is \\u{1b}[2J (a habit of X); write \\u{1b}3 \
+             [Zarr v3 core 3.1, \"Array metadata\"]"
+        );
+    }
+
+    #[test]
+    fn errors_are_quoted_as_clauses() {
+        let told = |text: &str| reason(&Error::corrupt("c/0", text));
+        let told_of_sum = told("crc32c: expected checksum 74fd31d4, found a9b89b6c");
+        assert_eq!(
+            told_of_sum,
+            "c/0: crc32c: a9b89b6c is there in place of checksum 74fd31d4"
+        );
+        assert_eq!(
+            told("expected object but found array"),
+            "c/0: array is there in place of object"
+        );
+        assert_eq!(told("the stream is cut"), "c/0: the stream is cut");
+    }
+
+    #[test]
+    fn a_habit_is_no_error() {
+        let found = Finding::error("member-unknown", &Key::root(), "").habit_of("netcdf-c");
+        assert_eq!(found.severity, Severity::Warning);
+        let advice = Finding::advice("small-chunks", &Key::root(), "").habit_of("x");
+        assert_eq!(advice.severity, Severity::Advice);
+    }
+}

@@ -1,0 +1,224 @@
+//! The findings of one node, in bounded memory: of a thousand alike the first ones and how many more there are.
+//!
+//! They are given out sorted by key, so that two checks of one store print the same.
+
+use std::collections::BTreeMap;
+use std::mem::take;
+
+use crate::finding::{Finding, Severity};
+use zarr_format::error::{Error, Result};
+use zarrfs_store::Key;
+
+/// How many findings of one code are kept of a node.
+const MAX_ALIKE: usize = 100;
+
+/// How many more than that are held before the last ones in the order of keys are dropped.
+const SLACK: usize = 100;
+
+/// How many chunks have to be alike to be told by one finding.
+const MIN_MERGED: u64 = 3;
+
+/// The findings of one node.
+#[derive(Default)]
+pub(super) struct NodeFindings {
+    by_code: BTreeMap<(Severity, &'static str), AlikeFindings>,
+}
+
+/// Findings of one code.
+#[derive(Default)]
+struct AlikeFindings {
+    kept: Vec<Finding>,
+    dropped: u64,
+    /// Whether all of them, with those that were dropped, say the same of their keys.
+    is_one_message: bool,
+}
+
+impl AlikeFindings {
+    /// Keeps the first findings in the order of their keys, and of equal ones the first.
+    fn cut(&mut self, most: usize) {
+        self.kept
+            .sort_by(|a, b| (&a.key, &a.part, &a.message).cmp(&(&b.key, &b.part, &b.message)));
+        self.kept.dedup();
+        let spare = self.kept.len().saturating_sub(most);
+        self.dropped += spare as u64;
+        self.kept.truncate(most);
+    }
+}
+
+impl NodeFindings {
+    /// Adds a finding.
+    pub(super) fn add(&mut self, finding: Finding) {
+        let alike = self
+            .by_code
+            .entry((finding.severity, finding.code))
+            .or_default();
+        alike.is_one_message = match alike.kept.first() {
+            Some(first) => alike.is_one_message && first.message == finding.message,
+            None => alike.dropped == 0,
+        };
+        alike.kept.push(finding);
+        if alike.kept.len() >= MAX_ALIKE + SLACK {
+            alike.cut(MAX_ALIKE);
+        }
+    }
+
+    /// Adds those of another part of the node.
+    pub(super) fn extend(&mut self, others: impl IntoIterator<Item = Finding>) {
+        others.into_iter().for_each(|finding| self.add(finding));
+    }
+
+    /// Adds all of another part of the node, with what was dropped there.
+    pub(super) fn merge(&mut self, others: NodeFindings) {
+        for (code, alike) in others.by_code {
+            self.extend(alike.kept);
+            let own = self.by_code.entry(code).or_default();
+            own.dropped += alike.dropped;
+            own.is_one_message &= alike.is_one_message;
+        }
+    }
+
+    /// Makes one finding of those that say the same of each chunk of an array that was looked at: `chunks` of them are
+    /// stored, and `looked_at` is how many were read of an array that has more.
+    pub(super) fn merge_chunks(&mut self, array: &Key, chunks: u64, looked_at: Option<u64>) {
+        for alike in self.by_code.values_mut() {
+            alike.cut(MAX_ALIKE);
+            let count = alike.kept.len() as u64 + alike.dropped;
+            let Some(first) = alike.kept.first().filter(|_| count >= MIN_MERGED) else {
+                continue;
+            };
+            let is_limited = first.code == "chunk-corrupt" && looked_at == Some(count);
+            if count != chunks && !is_limited {
+                continue;
+            }
+            let is_of_chunk = first.code.starts_with("chunk-") && first.key != *array;
+            if !alike.is_one_message || !is_of_chunk || !first.part.is_empty() {
+                continue;
+            }
+            let which = if count == chunks {
+                format!("each of the {chunks} chunks")
+            } else {
+                format!("each of the {count} chunks that were looked at, of {chunks} stored")
+            };
+            let message = format!("{which}, such as {}: {}", first.key, first.message);
+            let mut merged = first.clone();
+            merged.key = array.clone();
+            merged.message = message;
+            alike.kept = vec![merged];
+            alike.dropped = 0;
+        }
+    }
+
+    /// Takes out the findings of a code about keys of a kind. Returns the first key, and how many there were with those
+    /// that were dropped, of which no key is known.
+    pub(super) fn take(
+        &mut self,
+        code: &str,
+        is_kind: &dyn Fn(&Key) -> bool,
+    ) -> Option<(Key, u64)> {
+        let mut first = None;
+        let mut count = 0;
+        let alike = self.by_code.iter_mut();
+        for (_, alike) in alike.filter(|((_, other), _)| *other == code) {
+            alike.cut(MAX_ALIKE);
+            let (taken, kept): (Vec<_>, Vec<_>) = take(&mut alike.kept)
+                .into_iter()
+                .partition(|finding| is_kind(&finding.key));
+            alike.kept = kept;
+            if let Some(finding) = taken.first() {
+                count += taken.len() as u64 + take(&mut alike.dropped);
+                first.get_or_insert(finding.key.clone());
+            }
+        }
+        first.map(|first| (first, count))
+    }
+
+    /// Fails with `Unavailable` if a folder could not be listed.
+    pub(super) fn check_listed(&self) -> Result<()> {
+        let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
+        let mut kept = self.by_code.values().flat_map(|alike| &alike.kept);
+        match kept.find(is_unlisted) {
+            Some(finding) => Err(Error::unavailable(&finding.key, &finding.message)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether an error was found.
+    pub(super) fn have_error(&self) -> bool {
+        self.by_code
+            .keys()
+            .any(|(severity, _)| *severity == Severity::Error)
+    }
+
+    /// Whether an error about a member of a document was found.
+    pub(super) fn have_error_of(&self, part: &str) -> bool {
+        let mut errors = self.by_code.iter();
+        errors.any(|((severity, code), alike)| {
+            let mut kept = alike.kept.iter();
+            *severity == Severity::Error
+                && *code == "member-invalid"
+                && kept.any(|finding| finding.part == part)
+        })
+    }
+
+    /// Returns all, sorted by key; for each code of which some were dropped one that says how many. Each comes with how
+    /// many it stands for.
+    pub(super) fn sorted(self, node: &Key) -> Vec<(Finding, u64)> {
+        let mut all = Vec::new();
+        let mut more = Vec::new();
+        for ((severity, code), mut alike) in self.by_code {
+            alike.cut(MAX_ALIKE);
+            all.extend(alike.kept.into_iter().map(|finding| (finding, 1)));
+            if alike.dropped > 0 {
+                let message = format!(
+                    "{} more findings of this kind ({code}) are not listed",
+                    alike.dropped
+                );
+                let finding = Finding::new((severity, code), node, message);
+                more.push((finding, alike.dropped));
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| {
+            (&a.key, a.severity, &a.part).cmp(&(&b.key, b.severity, &b.part))
+        });
+        all.extend(more);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_of_one_kind_are_taken_with_those_that_were_dropped() {
+        let mut findings = NodeFindings::default();
+        for number in 0..1000 {
+            let key = Key::new(format!("a/{number}")).unwrap();
+            findings.add(Finding::warning("orphan-key", &key, "a key"));
+        }
+        assert_eq!(findings.take("leftover", &|_| true), None);
+        let taken = findings.take("orphan-key", &|_| true);
+        assert_eq!(taken, Some((Key::new("a/0").unwrap(), 1000)));
+        assert!(findings.sorted(&Key::root()).is_empty());
+    }
+
+    #[test]
+    fn a_million_alike_are_the_first_and_a_number() {
+        let mut findings = NodeFindings::default();
+        for number in (0..100_000_u32).rev() {
+            let key = Key::new(format!("a/{number:06}")).unwrap();
+            findings.add(Finding::warning("orphan-key", &key, "a key"));
+        }
+        assert!(
+            findings
+                .by_code
+                .values()
+                .all(|alike| alike.kept.len() < MAX_ALIKE + SLACK)
+        );
+        let sorted = findings.sorted(&Key::new("a").unwrap());
+        assert_eq!(sorted.len(), MAX_ALIKE + 1);
+        assert_eq!(sorted[0].0.key.as_bytes(), b"a/000000");
+        assert_eq!(sorted[99].0.key.as_bytes(), b"a/000099");
+        assert_eq!(sorted.iter().map(|(_, count)| count).sum::<u64>(), 100_000);
+    }
+}

@@ -1,0 +1,266 @@
+//! Consolidated metadata made anew: those of the group that is checked, and of each group below it that has some.
+//!
+//! All that a check finds wrong with them is mended; nothing else is written. Nodes are found as the check finds them.
+
+use std::sync::Arc;
+
+use crate::context::CheckContext;
+use crate::draft_folders;
+use crate::findings::NodeFindings;
+use crate::group_folder::{GroupChild, read_folder};
+use crate::walk::MAX_DEPTH;
+use zarr_format::dialect::consolidated::MEMBER;
+use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::dialect::draft::EntryPoint;
+use zarr_format::dialect::text_of;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::json_text::find_member;
+use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, is_in_node_folder};
+use zarrfs_array::hierarchy::{MAX_DOCUMENT, NodeEntry, RebuiltCopies};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::sync::pool::parallel_map;
+
+/// How many nodes for each thread are looked at at a time.
+const BATCH: usize = 4;
+
+/// A document that may be stored.
+struct KnownDocument {
+    key: Key,
+    /// The folder of the entry point if it is the document of a draft.
+    top: Option<Key>,
+}
+
+/// A child of a group that is still to be looked at.
+struct NextNode {
+    group: Arc<NodeEntry>,
+    child: GroupChild,
+    depth: usize,
+    is_behind_link: bool,
+}
+
+/// What was found at a node.
+#[derive(Default)]
+struct FoundNode {
+    documents: Vec<KnownDocument>,
+    holders: Vec<CopyHolder>,
+    children: Vec<NextNode>,
+}
+
+/// Rebuilds the consolidated metadata of a group, which gets some if it has none, and of the groups below that have some.
+/// Returns what became of each.
+///
+/// Fails with `Unsupported` if the store does not list its names or the dialect has no consolidated metadata, `Invalid`
+/// for a node that has none of its own, `Changed` if another program changes them meanwhile.
+pub fn rebuild_consolidated(
+    context: &CheckContext,
+    start: &Arc<NodeEntry>,
+) -> Result<Vec<RebuiltCopies>> {
+    if !context.store().info().lists {
+        let why =
+            "the store does not list its names, so nobody knows of what copies are to be made";
+        return Err(Error::unsupported(&start.path, why));
+    }
+    let mut holders = own_holders(context, start)?;
+    let below = find_below(context, start)?;
+    let is_other = |holder: &CopyHolder| holders.iter().all(|own| own.key() != holder.key());
+    let others: Vec<CopyHolder> = below.holders.into_iter().filter(is_other).collect();
+    holders.extend(others);
+    let rebuild = |holder: &CopyHolder| {
+        let wanted = below.documents.iter().filter_map(|document| {
+            let name = holder.wanted_name(&document.key, document.top.as_ref())?;
+            Some((name, document.key.clone()))
+        });
+        let threads = context.threads;
+        context
+            .hierarchy
+            .rebuild_copies(&UNLIMITED, holder, wanted, threads)
+    };
+    holders.iter().map(rebuild).collect()
+}
+
+/// Returns the documents that are to hold the copies of a group, whether they are there or not.
+fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHolder>> {
+    let path = &start.path;
+    if start.is_array() {
+        let why = "is an array; consolidated metadata are those of a group";
+        return Err(Error::invalid(path, why));
+    }
+    if let Some(draft) = start.entry_point() {
+        if draft.top() != path {
+            let why = format!(
+                "consolidated metadata of the draft are those of {}",
+                draft.top()
+            );
+            return Err(Error::invalid(path, why));
+        }
+        let holder = CopyHolder::of_draft(draft)?;
+        let why = format!("{} has no consolidated metadata", draft.name());
+        return Ok(vec![holder.ok_or_else(|| Error::unsupported(path, why))?]);
+    }
+    let mut holders = Vec::new();
+    for (name, holder) in [
+        (ZARR_JSON, CopyHolder::of_v3(path)?),
+        (ZGROUP, CopyHolder::of_v2(path)?),
+    ] {
+        if context
+            .store()
+            .head(&UNLIMITED, &path.child(name.as_bytes())?)?
+            .is_some()
+        {
+            holders.push(holder);
+        }
+    }
+    if holders.is_empty() {
+        let why = "no document of a v2 or v3 group is here, which could have consolidated metadata";
+        return Err(Error::unsupported(path, why));
+    }
+    Ok(holders)
+}
+
+/// Finds the documents of a node and of all below it, and what holds copies of some.
+fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNode> {
+    let mut all = FoundNode::default();
+    let first = look_at(context, start, (0, false))?;
+    let mut open = vec![first];
+    let mut waiting = Vec::new();
+    let mut length: u64 = 0;
+    loop {
+        for found in open.drain(..) {
+            let keys = found.documents.iter();
+            length += keys
+                .map(|document| document.key.as_bytes().len() as u64)
+                .sum::<u64>();
+            all.documents.extend(found.documents);
+            all.holders.extend(found.holders);
+            waiting.extend(found.children);
+        }
+        if length > MAX_DOCUMENT {
+            let why = "there are more nodes than consolidated metadata can have";
+            return Err(Error::new(Kind::TooLarge, &start.path, why));
+        }
+        if waiting.is_empty() {
+            return Ok(all);
+        }
+        let from = waiting.len().saturating_sub(BATCH * context.threads.max(1));
+        let batch = waiting.split_off(from);
+        let look = |next: NextNode| look_at_child(context, &next);
+        open = parallel_map(context.threads, batch, &look)
+            .into_iter()
+            .collect::<Result<_>>()?;
+    }
+}
+
+/// Looks at a child of a group, unless it is too deep or behind a second symbolic link, where a check stops too.
+fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
+    let is_behind_link = next.is_behind_link || next.child.is_link;
+    if next.depth >= MAX_DEPTH || (next.is_behind_link && next.child.is_link) {
+        return Ok(FoundNode::default());
+    }
+    match context
+        .hierarchy
+        .child(&UNLIMITED, &next.group, &next.child.name)?
+    {
+        Some(entry) => look_at(context, &entry, (next.depth, is_behind_link)),
+        None => Ok(FoundNode::default()),
+    }
+}
+
+/// Looks at a node.
+fn look_at(
+    context: &CheckContext,
+    entry: &Arc<NodeEntry>,
+    (depth, is_behind_link): (usize, bool),
+) -> Result<FoundNode> {
+    context.progress.add_node();
+    let mut found = FoundNode::default();
+    let children = match entry.entry_point() {
+        Some(draft) => look_into_draft(context, (entry, draft), &mut found)?,
+        None => look_into_folder(context, entry, &mut found)?,
+    };
+    let next = |child| NextNode {
+        group: entry.clone(),
+        child,
+        depth: depth + 1,
+        is_behind_link,
+    };
+    found.children = children.into_iter().map(next).collect();
+    Ok(found)
+}
+
+/// Finds the documents of a node whose documents lie in its folder; returns its children.
+fn look_into_folder(
+    context: &CheckContext,
+    entry: &NodeEntry,
+    found: &mut FoundNode,
+) -> Result<Vec<GroupChild>> {
+    let path = &entry.path;
+    for name in [ZARR_JSON, ZGROUP, ZARRAY, ZATTRS] {
+        let key = path.child(name.as_bytes())?;
+        found.documents.push(KnownDocument { key, top: None });
+    }
+    if entry.is_array() {
+        return Ok(Vec::new());
+    }
+    let mut faults = NodeFindings::default();
+    let is_document = |key: &Key| is_in_node_folder(key.name());
+    let content = read_folder(context, path, &is_document, &mut faults);
+    faults.check_listed()?;
+    let v2 = CopyHolder::of_v2(path)?;
+    let has = |key: &Key| content.objects.contains(key);
+    if has(v2.key()) && has(&path.child(ZGROUP.as_bytes())?) {
+        found.holders.push(v2);
+    }
+    let v3 = CopyHolder::of_v3(path)?;
+    if has(v3.key()) && has_copies(context, v3.key())? {
+        found.holders.push(v3);
+    }
+    Ok(content.folders)
+}
+
+/// Whether the document of a group has copies, whether they read or not.
+fn has_copies(context: &CheckContext, key: &Key) -> Result<bool> {
+    let Some(object) = context.store().get(&UNLIMITED, key, MAX_DOCUMENT)? else {
+        return Ok(false);
+    };
+    let text = text_of(&object.bytes).unwrap_or_default();
+    let member = find_member(text, MEMBER).ok().flatten();
+    Ok(member.is_some_and(|place| text.get(place) != Some("null")))
+}
+
+/// Finds the documents of a node of a draft; returns its children.
+fn look_into_draft(
+    context: &CheckContext,
+    (entry, draft): (&NodeEntry, &EntryPoint),
+    found: &mut FoundNode,
+) -> Result<Vec<GroupChild>> {
+    let (path, top) = (&entry.path, draft.top());
+    let is_top = path == top;
+    let mut keys: Vec<Key> = draft
+        .documents(path)?
+        .into_iter()
+        .map(|(_, key)| key)
+        .collect();
+    if is_top {
+        keys.push(top.child(ZARR_JSON.as_bytes())?);
+        let holder = CopyHolder::of_draft(draft)?;
+        let is_there = |holder: &CopyHolder| context.store().head(&UNLIMITED, holder.key());
+        if let Some(holder) = holder
+            && is_there(&holder)?.is_some()
+        {
+            found.holders.push(holder);
+        }
+    }
+    let document = |key| KnownDocument {
+        key,
+        top: Some(top.clone()),
+    };
+    found.documents.extend(keys.into_iter().map(document));
+    if entry.is_array() {
+        return Ok(Vec::new());
+    }
+    let mut faults = NodeFindings::default();
+    let children = draft_folders::children(context, draft, path, &mut faults)?;
+    faults.check_listed()?;
+    Ok(children)
+}

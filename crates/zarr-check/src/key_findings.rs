@@ -1,0 +1,212 @@
+//! Findings about keys that several parts make alike, and the headings under which the texts speak of them.
+
+use crate::finding::{DRAFT_2019, DRAFT_2020, Finding, N5, V2, document_of, reason};
+use crate::foreign::{ANNEX_GET, COPY_AGAIN, Foreign, in_place_of_chunk};
+use crate::stored_keys::lacks_content_of_annex;
+use zarr_format::error::{Error, Kind};
+use zarr_format::model::Array;
+use zarrfs_store::{Key, Store};
+
+/// Returns the heading under which a text speaks of stored chunks.
+pub(super) fn chunk_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Chunks",
+        N5 => "Blocks",
+        DRAFT_2019 => "Chunk grids",
+        _ => "Chunk encoding",
+    }
+}
+
+/// Returns the heading under which a text speaks of which nodes may lie where.
+pub(super) fn hierarchy_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Groups",
+        N5 => "Containers",
+        DRAFT_2019 => "Conceptual model",
+        _ => "Concepts and terminology",
+    }
+}
+
+/// Returns the heading under which a text speaks of codecs.
+pub(super) fn codecs_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Metadata",
+        N5 => "Datasets",
+        DRAFT_2020 => "Chunk encoding",
+        _ => "Codecs",
+    }
+}
+
+/// Returns the heading under which a text speaks of the documents of nodes.
+pub(super) fn metadata_heading(document: &str) -> &'static str {
+    match document {
+        N5 => "Datasets",
+        _ => "Metadata",
+    }
+}
+
+/// A key that belongs to no node.
+pub(super) fn orphan(key: &Key) -> Finding {
+    let message = "the key belongs to no node: it is neither a document nor a chunk";
+    Finding::warning("orphan-key", key, message)
+}
+
+/// A folder where the document of a node should be.
+pub(super) fn document_is_folder(key: &Key, document: &'static str) -> Finding {
+    let message = "a folder has the name of a document, so that readers find no document";
+    let finding = Finding::error("document-is-folder", key, message);
+    finding.by(document, metadata_heading(document))
+}
+
+/// Names like those of chunks in the folder of a node that no document describes: an array that has lost its own.
+pub(super) fn undescribed_chunks(
+    node: &Key,
+    (count, first): (u64, &Key),
+    document: &str,
+) -> Finding {
+    let names = match count {
+        1 => format!("the name {first} looks like a chunk"),
+        _ => format!("{count} names, such as {first}, look like chunks"),
+    };
+    let message =
+        format!("{names}, and no document describes an array here, so that no reader finds it");
+    let remedy = format!("put the {document} of the array back, from another copy of the store");
+    Finding::error("chunks-undescribed", node, message).mended_by(remedy)
+}
+
+/// A document whose name readers do not look for, since it differs from the right one in case.
+pub(super) fn document_miscased(key: &Key, right: &str) -> Finding {
+    let message =
+        format!("the name differs from {right} in case alone, so that readers find no document");
+    Finding::error("document-miscased", key, message).mended_by(format!("rename it to {right}"))
+}
+
+/// What a writer or system left behind.
+pub(super) fn leftover(key: &Key, origin: &str) -> Finding {
+    let message = format!("the name is left over from {origin}");
+    Finding::warning("leftover", key, message).mended_by("remove it")
+}
+
+/// A folder without anything in it.
+pub(super) fn empty_folder(key: &Key) -> Finding {
+    Finding::warning("empty-folder", key, "the folder holds no key").mended_by("remove it")
+}
+
+/// A folder whose keys cannot be listed, so that nothing is known of them.
+pub(super) fn folder_unlisted(key: &Key, error: &Error) -> Finding {
+    let message = format!("the folder does not list, so that nothing in it was checked: {error}");
+    Finding::error("folder-unlisted", key, message)
+}
+
+/// A store that lists no keys.
+pub(super) fn store_unlisted(root: &Key) -> Finding {
+    let message = "the server lists no names, so that only documents are checked";
+    Finding::warning("store-unlisted", root, message)
+}
+
+/// A link to a folder, which makes one node two.
+pub(super) fn folder_link(key: &Key) -> Finding {
+    let message = "the symbolic link leads to a folder of the store and is not followed here";
+    Finding::warning("link-to-folder", key, message)
+}
+
+/// A link that cannot be followed.
+pub(super) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Finding {
+    let code = match error.kind() {
+        Kind::Denied => "link-leaves-store",
+        _ if error.detail().contains("circle") => "link-in-circle",
+        _ => "link-dangling",
+    };
+    if lacks_content_of_annex(store, key) {
+        let message = "the symbolic link leads to content of git-annex that is not on this machine";
+        return Finding::error(code, key, message).mended_by(ANNEX_GET);
+    }
+    let message = format!(
+        "the symbolic link leads to no key of the store: {}",
+        error.detail()
+    );
+    Finding::error(code, key, message)
+}
+
+/// A file that the store does not show.
+pub(super) fn hidden(key: &Key, what: &str) -> Finding {
+    let code = if what.contains("cut") {
+        "leftover"
+    } else {
+        "special-file"
+    };
+    let message =
+        format!("the name is {what} and no regular file, so that the store does not show it");
+    Finding::warning(code, key, message)
+}
+
+/// A stored chunk that the store does not give.
+fn unreadable(key: &Key, error: &Error) -> Finding {
+    Finding::error(
+        "chunk-unreadable",
+        key,
+        format!("the store does not give the chunk: {error}"),
+    )
+}
+
+/// A stored chunk, or a part of a shard.
+pub(super) struct ChunkPart<'a> {
+    pub(super) key: &'a Key,
+    /// Which inner chunk of the shard; empty for the chunk or shard itself.
+    pub(super) part: &'a str,
+    pub(super) array: &'a Array,
+}
+
+impl ChunkPart<'_> {
+    /// Returns how a message names it.
+    pub(super) fn name(&self) -> &str {
+        if self.part.is_empty() {
+            "the chunk"
+        } else {
+            self.part
+        }
+    }
+}
+
+/// Returns what an error of a chunk says of the store; `head` gives the first bytes of the part, which may be something
+/// else than a chunk.
+pub(super) fn chunk_fault(
+    chunk: &ChunkPart<'_>,
+    error: &Error,
+    head: impl FnOnce() -> Option<(Vec<u8>, u64)>,
+) -> Finding {
+    let (key, name) = (chunk.key, chunk.name());
+    let reason_of_part = error.within(chunk.part);
+    let why = reason(reason_of_part.within(&key.to_string()));
+    match error.kind() {
+        Kind::Unsupported | Kind::TooLarge => {
+            let message = format!("zarrfs cannot decode {name}: {why}");
+            Finding::warning("chunk-unreadable", key, message).of_part(chunk.part)
+        }
+        Kind::Corrupt => {
+            let foreign =
+                head().and_then(|(head, size)| in_place_of_chunk(&head, size, chunk.array));
+            let finding = match foreign {
+                Some(foreign) => foreign_chunk("chunk-corrupt", chunk, &foreign),
+                None => {
+                    let message = format!("{name} does not decode: {why}");
+                    Finding::error("chunk-corrupt", key, message).mended_by(COPY_AGAIN)
+                }
+            };
+            let document = document_of(Some(chunk.array.dialect));
+            let finding = finding.of_part(chunk.part);
+            finding.by(document, chunk_heading(document))
+        }
+        _ => unreadable(key, error).of_part(chunk.part),
+    }
+}
+
+/// Something else in the place of a chunk.
+pub(super) fn foreign_chunk(
+    code: &'static str,
+    chunk: &ChunkPart<'_>,
+    foreign: &Foreign,
+) -> Finding {
+    let message = foreign.message(chunk.name(), chunk.array);
+    Finding::error(code, chunk.key, message).mended_by(foreign.remedy)
+}

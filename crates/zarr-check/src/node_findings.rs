@@ -1,0 +1,170 @@
+//! Findings about nodes as a whole: those that do not read or decode, groups without a document, nodes in one place.
+
+use crate::documents::{DocumentKind, shown};
+use crate::finding::{Finding, V2, V3, document_of, reason};
+use crate::key_findings::codecs_heading;
+use zarr_format::error::{Error, Kind};
+use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
+use zarr_format::model::{Array, DataType};
+use zarrfs_array::array::OpenArray;
+use zarrfs_store::Key;
+
+/// A node that does not read: because of what is in its documents, or because this program cannot read such ones.
+pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
+    let why = reason(error);
+    match error.kind() {
+        Kind::Unsupported | Kind::TooLarge => {
+            let message = format!("zarrfs cannot read such a node: {why}");
+            Finding::warning("node-not-supported", path, message)
+        }
+        _ => Finding::error(
+            "node-unreadable",
+            path,
+            format!("the node does not read: {why}"),
+        ),
+    }
+}
+
+/// An array whose chunks do not decode, whatever is in them.
+pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
+    let error = error.within(&path.to_string());
+    let why = reason(error);
+    let finding = match error.kind() {
+        Kind::Corrupt => {
+            let message = format!("the codecs do not work together: {why}");
+            Finding::error("codecs-impossible", path, message)
+        }
+        // What cannot be numbered does not fit with any option.
+        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => {
+            let message = format!(
+                "the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: {why}"
+            );
+            Finding::warning("array-too-large", path, message)
+        }
+        Kind::TooLarge => {
+            let message = format!("the chunks are too large: {why}");
+            Finding::warning("chunk-too-large", path, message)
+        }
+        _ => {
+            let message = format!("zarrfs cannot decode the chunks of the array: {why}");
+            Finding::warning("not-decodable", path, message)
+        }
+    };
+    let document = document_of(dialect);
+    let heading = heading_of(error.detail()).filter(|_| document == V3);
+    finding.by(document, heading.unwrap_or(codecs_heading(document)))
+}
+
+/// An array of which no chunk is stored: one that was never written, that has the fill value alone, or that has lost its
+/// chunks.
+pub(super) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
+    let array = open.array();
+    let chunks = open.stored_grid().ok()?.len();
+    if array.shape.contains(&0) {
+        return None;
+    }
+    let which = match chunks {
+        1 => "the one chunk of the array is not stored".to_string(),
+        _ => format!("none of the {chunks} chunks of the array is stored"),
+    };
+    let reads = if array.fill_value.is_none {
+        "reads as what a reader likes, since the metadata have no fill value".to_string()
+    } else {
+        format!("reads as the fill value {}", shown(&array.fill_value.json))
+    };
+    let (code, path) = ("chunks-missing", open.path());
+    let message = format!("{which}, so that each element {reads}");
+    let finding = if is_all_fill_likely(array, chunks) {
+        Finding::advice(code, path, message)
+    } else {
+        Finding::warning(code, path, message)
+    };
+    Some(finding.mended_by("copy the chunks again if the array was ever written"))
+}
+
+/// Whether writers have arrays like this one with the fill value alone, which they do not store: masks, counts, and
+/// scalars that carry attributes.
+fn is_all_fill_likely(array: &Array, chunks: u64) -> bool {
+    let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
+    let is_whole = matches!(
+        array.data_type,
+        DataType::Bool | DataType::Int(_) | DataType::UInt(_)
+    );
+    is_small || (chunks == 1 && is_whole)
+}
+
+/// A node of another dialect than the group above it, which readers of that one pass over.
+pub(super) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
+    let message = format!(
+        "the node is of {own} and the group above of {above}, whose readers do not show the node"
+    );
+    Finding::warning("dialect-differs", path, message)
+}
+
+/// Consolidated metadata of v2 in a folder that is no group: readers open none by them.
+pub(super) fn copies_without_group(path: &Key) -> Finding {
+    let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
+    Finding::error("group-implied", path, message)
+        .mended_by(describing(ZGROUP))
+        .by(V2, "Groups")
+}
+
+/// Returns the heading of final v3 about what stops an array from being decoded, where that is no codec.
+fn heading_of(reason: &str) -> Option<&'static str> {
+    let (member, why) = reason.split_once(": ")?;
+    match member {
+        "storage_transformers" => Some("Storage transformers"),
+        "chunk_key_encoding" => Some("Array metadata"),
+        _ if why.starts_with("an extension that is not known") => Some("must_understand"),
+        _ => None,
+    }
+}
+
+/// Returns what makes a document of a group.
+pub(super) fn describing(name: &str) -> String {
+    let text = match name {
+        ZGROUP => r#"{"zarr_format": 2}"#,
+        _ => r#"{"zarr_format": 3, "node_type": "group"}"#,
+    };
+    format!("write {text} to {name} there, or copy it from another copy of the store")
+}
+
+/// A group that no document describes, where the text demands one.
+pub(super) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
+    let (document, heading, name) = match dialect {
+        Some("v2") => (V2, "Groups", ZGROUP),
+        Some("v3") => (V3, "Group metadata", ZARR_JSON),
+        _ => return None,
+    };
+    let message = format!("the group has no {name}, which each group must have");
+    let finding = Finding::error("group-implied", path, message).mended_by(describing(name));
+    let writers = "tensorstore, and zarr-python where an array is made by its path alone";
+    Some(finding.by(document, heading).habit_of(writers))
+}
+
+/// Tells documents of several nodes in one folder, and attributes of none.
+pub(super) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
+    let has = |name: &str| {
+        let mut keys = documents.iter().map(|(key, _)| key);
+        keys.find(|key| key.name() == name.as_bytes())
+    };
+    let (v3, array, group, attributes) = (has(ZARR_JSON), has(ZARRAY), has(ZGROUP), has(ZATTRS));
+    let mut found = Vec::new();
+    if let (Some(_), Some(key)) = (array, group) {
+        let message = "the documents of an array and of a group lie in one folder";
+        let finding = Finding::error("nodes-collide", key, message);
+        found.push(finding.by(V2, "Groups"));
+    }
+    if let (Some(key), Some(_)) = (v3, array.or(group)) {
+        let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
+        let finding = Finding::warning("nodes-collide", key, message);
+        found.push(finding.by(V3, "Comparison with Zarr v2"));
+    }
+    if let (Some(key), None) = (attributes, array.or(group)) {
+        let message =
+            "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
+        let finding = Finding::warning("orphan-key", key, message);
+        found.push(finding.by(V2, "Attributes"));
+    }
+    found
+}

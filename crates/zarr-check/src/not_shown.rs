@@ -1,0 +1,42 @@
+//! Entries of an archive or a bucket that the store does not show, since they are no keys.
+
+use crate::context::CheckContext;
+use crate::finding::Finding;
+use crate::key_findings::hidden;
+use zarr_format::error::printable;
+use zarrfs_store::{Key, NotShown, NotShownReason};
+
+/// Returns a finding for each entry at or below a node that is not shown. Those of a bucket are known once it was listed.
+pub(super) fn check(context: &CheckContext, top: &Key) -> Vec<Finding> {
+    let entries = context.store().info().not_shown.all();
+    let findings = entries.iter().filter_map(|entry| finding_of(entry, top));
+    findings.collect()
+}
+
+fn finding_of(entry: &NotShown, top: &Key) -> Option<Finding> {
+    let name = printable(&String::from_utf8_lossy(&entry.name));
+    let Some(key) = &entry.key else {
+        let message =
+            format!("the name {name} is no key, a plain path without .., and is not shown");
+        let finding = Finding::error("entry-not-shown", top, message);
+        return top.is_root().then(|| finding.of_part(name));
+    };
+    key.below(top)?;
+    match entry.why {
+        NotShownReason::NoPath => None,
+        NotShownReason::Special => Some(hidden(key, "a symbolic link or a special file")),
+        NotShownReason::Replaced => {
+            let message = "several entries have this name, and the last one counts";
+            let finding = Finding::warning("entry-twice", key, message);
+            Some(finding.habit_of("zarr-python"))
+        }
+        NotShownReason::Respelled => {
+            let message = format!(
+                "the name {name} is not relative with slashes, as APPNOTE 4.4.17.1 has it, so that other programs do \
+                 not find the key"
+            );
+            let finding = Finding::warning("entry-respelled", top, message);
+            Some(finding.of_part(name))
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Arrays of one group against each other: the lengths and the names of their dimensions.
+//!
+//! A program that opens a group as one dataset takes dimensions of one name for one dimension. Nodes come here in the order
+//! of the hierarchy; what is found about a group is told once all that lies below it has come. Images are left out: their
+//! levels have the same dimensions in other lengths.
+
+use std::collections::{BTreeMap, HashSet};
+use std::mem::take;
+
+use crate::cf_attributes::named_arrays;
+use crate::checked_node::CheckedNode;
+use crate::finding::{CF, Finding, XARRAY};
+use zarr_format::model::{Array, Node};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::Key;
+
+/// How many names of dimensions are held of a group, how many lengths of each, and how many arrays without names.
+const MAX_NAMES: usize = 1000;
+const MAX_LENGTHS: usize = 8;
+const MAX_UNNAMED: usize = 100;
+
+/// How many names of arrays are held of a group, and how many that attributes have; beyond that none is looked for.
+const MAX_ARRAYS: usize = 10_000;
+const MAX_NAMED: usize = 1000;
+
+/// The groups on the way to the node that came last.
+#[derive(Default)]
+pub(super) struct SiblingArrays {
+    open: Vec<GroupArrays>,
+    /// Whether all arrays of a group are known, as of a store that lists them.
+    are_all_known: bool,
+}
+
+/// What is held of the arrays of a group.
+struct GroupArrays {
+    group: Key,
+    is_image: bool,
+    dimensions: BTreeMap<String, Dimension>,
+    /// How many arrays have names, and the first of them.
+    named: u64,
+    first_named: Option<Key>,
+    /// Those that have none, and whether they are of v3.
+    unnamed: Vec<(Key, bool)>,
+    /// Whether an array has the name of its one dimension.
+    has_coordinates: bool,
+    /// The names of the arrays.
+    arrays: HashSet<Vec<u8>>,
+    /// The names that attributes of the arrays have of others.
+    named_arrays: Vec<NamedArray>,
+}
+
+/// An array that an attribute of another one names.
+struct NamedArray {
+    by: Key,
+    attribute: &'static str,
+    name: String,
+}
+
+/// A dimension, by its name.
+#[derive(Default)]
+struct Dimension {
+    /// Its lengths, each with the first array that has it.
+    lengths: BTreeMap<u64, Key>,
+    /// Whether an array of its own name has its coordinates.
+    has_coordinates: bool,
+}
+
+impl SiblingArrays {
+    pub(super) fn new(are_all_known: bool) -> SiblingArrays {
+        SiblingArrays {
+            open: Vec::new(),
+            are_all_known,
+        }
+    }
+
+    /// Takes the next node; returns what is found about groups that are complete.
+    pub(super) fn take(&mut self, node: &CheckedNode) -> Vec<Finding> {
+        let mut found = Vec::new();
+        while let Some(last) = self
+            .open
+            .pop_if(|last| node.path.below(&last.group).is_none())
+        {
+            found.extend(self.close(last));
+        }
+        let Some(entry) = &node.entry else {
+            return found;
+        };
+        if let Some(array) = entry.array() {
+            let parent = self.open.last_mut();
+            let parent = parent.filter(|last| entry.path.parent().as_ref() == Some(&last.group));
+            if let Some(parent) = parent {
+                parent.add(&entry.path, array);
+            }
+        } else if node.has_children {
+            self.open.push(GroupArrays::of(entry));
+        }
+        found
+    }
+
+    /// Returns what is found about the groups that are left.
+    pub(super) fn end(mut self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        while let Some(last) = self.open.pop() {
+            found.extend(self.close(last));
+        }
+        found
+    }
+
+    /// Returns what is found about a group that is complete. What its arrays name and it does not have may be in a group
+    /// above, as CF has it.
+    fn close(&mut self, mut group: GroupArrays) -> Vec<Finding> {
+        let mut missing = group.missing_arrays();
+        if let Some(above) = self.open.last_mut() {
+            above.named_arrays.append(&mut missing);
+        }
+        let mut found = group.findings();
+        let missing = missing.iter().filter(|_| self.are_all_known);
+        found.extend(missing.map(NamedArray::missing));
+        found
+    }
+}
+
+impl NamedArray {
+    fn missing(&self) -> Finding {
+        let NamedArray {
+            by,
+            attribute,
+            name,
+        } = self;
+        let message = format!("{attribute} names {name:?}, where no array is");
+        let finding = Finding::warning("variable-missing", by, message);
+        let remedy = "copy the array again, or take its name out of the attribute";
+        finding
+            .of_part(*attribute)
+            .mended_by(remedy)
+            .by(CF, "Attributes")
+    }
+}
+
+impl GroupArrays {
+    fn of(group: &NodeEntry) -> GroupArrays {
+        let is_image = match group.node() {
+            Ok(Node::Group(group)) => ["multiscales", "ome"]
+                .iter()
+                .any(|name| group.attributes.get(name).is_some()),
+            _ => false,
+        };
+        GroupArrays {
+            group: group.path.clone(),
+            is_image,
+            dimensions: BTreeMap::new(),
+            named: 0,
+            first_named: None,
+            unnamed: Vec::new(),
+            has_coordinates: false,
+            arrays: HashSet::new(),
+            named_arrays: Vec::new(),
+        }
+    }
+
+    /// Takes out what arrays of a dataset name that is none of the arrays of the group.
+    fn missing_arrays(&mut self) -> Vec<NamedArray> {
+        let mut named = take(&mut self.named_arrays);
+        if self.arrays.len() >= MAX_ARRAYS || named.len() >= MAX_NAMED {
+            return Vec::new();
+        }
+        let group = &self.group;
+        // Attributes of these names may mean something else where none of them names an array.
+        let mut names = named.iter().map(|named| named.name.as_bytes());
+        let is_dataset = self.has_coordinates || names.any(|name| self.arrays.contains(name));
+        named.retain(|named| {
+            let is_own = named.by.parent().as_ref() == Some(group);
+            !self.arrays.contains(named.name.as_bytes()) && (is_dataset || !is_own)
+        });
+        named
+    }
+
+    fn add(&mut self, path: &Key, array: &Array) {
+        let names = &array.dimension_names;
+        if self.arrays.len() < MAX_ARRAYS {
+            self.arrays.insert(path.name().to_vec());
+        }
+        if self.is_image || array.shape.is_empty() {
+            return;
+        }
+        if names.iter().all(Option::is_none) {
+            // One that is wrong is told with the array.
+            let attributes = &array.attributes;
+            let is_told =
+                attributes.fault().is_some() || attributes.get("_ARRAY_DIMENSIONS").is_some();
+            if !is_told && self.unnamed.len() < MAX_UNNAMED {
+                self.unnamed.push((path.clone(), array.dialect == "v3"));
+            }
+            return;
+        }
+        let named_arrays = named_arrays(array).into_iter();
+        let named_arrays = named_arrays.map(|(attribute, name)| NamedArray {
+            by: path.clone(),
+            attribute,
+            name,
+        });
+        let free = MAX_NAMED.saturating_sub(self.named_arrays.len());
+        self.named_arrays.extend(named_arrays.take(free));
+        self.named += 1;
+        self.first_named.get_or_insert_with(|| path.clone());
+        let is_own = |name: &str| names.len() == 1 && path.name() == name.as_bytes();
+        for (name, &length) in names.iter().zip(&array.shape) {
+            let Some(name) = name else { continue };
+            // A name that the array has twice is told with the array.
+            if names
+                .iter()
+                .flatten()
+                .filter(|other| *other == name)
+                .count()
+                > 1
+            {
+                continue;
+            }
+            if self.dimensions.len() >= MAX_NAMES && !self.dimensions.contains_key(name) {
+                continue;
+            }
+            let dimension = self.dimensions.entry(name.clone()).or_default();
+            dimension.has_coordinates |= is_own(name);
+            self.has_coordinates |= is_own(name);
+            if dimension.lengths.len() < MAX_LENGTHS {
+                dimension.lengths.entry(length).or_insert(path.clone());
+            }
+        }
+    }
+
+    fn findings(self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for (name, dimension) in &self.dimensions {
+            found.extend(self.lengths_differ(name, dimension));
+        }
+        let names_needed = self.named >= self.unnamed.len() as u64;
+        for (path, is_v3) in self.unnamed.iter().filter(|_| self.named > 0) {
+            let is_error = names_needed && (!is_v3 || self.has_coordinates);
+            found.extend(self.names_missing(path, (*is_v3, is_error)));
+        }
+        found
+    }
+
+    /// A dimension that has two lengths: an append that was cut leaves such arrays.
+    fn lengths_differ(&self, name: &str, dimension: &Dimension) -> Option<Finding> {
+        if dimension.lengths.len() < 2 {
+            return None;
+        }
+        let told = dimension.lengths.iter().map(|(length, path)| {
+            let array = String::from_utf8_lossy(path.name());
+            format!("{array} has {length}")
+        });
+        let told: Vec<String> = told.collect();
+        let message = format!(
+            "arrays of the group have different lengths along the dimension {name}: {}, so that xarray opens no dataset",
+            told.join(", ")
+        );
+        let remedy =
+            "if an append was cut, resize the longer arrays to the shorter length and append again";
+        let finding = if dimension.has_coordinates {
+            Finding::error("dimension-lengths-differ", &self.group, message)
+        } else {
+            Finding::warning("dimension-lengths-differ", &self.group, message)
+        };
+        let finding = finding.of_part(name).mended_by(remedy);
+        Some(finding.by(XARRAY, ENCODING))
+    }
+
+    /// An array without names of dimensions beside others that have some.
+    fn names_missing(&self, path: &Key, (is_v3, is_error): (bool, bool)) -> Option<Finding> {
+        let (member, place) = if is_v3 {
+            ("dimension_names", "zarr.json")
+        } else {
+            ("_ARRAY_DIMENSIONS", ".zattrs")
+        };
+        let other = self.first_named.as_ref()?.name();
+        let message = format!(
+            "the array has no {member}, and others of the group, such as {}, name their dimensions, so that xarray opens \
+             no dataset",
+            String::from_utf8_lossy(other)
+        );
+        let remedy = format!("add {member} to its {place}, a list of one name a dimension");
+        let code = "dimension-names-missing";
+        let finding = if is_error {
+            Finding::error(code, path, message)
+        } else {
+            Finding::warning(code, path, message)
+        };
+        Some(
+            finding
+                .of_part(member)
+                .mended_by(remedy)
+                .by(XARRAY, ENCODING),
+        )
+    }
+}
+
+/// The section of xarray's documentation on names of dimensions.
+const ENCODING: &str = "Zarr Encoding Specification";

@@ -1,0 +1,288 @@
+//! The way through a hierarchy: several nodes and chunks at a time, and what is found in the order of the nodes.
+//!
+//! Each thread takes the next node or chunk when it is done with one, so that as many requests as are allowed are under way
+//! at all times. What waits are the names of children of the groups on the way, and a bounded number of finished nodes; so
+//! a store of any number of nodes is checked in memory that its depth and its largest group bound.
+
+use std::collections::BTreeSet;
+use std::mem::take;
+use std::sync::Arc;
+use std::thread;
+
+use crate::announced::{announce, is_announced};
+use crate::array_keys::LOOKS;
+use crate::checked_node::{CheckedNode, NextChild, NodeScope};
+use crate::context::CheckContext;
+use crate::data::{ArrayData, ChunkTask, check_task, list_chunks};
+use crate::finding::{Finding, Severity};
+use crate::group_folder::GroupChild;
+use crate::key_findings::folder_link;
+use crate::node;
+use crate::node_findings::node_fault;
+use crate::node_order::{Task, Ticket};
+use crate::not_shown;
+use crate::other_formats::other_format;
+use crate::sibling_arrays::SiblingArrays;
+use crate::work_queue::{Work, WorkQueue};
+use zarr_format::error::Result;
+use zarr_format::model::Node;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::{EntryKind, Key};
+
+/// The deepest node that is checked.
+pub(super) const MAX_DEPTH: usize = 1000;
+
+/// What a check came to.
+#[derive(Clone, Debug, Default)]
+pub struct CheckSummary {
+    /// The dialects of the nodes.
+    pub dialects: BTreeSet<&'static str>,
+    /// How many groups there are.
+    pub groups: u64,
+    /// How many arrays.
+    pub arrays: u64,
+    /// How many nodes do not read.
+    pub unreadable: u64,
+    /// How many errors, warnings and pieces of advice were found.
+    pub findings: [u64; 3],
+    is_described: bool,
+}
+
+impl CheckSummary {
+    /// Returns how many findings of a severity there are.
+    pub fn count(&self, severity: Severity) -> u64 {
+        self.findings[severity as usize]
+    }
+
+    fn note(&mut self, node: &CheckedNode) {
+        let Some(entry) = &node.entry else {
+            self.unreadable += 1;
+            return;
+        };
+        self.is_described |= node.is_described;
+        if node.is_described {
+            self.dialects.extend(entry.dialect());
+        }
+        match entry.node() {
+            Ok(Node::Array(_)) => self.arrays += 1,
+            Ok(Node::Group(_)) => self.groups += u64::from(node.is_described || node.has_children),
+            Err(_) => self.unreadable += 1,
+        }
+    }
+}
+
+/// Checks a node and all below it; gives out each finding, node by node.
+pub fn check(
+    context: &CheckContext,
+    start: &Arc<NodeEntry>,
+    give: &mut dyn FnMut(&Finding),
+) -> CheckSummary {
+    if let Some(finding) = other_format(context, start) {
+        give(&finding);
+        let mut summary = CheckSummary::default();
+        summary.findings[finding.severity as usize] += 1;
+        return summary;
+    }
+    let worker = &Worker {
+        context,
+        start,
+        queue: WorkQueue::new(context.threads, is_announced(context)),
+    };
+    let mut report = Report {
+        summary: CheckSummary::default(),
+        siblings: SiblingArrays::new(context.store().info().lists),
+        looked_at: (!context.data).then_some(LOOKS.into()),
+        give,
+    };
+    thread::scope(|scope| {
+        let begin = || {
+            let thread = thread::Builder::new().name("zarrfs-check".to_string());
+            thread.spawn_scoped(scope, || worker.run()).is_ok()
+        };
+        let has_threads = (0..context.threads.max(1)).filter(|_| begin()).count() > 0;
+        report.follow(worker, has_threads);
+    });
+    report.end(context, start)
+}
+
+/// What each thread of a check has.
+struct Worker<'a> {
+    context: &'a CheckContext,
+    start: &'a Arc<NodeEntry>,
+    queue: WorkQueue,
+}
+
+impl Worker<'_> {
+    /// Works until all is done.
+    fn run(&self) {
+        let guard = AbortGuard(&self.queue);
+        while let Some(work) = self.queue.wait_for_work() {
+            self.work(work);
+        }
+        drop(guard);
+    }
+
+    fn work(&self, work: Work) {
+        match work {
+            Work::Chunk(task) => self.check_chunk(task),
+            Work::Node(Task::Announce(ticket, children)) => {
+                announce(self.context, &children);
+                self.queue.note_announced(ticket, children);
+            }
+            Work::Node(Task::Look(ticket, next)) => {
+                self.take_node(ticket, look_at(self.context, &next));
+            }
+            Work::Node(Task::Start(ticket)) => {
+                let node = node::check(self.context, self.start, &NodeScope::default());
+                self.take_node(ticket, node);
+            }
+        }
+    }
+
+    /// Takes a node that was looked at; the chunks of an array are decoded first if that is wanted.
+    fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
+        match node.array.take().filter(|_| self.context.data) {
+            Some((array, folder)) => {
+                let of = Arc::new(ArrayData::new((array, folder), (ticket, node)));
+                list_chunks(self.context, &of, &mut |task| {
+                    if let Some(task) = self.queue.offer(task) {
+                        self.check_chunk(task);
+                    }
+                });
+                self.release(of);
+            }
+            None => self.queue.finish(ticket, node),
+        }
+    }
+
+    fn check_chunk(&self, task: ChunkTask) {
+        check_task(self.context, &task);
+        self.release(task.of);
+    }
+
+    /// Finishes an array once no thread has a chunk of it.
+    fn release(&self, of: Arc<ArrayData>) {
+        if let Some((ticket, node)) = Arc::into_inner(of).map(ArrayData::into_node) {
+            self.queue.finish(ticket, node);
+        }
+    }
+}
+
+/// Ends the check where a thread panics, whose node would be waited for.
+struct AbortGuard<'a>(&'a WorkQueue);
+
+impl Drop for AbortGuard<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.abort();
+        }
+    }
+}
+
+/// What was found, given out in the order of the nodes.
+struct Report<'a> {
+    summary: CheckSummary,
+    siblings: SiblingArrays,
+    /// How many chunks of an array are looked into, if not all are.
+    looked_at: Option<u64>,
+    give: &'a mut dyn FnMut(&Finding),
+}
+
+impl Report<'_> {
+    /// Gives out nodes as they are finished, to the end; does the work itself where there are no threads.
+    fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
+        while !worker.queue.has_ended() {
+            if let Some(node) = worker.queue.finished_now() {
+                self.take(node);
+            } else if has_threads {
+                worker.queue.wait_for_finished();
+            } else if let Some(work) = worker.queue.work_now() {
+                worker.work(work);
+            }
+        }
+    }
+
+    fn take(&mut self, mut node: CheckedNode) {
+        self.summary.note(&node);
+        let found = self.siblings.take(&node);
+        self.give_all(found);
+        node.findings
+            .merge_chunks(&node.path, node.chunks, self.looked_at);
+        for (finding, count) in node.findings.sorted(&node.path) {
+            self.give(&finding, count);
+        }
+    }
+
+    fn give_all(&mut self, findings: Vec<Finding>) {
+        findings.iter().for_each(|finding| self.give(finding, 1));
+    }
+
+    fn give(&mut self, finding: &Finding, count: u64) {
+        self.summary.findings[finding.severity as usize] += count;
+        (self.give)(finding);
+    }
+
+    fn end(mut self, context: &CheckContext, start: &NodeEntry) -> CheckSummary {
+        let left = take(&mut self.siblings).end();
+        self.give_all(left);
+        if !self.summary.is_described {
+            let message = if has_folders_of_draft(context, &start.path) {
+                "the folder has no document of Zarr or N5, and has the folders meta and data, as of a draft of v3 that \
+                 has lost its zarr.json"
+            } else {
+                "the folder has no document of Zarr or N5"
+            };
+            let finding = Finding::error("no-store", &start.path, message);
+            self.give(&finding, 1);
+        }
+        self.give_all(not_shown::check(context, &start.path));
+        self.summary
+    }
+}
+
+/// Whether a node that no document describes has the two folders of a draft.
+fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
+    ["meta", "data"].into_iter().all(|name| {
+        let folder = node.child(name.as_bytes());
+        let meta = folder.and_then(|folder| context.store().head(&UNLIMITED, &folder));
+        meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
+    })
+}
+
+/// Looks at a child of a group.
+fn look_at(context: &CheckContext, next: &NextChild) -> CheckedNode {
+    let NextChild {
+        group,
+        scope,
+        child,
+    } = next;
+    let path = group.path.child(&child.name).unwrap_or_default();
+    if scope.depth >= MAX_DEPTH {
+        let message = format!("the node is more than {MAX_DEPTH} deep and is not checked");
+        let finding = Finding::error("too-deep", &path, message);
+        return CheckedNode::unknown(&path, Some(finding));
+    }
+    if child.is_link && scope.is_behind_link {
+        let finding = folder_link(&path);
+        return CheckedNode::unknown(&path, Some(finding));
+    }
+    let scope = NodeScope {
+        is_behind_link: scope.is_behind_link || child.is_link,
+        ..scope.clone()
+    };
+    let found = child_of(context, group, child);
+    match found {
+        Ok(Some(entry)) => node::check(context, &entry, &scope),
+        Ok(None) => CheckedNode::unknown(&path, None),
+        Err(error) => CheckedNode::unknown(&path, Some(node_fault(&path, &error))),
+    }
+}
+
+fn child_of(
+    context: &CheckContext,
+    group: &NodeEntry,
+    child: &GroupChild,
+) -> Result<Option<Arc<NodeEntry>>> {
+    context.hierarchy.child(&UNLIMITED, group, &child.name)
+}

@@ -1,0 +1,332 @@
+//! Codecs `gzip` and `numcodecs.zlib`: deflate in either wrapper.
+//!
+//! The usual case, one member of the promised length, is decoded by libdeflate in one call. All others (several
+//! members, padding, a length that is not known in advance) are decoded by flate2 with an upper bound. As in the
+//! reference, zeros after a gzip member are padding and other bytes a fault, and bytes after a zlib stream are
+//! ignored.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
+use std::io::Read;
+
+use flate2::bufread::{GzDecoder, ZlibDecoder};
+use libdeflater::{CompressionLvl, Compressor, Decompressor, adler32, crc32};
+
+use crate::buffer;
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::error::{Error, Result};
+
+use super::ignored;
+
+thread_local! {
+    static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+}
+
+/// The format around the deflated bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wrapper {
+    Gzip,
+    Zlib,
+}
+
+/// The wrapper and the level of encoding.
+#[derive(Debug)]
+struct Deflate {
+    wrapper: Wrapper,
+    level: i32,
+}
+
+/// Reads the configuration (codec `gzip`, "Configuration parameters").
+pub(crate) fn gzip(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, Wrapper::Gzip)
+}
+
+/// Reads the configuration of `numcodecs.zlib`, which has the members of `gzip`.
+pub(crate) fn zlib(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, Wrapper::Zlib)
+}
+
+/// Reads the level: -1, which N5 has, is zlib's default, 6; none is numcodecs' default, 1.
+fn build(config: Configuration<'_>, wrapper: Wrapper) -> Result<Codec> {
+    let level = match config.level("level", -1..=9)? {
+        Some(-1) => 6,
+        Some(level) => level,
+        None => 1,
+    };
+    Ok(Codec::BytesToBytes(Box::new(Deflate { wrapper, level })))
+}
+
+impl Wrapper {
+    fn name(self) -> &'static str {
+        match self {
+            Wrapper::Gzip => "gzip",
+            Wrapper::Zlib => "zlib",
+        }
+    }
+}
+
+impl Deflate {
+    fn name(&self) -> &'static str {
+        self.wrapper.name()
+    }
+
+    /// Returns the wrapper by the first bytes: old versions of z5py wrote zlib streams as gzip, and no zlib
+    /// stream begins as gzip does.
+    fn wrapper_of(&self, encoded: &[u8]) -> Wrapper {
+        match encoded {
+            [0x1f, 0x8b, ..] => Wrapper::Gzip,
+            [first, second, ..]
+                if first & 0x0f == 8 && u16::from_be_bytes([*first, *second]) % 31 == 0 =>
+            {
+                Wrapper::Zlib
+            }
+            _ => self.wrapper,
+        }
+    }
+}
+
+impl BytesToBytes for Deflate {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let wrapper = self.wrapper_of(&encoded);
+        if wrapper != self.wrapper {
+            ignored::note_wrapper(self.name(), wrapper.name());
+        }
+        if let Length::Exact(length) = want
+            && let Some(decoded) = decode_exact(wrapper, &encoded, length)
+        {
+            return Ok(Cow::Owned(decoded));
+        }
+        let decoded = decode_bounded(wrapper, &encoded, want.upper_bound());
+        decoded.map(Cow::Owned).map_err(|error| {
+            let found = encoded.len();
+            Error::corrupt(
+                self.name(),
+                format!(
+                    "{found} bytes do not decode to {}: {error}",
+                    want.upper_bound()
+                ),
+            )
+        })
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let level = CompressionLvl::new(self.level).unwrap_or_default();
+        let mut compressor = Compressor::new(level);
+        let mut out = match self.wrapper {
+            Wrapper::Gzip => vec![0; compressor.gzip_compress_bound(decoded.len())],
+            Wrapper::Zlib => vec![0; compressor.zlib_compress_bound(decoded.len())],
+        };
+        let length = match self.wrapper {
+            Wrapper::Gzip => compressor.gzip_compress(&decoded, &mut out),
+            Wrapper::Zlib => compressor.zlib_compress(&decoded, &mut out),
+        };
+        out.truncate(length.map_err(|error| Error::invalid(self.name(), error))?);
+        Ok(Cow::Owned(out))
+    }
+}
+
+/// Decodes one member of exactly that length; nothing if it is another, or not the only one.
+fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u8>> {
+    let mut out = buffer::of_length(length);
+    let found = DECOMPRESSOR.with_borrow_mut(|decompressor| match wrapper {
+        Wrapper::Gzip => decompressor.gzip_decompress(encoded, &mut out),
+        Wrapper::Zlib => decompressor.zlib_decompress(encoded, &mut out),
+    });
+    if wrapper == Wrapper::Zlib && found == Ok(length) && ignored::is_noting() {
+        note_after_zlib(encoded, &out);
+    }
+    let whole =
+        found == Ok(length) && (wrapper == Wrapper::Zlib || ends_with_trailer(encoded, &out));
+    whole.then_some(out)
+}
+
+/// Counts the bytes after a zlib stream that holds `decoded`. The stream ends with a checksum (RFC 1950, section 2.2),
+/// and only where the bytes do not it is decoded again to its end.
+fn note_after_zlib(encoded: &[u8], decoded: &[u8]) {
+    let trailer = encoded.last_chunk::<4>();
+    if trailer.is_some_and(|trailer| u32::from_be_bytes(*trailer) == adler32(decoded)) {
+        return;
+    }
+    let mut stream = ZlibDecoder::new(encoded);
+    if io::copy(&mut stream, &mut io::sink()).is_ok() {
+        ignored::note_bytes(stream.into_inner().len());
+    }
+}
+
+/// Returns whether the last bytes of a gzip stream are the trailer of a member that holds `decoded` (RFC
+/// 1952, section 2.3.1); libdeflate does not tell how much of its input it has used.
+fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
+    let Some((_, trailer)) = encoded.split_last_chunk::<8>() else {
+        return false;
+    };
+    let [a, b, c, d, size @ ..] = *trailer;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the trailer has the length modulo 2^32"
+    )]
+    let length = decoded.len() as u32;
+    // The checksum is compared last, since it takes all the bytes.
+    u32::from_le_bytes(size) == length && u32::from_le_bytes([a, b, c, d]) == crc32(decoded)
+}
+
+/// Decodes up to one byte more than `max`, by which the caller notices surplus bytes.
+fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
+    let limit = max as u64 + 1;
+    let mut out = Vec::new();
+    match wrapper {
+        Wrapper::Zlib => {
+            let mut stream = ZlibDecoder::new(encoded).take(limit);
+            stream.read_to_end(&mut out)?;
+            ignored::note_bytes(stream.into_inner().into_inner().len());
+        }
+        Wrapper::Gzip => {
+            let mut rest = encoded;
+            while !rest.is_empty() && out.len() <= max {
+                let mut member = GzDecoder::new(rest).take(limit - out.len() as u64);
+                member.read_to_end(&mut out)?;
+                let behind = member.into_inner().into_inner();
+                rest = without_padding(behind);
+                ignored::note_padding(behind.len() - rest.len());
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn without_padding(bytes: &[u8]) -> &[u8] {
+    let start = bytes
+        .iter()
+        .position(|&byte| byte != 0)
+        .unwrap_or(bytes.len());
+    bytes.get(start..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+    use serde_json::json;
+
+    fn one(name: &str, length: u64) -> Pipeline {
+        pipeline("uint8", &[length], json!(["bytes", name])).unwrap()
+    }
+
+    #[test]
+    fn levels_round_trip_in_both_wrappers() {
+        let data = sample(5000);
+        for level in -1..=9 {
+            for name in ["gzip", "numcodecs.gzip", "zlib", "numcodecs.zlib"] {
+                let codec = json!({ "name": name, "configuration": { "level": level } });
+                let pipeline = pipeline("uint8", &[5000], json!(["bytes", codec])).unwrap();
+                assert_eq!(
+                    pipeline.decode(pipeline.encode(&data).unwrap()).unwrap(),
+                    data
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn several_members_and_padding_are_one_chunk() {
+        let data = sample(3000);
+        let mut stream = Vec::new();
+        for part in data.chunks(1000) {
+            stream.extend(one("gzip", 1000).encode(part).unwrap());
+            stream.extend_from_slice(&[0; 5]);
+        }
+        assert_eq!(one("gzip", 3000).decode(stream.clone()).unwrap(), data);
+        // The first member alone is no chunk, and neither are all of them for a smaller one.
+        assert_eq!(
+            one("gzip", 1000).decode(stream.clone()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        stream.extend_from_slice(b"junk");
+        assert_eq!(
+            one("gzip", 3000).decode(stream).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn a_second_member_as_long_as_the_first_does_not_pass_for_the_trailer() {
+        let mut stream = one("gzip", 1000).encode(&sample(1000)).unwrap();
+        stream.extend(one("gzip", 1000).encode(&[7; 1000]).unwrap());
+        assert_eq!(
+            one("gzip", 1000).decode(stream).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn bytes_after_a_zlib_stream_are_ignored_as_the_reference_does() {
+        let data = sample(1000);
+        let mut stream = one("zlib", 1000).encode(&data).unwrap();
+        stream.extend_from_slice(b"junk");
+        assert_eq!(one("zlib", 1000).decode(stream).unwrap(), data);
+    }
+
+    #[test]
+    fn zlib_streams_under_the_name_gzip_decode() {
+        let data = sample(1000);
+        for level in [1, 6, 9] {
+            let codec = json!({ "name": "zlib", "configuration": { "level": level } });
+            let zlib = pipeline("uint8", &[1000], json!(["bytes", codec])).unwrap();
+            assert_eq!(
+                one("gzip", 1000)
+                    .decode(zlib.encode(&data).unwrap())
+                    .unwrap(),
+                data
+            );
+        }
+    }
+
+    #[test]
+    fn gzip_streams_under_the_name_zlib_decode() {
+        let data = sample(1000);
+        let encoded = one("gzip", 1000).encode(&data).unwrap();
+        assert_eq!(one("zlib", 1000).decode(encoded).unwrap(), data);
+    }
+
+    #[test]
+    fn lengths_that_nobody_promises_are_bounded() {
+        let data = sample(1000);
+        let double = pipeline("uint8", &[1000], json!(["bytes", "zlib", "gzip"])).unwrap();
+        assert_eq!(double.decode(double.encode(&data).unwrap()).unwrap(), data);
+        let bomb = one("gzip", 64 << 20).encode(&vec![0; 64 << 20]).unwrap();
+        assert_eq!(
+            double.decode(bomb.clone()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        assert_eq!(
+            one("gzip", 1000).decode(bomb).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn short_and_broken_streams_are_corrupt() {
+        let data = sample(1000);
+        for name in ["gzip", "zlib"] {
+            let encoded = one(name, 1000).encode(&data).unwrap();
+            for end in 0..encoded.len() {
+                let error = one(name, 1000).decode(encoded[..end].to_vec()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt);
+            }
+            assert_eq!(
+                one(name, 1001).decode(encoded.clone()).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+            assert_eq!(
+                one(name, 999).decode(encoded).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+    }
+}

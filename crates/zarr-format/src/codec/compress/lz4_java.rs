@@ -1,0 +1,297 @@
+//! Codec `n5.lz4`: LZ4 blocks as lz4-java frames them (`LZ4BlockOutputStream`), which N5 calls `lz4`.
+//!
+//! Each block has a header of `HEADER_BYTES`: "LZ4Block", a token of method and maximum length, the stored
+//! length, the decoded length, and a checksum, all little-endian. A block of no bytes ends the chunk; bytes
+//! after it are ignored. Nothing is allocated beyond the bytes that the metadata promise.
+
+use std::borrow::Cow;
+
+use lz4_flex::block::{compress, decompress_into};
+use twox_hash::XxHash32;
+
+use crate::buffer;
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::error::{Error, Result};
+
+const NAME: &str = "n5.lz4";
+
+const MAGIC: &[u8; 8] = b"LZ4Block";
+
+/// Bytes of the header of a block.
+const HEADER_BYTES: usize = MAGIC.len() + 1 + 3 * size_of::<u32>();
+
+/// The upper half of a token, the method: bytes as they are, or an LZ4 block.
+const RAW: u8 = 0x10;
+const LZ4: u8 = 0x20;
+
+/// The lower half of a token is the binary logarithm of the maximum length, less this.
+const MIN_BLOCK_LOG2: u32 = 10;
+
+const CHECKSUM_SEED: u32 = 0x9747_b28c;
+
+/// The bits of the hash that lz4-java stores.
+const CHECKSUM_MASK: u32 = 0x0fff_ffff;
+
+/// The decoded bytes of the blocks that encoding makes, from 64 to 2^25.
+#[derive(Debug)]
+struct Lz4Java {
+    block_bytes: u32,
+}
+
+/// Reads the configuration: `blockSize`, which only matters to encoding.
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let block_bytes = config.level("blockSize", 64..=1 << 25)?;
+    Ok(Codec::BytesToBytes(Box::new(Lz4Java {
+        block_bytes: block_bytes.map_or(1 << 16, i32::unsigned_abs),
+    })))
+}
+
+/// A block as it is stored.
+struct JavaBlock<'a> {
+    method: u8,
+    stored: &'a [u8],
+    length: usize,
+    checksum: u32,
+}
+
+impl BytesToBytes for Lz4Java {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        let blocks = decoded.upper_bound() / self.block_bytes as usize + 2;
+        decoded
+            .plus(blocks.saturating_mul(HEADER_BYTES))
+            .compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let mut out = buffer::with_capacity(want.upper_bound());
+        let mut rest = encoded.as_ref();
+        // N5 stops reading as soon as it has a block's elements, so the last block may be missing.
+        while !rest.is_empty() {
+            let block = take_block(&mut rest)?;
+            if block.length == 0 {
+                break;
+            }
+            let end = out.len().saturating_add(block.length);
+            want.bounding(want.upper_bound()).check(NAME, end)?;
+            block.append(&mut out)?;
+        }
+        Ok(Cow::Owned(out))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut out = Vec::new();
+        for part in decoded.chunks(self.block_bytes as usize) {
+            let packed = compress(part);
+            if packed.len() < part.len() {
+                self.append(LZ4, part, &packed, &mut out)?;
+            } else {
+                self.append(RAW, part, part, &mut out)?;
+            }
+        }
+        self.append(RAW, &[], &[], &mut out)?;
+        Ok(Cow::Owned(out))
+    }
+}
+
+impl Lz4Java {
+    /// Appends a block of `decoded`, which is `stored` by `method`.
+    fn append(&self, method: u8, decoded: &[u8], stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let log2 = self.block_bytes.next_power_of_two().trailing_zeros();
+        #[expect(clippy::cast_possible_truncation, reason = "a logarithm, at most 25")]
+        let size = log2.saturating_sub(MIN_BLOCK_LOG2) as u8;
+        out.extend_from_slice(MAGIC);
+        out.push(method | size);
+        for length in [stored.len(), decoded.len()] {
+            let length = u32::try_from(length).map_err(|error| Error::too_large(NAME, error))?;
+            out.extend_from_slice(&length.to_le_bytes());
+        }
+        out.extend_from_slice(&checksum(decoded).to_le_bytes());
+        out.extend_from_slice(stored);
+        Ok(())
+    }
+}
+
+/// Returns the checksum of a block of these bytes; that of no bytes is 0.
+fn checksum(decoded: &[u8]) -> u32 {
+    if decoded.is_empty() {
+        0
+    } else {
+        XxHash32::oneshot(CHECKSUM_SEED, decoded) & CHECKSUM_MASK
+    }
+}
+
+/// Removes and returns the next block; `Corrupt` if its lengths do not fit each other and its token.
+fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
+    let wrong = |what: String| Error::corrupt(NAME, what);
+    let (header, after) = rest
+        .split_first_chunk::<HEADER_BYTES>()
+        .ok_or_else(|| wrong(format!("{} bytes hold no header of a block", rest.len())))?;
+    let Some(&[token, ref numbers @ ..]) = header.strip_prefix(MAGIC.as_slice()) else {
+        return Err(wrong(format!(
+            "expected LZ4Block, found {:?}",
+            &header[..8]
+        )));
+    };
+    let (numbers, _) = numbers.as_chunks();
+    let [stored, length, checksum] = [0, 1, 2].map(|n| u32::from_le_bytes(numbers[n]));
+    let method = token & 0xf0;
+    let max = 1_u32 << (MIN_BLOCK_LOG2 + u32::from(token & 0x0f));
+    let fits = match method {
+        RAW => stored == length,
+        LZ4 => (stored == 0) == (length == 0),
+        _ => return Err(wrong(format!("token {token:#x} is of no method"))),
+    };
+    if !fits || length > max {
+        let what = format!("a block of {length} bytes, at most {max}, stored as {stored}");
+        return Err(wrong(what));
+    }
+    let (stored, after) = after
+        .split_at_checked(stored as usize)
+        .ok_or_else(|| wrong("the chunk ends within a block".to_string()))?;
+    *rest = after;
+    Ok(JavaBlock {
+        method,
+        stored,
+        length: length as usize,
+        checksum,
+    })
+}
+
+impl JavaBlock<'_> {
+    /// Appends the decoded bytes of the block, whose length was checked against the chunk's.
+    fn append(&self, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        if self.method == RAW {
+            out.extend_from_slice(self.stored);
+        } else {
+            out.resize(start + self.length, 0);
+            let found = decompress_into(self.stored, &mut out[start..])
+                .map_err(|error| Error::corrupt(NAME, error))?;
+            Length::Exact(self.length).check(NAME, found)?;
+        }
+        let found = checksum(&out[start..]);
+        if found == self.checksum {
+            return Ok(());
+        }
+        let what = format!("expected checksum {:08x}, found {found:08x}", self.checksum);
+        Err(Error::corrupt(NAME, what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+
+    /// `zarrs ` ten times: a header, of whose hash 0xc2cdf94c the upper four bits are not kept, and an LZ4 block
+    /// of six letters, a match over 49 bytes and five letters.
+    const PACKED: &[u8] =
+        b"LZ4Block\x20\x10\0\0\0\x3c\0\0\0\x4c\xf9\xcd\x02\x6fzarrs \x06\0\x1e\x50arrs ";
+
+    /// Two bytes as they are.
+    const RAW: &[u8] = b"LZ4Block\x10\x02\0\0\0\x02\0\0\0\x27\xe0\xc5\x07N5";
+
+    const END: &[u8] = b"LZ4Block\x10\0\0\0\0\0\0\0\0\0\0\0\0";
+
+    fn lz4(length: u64, block: u64) -> Pipeline {
+        let codec = json!({ "name": "n5.lz4", "configuration": { "blockSize": block } });
+        pipeline("uint8", &[length], json!(["bytes", codec])).unwrap()
+    }
+
+    #[test]
+    fn streams_are_those_of_the_format() {
+        let text = b"zarrs ".repeat(10);
+        let stream = [PACKED, RAW, END].concat();
+        let decoded = [text.as_slice(), b"N5"].concat();
+        assert_eq!(lz4(62, 64).decode(stream).unwrap(), decoded);
+        // Another encoder makes another block of it; what is counted is the same.
+        let encoded = lz4(60, 64).encode(&text).unwrap();
+        assert_eq!(encoded[..9], PACKED[..9]);
+        assert_eq!(encoded[13..21], PACKED[13..21]);
+        assert!(encoded.ends_with(END));
+        assert_eq!(lz4(2, 64).encode(b"N5").unwrap(), [RAW, END].concat());
+    }
+
+    #[test]
+    fn the_end_may_be_missing_and_what_follows_it_is_ignored() {
+        for stream in [RAW.to_vec(), [RAW, END, b"junk"].concat()] {
+            assert_eq!(lz4(2, 64).decode(stream).unwrap(), b"N5");
+        }
+        let error = lz4(2, 64).decode([RAW, b"junk"].concat()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn blocks_of_every_length_come_back() {
+        for block in [64, 1000, 1 << 16, 1 << 25] {
+            for length in [1, 63, 64, 65, 200_000] {
+                let data = sample(length);
+                let pipeline = lz4(length as u64, block);
+                let encoded = pipeline.encode(&data).unwrap();
+                assert!(
+                    pipeline.decode(encoded).unwrap() == data,
+                    "{block} {length}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn many_small_blocks_may_be_compressed_again() {
+        let codec = json!({ "name": "n5.lz4", "configuration": { "blockSize": 64 } });
+        let pipeline = pipeline("uint8", &[3 << 20], json!(["bytes", codec, "gzip"])).unwrap();
+        let data =
+            Vec::from_iter((0..3 << 20).map(|n: u32| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8));
+        assert!(pipeline.decode(pipeline.encode(&data).unwrap()).unwrap() == data);
+    }
+
+    #[test]
+    fn headers_that_lie_are_corrupt() {
+        let change = |place: usize, byte: u8| {
+            let mut stream = [PACKED, END].concat();
+            stream[place] = byte;
+            stream
+        };
+        for stream in [
+            change(0, b'l'),
+            // No method, a method that would be raw, and a greatest length below the length.
+            change(8, 0x30),
+            change(8, 0x10),
+            [
+                &b"LZ4Block\x20\x10\0\0\0\x3c\x04\0\0"[..],
+                &PACKED[17..],
+                END,
+            ]
+            .concat(),
+            change(9, 0xff),
+            change(9, 0),
+            change(12, 0xff),
+            change(13, 0x3b),
+            change(13, 0),
+            change(16, 0xff),
+            change(17, 0),
+            // The bits that are not kept.
+            change(20, 0xc2),
+        ] {
+            let error = lz4(60, 64).decode(stream.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn short_streams_and_other_lengths_are_corrupt() {
+        let stream = [PACKED, END].concat();
+        for end in (0..stream.len()).filter(|&end| end != PACKED.len()) {
+            let error = lz4(60, 64).decode(stream[..end].to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{end}");
+        }
+        for length in [1, 59, 61] {
+            let error = lz4(length, 64).decode(stream.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Compressed streams one after the other, decoded into one buffer of bounded length.
+//!
+//! As in the reference (Python's `bz2` and `lzma`), bytes after a stream that are no stream themselves are
+//! ignored. The format of a stream is left to the codecs.
+
+use crate::buffer;
+use crate::error::{Error, Result};
+
+use super::ignored;
+
+/// A decoder of one stream.
+pub(super) trait StreamDecoder {
+    /// Decodes from `input` into the spare capacity of `output`, as far as both reach. Returns the bytes of input
+    /// that were used and whether the stream has ended.
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)>;
+}
+
+/// Decodes all streams of `encoded`, up to one byte more than `max`, by which the caller notices surplus bytes.
+pub(super) fn decode_all<S: StreamDecoder>(
+    codec: &str,
+    encoded: &[u8],
+    max: usize,
+    open: impl Fn() -> Result<S>,
+) -> Result<Vec<u8>> {
+    let mut out = buffer::with_capacity(max.saturating_add(1));
+    let mut rest = one_stream(codec, encoded, max, open()?, &mut out)?;
+    while !rest.is_empty() && out.len() <= max {
+        let whole = out.len();
+        match one_stream(codec, rest, max, open()?, &mut out) {
+            Ok(left) => rest = left,
+            Err(_) => {
+                ignored::note_bytes(rest.len());
+                out.truncate(whole);
+                break;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Decodes one stream and returns what follows it.
+fn one_stream<'a>(
+    codec: &str,
+    encoded: &'a [u8],
+    max: usize,
+    mut stream: impl StreamDecoder,
+    out: &mut Vec<u8>,
+) -> Result<&'a [u8]> {
+    let mut rest = encoded;
+    loop {
+        let before = out.len();
+        let (used, ended) = stream.advance(rest, out)?;
+        rest = rest.get(used..).unwrap_or_default();
+        if ended || out.len() > max {
+            return Ok(rest);
+        }
+        if used == 0 && out.len() == before {
+            let what = format!("{} bytes: the stream breaks off", encoded.len());
+            return Err(Error::corrupt(codec, what));
+        }
+    }
+}
+
+/// Returns a count of bytes that are in memory, which therefore fits `usize`.
+pub(super) fn memory_length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,225 @@
+//! Codec `zstd`: frames of RFC 8878, one or several, with or without their content size.
+//!
+//! Decoded into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor, since
+//! creating one costs more than decoding a small inner chunk, and a compressor that is not large: its memory would be
+//! fresh for each chunk.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
+use std::io::Read;
+
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::stream::read::Decoder;
+use zstd::zstd_safe::{CParameter, compress_bound};
+
+use crate::buffer;
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::error::{Error, Result};
+
+const NAME: &str = "zstd";
+
+/// What the library says of a frame whose window is larger than was allowed.
+const NO_MEMORY: &str = "too much memory";
+
+/// The most bytes of a compressor that a thread keeps; those of high levels take hundreds of MiB.
+const MAX_KEPT_BYTES: usize = 2 << 20;
+
+thread_local! {
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Parameters of encoding.
+#[derive(Debug)]
+struct Zstd {
+    level: i32,
+    checksum: bool,
+}
+
+/// Reads the configuration (codec `zstd`, "Configuration parameters"). Level 0, the default, is the library's
+/// default, 3.
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let level = config.level("level", -131_072..=22)?.unwrap_or(0);
+    let checksum = config.boolean("checksum")?.unwrap_or(false);
+    Ok(Codec::BytesToBytes(Box::new(Zstd { level, checksum })))
+}
+
+impl BytesToBytes for Zstd {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let decoded = match want {
+            Length::Exact(length) => decode_exact(&encoded, length),
+            Length::AtMost(max) => decode_bounded(&encoded, max),
+            Length::Limited(max) => {
+                // What a frame says of its length tells more than where a decoder stops.
+                let told = zstd::zstd_safe::get_frame_content_size(&encoded);
+                let told = told.ok().flatten();
+                let told = told.and_then(|told| usize::try_from(told).ok());
+                want.check(NAME, told.unwrap_or(0))?;
+                decode_bounded(&encoded, max)
+            }
+        };
+        decoded.map(Cow::Owned).map_err(|error| {
+            if matches!(want, Length::Limited(_)) && error.to_string().contains(NO_MEMORY) {
+                return Error::too_large(NAME, "the window of its frame does not fit");
+            }
+            let found = encoded.len();
+            Error::corrupt(
+                NAME,
+                format!(
+                    "{found} bytes do not decode to {}: {error}",
+                    want.upper_bound()
+                ),
+            )
+        })
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let encoded = COMPRESSOR.with_borrow_mut(|kept| {
+            let mut compressor = match kept.take() {
+                Some(compressor) => compressor,
+                None => Compressor::new(self.level)?,
+            };
+            let encoded = self.compress(&mut compressor, &decoded)?;
+            if compressor.context_mut().sizeof() <= MAX_KEPT_BYTES {
+                *kept = Some(compressor);
+            }
+            io::Result::Ok(encoded)
+        });
+        encoded
+            .map(Cow::Owned)
+            .map_err(|error| Error::invalid(NAME, error))
+    }
+}
+
+impl Zstd {
+    /// Encodes to one frame by a compressor of whatever parameters.
+    fn compress(&self, compressor: &mut Compressor<'_>, decoded: &[u8]) -> io::Result<Vec<u8>> {
+        compressor.set_compression_level(self.level)?;
+        compressor.set_parameter(CParameter::ChecksumFlag(self.checksum))?;
+        let mut out = buffer::with_capacity(compress_bound(decoded.len()));
+        compressor.compress_to_buffer(decoded, &mut out)?;
+        Ok(out)
+    }
+}
+
+/// Decodes all frames into a buffer of that length; the caller checks that they fill it.
+fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
+    let mut out = buffer::with_capacity(length);
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new()?),
+        };
+        decompressor.decompress_to_buffer(encoded, &mut out)
+    })?;
+    Ok(out)
+}
+
+/// Decodes frames of unknown length, up to one byte more than `max`. The window is bounded too, since a frame of
+/// one byte may ask for 128 MiB.
+fn decode_bounded(encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
+    let window = max.checked_next_power_of_two().map_or(31, usize::ilog2);
+    let mut decoder = Decoder::with_buffer(encoded)?;
+    decoder.window_log_max(window.clamp(10, 31))?;
+    let mut out = Vec::new();
+    decoder.take(max as u64 + 1).read_to_end(&mut out)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+    use serde_json::json;
+    use std::io::Write;
+
+    #[test]
+    fn levels_and_checksums_round_trip() {
+        let data = sample(4000);
+        for (level, checksum) in [(-5, false), (0, true), (1, true), (22, false)] {
+            let zstd = json!({ "name": "zstd", "configuration": { "level": level, "checksum": checksum } });
+            let pipeline = pipeline("uint8", &[4000], json!(["bytes", zstd])).unwrap();
+            let encoded = pipeline.encode(&data).unwrap();
+            assert_eq!(pipeline.decode(encoded).unwrap(), data);
+        }
+    }
+
+    #[test]
+    fn a_frame_does_not_depend_on_those_before_it() {
+        let data = sample(300_000);
+        let encode = |level: i32, checksum: bool| {
+            let zstd = json!({ "name": "zstd", "configuration": { "level": level, "checksum": checksum } });
+            let pipeline = pipeline("uint8", &[300_000], json!(["bytes", zstd])).unwrap();
+            pipeline.encode(&data).unwrap()
+        };
+        for (level, checksum) in [(1, true), (19, false), (-3, false), (3, true), (1, false)] {
+            let alone = std::thread::scope(|scope| {
+                let thread = scope.spawn(|| encode(level, checksum));
+                thread.join().unwrap()
+            });
+            assert!(encode(level, checksum) == alone, "{level} {checksum}");
+        }
+    }
+
+    #[test]
+    fn several_frames_without_content_size_and_skippable_ones() {
+        let data = sample(3000);
+        let mut stream = b"\x50\x2a\x4d\x18\x02\0\0\0ab".to_vec();
+        for part in data.chunks(1000) {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.write_all(part).unwrap();
+            stream.extend(encoder.finish().unwrap());
+        }
+        let plain = pipeline("uint8", &[3000], json!(["bytes", "zstd"])).unwrap();
+        assert_eq!(plain.decode(stream.clone()).unwrap(), data);
+        // Inside another compressor the length is not known, so the bounded decoder runs.
+        let doubled =
+            pipeline("uint8", &[3000], json!(["bytes", "zstd", "numcodecs.zstd"])).unwrap();
+        assert_eq!(
+            doubled
+                .decode(zstd::bulk::compress(&stream, 1).unwrap())
+                .unwrap(),
+            data
+        );
+    }
+
+    #[test]
+    fn other_lengths_and_rubbish_are_corrupt() {
+        let data = sample(1000);
+        for length in [0, 1, 999, 1001, 5000] {
+            let pipeline = pipeline("uint8", &[length.max(1)], json!(["bytes", "zstd"])).unwrap();
+            let error = pipeline
+                .decode(zstd::bulk::compress(&data, 1).unwrap())
+                .unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+        let pipeline = pipeline("uint8", &[1000], json!(["bytes", "zstd"])).unwrap();
+        let mut trailing = zstd::bulk::compress(&data, 1).unwrap();
+        trailing.extend_from_slice(b"junk");
+        assert_eq!(pipeline.decode(trailing).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(
+            pipeline.decode(Vec::new()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn a_frame_that_claims_a_terabyte_is_refused() {
+        // Magic, descriptor with an 8-byte content size in a single segment, the size.
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
+        frame.extend_from_slice(&(1_u64 << 40).to_le_bytes());
+        for codecs in [json!(["bytes", "zstd"]), json!(["bytes", "zstd", "zstd"])] {
+            let pipeline = pipeline("uint8", &[1000], codecs).unwrap();
+            assert_eq!(
+                pipeline.decode(frame.clone()).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Codecs: one chunk, encoded to decoded and back.
+//!
+//! A `Pipeline` is built once for an array and used by all threads. Decoded bytes are always C order and
+//! little-endian, and always exactly as many as the metadata promise. This is the only folder that names
+//! codec crates. To add a codec, write its file and its line in `registry.rs`. Where chunks are stored, and the
+//! values of a chunk that is not, are left to the caller.
+
+use std::borrow::Cow;
+
+use crate::buffer;
+use crate::error::{Error, Result};
+use crate::model::{Array, CodecSpec};
+
+mod chain;
+mod checksum;
+mod compress;
+mod conditional;
+mod config;
+mod kind;
+mod numeric;
+mod object;
+mod order;
+mod records;
+mod registry;
+mod shard;
+#[cfg(feature = "zfp")]
+mod zfp;
+#[cfg(not(feature = "zfp"))]
+#[path = "zfp_absent.rs"]
+mod zfp;
+
+use chain::{Chain, MAX_DEPTH};
+use compress::ignored;
+pub use compress::ignored::PassedOver;
+use config::Configuration;
+use kind::{ArrayRepr, ChainContext, Length};
+
+pub use checksum::lookup3;
+pub use shard::index::{ShardIndex, ShardLevel};
+pub use shard::rebuild::InnerChunks;
+
+/// The codecs of an array, ready for use.
+#[derive(Debug)]
+pub struct Pipeline {
+    chunk_shape: Vec<u64>,
+    chunk_bytes: Length,
+    shards: Vec<ShardLevel>,
+    chain: Chain,
+}
+
+impl Pipeline {
+    /// Builds the chain of `array.codecs` (core specification, "codecs").
+    ///
+    /// Fails with `Unsupported` for a codec or data type that is not known, `Corrupt` for a configuration
+    /// that makes no sense, `TooLarge` for a chunk of more than `max_chunk` decoded bytes.
+    pub fn new(array: &Array, max_chunk: u64) -> Result<Pipeline> {
+        if let Some(reason) = &array.undecodable {
+            return Err(Error::unsupported("", reason));
+        }
+        let mut context = ChainContext {
+            max_chunk,
+            depth: 0,
+            find: registry::find,
+        };
+        let mut repr = chunk_repr(array)?;
+        let mut shards = Vec::new();
+        let mut codecs = Cow::Borrowed(array.codecs.as_slice());
+        while let Some(sharding) = only_sharding(&codecs) {
+            let config = Configuration::of(sharding);
+            let level = ShardLevel::new(config, &repr, context)?;
+            repr.shape = level.inner_shape().to_vec();
+            shards.push(level);
+            if shards.len() > MAX_DEPTH {
+                return Err(Error::too_large(
+                    "codecs",
+                    format!("more than {MAX_DEPTH} levels of sharding"),
+                ));
+            }
+            context = context.nested();
+            codecs = Cow::Owned(ShardLevel::inner_codecs(config)?);
+        }
+        let chunk_bytes = repr.length(max_chunk)?;
+        let chain = Chain::new(&codecs, &repr, context)?;
+        Ok(Pipeline {
+            chunk_shape: repr.shape,
+            chunk_bytes,
+            shards,
+            chain,
+        })
+    }
+
+    /// Returns the shape of the smallest piece that can be fetched and decoded alone: of a chunk, or of an
+    /// innermost inner chunk where sharding is the only codec.
+    pub fn chunk_shape(&self) -> &[u64] {
+        &self.chunk_shape
+    }
+
+    /// Returns the decoded bytes of such a piece; their upper bound where elements have no fixed length.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes.upper_bound()
+    }
+
+    /// Returns the levels of sharding around such a piece, outermost first.
+    pub fn shards(&self) -> &[ShardLevel] {
+        &self.shards
+    }
+
+    /// Returns whether decoded and encoded bytes are the same.
+    pub fn is_identity(&self) -> bool {
+        self.chain.is_identity()
+    }
+
+    /// Returns whether a decoded piece may differ from what was encoded, so that writing it back loses data.
+    pub fn is_lossy(&self) -> bool {
+        self.chain.is_lossy()
+    }
+
+    /// Whether elements have a fixed length, so that `chunk_bytes` is exact.
+    pub fn has_fixed_length(&self) -> bool {
+        matches!(self.chunk_bytes, Length::Exact(_))
+    }
+
+    /// Returns whether there are `bytes -> bytes` codecs.
+    pub fn has_compressors(&self) -> bool {
+        self.chain.has_compressors()
+    }
+
+    /// Returns how many bytes each stored piece has, if the codecs give a fixed length; nothing for shards.
+    pub fn stored_length(&self) -> Option<u64> {
+        match self.chain.encoded_length() {
+            Length::Exact(bytes) if self.shards.is_empty() => Some(bytes as u64),
+            _ => None,
+        }
+    }
+
+    /// Returns the most bytes that a stored piece has.
+    pub fn stored_bound(&self) -> u64 {
+        self.chain.encoded_length().upper_bound() as u64
+    }
+
+    /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
+    /// "Decoding procedure"); into at most that many where elements have no fixed length. Where no codec
+    /// changes a byte, the buffer itself is returned. `Corrupt` for bytes that do not decode, `TooLarge` for more bytes of
+    /// elements without a fixed length than a chunk may have.
+    pub fn decode<'a>(&self, encoded: impl Into<Cow<'a, [u8]>>) -> Result<Vec<u8>> {
+        let encoded = encoded.into();
+        if !self.chain.has_compressors() {
+            return Ok(self.chain.decode(encoded)?.into_owned());
+        }
+        let decoded = self
+            .chain
+            .decode(Cow::Borrowed(&encoded))
+            .map(Cow::into_owned);
+        if let Cow::Owned(encoded) = encoded {
+            buffer::recycle(encoded);
+        }
+        decoded
+    }
+
+    /// Decodes one piece whose elements have no fixed length as `decode` does; `TooLarge` if it has more than `most` bytes.
+    pub fn decode_within(&self, encoded: &[u8], most: usize) -> Result<Vec<u8>> {
+        let decoded = self.chain.decode_within(Cow::Borrowed(encoded), most)?;
+        Ok(decoded.into_owned())
+    }
+
+    /// Decodes one piece as `decode` does; returns as well what its codecs passed over.
+    pub fn decode_noting(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, PassedOver)> {
+        let (decoded, passed_over) = ignored::noted(|| self.decode(encoded));
+        Ok((decoded?, passed_over))
+    }
+
+    /// Returns how many decoded forms of a piece are held at a time while it is decoded, at most.
+    pub fn decoded_copies(&self) -> u64 {
+        // Each step takes one and gives another, the first one takes the encoded bytes.
+        self.chain.steps().min(2) as u64
+    }
+
+    /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"); `Invalid`
+    /// for another number of bytes, or for values that the codecs cannot store.
+    pub fn encode(&self, decoded: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.chain.encode(Cow::Borrowed(decoded))?.into_owned())
+    }
+
+    /// Returns a new shard with some of its pieces replaced; `old` is the stored one. Pieces that are not
+    /// replaced keep their exact encoded bytes.
+    ///
+    /// Fails with `Corrupt` if the old chunk is no shard.
+    pub fn rebuild_shard(&self, old: Option<&[u8]>, replaced: &InnerChunks) -> Result<Vec<u8>> {
+        shard::rebuild::rebuild(&self.shards, old, replaced)
+    }
+}
+
+/// Returns the array's chunk as it is handed to the first codec.
+fn chunk_repr(array: &Array) -> Result<ArrayRepr> {
+    let (rank, chunk) = (array.shape.len(), &array.chunk_shape);
+    if chunk.len() != rank || chunk.contains(&0) {
+        return Err(Error::corrupt(
+            "chunk_shape",
+            format!("expected {rank} lengths above 0, found {chunk:?}"),
+        ));
+    }
+    let fill = array.fill_value.bytes.clone();
+    let element = if array.data_type.is_variable() {
+        fill.len()
+    } else {
+        array.element_size()?
+    };
+    if fill.len() != element {
+        return Err(Error::corrupt(
+            "fill_value",
+            format!("expected {element} bytes, found {}", fill.len()),
+        ));
+    }
+    Ok(ArrayRepr {
+        data_type: array.data_type.clone(),
+        shape: chunk.clone(),
+        fill,
+    })
+}
+
+/// Returns the sharding codec if it is the only one, so that inner chunks can be fetched one by one.
+fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
+    match codecs {
+        [codec] if codec.name == shard::index::NAME => Some(codec),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::model::{Attributes, DataType, FillValue, KeyScheme};
+    use serde_json::{Value, json};
+
+    const MAX_CHUNK: u64 = 1 << 27;
+
+    /// An array of one chunk; codecs as a document has them.
+    pub(super) fn array(data_type: &str, chunk_shape: &[u64], codecs: Value) -> Array {
+        let members = CodecSpec::new("", json!({ "codecs": codecs }));
+        let data_type = DataType::from_v3(data_type);
+        Array {
+            dialect: "v3",
+            shape: chunk_shape.to_vec(),
+            chunk_shape: chunk_shape.to_vec(),
+            chunk_edges: Vec::new(),
+            fill_value: FillValue {
+                bytes: vec![3; data_type.size().unwrap_or(0)],
+                json: Value::Null,
+                is_none: false,
+            },
+            data_type,
+            codecs: Configuration::of(&members).codecs("codecs").unwrap(),
+            keys: KeyScheme {
+                prefix: "c/".into(),
+                separator: '/',
+                other_separator: None,
+                scalar_keys: vec!["c".into()],
+                v3: Value::Null,
+            },
+            dimension_names: Vec::new(),
+            attributes: Attributes::default(),
+            undecodable: None,
+        }
+    }
+
+    pub(super) fn pipeline(
+        data_type: &str,
+        chunk_shape: &[u64],
+        codecs: Value,
+    ) -> Result<Pipeline> {
+        Pipeline::new(&array(data_type, chunk_shape, codecs), MAX_CHUNK)
+    }
+
+    /// Bytes that compress, but not to nothing.
+    pub(super) fn sample(length: usize) -> Vec<u8> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..length)
+            .map(|n| if n % 4 == 0 { next() } else { (n / 64) as u8 })
+            .collect()
+    }
+
+    #[test]
+    fn faults_of_metadata_have_their_kinds() {
+        let unknown = pipeline("uint8", &[4], json!(["bytes", "lzw"])).unwrap_err();
+        assert_eq!(
+            (unknown.kind(), unknown.to_string().contains("lzw")),
+            (Kind::Unsupported, true)
+        );
+        let variable = pipeline("string", &[4], json!(["bytes"])).unwrap_err();
+        assert_eq!(
+            (variable.kind(), variable.to_string().contains("string")),
+            (Kind::Unsupported, true),
+            "{variable}"
+        );
+        let huge = pipeline("uint8", &[1 << 20, 1 << 20], json!(["bytes"])).unwrap_err();
+        assert_eq!(huge.kind(), Kind::TooLarge);
+        let wrapping = pipeline("uint8", &[1 << 62, 4], json!(["bytes"])).unwrap_err();
+        assert_eq!(wrapping.kind(), Kind::TooLarge);
+        assert_eq!(
+            pipeline("uint8", &[0], json!(["bytes"]))
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
+        let mut reasoned = array("uint8", &[4], json!([]));
+        reasoned.undecodable = Some("pickled".to_string());
+        let reasoned = Pipeline::new(&reasoned, MAX_CHUNK).unwrap_err();
+        assert_eq!(
+            (reasoned.kind(), reasoned.detail()),
+            (Kind::Unsupported, "pickled")
+        );
+    }
+
+    #[test]
+    fn codecs_out_of_order_are_corrupt() {
+        let transpose = json!({ "name": "transpose", "configuration": { "order": [0] } });
+        for codecs in [
+            json!(["bytes", transpose]),
+            json!(["bytes", "bytes"]),
+            json!(["zstd", "bytes"]),
+        ] {
+            assert_eq!(
+                pipeline("uint8", &[4], codecs).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+    }
+
+    #[test]
+    fn arrays_without_dimensions_decode() {
+        for codecs in [json!([]), json!(["bytes", "zstd"])] {
+            let pipeline = pipeline("uint8", &[], codecs).unwrap();
+            assert_eq!(pipeline.chunk_bytes(), 1);
+            assert_eq!(
+                pipeline.decode(pipeline.encode(&[9]).unwrap()).unwrap(),
+                [9]
+            );
+        }
+    }
+
+    #[test]
+    fn encoding_another_length_is_invalid() {
+        let pipeline = pipeline("uint8", &[4], json!(["bytes"])).unwrap();
+        assert_eq!(pipeline.encode(&[0; 5]).unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn elements_of_any_length_that_do_not_fit_are_too_large_and_not_corrupt() {
+        let texts: Vec<String> = (0..2000_u64)
+            .map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(9))
+            .collect();
+        let record = |text: &String| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+        let elements: Vec<u8> = texts.iter().flat_map(record).collect();
+        let codec = |name: &str| json!({"name": name, "configuration": {}});
+        let named = |name: &str, member: &str, value: Value| json!({"name": name, "configuration": {member: value}});
+        let blosc = json!({"name": "blosc", "configuration":
+            {"cname": "zstd", "clevel": 1, "shuffle": "noshuffle", "typesize": 1, "blocksize": 0}});
+        let mut chains: Vec<Vec<Value>> = [
+            named("zstd", "level", json!(1)),
+            named("gzip", "level", json!(1)),
+            blosc,
+            codec("crc32c"),
+            codec("numcodecs.zlib"),
+            codec("numcodecs.bz2"),
+            codec("numcodecs.lz4"),
+            named("numcodecs.lzma", "preset", json!(1)),
+            named("numcodecs.lzma", "format", json!(2)),
+            named("numcodecs.shuffle", "elementsize", json!(4)),
+            codec("numcodecs.crc32"),
+            codec("numcodecs.fletcher32"),
+            codec("numcodecs.base64"),
+        ]
+        .into_iter()
+        .map(|compressor| vec![codec("vlen-utf8"), compressor])
+        .collect();
+        chains.push(vec![codec("vlen-utf8")]);
+        chains.push(vec![codec("numcodecs.json2")]);
+        chains.push(vec![codec("numcodecs.msgpack2"), codec("numcodecs.zlib")]);
+        let zstd = named("zstd", "level", json!(1));
+        chains.push(vec![codec("vlen-utf8"), zstd.clone(), codec("crc32c")]);
+        chains.push(vec![
+            codec("vlen-utf8"),
+            zstd.clone(),
+            named("gzip", "level", json!(1)),
+        ]);
+        chains.push(vec![json!({"name": "sharding_indexed", "configuration": {
+            "chunk_shape": [2000], "codecs": ["vlen-utf8", zstd], "index_codecs": ["bytes", "crc32c"]}})]);
+        for chain in chains {
+            let mut array = array("string", &[2000], json!(chain));
+            array.fill_value.bytes = Vec::new();
+            let of_limit = |limit| Pipeline::new(&array, limit).unwrap();
+            let encoded = of_limit(MAX_CHUNK).encode(&elements).unwrap();
+            assert_eq!(
+                of_limit(MAX_CHUNK).decode(encoded.clone()).unwrap(),
+                elements
+            );
+            for limit in [10_000, elements.len() as u64 - 1] {
+                let error = of_limit(limit).decode(encoded.clone()).unwrap_err();
+                assert_eq!(error.kind(), Kind::TooLarge, "{chain:?} {limit}: {error}");
+            }
+            let page = b"<!DOCTYPE html><html><body>Not found</body></html>".repeat(9);
+            let error = of_limit(10_000).decode(page).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{chain:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Codec `packbits`: each number in as many bits as it needs, the lowest bit first.
+//!
+//! Unused bits of the last byte are written as 0 and ignored on decoding. Bits of an element that are not stored
+//! (`first_bit`, `last_bit`) are decoded as zeros, or as the sign of a signed integer. `numcodecs.packbits` is
+//! another codec (`packed_booleans.rs`).
+
+use std::borrow::Cow;
+
+use crate::buffer;
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+use super::number::{Dtype, Number};
+
+const NAME: &str = "packbits";
+
+/// Where the number of padding bits is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Padding {
+    None,
+    First,
+    Last,
+}
+
+/// Which bits of a number are stored, and how many numbers there are.
+#[derive(Debug)]
+struct PackBits {
+    /// Numbers in a chunk, two for a complex one.
+    count: usize,
+    /// Bytes of a number.
+    width: usize,
+    first_bit: u32,
+    /// Stored bits of a number, from 1 to 64.
+    bits: u32,
+    signed: bool,
+    lossy: bool,
+    padding: Padding,
+}
+
+/// Reads the configuration (codec `packbits`, "Configuration parameters"); the schema of the specification has
+/// other names for the same members.
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {
+        let name = position.repr.data_type.to_string();
+        Error::unsupported("codecs", format!("packbits of data type {name}"))
+    })?;
+    let width = dtype.number.width();
+    let all = match (&position.repr.data_type, dtype.number) {
+        (_, Number::Bool) => 1,
+        (DataType::Small(number), _) => number.narrow().map_or(8, |(bits, _)| bits),
+        (_, number) => number.bits(),
+    };
+    let bit = |name: &str, other: &str| match config.unsigned(name, 0..=all - 1)? {
+        Some(bit) => Ok(Some(bit)),
+        None => config.unsigned(other, 0..=all - 1),
+    };
+    let first_bit = bit("first_bit", "start_bit")?.unwrap_or(0);
+    let last_bit = bit("last_bit", "end_bit")?.unwrap_or(all - 1);
+    if last_bit < first_bit {
+        return Err(config.unexpected("last_bit", format!("no less than first_bit, {first_bit}")));
+    }
+    let bits = last_bit - first_bit + 1;
+    let names = ["none", "first_byte", "last_byte", "start_byte", "end_byte"];
+    let padding = match config.keyword("padding_encoding", &names)? {
+        Some("first_byte" | "start_byte") => Padding::First,
+        Some("last_byte" | "end_byte") => Padding::Last,
+        _ => Padding::None,
+    };
+    Ok(Codec::ArrayToBytes(Box::new(PackBits {
+        count: position.bytes()? / width,
+        width,
+        first_bit,
+        bits,
+        signed: matches!(
+            dtype.number,
+            Number::I8 | Number::I16 | Number::I32 | Number::I64
+        ),
+        lossy: bits < all,
+        padding,
+    })))
+}
+
+impl PackBits {
+    /// Returns the bytes of all stored bits.
+    fn packed_bytes(&self) -> usize {
+        let whole = self.count / 8 * self.bits as usize;
+        whole + (self.count % 8 * self.bits as usize).div_ceil(8)
+    }
+
+    /// Returns how many bits of the last byte are unused, from 0 to 7.
+    fn padding_bits(&self) -> u8 {
+        let used = self.count % 8 * self.bits as usize % 8;
+        [0, 7, 6, 5, 4, 3, 2, 1][used]
+    }
+
+    fn mask(&self) -> u64 {
+        u64::MAX >> (64 - self.bits)
+    }
+
+    /// Returns the number whose stored bits these are.
+    fn extend(&self, bits: u64) -> u64 {
+        let top = self.first_bit + self.bits;
+        let number = bits << self.first_bit;
+        let negative = self.signed && bits >> (self.bits - 1) == 1;
+        if negative && top < 64 {
+            number | u64::MAX << top
+        } else {
+            number
+        }
+    }
+
+    /// Removes the count of padding bits; `Corrupt` unless it is the one that follows from the shape.
+    fn without_padding<'b>(&self, encoded: &'b [u8]) -> Result<&'b [u8]> {
+        let (found, bits) = match self.padding {
+            Padding::None => return Ok(encoded),
+            Padding::First => encoded.split_first(),
+            Padding::Last => encoded.split_last(),
+        }
+        .ok_or_else(|| Error::corrupt(NAME, "no bytes at all"))?;
+        if *found != self.padding_bits() {
+            let what = format!(
+                "expected {} bits of padding, found {found}",
+                self.padding_bits()
+            );
+            return Err(Error::corrupt(NAME, what));
+        }
+        Ok(bits)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lowest 64 bits are meant"
+)]
+fn low_bits(buffer: u128) -> u64 {
+    buffer as u64
+}
+
+impl ArrayToBytes for PackBits {
+    fn encoded_length(&self) -> Length {
+        let extra = usize::from(self.padding != Padding::None);
+        Length::Exact(self.packed_bytes().saturating_add(extra))
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        self.encoded_length().check(NAME, encoded.len())?;
+        let mut bytes = self.without_padding(&encoded)?.iter();
+        let mut out = buffer::of_length(self.count * self.width);
+        // Bits that are read but not yet used, and how many.
+        let (mut buffer, mut ready) = (0_u128, 0);
+        for number in out.chunks_exact_mut(self.width) {
+            while ready < self.bits {
+                buffer |= u128::from(*bytes.next().unwrap_or(&0)) << ready;
+                ready += 8;
+            }
+            let extended = self.extend(low_bits(buffer) & self.mask()).to_le_bytes();
+            buffer >>= self.bits;
+            ready -= self.bits;
+            number.copy_from_slice(&extended[..self.width]);
+        }
+        Ok(Cow::Owned(out))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut out = Vec::with_capacity(self.packed_bytes() + 1);
+        out.extend((self.padding == Padding::First).then(|| self.padding_bits()));
+        // Bits that are not yet written, and how many.
+        let (mut buffer, mut ready) = (0_u128, 0);
+        for number in decoded.chunks_exact(self.width) {
+            let mut bits = [0; 8];
+            bits[..self.width].copy_from_slice(number);
+            let bits = u64::from_le_bytes(bits) >> self.first_bit & self.mask();
+            buffer |= u128::from(bits) << ready;
+            ready += self.bits;
+            while ready >= 8 {
+                out.push(low_bits(buffer).to_le_bytes()[0]);
+                buffer >>= 8;
+                ready -= 8;
+            }
+        }
+        out.extend((ready > 0).then_some(low_bits(buffer).to_le_bytes()[0]));
+        out.extend((self.padding == Padding::Last).then(|| self.padding_bits()));
+        Ok(Cow::Owned(out))
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::{Kind, Result};
+    use serde_json::{Value, json};
+
+    fn packbits(data_type: &str, length: u64, configuration: Value) -> Result<Pipeline> {
+        let codec = json!({ "name": "packbits", "configuration": configuration });
+        pipeline(data_type, &[length], json!([codec]))
+    }
+
+    #[test]
+    fn truth_takes_a_bit_the_lowest_first() {
+        let data = [1, 0, 0, 1, 0, 0, 0, 0, 1, 1];
+        for (padding, expected) in [
+            ("none", vec![0x09, 0x03]),
+            ("first_byte", vec![6, 0x09, 0x03]),
+            ("end_byte", vec![0x09, 0x03, 6]),
+        ] {
+            let pipeline = packbits("bool", 10, json!({ "padding_encoding": padding })).unwrap();
+            assert_eq!(pipeline.encode(&data).unwrap(), expected);
+            assert_eq!(pipeline.decode(expected).unwrap(), data);
+            assert!(!pipeline.is_lossy());
+        }
+    }
+
+    #[test]
+    fn signed_numbers_are_extended_and_others_not() {
+        for (data_type, expected) in [("int8", [0xfc_u8, 2]), ("uint8", [0x0c, 2])] {
+            let pipeline =
+                packbits(data_type, 2, json!({ "first_bit": 1, "last_bit": 3 })).unwrap();
+            assert_eq!(pipeline.encode(&[0xfc, 3]).unwrap(), [0x0e]);
+            assert_eq!(pipeline.decode(vec![0x0e]).unwrap(), expected);
+            assert!(pipeline.is_lossy());
+        }
+    }
+
+    #[test]
+    fn wide_numbers_come_back() {
+        let data: Vec<u8> = (0..64).collect();
+        for data_type in ["uint64", "int64", "float64", "complex64"] {
+            let pipeline = packbits(data_type, 8, json!({})).unwrap();
+            let encoded = pipeline.encode(&data).unwrap();
+            assert_eq!(encoded, data);
+            assert_eq!(pipeline.decode(encoded).unwrap(), data);
+        }
+    }
+
+    #[test]
+    fn faults_are_corrupt() {
+        assert_eq!(
+            packbits("int8", 2, json!({ "first_bit": 3, "last_bit": 2 }))
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
+        assert_eq!(
+            packbits("int8", 2, json!({ "last_bit": 8 }))
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
+        let pipeline = packbits("bool", 10, json!({ "padding_encoding": "first_byte" })).unwrap();
+        for encoded in [vec![], vec![6, 0], vec![5, 9, 3], vec![6, 9, 3, 0]] {
+            assert_eq!(pipeline.decode(encoded).unwrap_err().kind(), Kind::Corrupt);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! N5: `attributes.json`, blocks with a header of their own.
+//!
+//! Axes stay in N5's order, in which the first varies fastest: codec `n5_default` transposes each block, as the registry
+//! of extensions has it. A folder whose `attributes.json` describes no dataset is a group only within a container, whose
+//! root has a member `n5`; elsewhere a file of that name may mean anything.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::attributes::beside;
+use crate::dialect::members::{check_shapes, lengths};
+use crate::dialect::n5::attributes::{attribute_changes, check_own, is_own};
+use crate::dialect::typestr::Typed;
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, edit, fill, v2};
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::model::document::ATTRIBUTES_JSON;
+use crate::model::{Array, Attributes, CodecSpec, DataType, Group, Node};
+
+mod attributes;
+
+/// N5 outside of a known container: datasets, and roots of containers.
+pub const DIALECT: Dialect = Dialect {
+    name: "n5",
+    documents,
+    parse,
+    edit,
+};
+
+/// N5 within a container: every `attributes.json` is a node's.
+pub const WITHIN: Dialect = Dialect {
+    parse: parse_within,
+    ..DIALECT
+};
+
+fn documents(path: &Key) -> Result<Vec<Key>> {
+    Ok(vec![path.child(ATTRIBUTES_JSON.as_bytes())?])
+}
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
+    let Some(document) = documents.first() else {
+        return Ok(None);
+    };
+    // A file that is no JSON object need not be a document of N5.
+    let Ok(Some(members)) = document.object_of(is_own) else {
+        return Ok(None);
+    };
+    if is_dataset(&members) {
+        return dataset(path, document, &members).map(Some);
+    }
+    match members.get("n5") {
+        Some(Value::String(_)) => group(document).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
+    let Some(document) = documents.first() else {
+        return Ok(None);
+    };
+    match document.object_of(is_own)? {
+        None => Ok(None),
+        Some(members) if members.contains_key("dimensions") => {
+            dataset(path, document, &members).map(Some)
+        }
+        Some(_) => group(document).map(Some),
+    }
+}
+
+/// Edits the document of a node, in which the user's attributes stand among the members that N5 defines.
+fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
+    check_own(attributes)?;
+    edit::edit_members(edit::first_stored(documents)?, |old| {
+        Ok(attribute_changes(old, attributes))
+    })
+}
+
+/// Whether the members are those of a dataset rather than of a foreign document of the same name. One without its
+/// compression is a dataset whose blocks cannot be read, not a group that happens to hold numbers.
+fn is_dataset(members: &Map<String, Value>) -> bool {
+    let has = |name: &str| members.contains_key(name);
+    has("dimensions") && has("blockSize") && has("dataType")
+}
+
+fn group(document: &Document) -> Result<Parsed> {
+    let attributes = beside(document, |name| name == "n5")?;
+    Ok(Node::Group(Group { attributes }).into())
+}
+
+fn dataset(path: &Key, document: &Document, members: &Map<String, Value>) -> Result<Parsed> {
+    let array = array(path, members).map_err(|error| error.about(&document.key))?;
+    let attributes = beside(document, is_own)?;
+    Ok(Node::Array(Box::new(array))
+        .with_attributes(attributes)
+        .into())
+}
+
+/// Reads the members of a dataset, but for the attributes. There is no fill value; blocks that are not stored are zeros.
+fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
+    let shape = lengths(members, "dimensions")?;
+    let chunk_shape = lengths(members, "blockSize")?;
+    check_shapes(&shape, &chunk_shape)?;
+    let data_type = match members.get("dataType").and_then(Value::as_str) {
+        Some(name) => DataType::from_v3(name),
+        None => return Err(Error::corrupt("dataType", "expected a name")),
+    };
+    Ok(Array {
+        dialect: DIALECT.name,
+        fill_value: fill::parse(&data_type, &Value::Null)?,
+        codecs: vec![block(members, &data_type, shape.len())?],
+        // Blocks lie in folders by their position in the grid: `path/3/0/1`.
+        keys: v2::key_scheme(path, '/', None),
+        dimension_names: Vec::new(),
+        undecodable: None,
+        attributes: Attributes::default(),
+        shape,
+        chunk_shape,
+        chunk_edges: Vec::new(),
+        data_type,
+    })
+}
+
+/// Builds codec `n5_default`: the header of a block, first axis fastest, big-endian, one compression.
+fn block(members: &Map<String, Value>, data_type: &DataType, rank: usize) -> Result<CodecSpec> {
+    let order: Vec<usize> = (0..rank).rev().collect();
+    let mut chain = vec![
+        CodecSpec::new("transpose", json!({ "order": order })),
+        Typed::new(data_type.clone(), true).bytes_codec(),
+    ];
+    chain.extend(compression(members, data_type)?);
+    let codecs: Vec<Value> = chain.iter().map(CodecSpec::to_json).collect();
+    Ok(CodecSpec::new("n5_default", json!({ "codecs": codecs })))
+}
+
+/// Reads `compression`, or `compressionType` of old containers.
+fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Option<CodecSpec>> {
+    let (kind, settings) = match (members.get("compression"), members.get("compressionType")) {
+        (Some(Value::Object(settings)), _) => (settings.get("type"), settings.clone()),
+        (Some(kind @ Value::String(_)), _) | (None, Some(kind)) => (Some(kind), Map::new()),
+        _ => (None, Map::new()),
+    };
+    let kind = kind
+        .and_then(Value::as_str)
+        .ok_or_else(|| Error::corrupt("compression", "expected an object with a type"))?;
+    Ok(match kind {
+        "raw" => None,
+        "blosc" => Some(blosc(&settings, data_type)),
+        kind => Some(general_codec(kind, settings)),
+    })
+}
+
+/// Returns the codec of a compression that is the same for all types.
+fn general_codec(kind: &str, settings: Map<String, Value>) -> CodecSpec {
+    let level = |name: &str, range: std::ops::RangeInclusive<i64>, usual: i64| {
+        let stated = settings.get(name).and_then(Value::as_i64);
+        stated
+            .filter(|level| range.contains(level))
+            .unwrap_or(usual)
+    };
+    let is_zlib = settings.get("useZlib") == Some(&Value::Bool(true));
+    let (name, configuration) = match kind {
+        "gzip" if is_zlib => (
+            "numcodecs.zlib",
+            json!({ "level": level("level", 0..=9, 6) }),
+        ),
+        "gzip" => ("gzip", json!({ "level": level("level", 0..=9, 6) })),
+        "bzip2" => (
+            "numcodecs.bz2",
+            json!({ "level": level("blockSize", 1..=9, 9) }),
+        ),
+        "xz" => (
+            "numcodecs.lzma",
+            json!({ "format": 1, "check": -1, "preset": level("preset", 0..=9, 6), "filters": null }),
+        ),
+        "zstd" => (
+            "zstd",
+            json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
+        ),
+        // The framing of lz4-java, which no other implementation has.
+        "lz4" => (
+            "n5.lz4",
+            json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),
+        ),
+        other => {
+            return CodecSpec {
+                name: format!("n5.{other}"),
+                configuration: settings,
+            };
+        }
+    };
+    CodecSpec::new(name, configuration)
+}
+
+fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {
+    let shuffle = match settings.get("shuffle").and_then(Value::as_i64) {
+        Some(0) => "noshuffle",
+        Some(2) => "bitshuffle",
+        _ => "shuffle",
+    };
+    let stated = |name: &str, usual: Value| settings.get(name).cloned().unwrap_or(usual);
+    CodecSpec::new(
+        "blosc",
+        json!({
+            "cname": stated("cname", json!("blosclz")),
+            "clevel": stated("clevel", json!(6)),
+            "shuffle": shuffle,
+            "typesize": data_type.size().unwrap_or(1),
+            "blocksize": stated("blocksize", json!(0)),
+        }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dialect: &Dialect, text: &str) -> Result<Option<Node>> {
+        let document = Document {
+            key: Key::new("a/attributes.json").unwrap(),
+            bytes: Some(text.as_bytes().to_vec().into()),
+            ..Document::default()
+        };
+        let parsed = (dialect.parse)(&Key::new("a").unwrap(), &[document])?;
+        Ok(parsed.map(|parsed| parsed.node))
+    }
+
+    const DATASET: &str = r#"{"dimensions": [10, 20], "blockSize": [4, 5], "dataType": "uint16",
+        "compression": {"type": "gzip", "level": -1, "useZlib": false}, "resolution": [1, 2]}"#;
+
+    #[test]
+    fn a_dataset_keeps_its_axes_and_turns_its_blocks() {
+        let Ok(Some(Node::Array(array))) = read(&DIALECT, DATASET) else {
+            panic!("no array")
+        };
+        assert_eq!((array.shape, array.chunk_shape), (vec![10, 20], vec![4, 5]));
+        assert_eq!(array.keys.candidates(&[2, 3]), [b"a/2/3"]);
+        assert_eq!(array.attributes.text(), r#"{"resolution":[1,2]}"#);
+        let codecs = &array.codecs[0].configuration["codecs"];
+        assert_eq!(codecs[0]["configuration"]["order"], json!([1, 0]));
+        assert_eq!(codecs[1]["configuration"]["endian"], "big");
+        assert_eq!(
+            codecs[2],
+            json!({"name": "gzip", "configuration": {"level": 6}})
+        );
+    }
+
+    #[test]
+    fn every_compression_is_a_codec() {
+        for (compression, name) in [
+            (r#"{"type": "lz4", "blockSize": 65536}"#, "n5.lz4"),
+            (r#"{"type": "lz4", "blockSize": 7}"#, "n5.lz4"),
+            (r#"{"type": "bzip2", "blockSize": 8}"#, "numcodecs.bz2"),
+            (r#"{"type": "xz", "preset": 6}"#, "numcodecs.lzma"),
+            (
+                r#"{"type": "gzip", "level": 1, "useZlib": true}"#,
+                "numcodecs.zlib",
+            ),
+            (r#"{"type": "zstd"}"#, "zstd"),
+            (r#"{"type": "jpeg"}"#, "n5.jpeg"),
+        ] {
+            let stated = r#"{"type": "gzip", "level": -1, "useZlib": false}"#;
+            let text = DATASET.replace(stated, compression);
+            let Ok(Some(Node::Array(array))) = read(&DIALECT, &text) else {
+                panic!("no array")
+            };
+            let codecs = &array.codecs[0].configuration["codecs"];
+            assert_eq!(codecs[2]["name"], name);
+        }
+    }
+
+    #[test]
+    fn other_attributes_are_no_node_outside_a_container() {
+        for text in [r#"{"colour": 1}"#, "[]", "{", r#"{"n5": 3}"#] {
+            assert_eq!(read(&DIALECT, text).unwrap(), None, "{text}");
+        }
+        let root = read(&DIALECT, r#"{"n5": "2.5.1", "by": "me"}"#).unwrap();
+        assert!(
+            matches!(root, Some(Node::Group(group)) if group.attributes.text() == r#"{"by":"me"}"#)
+        );
+        assert!(matches!(
+            read(&WITHIN, r#"{"colour": 1}"#),
+            Ok(Some(Node::Group(_)))
+        ));
+        assert!(read(&WITHIN, "{").is_err());
+    }
+
+    #[test]
+    fn a_dataset_without_its_compression_is_no_group() {
+        let stated = r#""compression": {"type": "gzip", "level": -1, "useZlib": false}"#;
+        let text = DATASET.replace(stated, r#""by": "me""#);
+        assert!(!text.contains("compression"));
+        for dialect in [&DIALECT, &WITHIN] {
+            let error = read(dialect, &text).unwrap_err().to_string();
+            assert!(error.contains("compression"), "{error}");
+        }
+    }
+
+    #[test]
+    fn faults_name_the_member() {
+        for (from, to, member) in [
+            ("[4, 5]", "[4, 0]", "chunk shape"),
+            ("[10, 20]", "[10]", "shape"),
+            ("\"uint16\"", "7", "dataType"),
+            ("\"gzip\"", "7", "compression"),
+        ] {
+            let error = read(&DIALECT, &DATASET.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(member), "{error}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! v2: `.zarray`, `.zgroup`, `.zattrs`.
+//!
+//! Byte order, memory order, filters and compressor become codecs as final v3 names them (`codecs.rs`).
+//! Writers that are older than `dimension_separator` may have nested chunks, so both forms are tried where it is
+//! missing.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::members::{check_shapes, chunk_lengths, is_format, lengths, separator};
+use crate::dialect::typestr::Typed;
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill, typestr};
+use crate::error::{Error, Result};
+use crate::json_text::{self, ObjectText};
+use crate::key::Key;
+use crate::model::document::{ZARRAY, ZATTRS, ZGROUP};
+use crate::model::{Array, Attributes, DataType, Group, KeyScheme, Node};
+
+pub(super) mod codecs;
+mod stored_order;
+
+/// v2.
+pub const DIALECT: Dialect = Dialect {
+    name: "v2",
+    documents,
+    parse,
+    edit,
+};
+
+fn documents(path: &Key) -> Result<Vec<Key>> {
+    [ZARRAY, ZGROUP, ZATTRS]
+        .iter()
+        .map(|name| path.child(name.as_bytes()))
+        .collect()
+}
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
+    let [zarray, zgroup, zattrs] = documents else {
+        return Ok(None);
+    };
+    if let Some(members) = zarray.object()? {
+        let attributes = attributes::whole(zattrs);
+        let array = array(path, &members, attributes).map_err(|error| error.about(&zarray.key))?;
+        return Ok(Some(Node::Array(Box::new(array)).into()));
+    }
+    let group = |_| {
+        let attributes = attributes::whole(zattrs);
+        Node::Group(Group { attributes }).into()
+    };
+    Ok(zgroup.object()?.map(group))
+}
+
+/// Edits the documents of a node; attributes have one of their own.
+fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
+    let [_, _, zattrs] = documents else {
+        return Ok(Vec::new());
+    };
+    if attributes.is_empty() && zattrs.bytes.is_none() {
+        return Ok(Vec::new());
+    }
+    check_attributes(zattrs)?;
+    let text = json_text::document(attributes.text());
+    Ok(vec![(zattrs.key.clone(), text)])
+}
+
+/// Fails with `Invalid` if an object of the stored attributes has a name twice. Those that do not read may be replaced.
+fn check_attributes(zattrs: &Document) -> Result<()> {
+    let text = zattrs.text().unwrap_or_default();
+    match text.map(ObjectText::parse) {
+        Some(Ok(object)) => edit::check_unique(zattrs, &object),
+        Some(Err(_)) | None => Ok(()),
+    }
+}
+
+/// Reads the members of `.zarray` (v2 specification, "Metadata").
+fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Result<Array> {
+    if !is_format(members, 2) {
+        let found = members.get("zarr_format").unwrap_or(&Value::Null);
+        return Err(Error::unsupported(
+            "zarr_format",
+            format!("expected 2, found {found}"),
+        ));
+    }
+    let shape = lengths(members, "shape")?;
+    let chunk_shape = chunk_lengths(members, "chunks", &shape)?;
+    check_shapes(&shape, &chunk_shape)?;
+    let typed = data_type(members)?;
+    Ok(Array {
+        dialect: DIALECT.name,
+        fill_value: fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?,
+        codecs: codecs::codecs(members, shape.len(), &typed)?,
+        keys: keys(path, members)?,
+        dimension_names: dimension_names(members, &attributes, shape.len()),
+        attributes,
+        undecodable: codecs::undecodable(codecs::filters(members)?, &typed.data_type),
+        shape,
+        chunk_shape,
+        chunk_edges: Vec::new(),
+        data_type: typed.data_type,
+    })
+}
+
+/// Reads `dtype`; for objects the filters decide.
+fn data_type(members: &Map<String, Value>) -> Result<Typed> {
+    let dtype = members
+        .get("dtype")
+        .ok_or_else(|| Error::corrupt("dtype", "is missing"))?;
+    let is_nczarr = NCZARR_ARRAY.iter().any(|name| members.contains_key(*name));
+    match dtype.as_str() {
+        Some("|O" | "O") => Ok(Typed::little(codecs::object_type(codecs::filters(
+            members,
+        )?)?)),
+        // netcdf-c declares text of one character where it stores one byte an element.
+        Some("<U1" | ">U1") if is_nczarr => Ok(Typed::little(DataType::FixedBytes(1))),
+        _ => typestr::parse(dtype),
+    }
+}
+
+/// Reads `dimension_separator`.
+fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
+    let stated = members.get("dimension_separator");
+    let stated = stated.filter(|stated| !stated.is_null());
+    Ok(match separator(stated, "dimension_separator")? {
+        Some(stated) => key_scheme(path, stated, None),
+        None => key_scheme(path, '.', Some('/')),
+    })
+}
+
+/// Returns the keys of chunks in the folder of an array: indices alone, and `0` without dimensions.
+pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<char>) -> KeyScheme {
+    let prefix = if path.is_root() {
+        Vec::new()
+    } else {
+        [path.as_bytes(), b"/"].concat()
+    };
+    KeyScheme {
+        scalar_keys: vec![[prefix.as_slice(), b"0"].concat()],
+        prefix,
+        separator,
+        other_separator,
+        v3: json!({ "name": "v2", "configuration": { "separator": separator.to_string() } }),
+    }
+}
+
+/// What netcdf-c says of an array: a member of `.zarray` from 4.8.1 on, in capitals at first, and an attribute from 4.9.3 on.
+const NCZARR_ARRAY: [&str; 2] = ["_NCZARR_ARRAY", "_nczarr_array"];
+
+/// Reads the names of dimensions, if there is one a dimension: from xarray's attribute `_ARRAY_DIMENSIONS`, else from what
+/// netcdf-c writes. Of a dimension of another group the last part of its path is the name, as xarray has it.
+fn dimension_names(
+    members: &Map<String, Value>,
+    attributes: &Attributes,
+    rank: usize,
+) -> Vec<Option<String>> {
+    if let Some(names) = names_in(&attributes.get("_ARRAY_DIMENSIONS"), rank) {
+        return names;
+    }
+    let of_document = NCZARR_ARRAY
+        .iter()
+        .filter_map(|name| members.get(*name).cloned());
+    let of_attributes = NCZARR_ARRAY.iter().filter_map(|name| attributes.get(name));
+    let paths = of_document.chain(of_attributes).find_map(|array| {
+        let names = ["dimrefs", "dimension_references"].iter();
+        names.filter_map(|name| array.get(name).cloned()).next()
+    });
+    let paths = names_in(&paths, rank).unwrap_or_default().into_iter();
+    let last = |path: String| path.rsplit('/').next().map(str::to_string);
+    paths.map(|path| path.and_then(last)).collect()
+}
+
+/// Reads a list of names; nothing if it has not one a dimension.
+fn names_in(value: &Option<Value>, rank: usize) -> Option<Vec<Option<String>>> {
+    let names = value
+        .as_ref()?
+        .as_array()
+        .filter(|names| names.len() == rank)?;
+    let names = names.iter().map(|name| name.as_str().map(str::to_string));
+    Some(names.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(in crate::dialect) fn read(changes: Value) -> Result<Array> {
+        let mut document = json!({
+            "zarr_format": 2,
+            "shape": [10, 20],
+            "chunks": [5, 6],
+            "dtype": ">f8",
+            "compressor": { "id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1 },
+            "fill_value": "NaN",
+            "order": "F",
+            "filters": [{ "id": "delta", "dtype": ">f8" }],
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            document[name] = value.clone();
+        }
+        array(
+            &Key::new("a").unwrap(),
+            document.as_object().unwrap(),
+            Attributes::default(),
+        )
+    }
+
+    #[test]
+    fn everything_becomes_a_codec_of_v3() {
+        let names: Vec<_> = read(json!({}))
+            .unwrap()
+            .codecs
+            .into_iter()
+            .map(|codec| codec.name)
+            .collect();
+        assert_eq!(names, ["transpose", "numcodecs.delta", "bytes", "blosc"]);
+    }
+
+    #[test]
+    fn chunks_without_a_stated_separator_may_be_nested() {
+        assert_eq!(
+            read(json!({})).unwrap().keys.candidates(&[1, 2]),
+            [b"a/1.2", b"a/1/2"]
+        );
+        let stated = read(json!({ "dimension_separator": "/" })).unwrap();
+        assert_eq!(stated.keys.candidates(&[1, 2]), [b"a/1/2"]);
+        assert_eq!(stated.keys.candidates(&[]), [b"a/0"]);
+    }
+
+    #[test]
+    fn types_that_are_not_known_are_kept() {
+        let array = read(json!({ "dtype": [["x", "|O"]], "fill_value": null })).unwrap();
+        assert!(matches!(array.data_type, DataType::Unknown(_)));
+    }
+
+    #[test]
+    fn c03_netcdf_c_names_dimensions_by_paths() {
+        let dims = |key: &str| json!({key: ["/g/lat", "/lon"], "storage": "chunked"});
+        let named = |members: Value, attributes: Value| {
+            let attributes = Attributes::parse(&attributes.to_string()).unwrap();
+            let names = dimension_names(members.as_object().unwrap(), &attributes, 2);
+            let names: Option<Vec<String>> = names.into_iter().collect();
+            names.unwrap()
+        };
+        for (members, attributes) in [
+            (json!({"_NCZARR_ARRAY": dims("dimrefs")}), json!({})),
+            (
+                json!({"_nczarr_array": dims("dimrefs")}),
+                json!({"_ARRAY_DIMENSIONS": ["x"]}),
+            ),
+            (json!({}), json!({"_nczarr_array": dims("dimrefs")})),
+            (
+                json!({}),
+                json!({"_nczarr_array": dims("dimension_references")}),
+            ),
+        ] {
+            assert_eq!(named(members, attributes), ["lat", "lon"]);
+        }
+        let xarray = json!({"_ARRAY_DIMENSIONS": ["y", "x"]});
+        assert_eq!(
+            named(json!({"_NCZARR_ARRAY": dims("dimrefs")}), xarray),
+            ["y", "x"]
+        );
+        for odd in [json!(1), json!({"dimrefs": 1}), json!({"dimrefs": ["/x"]})] {
+            assert!(named(json!({"_NCZARR_ARRAY": odd}), json!({})).is_empty());
+        }
+    }
+
+    #[test]
+    fn c05_shapes_of_other_writers_are_read() {
+        let flat = |changes: Value| {
+            let plain = json!({"order": "C", "filters": null, "dtype": "<i2", "fill_value": 0});
+            let mut document = plain.as_object().unwrap().clone();
+            document.extend(changes.as_object().unwrap().clone());
+            read(Value::Object(document)).map(|array| (array.shape, array.chunk_shape))
+        };
+        for (changes, expected) in [
+            (json!({"shape": 3, "chunks": 5}), ([3], [5])),
+            (json!({"shape": [3], "chunks": 5}), ([3], [5])),
+            (json!({"shape": [0], "chunks": [0]}), ([0], [1])),
+            (
+                json!({"shape": 3, "chunks": 5, "zarr_format": 2.0}),
+                ([3], [5]),
+            ),
+        ] {
+            let expected = (expected.0.to_vec(), expected.1.to_vec());
+            assert_eq!(flat(changes.clone()).unwrap(), expected, "{changes}");
+        }
+        for changes in [
+            json!({"shape": [3], "chunks": [0]}),
+            json!({"shape": 3}),
+            json!({"shape": "3", "chunks": 5}),
+            json!({"shape": true, "chunks": 5}),
+            json!({"shape": -3, "chunks": 5}),
+        ] {
+            assert!(flat(changes.clone()).is_err(), "{changes}");
+        }
+    }
+
+    #[test]
+    fn faults_name_the_member() {
+        for changes in [
+            json!({ "chunks": [0, 1] }),
+            json!({ "order": "K" }),
+            json!({ "filters": 3 }),
+            json!({ "compressor": { "level": 1 } }),
+            json!({ "dimension_separator": "-" }),
+            json!({ "zarr_format": 4 }),
+        ] {
+            assert!(read(changes.clone()).is_err(), "{changes}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! What can go wrong, and which errno says so.
+//!
+//! One enum whose variants name the fault, never the place; every error carries the key or path it is
+//! about. Nothing else in the program names an errno. Errors are logged once, at the edge (`fuse`,
+//! `main`), so no module below logs and returns.
+
+use std::fmt;
+
+/// The result of everything that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What kind of fault it is; the errno table of `zarrfs-files(7)` lists each variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// No file or key of that name.
+    NotFound,
+    /// A name, format or option of an earlier version.
+    Removed,
+    /// A decoded file that there would be if the metadata of its node were others.
+    NoFile,
+    /// A file where a directory is needed.
+    NotADirectory,
+    /// A directory where a file is needed.
+    IsADirectory,
+    /// The name is taken.
+    Exists,
+    /// The directory still holds something.
+    NotEmpty,
+    /// The mount, the view or the codec cannot be written.
+    ReadOnly,
+    /// The store refused access (401, 403, or permissions of a local file), or the file cannot be written.
+    Denied,
+    /// The argument is out of its domain.
+    Invalid,
+    /// A name of more than 255 bytes.
+    NameTooLong,
+    /// A codec, data type or format that is not there.
+    Unsupported,
+    /// Metadata or a chunk that does not parse, decode or check.
+    Corrupt,
+    /// The store does not answer, or not in time.
+    Unavailable,
+    /// Nothing is where the store was.
+    Gone,
+    /// The stored object is no longer the one that was opened.
+    Changed,
+    /// More than the limits or the memory budget allow.
+    TooLarge,
+    /// No room to write.
+    NoSpace,
+    /// A rename between places that share no storage.
+    CrossDevice,
+    /// The calling program was interrupted.
+    Interrupted,
+    /// The answer has to be waited for, and the caller may not wait. No program sees it: the request is made again in
+    /// another thread.
+    WouldWait,
+    /// What another file has open for writing.
+    Busy,
+    /// An operation that is never permitted here, such as making a device.
+    NotPermitted,
+    /// An extended attribute that is not set.
+    NoAttribute,
+    /// A file that has too many names already.
+    TooManyLinks,
+    /// No file can be opened any more: the process or the machine has too many open.
+    TooManyFiles,
+}
+
+impl Kind {
+    /// Every variant that programs see, in the order of the table in `zarrfs-files(7)`.
+    pub const ALL: [Kind; 25] = [
+        Kind::NotFound,
+        Kind::Removed,
+        Kind::NoFile,
+        Kind::NotADirectory,
+        Kind::IsADirectory,
+        Kind::Exists,
+        Kind::NotEmpty,
+        Kind::ReadOnly,
+        Kind::Denied,
+        Kind::Invalid,
+        Kind::NameTooLong,
+        Kind::Unsupported,
+        Kind::Corrupt,
+        Kind::Unavailable,
+        Kind::Gone,
+        Kind::Changed,
+        Kind::TooLarge,
+        Kind::NoSpace,
+        Kind::CrossDevice,
+        Kind::Interrupted,
+        Kind::Busy,
+        Kind::NotPermitted,
+        Kind::NoAttribute,
+        Kind::TooManyLinks,
+        Kind::TooManyFiles,
+    ];
+
+    /// Whether programs meet it in the ordinary course of things: it tells them about names, and nothing is wrong.
+    pub fn is_ordinary(self) -> bool {
+        use Kind::{CrossDevice, Exists, Interrupted, IsADirectory, NameTooLong, NoAttribute};
+        use Kind::{NotADirectory, NotEmpty, NotFound, TooManyLinks};
+        matches!(
+            self,
+            NotFound
+                | NotADirectory
+                | IsADirectory
+                | Exists
+                | NotEmpty
+                | NameTooLong
+                | CrossDevice
+                | Interrupted
+                | NoAttribute
+                | TooManyLinks
+        )
+    }
+
+    /// Returns the errno that a program on the mount sees.
+    pub fn errno(self) -> i32 {
+        match self {
+            Kind::NotFound | Kind::Removed | Kind::NoFile => libc::ENOENT,
+            Kind::NotADirectory => libc::ENOTDIR,
+            Kind::IsADirectory => libc::EISDIR,
+            Kind::Exists => libc::EEXIST,
+            Kind::NotEmpty => libc::ENOTEMPTY,
+            Kind::ReadOnly => libc::EROFS,
+            // EACCES, not EPERM: it is the answer about one object or file.
+            Kind::Denied => libc::EACCES,
+            Kind::Invalid => libc::EINVAL,
+            Kind::NameTooLong => libc::ENAMETOOLONG,
+            // Not ENOSYS: the kernel would stop asking for the life of the mount.
+            Kind::Unsupported => libc::EOPNOTSUPP,
+            Kind::Corrupt => libc::EIO,
+            // Not EAGAIN or ETIMEDOUT: programs retry or misread those on files.
+            Kind::Unavailable | Kind::Gone | Kind::WouldWait => libc::EIO,
+            Kind::Changed => libc::ESTALE,
+            Kind::TooLarge => libc::EFBIG,
+            Kind::NoSpace => libc::ENOSPC,
+            Kind::CrossDevice => libc::EXDEV,
+            Kind::Interrupted => libc::EINTR,
+            Kind::Busy => libc::EBUSY,
+            Kind::NotPermitted => libc::EPERM,
+            Kind::NoAttribute => libc::ENODATA,
+            Kind::TooManyLinks => libc::EMLINK,
+            // Not EMFILE: it is not the caller that has too many.
+            Kind::TooManyFiles => libc::ENFILE,
+        }
+    }
+}
+
+/// A fault, the key or path it is about, and what was found.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Kind,
+    subject: String,
+    detail: String,
+    /// The error before a wider subject was put in front.
+    inner: Option<Box<Error>>,
+}
+
+impl Error {
+    /// Builds an error about `subject` (a key, a path, an option).
+    pub fn new(kind: Kind, subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error {
+            kind,
+            subject: subject.to_string(),
+            detail: detail.to_string(),
+            inner: None,
+        }
+    }
+
+    /// A document or chunk that does not parse, decode or check.
+    pub fn corrupt(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Corrupt, subject, detail)
+    }
+
+    /// A codec, data type or feature that is not there.
+    pub fn unsupported(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Unsupported, subject, detail)
+    }
+
+    /// An argument out of its domain.
+    pub fn invalid(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Invalid, subject, detail)
+    }
+
+    /// Nothing of that name.
+    pub fn not_found(subject: impl fmt::Display) -> Error {
+        Error::new(Kind::NotFound, subject, "no such file or key")
+    }
+
+    /// A store that does not answer, or not in time.
+    pub fn unavailable(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Unavailable, subject, detail)
+    }
+
+    /// More than a limit allows.
+    pub fn too_large(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::TooLarge, subject, detail)
+    }
+
+    /// An operation on a mount that cannot be written.
+    pub fn read_only(subject: impl fmt::Display) -> Error {
+        Error::new(Kind::ReadOnly, subject, "the mount is read-only")
+    }
+
+    /// Translates an error of the operating system about `subject`.
+    pub fn os(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
+        let error = error.into();
+        let kind = match error.raw_os_error() {
+            Some(libc::ENOENT) => Kind::NotFound,
+            Some(libc::ENOTDIR) => Kind::NotADirectory,
+            Some(libc::EISDIR) => Kind::IsADirectory,
+            Some(libc::EEXIST) => Kind::Exists,
+            Some(libc::ENOTEMPTY) => Kind::NotEmpty,
+            Some(libc::EROFS) => Kind::ReadOnly,
+            Some(libc::EACCES | libc::EPERM) => Kind::Denied,
+            Some(libc::EINVAL) => Kind::Invalid,
+            Some(libc::ENAMETOOLONG) => Kind::NameTooLong,
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => Kind::Unsupported,
+            Some(libc::ESTALE) => Kind::Changed,
+            Some(libc::EFBIG | libc::EOVERFLOW) => Kind::TooLarge,
+            Some(libc::ENOSPC | libc::EDQUOT) => Kind::NoSpace,
+            Some(libc::EXDEV) => Kind::CrossDevice,
+            Some(libc::EINTR) => Kind::Interrupted,
+            Some(libc::EBUSY) => Kind::Busy,
+            Some(libc::ENODATA) => Kind::NoAttribute,
+            Some(libc::EMLINK) => Kind::TooManyLinks,
+            Some(libc::EMFILE | libc::ENFILE) => Kind::TooManyFiles,
+            _ => Kind::Unavailable,
+        };
+        if error.raw_os_error() == Some(libc::EFBIG) {
+            let why = format!("{error}; the size of files is limited here, see 'ulimit -f'");
+            return Error::new(kind, subject, why);
+        }
+        Error::new(kind, subject, error)
+    }
+
+    /// Like `os`, about a file that this process keeps for itself: one that may not grow is no fault of what was asked,
+    /// but means that there is no room.
+    pub fn os_own_file(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
+        let mut error = Error::os(subject, error);
+        if error.kind == Kind::TooLarge {
+            error.kind = Kind::NoSpace;
+        }
+        error
+    }
+
+    /// Puts a wider subject in front, once a caller knows it: the key of a chunk, the path of an array.
+    pub fn about(mut self, subject: impl fmt::Display) -> Error {
+        if self.subject.is_empty() {
+            self.subject = subject.to_string();
+            return self;
+        }
+        Error {
+            kind: self.kind,
+            subject: subject.to_string(),
+            detail: format!("{}: {}", self.subject, self.detail),
+            inner: Some(Box::new(self)),
+        }
+    }
+
+    /// Returns the error as it was before `about` gave it `subject`, if it did.
+    pub fn within(&self, subject: &str) -> &Error {
+        match &self.inner {
+            Some(inner) if self.subject == subject => inner.within(subject),
+            _ => self,
+        }
+    }
+
+    /// Returns the kind of fault.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns the errno that a program on the mount sees.
+    pub fn errno(&self) -> i32 {
+        self.kind.errno()
+    }
+
+    /// Returns the key or path that it is about; empty if there is none.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Returns what was found, without the subject.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.subject.is_empty() {
+            return f.write_str(&printable(&self.detail));
+        }
+        write!(
+            f,
+            "{}: {}",
+            printable(&self.subject),
+            printable(&self.detail)
+        )
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The characters beyond ASCII that control or format text: general categories Cc, Cf, Zl and Zp of Unicode.
+const HIDDEN: [(char, char); 21] = [
+    ('\u{0080}', '\u{009f}'),
+    ('\u{00ad}', '\u{00ad}'),
+    ('\u{0600}', '\u{0605}'),
+    ('\u{061c}', '\u{061c}'),
+    ('\u{06dd}', '\u{06dd}'),
+    ('\u{070f}', '\u{070f}'),
+    ('\u{0890}', '\u{0891}'),
+    ('\u{08e2}', '\u{08e2}'),
+    ('\u{180e}', '\u{180e}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{fff9}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0001}', '\u{e0001}'),
+    ('\u{e0020}', '\u{e007f}'),
+];
+
+/// Whether a character is one that a terminal does not show, or takes for a command.
+fn is_hidden(c: char) -> bool {
+    let mut ranges = HIDDEN.iter();
+    c.is_ascii_control() || !c.is_ascii() && ranges.any(|&(first, last)| c >= first && c <= last)
+}
+
+/// Returns `text` fit for a terminal or a log: control, bidirectional and zero-width characters escaped.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subject_comes_first_and_context_wraps_it() {
+        let error = Error::corrupt("", "unexpected end")
+            .about("a/c/0")
+            .about("a");
+        assert_eq!(error.to_string(), "a: a/c/0: unexpected end");
+        assert_eq!(error.within("a").to_string(), "a/c/0: unexpected end");
+        assert_eq!(error.within("b").to_string(), error.to_string());
+    }
+
+    #[test]
+    fn hidden_characters_are_escaped_and_no_others() {
+        let hidden = [
+            0x7f, 0x85, 0xad, 0x61c, 0x180e, 0x200b, 0x2028, 0x2029, 0x202e, 0x2060, 0x206a,
+            0x206f, 0xfeff, 0xfff9, 0xfffb, 0xe0001, 0xe0020, 0xe007f,
+        ];
+        for number in hidden {
+            let letter = char::from_u32(number).unwrap();
+            let expected = format!("a\\u{{{number:x}}}");
+            assert_eq!(printable(&format!("a{letter}")), expected);
+        }
+        let shown = "a~ \u{a0}\u{e9}\u{623}\u{e000}\u{fffd}\u{1f600}";
+        assert_eq!(printable(shown), shown);
+    }
+
+    #[test]
+    fn terminal_escapes_are_not_printed() {
+        let error = Error::not_found("\u{1b}[2J\u{202e}x");
+        assert_eq!(
+            error.to_string(),
+            "\\u{1b}[2J\\u{202e}x: no such file or key"
+        );
+    }
+}

@@ -1,0 +1,395 @@
+//! Chunk arithmetic: boxes of elements, the chunks under them, and the runs of bytes they share.
+//!
+//! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a product
+//! could overflow; `usize` is for bytes of buffers that exist. `boxes` divides ranges into boxes, `runs` finds the
+//! bytes that two buffers share, `axis` is for chunks of different lengths,
+//! `selection` for elements at equal distances, `element_blocks` for loops over all of them.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::model::Array;
+
+mod axis;
+mod boxes;
+pub mod element_blocks;
+mod numbered_name;
+mod runs;
+mod selection;
+
+pub use axis::Axis;
+pub use boxes::boxes;
+pub use numbered_name::{NumberedName, joined_indices};
+pub use runs::{Layout, Runs};
+pub use selection::{SelectedAxis, Selection};
+
+/// Indices or lengths, one number for each dimension. Up to six dimensions need no allocation, since every read of
+/// a file computes several of them.
+pub type Coordinates = SmallVec<[u64; 6]>;
+
+/// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The first element.
+    pub start: Coordinates,
+    /// Elements along each dimension.
+    pub shape: Coordinates,
+}
+
+// As `derive` would, in place of one number after the other: reads of small chunks keep thousands of boxes.
+impl Clone for Region {
+    fn clone(&self) -> Region {
+        Region {
+            start: SmallVec::from_slice(&self.start),
+            shape: SmallVec::from_slice(&self.shape),
+        }
+    }
+}
+
+impl Region {
+    /// Returns the box of a whole array.
+    pub fn whole(shape: &[u64]) -> Region {
+        Region {
+            start: SmallVec::from_elem(0, shape.len()),
+            shape: shape.into(),
+        }
+    }
+
+    /// Moves `at` to the next element in C order; false after the last.
+    pub fn step(&self, at: &mut [u64]) -> bool {
+        for axis in (0..at.len()).rev() {
+            at[axis] += 1;
+            if at[axis] < self.start[axis] + self.shape[axis] {
+                return true;
+            }
+            at[axis] = self.start[axis];
+        }
+        false
+    }
+
+    /// Returns the elements that lie in both boxes.
+    pub fn overlap(&self, other: &Region) -> Region {
+        let mut both = self.clone();
+        for axis in 0..self.shape.len() {
+            let start = self.start[axis].max(other.start[axis]);
+            let end =
+                (self.start[axis] + self.shape[axis]).min(other.start[axis] + other.shape[axis]);
+            both.start[axis] = start;
+            both.shape[axis] = end.saturating_sub(start);
+        }
+        both
+    }
+}
+
+/// The number of a chunk in C order of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChunkIndex(pub u64);
+
+/// A grid of chunks over an array, regular or rectilinear.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    shape: Vec<u64>,
+    /// Elements of a chunk along each dimension; where chunks differ, of the longest.
+    chunk: Vec<u64>,
+    counts: Vec<u64>,
+    /// The chunks along each dimension if their lengths differ; empty if the grid is regular.
+    axes: Vec<Axis>,
+}
+
+impl Grid {
+    /// Builds a regular grid; `TooLarge` if the chunks cannot be numbered.
+    pub fn new(shape: &[u64], chunk: &[u64]) -> Result<Grid> {
+        if shape.len() != chunk.len() || chunk.contains(&0) {
+            return Err(Error::corrupt(
+                "chunk_grid",
+                format!("chunks of {chunk:?} for a shape of {shape:?}"),
+            ));
+        }
+        let counts = shape.iter().zip(chunk);
+        Grid {
+            counts: counts
+                .map(|(&length, &chunk)| length.div_ceil(chunk))
+                .collect(),
+            shape: shape.to_vec(),
+            chunk: chunk.to_vec(),
+            axes: Vec::new(),
+        }
+        .checked()
+    }
+
+    /// Builds the grid of an array's stored chunks; `TooLarge` if they cannot be numbered, `Corrupt` if they
+    /// do not cover the array. Chunks that begin beyond the array do not count (chunk grid "rectilinear").
+    pub fn of(array: &Array) -> Result<Grid> {
+        if array.chunk_edges.is_empty() {
+            return Grid::new(&array.shape, &array.chunk_shape);
+        }
+        if array.chunk_edges.len() != array.shape.len() {
+            let found = format!("chunks have {} dimensions", array.chunk_edges.len());
+            return Err(Error::corrupt("chunk_grid", found));
+        }
+        let axes = array.shape.iter().zip(&array.chunk_edges);
+        let axes: Vec<Axis> = axes
+            .map(|(&length, edges)| Axis::new(length, edges))
+            .collect::<Result<_>>()?;
+        let chunk: Vec<u64> = axes.iter().map(Axis::longest).collect();
+        if axes.iter().all(Axis::is_regular) {
+            return Grid::new(&array.shape, &chunk);
+        }
+        Grid {
+            shape: array.shape.clone(),
+            counts: axes.iter().map(Axis::count).collect(),
+            chunk,
+            axes,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<Grid> {
+        let mut numbers = self.counts.iter();
+        let product = numbers.try_fold(1u64, |all, &count| all.checked_mul(count));
+        if product.is_none() && !self.counts.contains(&0) {
+            return Err(Error::too_large(
+                "chunk_grid",
+                format!("{:?} chunks are more than 2^64", self.counts),
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Returns whether all chunks have one shape.
+    pub fn is_regular(&self) -> bool {
+        self.axes.is_empty()
+    }
+
+    /// Returns the number of chunks along each dimension.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// Returns the number of chunks.
+    pub fn len(&self) -> u64 {
+        if self.counts.contains(&0) {
+            0
+        } else {
+            self.counts.iter().product()
+        }
+    }
+
+    /// Returns whether there is no chunk.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the number of the chunk at `indices`; nothing outside the grid.
+    pub fn index(&self, indices: &[u64]) -> Option<ChunkIndex> {
+        let inside = indices.len() == self.counts.len()
+            && indices.iter().zip(&self.counts).all(|(i, n)| i < n);
+        inside.then(|| {
+            ChunkIndex(
+                indices
+                    .iter()
+                    .zip(&self.counts)
+                    .fold(0, |number, (i, n)| number * n + i),
+            )
+        })
+    }
+
+    /// Returns the indices of a chunk.
+    pub fn indices(&self, chunk: ChunkIndex) -> Coordinates {
+        let mut rest = chunk.0;
+        let mut indices = Coordinates::from_elem(0, self.counts.len());
+        for (index, &count) in indices.iter_mut().zip(&self.counts).rev() {
+            *index = rest % count.max(1);
+            rest /= count.max(1);
+        }
+        indices
+    }
+
+    /// Returns the index, along a dimension, of the chunk that an element of the array lies in.
+    pub fn chunk_at(&self, axis: usize, element: u64) -> u64 {
+        match self.axes.get(axis) {
+            None => element / self.chunk[axis],
+            Some(edges) => edges.chunk_at(element),
+        }
+    }
+
+    /// Returns the first element and the length of a chunk along a dimension; it may end beyond the array.
+    pub fn span(&self, axis: usize, index: u64) -> (u64, u64) {
+        match self.axes.get(axis) {
+            None => (index * self.chunk[axis], self.chunk[axis]),
+            Some(edges) => edges.span(index),
+        }
+    }
+
+    /// Returns the chunk that an element lies in, and the number of the element in that chunk in C order.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a chunk that is decoded fits memory"
+    )]
+    pub fn locate(&self, element: &[u64]) -> (ChunkIndex, usize) {
+        let (mut number, mut place) = (0, 0);
+        for (axis, &at) in element.iter().enumerate() {
+            let index = self.chunk_at(axis, at);
+            let (start, length) = self.span(axis, index);
+            number = number * self.counts[axis] + index;
+            place = place * length + (at - start);
+        }
+        (ChunkIndex(number), place as usize)
+    }
+
+    /// Returns the elements of a chunk, cut off at the array's edge.
+    pub fn region(&self, indices: &[u64]) -> Region {
+        let mut region = Region {
+            start: Coordinates::from_elem(0, indices.len()),
+            shape: Coordinates::from_elem(0, indices.len()),
+        };
+        for (axis, &index) in indices.iter().enumerate() {
+            let (start, length) = self.span(axis, index);
+            region.start[axis] = start;
+            region.shape[axis] = length.min(self.shape[axis].saturating_sub(start));
+        }
+        region
+    }
+
+    /// Returns the shape of a whole chunk; where chunks differ, the longest length along each dimension.
+    pub fn chunk_shape(&self) -> &[u64] {
+        &self.chunk
+    }
+
+    /// Returns the shape of one chunk, which may end beyond the array.
+    pub fn shape_of(&self, chunk: ChunkIndex) -> Cow<'_, [u64]> {
+        if self.is_regular() {
+            return Cow::Borrowed(&self.chunk);
+        }
+        let indices = self.indices(chunk);
+        let lengths = indices.iter().enumerate();
+        Cow::Owned(
+            lengths
+                .map(|(axis, &index)| self.span(axis, index).1)
+                .collect(),
+        )
+    }
+
+    /// Returns whether the lengths of `pieces` divide every chunk evenly along each dimension.
+    pub fn divides_into(&self, pieces: &[u64]) -> bool {
+        let whole = |length: u64, piece: u64| length.checked_rem(piece) == Some(0);
+        if self.is_regular() {
+            return self
+                .chunk
+                .iter()
+                .zip(pieces)
+                .all(|(&chunk, &piece)| whole(chunk, piece));
+        }
+        let mut axes = self.axes.iter().zip(pieces);
+        axes.all(|(edges, &piece)| edges.lengths().all(|length| whole(length, piece)))
+    }
+
+    /// Calls `visit` with each chunk that a box overlaps, its first element, and the overlap, in C order, until it
+    /// returns false.
+    pub fn visit(&self, part: &Region, mut visit: impl FnMut(ChunkIndex, &[u64], &Region) -> bool) {
+        if part.shape.contains(&0) {
+            return;
+        }
+        let axes = 0..part.start.len();
+        let first: Coordinates = axes
+            .clone()
+            .map(|axis| self.chunk_at(axis, part.start[axis]))
+            .collect();
+        let last: Coordinates = axes
+            .map(|axis| self.chunk_at(axis, part.start[axis] + part.shape[axis] - 1))
+            .collect();
+        let (mut at, mut start, mut shared) = (first.clone(), first.clone(), part.clone());
+        let mut changed = 0;
+        loop {
+            for axis in changed..at.len() {
+                (start[axis], shared.start[axis], shared.shape[axis]) =
+                    self.overlap(axis, at[axis], part);
+            }
+            let Some(index) = self.index(&at) else { return };
+            if !visit(index, &start, &shared) {
+                return;
+            }
+            match step(&mut at, &first, &last) {
+                Some(axis) => changed = axis,
+                None => return,
+            }
+        }
+    }
+
+    /// Returns, along one dimension, where a chunk begins, and where what it shares with a box begins and how long that is.
+    fn overlap(&self, axis: usize, index: u64, part: &Region) -> (u64, u64, u64) {
+        let (start, length) = self.span(axis, index);
+        let end = (start + length)
+            .min(self.shape[axis])
+            .min(part.start[axis] + part.shape[axis]);
+        let first = start.max(part.start[axis]);
+        (start, first, end.saturating_sub(first))
+    }
+}
+
+/// Returns coordinates in another order of dimensions: of each place, which dimension stands there.
+pub fn permuted(coordinates: &[u64], order: &[usize]) -> Coordinates {
+    let at = |&axis: &usize| coordinates.get(axis).copied().unwrap_or(0);
+    order.iter().map(at).collect()
+}
+
+/// Moves `at` to the next indices in C order between `first` and `last`; returns the outermost dimension that changed,
+/// nothing after the last.
+fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> Option<usize> {
+    for axis in (0..at.len()).rev() {
+        if at[axis] < last[axis] {
+            at[axis] += 1;
+            return Some(axis);
+        }
+        at[axis] = first[axis];
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shapes() -> impl Strategy<Value = (Vec<u64>, Vec<u64>)> {
+        (0usize..5).prop_flat_map(|rank| {
+            (
+                prop::collection::vec(1u64..6, rank),
+                prop::collection::vec(1u64..5, rank),
+            )
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_put_together_are_the_whole((shape, chunk) in shapes(), size in 1usize..18) {
+            let grid = Grid::new(&shape, &chunk).unwrap();
+            let whole = Region::whole(&shape);
+            let bytes: Vec<u8> = (0..shape.iter().product::<u64>() as usize * size).map(|i| (i * 7 % 251) as u8).collect();
+            let mut copied = vec![0; bytes.len()];
+            let from_whole = Layout { start: &whole.start, shape: &whole.shape, skipped: 0 };
+            let mut seen = 0;
+            grid.visit(&whole, |index, start, part| {
+                assert_eq!(grid.index(&grid.indices(index)), Some(index));
+                let layout = Layout { start, shape: grid.chunk_shape(), skipped: 0 };
+                let mut stored = vec![0xff; chunk.iter().product::<u64>() as usize * size];
+                Runs::new(part, from_whole, layout, size).copy(&bytes, &mut stored);
+                Runs::new(part, layout, from_whole, size).copy(&stored, &mut copied);
+                seen += 1;
+                true
+            });
+            prop_assert_eq!(seen, grid.len());
+            prop_assert_eq!(copied, bytes);
+        }
+    }
+
+    #[test]
+    fn grids_that_cannot_be_numbered_are_refused() {
+        assert!(Grid::new(&[u64::MAX, 2], &[1, 1]).is_err());
+        assert!(Grid::new(&[4], &[0]).is_err());
+        assert!(Grid::new(&[4, 0], &[2, 3]).unwrap().is_empty());
+    }
+}

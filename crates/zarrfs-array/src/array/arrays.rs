@@ -1,0 +1,240 @@
+//! Opens the arrays of a hierarchy, and keeps what was written to them.
+//!
+//! An array is the same `OpenArray` for all its users, as long as its metadata mean the same files: a change of its
+//! attributes disturbs none of them, and what was read for one serves the others. What was written stays while the
+//! metadata change, as long as chunks keep their meaning.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use crate::array::chunk_writer::ChunkWriter;
+use crate::array::open_arrays::OpenArrays;
+use crate::array::stored_array::StoredArray;
+use crate::array::write_buffer::WriteBuffer;
+use crate::array::writers::busy;
+use crate::array::written_keys::{WrittenKey, WrittenKeys};
+use crate::array::{Engine, OpenArray};
+use crate::hierarchy::{Hierarchy, NodeEntry};
+use zarr_format::error::{Error, Result};
+use zarr_format::model::Array;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+
+/// The open arrays of a hierarchy.
+pub struct Arrays {
+    hierarchy: Arc<Hierarchy>,
+    engine: Arc<Engine>,
+    open: Arc<OpenArrays>,
+    /// Held while an array is opened, so that there is one for all.
+    opening: Mutex<()>,
+    dirty: Mutex<WrittenArrays>,
+    pub(super) written_keys: Arc<WrittenKeys>,
+}
+
+/// What was written to arrays and is not stored yet.
+struct WrittenArrays {
+    by_path: HashMap<Key, Arc<WriteBuffer>>,
+    /// The number of arrays at which those are dropped of which all is stored and that have no handles.
+    swept_at: usize,
+}
+
+/// The least number of arrays at which those are dropped of which all is stored.
+const MIN_SWEPT: usize = 1 << 10;
+
+impl WrittenArrays {
+    fn sweep(&mut self) {
+        if self.by_path.len() < self.swept_at {
+            return;
+        }
+        self.by_path
+            .retain(|_, dirty| Arc::strong_count(dirty) > 1 || !dirty.is_empty());
+        self.by_path.shrink_to_fit();
+        self.swept_at = MIN_SWEPT.max(2 * self.by_path.len());
+    }
+}
+
+impl Arrays {
+    /// Builds the set of arrays of a hierarchy; none is open yet.
+    pub fn new(hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Arrays {
+        Arrays {
+            hierarchy,
+            open: OpenArrays::new(&engine.metadata),
+            engine,
+            opening: Mutex::default(),
+            dirty: Mutex::new(WrittenArrays {
+                by_path: HashMap::new(),
+                swept_at: MIN_SWEPT,
+            }),
+            written_keys: Arc::default(),
+        }
+    }
+
+    /// Returns what was written to an array through any handle.
+    fn dirty(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<WriteBuffer> {
+        let mut all = self.dirty.lock();
+        if let Some(dirty) = all.by_path.get(&entry.path)
+            && dirty.fits(array)
+        {
+            return dirty.clone();
+        }
+        all.sweep();
+        let dirty = Arc::new(WriteBuffer::new(array, self.engine.write_budget.clone()));
+        all.by_path.insert(entry.path.clone(), dirty.clone());
+        dirty
+    }
+
+    /// Stores all that was written to the arrays at a path and below it.
+    pub fn flush_below(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        let writers: Vec<Arc<ChunkWriter>> = {
+            let writers = self.engine.writers.list();
+            writers.iter().filter_map(Weak::upgrade).collect()
+        };
+        let mut outcome = Ok(());
+        for writer in writers {
+            if writer.array.path.below(path).is_some() {
+                outcome = outcome.and(writer.flush(context));
+            }
+        }
+        // An array that no longer decodes has no writer.
+        for left in self.left_over() {
+            if left.below(path).is_some() && outcome.is_ok() {
+                outcome = self.store_array(context, &left);
+            }
+        }
+        outcome
+    }
+
+    /// Whether something was written that is not stored yet.
+    pub fn are_written(&self) -> bool {
+        let is_written = |buffer: &Arc<WriteBuffer>| !buffer.is_empty();
+        if self.dirty.lock().by_path.values().any(is_written) {
+            return true;
+        }
+        let writers = self.engine.writers.list();
+        let mut open = writers.iter().filter_map(Weak::upgrade);
+        open.any(|writer| is_written(&writer.buffer))
+    }
+
+    /// Returns the arrays that are written through decoded files now, which are open or could not be stored, in the order
+    /// of their paths; true with those that are open.
+    pub fn in_writing(&self) -> Vec<(Key, bool)> {
+        let dirty = self.dirty.lock();
+        let arrays = dirty.by_path.iter();
+        let arrays = arrays.map(|(path, dirty)| {
+            let is_open = dirty.writers().are_some();
+            (path, is_open, is_open || !dirty.is_empty())
+        });
+        let mut found: Vec<(Key, bool)> = arrays
+            .filter(|(.., is_written)| *is_written)
+            .map(|(path, is_open, _)| (path.clone(), is_open))
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// Returns what was written to the array that a key is a chunk of, if it is open for writing.
+    pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<WriteBuffer>> {
+        let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers().are_some() && dirty.has_key(key);
+        let arrays = self.dirty.lock();
+        arrays
+            .by_path
+            .values()
+            .find(|dirty| is_open(dirty))
+            .cloned()
+    }
+
+    /// Refuses all writes to decoded files from now on, since the process ends: what was written before can be stored, and
+    /// no program is told of a write that is lost.
+    pub fn refuse_writes(&self) {
+        self.engine.write_budget.close();
+    }
+
+    /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,
+    /// and is in the log.
+    pub fn store_left_over(&self, context: &RequestContext) {
+        for path in self.left_over() {
+            if let Err(error) = self.store_array(context, &path) {
+                log::error!("{path}: what was written before is not stored: {error}");
+            }
+        }
+    }
+
+    /// Drops what was written to chunks whose keys lie at a path and below and is not stored yet; returns of how many
+    /// chunks there was something. Who has such a file open for writing gets `Changed` when it is synced or closed.
+    pub fn discard_written(&self, path: &Key) -> u64 {
+        let dirty: Vec<Arc<WriteBuffer>> = {
+            let arrays = self.dirty.lock();
+            let arrays = arrays.by_path.values();
+            arrays.filter(|dirty| !dirty.is_empty()).cloned().collect()
+        };
+        dirty.iter().map(|dirty| dirty.discard(path)).sum()
+    }
+
+    /// Returns the arrays of which something is not stored, though they are not open for writing.
+    fn left_over(&self) -> Vec<Key> {
+        let written = self.in_writing().into_iter();
+        let closed = written.filter(|(_, is_open)| !is_open);
+        closed.map(|(path, _)| path).collect()
+    }
+
+    fn store_array(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        match self.hierarchy.node(context, path)? {
+            Some(entry) => self.open(&entry)?.flush(context),
+            None => Err(Error::not_found(path)),
+        }
+    }
+
+    /// Opens the array that a node is; `Invalid` if it is none.
+    pub fn open(&self, entry: &Arc<NodeEntry>) -> Result<Arc<OpenArray>> {
+        let is_same = |array: &Arc<OpenArray>| array.is_same(entry);
+        if let Some(array) = self.open.get(&entry.path).filter(is_same) {
+            return Ok(array);
+        }
+        let array = Arc::new(array_of(entry)?.without_attributes());
+        let room = self.engine.room_of(&array);
+        let _opening = self.opening.lock();
+        if let Some(array) = self.open.get(&entry.path).filter(is_same) {
+            return Ok(array);
+        }
+        let dirty = self.dirty(entry, &array);
+        let (hierarchy, engine) = (self.hierarchy.clone(), self.engine.clone());
+        let stored = StoredArray::new(entry, array, hierarchy, engine);
+        let array = Arc::new(OpenArray::new(stored, dirty, room));
+        if let Ok(writer) = array.writer()
+            && !writer.buffer.is_empty()
+        {
+            self.engine.writers.note(writer);
+        }
+        self.open.put(&array);
+        Ok(array)
+    }
+
+    /// Notes that a key is changed, or opened for writing. `Busy` if it is that of a chunk of an array of which a
+    /// decoded file is.
+    pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
+        if let Some(array) = self.in_writing_of(key) {
+            array.writers().wait_for_none(key)?;
+        }
+        let written = self.written_keys.add(key);
+        // Of two that open at once, one at least finds the other.
+        if let Some(array) = self.in_writing_of(key) {
+            array.writers().check_none(key)?;
+        }
+        Ok(written)
+    }
+
+    /// Fails with `Busy` if the key of a chunk of an array is open for writing.
+    pub fn check_keys_free(&self, array: &OpenArray) -> Result<()> {
+        let is_chunk = |key: &Key| array.buffer.has_key(key);
+        match self.written_keys.wait_for_none(is_chunk) {
+            Some(key) => Err(busy(array.path(), &key.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+fn array_of(entry: &NodeEntry) -> Result<&Array> {
+    let array = entry.array();
+    array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
+}

@@ -1,0 +1,183 @@
+//! A decoded chunk, and what else the cache of decoded data holds.
+//!
+//! A chunk is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use twox_hash::XxHash64;
+
+use crate::array::size_estimate::EstimatedSizes;
+use zarr_format::buffer;
+use zarr_format::codec::{Pipeline, ShardIndex};
+use zarr_format::error::Result;
+use zarr_format::grid::{ChunkIndex, Coordinates};
+use zarrfs_store::Version;
+use zarrfs_store::sync::budget::Reservation;
+
+/// Bytes that a chunk or an index in memory takes beside its elements: its places in the cache and in the memory budget. An
+/// array of chunks of one element took sixty times what was counted.
+pub(super) const CHUNK_OVERHEAD: u64 = 256;
+
+/// A chunk as readers see it.
+#[derive(Clone)]
+pub(super) enum Chunk {
+    /// Its elements, C order, little-endian.
+    Data(Arc<DecodedChunk>),
+    /// Not stored: every element is the fill value.
+    Fill,
+}
+
+impl Chunk {
+    /// Returns a number that names the content; nothing if the chunk is not stored.
+    pub(super) fn digest(&self) -> Option<u64> {
+        match self {
+            Chunk::Data(decoded) => Some(decoded.digest()),
+            Chunk::Fill => None,
+        }
+    }
+}
+
+/// Where the bytes of a chunk are read.
+pub(super) enum Source {
+    /// A chunk in memory.
+    Chunk(Chunk),
+    /// The stored chunk itself.
+    Stored,
+    /// A chunk of this version on disk.
+    Spilled(Version),
+}
+
+/// Where a chunk is stored.
+pub(super) struct ChunkLocation {
+    /// Number of the stored chunk.
+    pub(super) stored: u64,
+    /// Its indices.
+    pub(super) indices: Coordinates,
+    /// With sharding: for each level, the number of the inner chunk in its shard.
+    pub(super) inner: SmallVec<[usize; 2]>,
+}
+
+/// What an inner chunk is missing from.
+pub(super) enum Lacking {
+    /// The shard itself is not stored.
+    Shard,
+    /// The shard, which has this version, does not have it.
+    InnerChunk(Version),
+}
+
+/// Decoded bytes and the memory they are counted in.
+pub(super) struct DecodedChunk {
+    pub(super) bytes: Vec<u8>,
+    /// The version of the stored chunk; `NOT_STORED` of a chunk that was written.
+    pub(super) version: Version,
+    /// Whether it was read from there.
+    pub(super) is_on_disk: bool,
+    pub(super) _room: Reservation,
+}
+
+/// The version of a chunk that was written and is not stored yet; no store is asked for it.
+const NOT_STORED: Version = Version::NONE;
+
+impl Drop for DecodedChunk {
+    fn drop(&mut self) {
+        buffer::recycle(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl AsRef<[u8]> for DecodedChunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl DecodedChunk {
+    /// Returns the elements.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether it was written and is not stored yet.
+    pub(super) fn is_written(&self) -> bool {
+        self.version == NOT_STORED
+    }
+
+    /// Returns a number that names the content.
+    pub(super) fn digest(&self) -> u64 {
+        XxHash64::oneshot(0, &self.bytes)
+    }
+
+    /// Returns the number of the content that the chunk has once it is stored: lossy codecs change it.
+    pub(super) fn digest_as_stored(&self, pipeline: &Pipeline) -> u64 {
+        if !pipeline.is_lossy() {
+            return self.digest();
+        }
+        let encoded = pipeline.encode(&self.bytes);
+        let decoded = encoded.and_then(|encoded| pipeline.decode(encoded));
+        decoded.map_or_else(|_| self.digest(), |bytes| XxHash64::oneshot(0, &bytes))
+    }
+
+    /// Builds a chunk that was written and is not stored yet.
+    pub(super) fn dirty(bytes: Vec<u8>, room: Reservation) -> DecodedChunk {
+        DecodedChunk {
+            bytes,
+            version: NOT_STORED,
+            is_on_disk: false,
+            _room: room,
+        }
+    }
+
+    /// Returns the same chunk as one that is written and not stored yet.
+    pub(super) fn into_dirty(mut self) -> DecodedChunk {
+        self.version = NOT_STORED;
+        self.is_on_disk = false;
+        self
+    }
+}
+
+/// The index of a shard of one content.
+pub(super) struct CachedShardIndex {
+    pub(super) entries: ShardIndex,
+    pub(super) version: Version,
+    pub(super) _room: Reservation,
+}
+
+/// A value of the cache.
+#[derive(Clone)]
+pub(super) enum Cached {
+    Chunk(Arc<DecodedChunk>),
+    Index(Arc<CachedShardIndex>),
+}
+
+/// The number of an array, a depth (0: chunks; n: indexes of the n-th level of shards), a number in that grid.
+pub(super) type CacheKey = (u64, u8, u64);
+
+/// A chunk that is being loaded.
+pub(super) struct Load<'a> {
+    pub(super) chunk: ChunkIndex,
+    /// Decodes the stored chunk.
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) location: &'a ChunkLocation,
+    /// The version that the stored chunk has, if that is known.
+    pub(super) known: Option<Version>,
+    /// The lengths that it is taken to have; nothing if it may have any that the pipeline allows.
+    pub(super) guessed: Option<EstimatedSizes>,
+    pub(super) deadline: Instant,
+}
+
+impl Load<'_> {
+    /// Returns the bytes that it decodes to; `Corrupt` as well if they are more than was guessed.
+    pub(super) fn decode(&self, encoded: Cow<'_, [u8]>) -> Result<Vec<u8>> {
+        let Some(guessed) = self.guessed else {
+            return self.pipeline.decode(encoded);
+        };
+        let most = usize::try_from(guessed.decoded).unwrap_or(usize::MAX);
+        let decoded = self.pipeline.decode_within(&encoded, most);
+        if let Cow::Owned(encoded) = encoded {
+            buffer::recycle(encoded);
+        }
+        decoded
+    }
+}

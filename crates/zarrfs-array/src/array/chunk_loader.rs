@@ -1,0 +1,204 @@
+//! Loads a chunk that is not in memory: from disk, or fetched and decoded.
+//!
+//! Memory is reserved before anything is fetched, and given back as far as it was not needed. Concurrent loads of one
+//! chunk are one. Which content is the current one is left to `ChunkReader`.
+
+use std::sync::Arc;
+
+use crate::array::chunk::{CHUNK_OVERHEAD, Cached, Chunk, ChunkLocation, DecodedChunk, Load};
+use crate::array::chunk_versions::ChunkVersions;
+use crate::array::decoder::{Decoder, usual_length};
+use crate::array::shard_reader::ShardReader;
+use crate::array::stored_array::StoredArray;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::ChunkIndex;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::budget::Reservation;
+use zarrfs_store::{Key, Object, Store, Version};
+
+/// Loads the chunks of an array.
+pub(super) struct ChunkLoader {
+    array: Arc<StoredArray>,
+    decoder: Arc<Decoder>,
+    versions: Arc<ChunkVersions>,
+    shards: Arc<ShardReader>,
+}
+
+impl ChunkLoader {
+    /// Loads the chunks of an array.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        decoder: Arc<Decoder>,
+        versions: Arc<ChunkVersions>,
+        shards: Arc<ShardReader>,
+    ) -> ChunkLoader {
+        ChunkLoader {
+            array,
+            decoder,
+            versions,
+            shards,
+        }
+    }
+
+    /// Returns a chunk of the present content: one that is in memory or on disk, else fetched and decoded. `known` is the
+    /// version that the stored chunk has.
+    pub(super) fn load(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+        known: Option<Version>,
+    ) -> Result<Chunk> {
+        self.array.engine.stats.cache_miss_chunks.add(1);
+        let deadline = self.array.engine.deadline();
+        let loaded =
+            self.array
+                .engine
+                .cache
+                .load(context, &(self.array.id, 0, chunk.0), deadline, || {
+                    let load = Load {
+                        chunk,
+                        pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
+                        location,
+                        known,
+                        guessed: self.decoder.estimated_sizes(),
+                        deadline,
+                    };
+                    let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
+                    Ok(Cached::Chunk(Arc::new(decoded)))
+                });
+        match loaded {
+            Ok(Cached::Chunk(decoded)) => Ok(Chunk::Data(decoded)),
+            Err(error) if is_missing(&error) => {
+                self.array.engine.stats.missing_chunks.add(1);
+                Ok(Chunk::Fill)
+            }
+            Err(error) => Err(error),
+            Ok(Cached::Index(_)) => Err(Error::corrupt(
+                &self.array.path,
+                "an index where a chunk is due",
+            )),
+        }
+    }
+
+    /// Returns a chunk from disk, else fetched and decoded; nothing if it is not stored.
+    fn load_decoded(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
+        if let Some(decoded) = self.load_spilled(load)? {
+            return Ok(Some(decoded));
+        }
+        match self.load_stored(context, load) {
+            // It may only be longer than was guessed.
+            Err(error) if load.guessed.is_some() && is_of_bytes(&error) => {
+                let pipeline = load.pipeline.clone();
+                self.load_stored(
+                    context,
+                    &Load {
+                        guessed: None,
+                        pipeline,
+                        ..*load
+                    },
+                )
+            }
+            answer => answer,
+        }
+    }
+
+    /// Returns a chunk fetched and decoded; nothing if it is not stored.
+    fn load_stored(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
+        match load.pipeline.shards() {
+            [] => self.load_whole(context, load),
+            _ => self.shards.load(context, load),
+        }
+    }
+
+    /// Returns a chunk of the current content that was decoded before and is on disk.
+    fn load_spilled(&self, load: &Load) -> Result<Option<DecodedChunk>> {
+        let (Some(spill), Some(version)) = (&self.array.engine.spill, load.known) else {
+            return Ok(None);
+        };
+        let (length, chunk) = (load.pipeline.chunk_bytes(), (self.array.id, load.chunk.0));
+        if !spill.has(&chunk) {
+            return Ok(None);
+        }
+        self.decoder.reclaim(length);
+        let needed = length as u64 + CHUNK_OVERHEAD;
+        let room = self.array.engine.cache.reserve(needed, load.deadline);
+        let mut room = room.map_err(|error| error.about(&self.array.path))?;
+        let Some(bytes) = spill.find(&chunk, version, length) else {
+            return Ok(None);
+        };
+        room.shrink(bytes.capacity() as u64 + CHUNK_OVERHEAD);
+        Ok(Some(DecodedChunk {
+            bytes,
+            version,
+            is_on_disk: true,
+            _room: room,
+        }))
+    }
+
+    /// Fetches and decodes a stored chunk as a whole.
+    fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
+        let (found, stamp) = self.array.ask(context, |context, store| {
+            self.fetch_whole(context, store, load)
+        });
+        let found = found?;
+        let version = found.as_ref().map(|(_, object, _)| object.version);
+        self.versions.note(load.location.stored, version, stamp);
+        let decode = |(key, object, room): (Key, Object, Reservation)| {
+            let decoded =
+                self.decoder
+                    .decode(load, &key, object.version, object.bytes.into(), room);
+            // With a length that was guessed it is decoded again.
+            decoded.inspect_err(|error| match error.kind() {
+                Kind::Corrupt if load.guessed.is_none() => {
+                    self.array.store().doubt(&key, None);
+                }
+                _ => {}
+            })
+        };
+        found.map(decode).transpose()
+    }
+
+    /// Fetches a stored chunk, once there is room for its bytes and the decoded chunk.
+    fn fetch_whole(
+        &self,
+        context: &RequestContext,
+        store: &dyn Store,
+        load: &Load,
+    ) -> Result<Option<(Key, Object, Reservation)>> {
+        let decoded = load.pipeline.chunk_bytes() as u64;
+        let guessed = load.guessed.map(|guessed| guessed.encoded);
+        let usual = guessed.unwrap_or_else(|| usual_length(decoded));
+        let mut room = self.decoder.reserve(load, usual)?;
+        for key in self.array.keys(&load.location.indices)? {
+            let object = match store.get(context, &key, usual) {
+                Err(error) if error.kind() == Kind::TooLarge && guessed.is_none() => {
+                    drop(room);
+                    let longest = store.head(context, &key)?.map_or(0, |meta| meta.size);
+                    self.decoder.check_length(load, &key, longest)?;
+                    room = self.decoder.reserve(load, longest)?;
+                    store.get(context, &key, longest)?
+                }
+                answer => answer?,
+            };
+            if let Some(object) = object {
+                return Ok(Some((key, object, room)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the error by which a loader says that a chunk is not stored, so that the cache keeps nothing.
+fn missing() -> Error {
+    Error::new(Kind::NotFound, "", "not stored")
+}
+
+/// Whether an error is about the bytes of a chunk.
+fn is_of_bytes(error: &Error) -> bool {
+    matches!(error.kind(), Kind::TooLarge | Kind::Corrupt)
+}
+
+fn is_missing(error: &Error) -> bool {
+    error.kind() == Kind::NotFound
+}

@@ -1,0 +1,456 @@
+//! Reads the content that a chunk has now.
+//!
+//! A chunk is written and not stored yet, in memory, on disk, or to be loaded. One that was found is of the version that
+//! its stored chunk has, as far as that is known; one that was loaded of another version is checked and loaded again. How
+//! a chunk is loaded is left to `ChunkLoader`.
+
+use std::sync::Arc;
+
+use crate::array::chunk::{Cached, Chunk, ChunkLocation, DecodedChunk, Lacking, Source};
+use crate::array::chunk_loader::ChunkLoader;
+use crate::array::chunk_slice::ChunkSlice;
+use crate::array::chunk_versions::ChunkVersions;
+use crate::array::decoder::Decoder;
+use crate::array::open_chunks::OpenChunks;
+use crate::array::read_contents::{ChunkContent, ReadContents, TakenChunks};
+use crate::array::shard_groups::ShardGroups;
+use crate::array::shard_indexes::ShardIndexes;
+use crate::array::shard_reader::ShardReader;
+use crate::array::stored_array::StoredArray;
+use crate::array::version_table::VersionState;
+use crate::array::write_buffer::WriteBuffer;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::ChunkIndex;
+use zarrfs_store::Version;
+use zarrfs_store::known::Known;
+use zarrfs_store::request_context::RequestContext;
+
+/// How often a chunk is looked at again that appears while it is taken for missing.
+const MAX_LOOKS: usize = 4;
+
+/// How often a read is made whose chunks were of several contents.
+const MAX_READS: usize = 8;
+
+/// What a chunk of a read is now.
+enum CurrentChunk {
+    /// Written and not stored yet, or not stored at all.
+    Known(Chunk),
+    /// The one that was decoded of this version of its stored chunk.
+    InMemory(ChunkIndex, Version),
+}
+
+/// Reads the chunks of an array.
+pub(super) struct ChunkReader {
+    pub(super) array: Arc<StoredArray>,
+    pub(super) decoder: Arc<Decoder>,
+    pub(super) versions: Arc<ChunkVersions>,
+    pub(super) open: Arc<OpenChunks>,
+    pub(super) indexes: Arc<ShardIndexes>,
+    pub(super) groups: Arc<ShardGroups>,
+    shards: Arc<ShardReader>,
+    loader: ChunkLoader,
+    /// What was written and is not stored yet.
+    buffer: Arc<WriteBuffer>,
+}
+
+impl ChunkReader {
+    /// Reads the chunks of an array, and before them those of which `buffer` has what was written.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        versions: Arc<ChunkVersions>,
+        buffer: Arc<WriteBuffer>,
+    ) -> Result<Arc<ChunkReader>> {
+        let decoder = Arc::new(Decoder::new(array.clone())?);
+        let indexes = ShardIndexes::new(array.clone());
+        let groups = ShardGroups::new(array.clone(), decoder.clone(), indexes.clone());
+        let open = OpenChunks::new(
+            array.clone(),
+            decoder.clone(),
+            versions.clone(),
+            indexes.clone(),
+        );
+        let shards = ShardReader::new(
+            array.clone(),
+            decoder.clone(),
+            open.clone(),
+            indexes.clone(),
+            groups.clone(),
+        );
+        let loader = ChunkLoader::new(
+            array.clone(),
+            decoder.clone(),
+            versions.clone(),
+            shards.clone(),
+        );
+        Ok(Arc::new(ChunkReader {
+            loader,
+            shards,
+            open,
+            indexes,
+            groups,
+            buffer,
+            versions,
+            decoder,
+            array,
+        }))
+    }
+
+    /// Returns a chunk that was written and is not stored yet.
+    pub(super) fn written(&self, chunk: ChunkIndex) -> Option<Arc<DecodedChunk>> {
+        if self.buffer.is_empty() {
+            return None;
+        }
+        let location = self.decoder.locate(chunk);
+        self.buffer.find(&location.indices, &location.inner)
+    }
+
+    /// Like `written`, without waiting: unknown while a write is copied.
+    pub(super) fn written_now(&self, chunk: ChunkIndex) -> Known<Arc<DecodedChunk>> {
+        if self.buffer.is_empty() {
+            return Known::Missing;
+        }
+        let location = self.decoder.locate(chunk);
+        self.buffer.find_now(&location.indices, &location.inner)
+    }
+
+    /// Whether stored chunks are their own decoded form, in files of this machine, in rows of at least `run` bytes:
+    /// then the kernel's cache of the files is all the cache they need.
+    pub(super) fn reads_direct(&self, run: u64) -> bool {
+        let shape = self.decoder.stored.chunk_shape();
+        let row = shape.last().copied().unwrap_or(1);
+        !self.decoder.is_encoded()
+            && self.array.store().info().folder.is_some()
+            && row.saturating_mul(self.array.element as u64) >= run
+    }
+
+    /// Returns the chunks of some slices, each once, if all are in memory and current. They are looked up together: a
+    /// read of small inner chunks meets a thousand of them.
+    pub(super) fn all_in_memory(&self, slices: &[ChunkSlice]) -> Option<Vec<Chunk>> {
+        let current = self.current(slices)?;
+        let keys = current.iter().filter_map(|current| match current {
+            CurrentChunk::Known(_) => None,
+            CurrentChunk::InMemory(chunk, _) => Some((self.array.id, 0, chunk.0)),
+        });
+        let mut cached = self.array.engine.cache.get_all(keys)?.into_iter();
+        let chunk = |current| match current {
+            CurrentChunk::Known(chunk) => Some(chunk),
+            CurrentChunk::InMemory(_, version) => match cached.next()? {
+                Cached::Chunk(decoded) if decoded.version == version => Some(Chunk::Data(decoded)),
+                _ => None,
+            },
+        };
+        current.into_iter().map(chunk).collect()
+    }
+
+    /// Returns the current content of the chunks of some slices, each once; `None` if one of them is unknown without asking
+    /// the store or waiting for a write.
+    fn current(&self, slices: &[ChunkSlice]) -> Option<Vec<CurrentChunk>> {
+        let versions = self.versions.lock();
+        let has_written = !self.buffer.is_empty();
+        let mut last = None;
+        let mut state = |stored| match last {
+            Some((number, state)) if number == stored => state,
+            _ => {
+                let state = versions.of(stored);
+                last = Some((stored, state));
+                state
+            }
+        };
+        let current = |group: &[ChunkSlice]| {
+            let first = group.first()?;
+            let chunk = first.chunk;
+            if has_written {
+                match self.written_now(chunk) {
+                    Known::Is(written) => return Some(CurrentChunk::Known(Chunk::Data(written))),
+                    Known::Missing => {}
+                    Known::Unknown => return None,
+                }
+            }
+            match state(self.decoder.stored_number_at(chunk, &first.start)) {
+                VersionState::Known(None) => Some(CurrentChunk::Known(Chunk::Fill)),
+                VersionState::Known(Some(version)) => Some(CurrentChunk::InMemory(chunk, version)),
+                VersionState::Unknown | VersionState::Stale => None,
+            }
+        };
+        slices
+            .chunk_by(ChunkSlice::is_of_same_chunk)
+            .map(current)
+            .collect()
+    }
+
+    /// Returns where a chunk is read: on disk if it is there and not in memory.
+    pub(super) fn source(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<Source> {
+        match self.spilled(chunk) {
+            Some(version) => Ok(Source::Spilled(version)),
+            None => self.get(context, chunk).map(Source::Chunk),
+        }
+    }
+
+    /// Drops a chunk from the cache.
+    pub(super) fn forget(&self, chunk: ChunkIndex) {
+        self.array.engine.cache.forget(&(self.array.id, 0, chunk.0));
+    }
+
+    /// Whether a chunk is in the cache or being loaded.
+    pub(super) fn has(&self, chunk: ChunkIndex) -> bool {
+        self.array.engine.cache.has(&(self.array.id, 0, chunk.0))
+    }
+
+    /// Whether a chunk is on disk.
+    pub(super) fn is_spilled(&self, chunk: ChunkIndex) -> bool {
+        let spill = self.array.engine.spill.as_ref();
+        spill.is_some_and(|spill| spill.has(&(self.array.id, chunk.0)))
+    }
+
+    /// Has chunks without a reader leave the disk. A thread does it: a long file takes its time to be cut.
+    pub(super) fn give_up_spilled(&self) {
+        let spill = self.array.engine.spill.clone();
+        if let Some(spill) = spill.filter(|spill| !spill.is_empty()) {
+            // What is refused here is done when the next chunk goes to disk.
+            let give_up = move || spill.drop_unwanted(usize::MAX);
+            self.array.engine.decoders.submit(give_up);
+        }
+    }
+
+    /// Returns the version of a chunk that is on disk and not in memory, if the stored chunk is known to have it now.
+    pub(super) fn spilled(&self, chunk: ChunkIndex) -> Option<Version> {
+        if !self.is_spilled(chunk) || self.has(chunk) || self.written(chunk).is_some() {
+            return None;
+        }
+        match self.versions.state(self.decoder.stored_number(chunk)) {
+            VersionState::Known(version) => version,
+            VersionState::Unknown | VersionState::Stale => None,
+        }
+    }
+
+    /// Returns the current content of a chunk, fetched and decoded if need be.
+    pub(super) fn get(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<Chunk> {
+        match self.written(chunk) {
+            Some(written) => Ok(Chunk::Data(written)),
+            None => self.get_stored(context, chunk, &self.decoder.locate(chunk)),
+        }
+    }
+
+    /// Returns the current content of a chunk as it is stored.
+    fn get_stored(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+    ) -> Result<Chunk> {
+        let mut state = self.versions.state(location.stored);
+        if state == VersionState::Unknown && self.is_cached(chunk) {
+            // It was loaded just now, or its version was dropped since: then the chunk may be of an older content.
+            state = match self.versions.state(location.stored) {
+                VersionState::Unknown => VersionState::Stale,
+                known => known,
+            };
+        }
+        if state == VersionState::Stale {
+            state = VersionState::Known(self.versions.fetch(context, location.stored)?);
+        }
+        match state {
+            VersionState::Known(None) => {
+                self.array.engine.stats.missing_chunks.add(1);
+                Ok(Chunk::Fill)
+            }
+            VersionState::Known(Some(version)) => {
+                if let Some(decoded) = self.cached(chunk, version) {
+                    self.array.engine.stats.cache_hit_chunks.add(1);
+                    return Ok(Chunk::Data(decoded));
+                }
+                self.forget_other(chunk, version);
+                match self.loader.load(context, chunk, location, Some(version))? {
+                    Chunk::Data(decoded) if decoded.version == version => Ok(Chunk::Data(decoded)),
+                    found => self.check_loaded(context, chunk, location, found),
+                }
+            }
+            VersionState::Unknown | VersionState::Stale => {
+                self.loader.load(context, chunk, location, None)
+            }
+        }
+    }
+
+    /// Returns the current content of a chunk as it is stored, and the version of the stored chunk that it was read of;
+    /// nothing if the chunk is missing.
+    pub(super) fn get_versioned(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+    ) -> Result<(Chunk, Option<Version>)> {
+        for _ in 0..MAX_LOOKS {
+            match self.get_stored(context, chunk, location)? {
+                Chunk::Data(decoded) => {
+                    let version = decoded.version;
+                    return Ok((Chunk::Data(decoded), Some(version)));
+                }
+                Chunk::Fill if location.inner.is_empty() => return Ok((Chunk::Fill, None)),
+                // A shard may be there without this inner chunk.
+                Chunk::Fill => match self.shards.without(context, chunk, location)? {
+                    Some(Lacking::Shard) => return Ok((Chunk::Fill, None)),
+                    Some(Lacking::InnerChunk(version)) => {
+                        return Ok((Chunk::Fill, Some(version)));
+                    }
+                    None => {}
+                },
+            }
+        }
+        let why = "is written each time it is read";
+        Err(Error::new(Kind::Changed, &self.array.path, why))
+    }
+
+    /// Returns a chunk that was loaded of another version than was expected, or loads it again if it is not current: a
+    /// load that was joined may have begun before the last change.
+    fn check_loaded(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+        found: Chunk,
+    ) -> Result<Chunk> {
+        let loaded = match &found {
+            Chunk::Data(decoded) => Some(decoded.version),
+            Chunk::Fill => None,
+        };
+        match self.versions.state(location.stored) {
+            VersionState::Known(known) if known == loaded => return Ok(found),
+            _ => {}
+        }
+        match self.versions.fetch(context, location.stored)? {
+            known if known == loaded => Ok(found),
+            None => Ok(Chunk::Fill),
+            Some(version) => {
+                self.forget_other(chunk, version);
+                self.loader.load(context, chunk, location, Some(version))
+            }
+        }
+    }
+
+    fn is_cached(&self, chunk: ChunkIndex) -> bool {
+        let cached = self.array.engine.cache.get(&(self.array.id, 0, chunk.0));
+        cached.is_some()
+    }
+
+    fn cached(&self, chunk: ChunkIndex, version: Version) -> Option<Arc<DecodedChunk>> {
+        match self.array.engine.cache.get(&(self.array.id, 0, chunk.0)) {
+            Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
+            _ => None,
+        }
+    }
+
+    /// Drops a chunk of another version from the cache, so that loading does not find it.
+    fn forget_other(&self, chunk: ChunkIndex, version: Version) {
+        let key = (self.array.id, 0, chunk.0);
+        if let Some(Cached::Chunk(decoded)) = self.array.engine.cache.get(&key)
+            && decoded.version != version
+        {
+            self.array.engine.cache.forget(&key);
+        }
+    }
+
+    /// Makes a read that notes its chunks; again if these were of several contents of one stored chunk, and fails with
+    /// `Changed` if they are each time.
+    pub(super) fn read_one_content<T>(
+        &self,
+        context: &RequestContext,
+        mut read: impl FnMut(&mut ReadContents) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..MAX_READS {
+            let mut contents = ReadContents::default();
+            let found = read(&mut contents)?;
+            if self.are_of_one(context, contents)? {
+                return Ok(found);
+            }
+        }
+        let why = "a chunk is replaced each time it is read";
+        Err(Error::new(Kind::Changed, &self.array.path, why))
+    }
+
+    /// Whether the chunks of each stored chunk were of one content.
+    fn are_of_one(&self, context: &RequestContext, contents: ReadContents) -> Result<bool> {
+        let mut chunks = contents.into_chunks();
+        if chunks.len() < 2 {
+            return Ok(true);
+        }
+        let number = |&(chunk, _): &(ChunkIndex, ChunkContent)| self.decoder.stored_number(chunk);
+        chunks.sort_by_key(number);
+        for chunks in chunks.chunk_by(|one, other| number(one) == number(other)) {
+            let [first, _, ..] = chunks else { continue };
+            let taken = TakenChunks::of(chunks);
+            let kinds = taken.lacking.len() + usize::from(taken.version.is_some());
+            let may_differ = kinds > 1 && !taken.lacking.is_empty();
+            let differ = may_differ
+                && !self
+                    .shards
+                    .lacks(context, number(first), taken.version, &taken.lacking)?;
+            if taken.is_mixed || differ {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use crate::array::flat_file::FlatFile;
+    use crate::array::sample_array::{SampleArray, read, values};
+    use zarr_format::grid::Region;
+
+    #[test]
+    fn a_cached_chunk_whose_version_was_dropped_is_not_used_unchecked() {
+        let count = 8192;
+        let sample = SampleArray::new(&[count], &[1]);
+        let array = sample.open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[count])).unwrap();
+        assert!(read(&file, 0..count) == values(0..count, 0));
+        let key = sample.put(0, 1);
+        array.hierarchy.store().info().changes.note(&key);
+        assert_eq!(read(&file, 0..1), values(0..1, 1));
+    }
+
+    /// Two readers share memory that has no room for a row of chunks, while chunks change. What is read is of one
+    /// content or the other, and of the new one once its change was noted.
+    #[test]
+    fn readers_at_once_see_no_content_that_was_replaced_before() {
+        const PLANE: u64 = 256 * 256;
+        let sample = SampleArray::new(&[32, 256, 256], &[8, 32, 32]);
+        let array = sample.open(512 << 10);
+        let newest = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let (array, newest) = (&array, &newest);
+            let check = move |file: &FlatFile, plane: u64| {
+                let before = newest.load(Ordering::SeqCst);
+                let range = plane * PLANE..plane * PLANE + 32;
+                let found = read(file, plane * PLANE..(plane + 1) * PLANE);
+                let after = newest.load(Ordering::SeqCst) + 1;
+                let is_of = |seed| found[..32] == values(range.clone(), seed);
+                assert!(
+                    (before..=after).any(is_of),
+                    "plane {plane}: {before} to {after}"
+                );
+            };
+            for first in [0, 16] {
+                scope.spawn(move || {
+                    let region = Region::whole(&[32, 256, 256]);
+                    let file = FlatFile::new(array.clone(), region).unwrap();
+                    (first..first + 16).for_each(|plane| check(&file, plane));
+                });
+            }
+            for seed in 1..6 {
+                // The first chunk of each row.
+                for number in [0, 64, 128, 192] {
+                    let key = sample.put(number, seed);
+                    array.hierarchy.store().info().changes.note(&key);
+                }
+                newest.store(seed, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+    }
+}

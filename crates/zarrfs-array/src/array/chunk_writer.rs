@@ -1,0 +1,561 @@
+//! Changes chunks in memory and stores them.
+//!
+//! A chunk that is written in part is read first, and one that is written whole is not. Written chunks stay in the write
+//! buffer, where every reader of the array sees them, until they are flushed: encoded and put under their keys, on the
+//! condition that the key still holds what they were read of. A key that has another version by now may still hold that:
+//! a commit has brought it into the store, or another inner chunk of the shard was written. If it does not, the chunk is
+//! dropped, and the flush of each of its writers says so (`Changed`); the next writer begins with what is stored. A chunk
+//! that cannot be encoded or put for another reason stays as it was written and is tried again by the next flush. Of a
+//! shard only the inner chunks that were written are encoded. The fill value is stored like any other content.
+
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+
+use crate::array::chunk::{CHUNK_OVERHEAD, Chunk, ChunkLocation, DecodedChunk};
+use crate::array::chunk_reader::ChunkReader;
+use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenSubchunk};
+use crate::array::stored_array::StoredArray;
+use crate::array::write_budget::DIRTY_SHARE;
+use crate::array::write_buffer::WriteBuffer;
+use zarr_format::buffer;
+use zarr_format::codec::{InnerChunks, Pipeline};
+use zarr_format::dialect::encoding;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::{ChunkIndex, Coordinates};
+use zarr_format::model::DataType;
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::sync::budget::Reservation;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{Condition, EncodedBy, Key, PutBody, Version};
+
+/// How often a chunk is put whose key changes meanwhile.
+const MAX_ATTEMPTS: usize = 8;
+
+/// The memory must hold a chunk this many times for it to be written: as it was, as it is, and encoded.
+const COPIES: u64 = 3;
+
+/// Where bytes that are written come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteSource {
+    /// A program has given all of them.
+    Program,
+    /// They are pages of the kernel, of which a program has changed some bytes by way of a map.
+    Pages,
+}
+
+/// A change of the elements of a chunk.
+pub(super) struct ChunkEdit<'a> {
+    /// Whether all of its elements are written.
+    pub(super) is_whole: bool,
+    pub(super) source: WriteSource,
+    /// Changes the decoded chunk.
+    pub(super) apply: &'a dyn Fn(&mut [u8]),
+}
+
+/// Writes the chunks of an array.
+pub(super) struct ChunkWriter {
+    pub(super) array: Arc<StoredArray>,
+    pub(super) reader: Arc<ChunkReader>,
+    pub(super) buffer: Arc<WriteBuffer>,
+    /// By which metadata chunks are encoded, once that was asked.
+    encoded_by: OnceLock<Option<EncodedBy>>,
+}
+
+impl ChunkWriter {
+    /// Writes chunks by way of a buffer, which may have some that were written before.
+    pub(super) fn new(reader: Arc<ChunkReader>, buffer: Arc<WriteBuffer>) -> Arc<ChunkWriter> {
+        Arc::new(ChunkWriter {
+            array: reader.array.clone(),
+            reader,
+            buffer,
+            encoded_by: OnceLock::new(),
+        })
+    }
+
+    /// Fails with `ReadOnly` if encoding would lose something and that is not allowed, and with `TooLarge` if chunks are
+    /// too large for the memory.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.array.path, why));
+        let limits = &self.array.engine.limits;
+        if self.reader.decoder.pipeline.is_lossy() && !limits.lossy {
+            return refuse(
+                "its codecs lose something each time that a chunk is encoded; --lossy allows it",
+            );
+        }
+        let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
+        if length.saturating_mul(COPIES) > limits.memory {
+            let found = format!(
+                "a chunk of {length} bytes is too large to be written in {} bytes of memory",
+                limits.memory
+            );
+            return Err(Error::too_large(&self.array.path, found));
+        }
+        Ok(())
+    }
+
+    /// `Invalid` if elements of fewer than eight bits are not all values of the data type: of those the codecs keep the
+    /// lower bits only.
+    pub(super) fn check_values(&self, elements: &[u8]) -> Result<()> {
+        let DataType::Small(number) = &self.array.metadata.data_type else {
+            return Ok(());
+        };
+        match number.first_not_held(elements) {
+            None => Ok(()),
+            Some(code) => {
+                let why = format!("the byte 0x{code:02x} is no value of {}", number.name);
+                Err(Error::invalid(&self.array.path, why))
+            }
+        }
+    }
+
+    /// Changes the elements of a chunk, which is read first unless all of them are written. Pages of a chunk that was
+    /// shown with another content are dropped.
+    pub(super) fn edit(
+        self: &Arc<ChunkWriter>,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        edit: &ChunkEdit,
+    ) -> Result<()> {
+        let location = self.reader.decoder.locate(chunk);
+        // What is stored then is not what this request changes.
+        self.array
+            .engine
+            .writers
+            .make_room(&UNLIMITED, self, &location.indices)?;
+        let _lock = self.buffer.lock_chunk(&location.indices);
+        let (stored, place) = (&location.indices, &location.inner);
+        let indices = self.reader.decoder.grid.indices(chunk);
+        let is_shown =
+            edit.source == WriteSource::Pages && self.buffer.writers().has_shown(&indices);
+        let is_whole = edit.is_whole && !is_shown;
+        if is_shown
+            && let Some(ReadDigest(read)) = self.buffer.rest_digest(stored, place)
+            && self.buffer.writers().has_shown_other(&indices, read)
+        {
+            // The pages are of before what was read to write the rest.
+            return self.refuse_pages(context, chunk, &location);
+        }
+        let permit = context.permit_change()?;
+        if self.buffer.edit(stored, place, is_whole, edit.apply)? {
+            return Ok(());
+        }
+        permit.give_back();
+        let (current, basis) = match self.buffer.find(stored, place) {
+            _ if is_whole => (Chunk::Fill, Basis::Nothing),
+            Some(written) => (Chunk::Data(written), Basis::Written),
+            None => match self.unwritten_chunk(context, chunk, &location, is_shown)? {
+                Some(found) => found,
+                None => return self.refuse_pages(context, chunk, &location),
+            },
+        };
+        let mut fresh = self.editable(chunk, &location, current)?;
+        let _permit = context.permit_change()?;
+        (edit.apply)(&mut fresh.bytes);
+        let written = WrittenSubchunk {
+            place: location.inner.into_vec(),
+            indices,
+            decoded: Arc::new(fresh),
+            basis,
+        };
+        self.buffer.put(&location.indices, written)?;
+        // Another array drops those from the list that have nothing to store.
+        self.array.engine.writers.note(self);
+        Ok(())
+    }
+
+    /// Returns a chunk that is not written, and what it was read of; nothing if it was shown with another content.
+    fn unwritten_chunk(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+        is_shown: bool,
+    ) -> Result<Option<(Chunk, Basis)>> {
+        let (current, version) = self.reader.get_versioned(context, chunk, location)?;
+        let (indices, digest) = (self.reader.decoder.grid.indices(chunk), current.digest());
+        if is_shown && self.buffer.writers().has_shown_other(&indices, digest) {
+            return Ok(None);
+        }
+        Ok(Some((current, Basis::Stored(version, digest))))
+    }
+
+    /// Returns a copy of a chunk that no reader shares.
+    fn editable(
+        &self,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+        current: Chunk,
+    ) -> Result<DecodedChunk> {
+        let pipeline = self
+            .reader
+            .decoder
+            .pipeline_of(ChunkIndex(location.stored))?;
+        let length = pipeline.chunk_bytes();
+        match current {
+            Chunk::Data(current) => {
+                self.reader.forget(chunk);
+                match Arc::try_unwrap(current) {
+                    Ok(chunk) => Ok(chunk.into_dirty()),
+                    Err(shared) => Ok(DecodedChunk::dirty(
+                        shared.bytes().to_vec(),
+                        self.array.reserve(length as u64 + CHUNK_OVERHEAD)?,
+                    )),
+                }
+            }
+            Chunk::Fill => {
+                let room = self.array.reserve(length as u64 + CHUNK_OVERHEAD)?;
+                let fill = &self.array.metadata.fill_value.bytes;
+                let bytes = if fill.iter().all(|&byte| byte == 0) {
+                    vec![0; length]
+                } else {
+                    fill.repeat(length / fill.len().max(1))
+                };
+                Ok(DecodedChunk::dirty(bytes, room))
+            }
+        }
+    }
+
+    /// Stores all that was written to the array, through any handle. Returns the first error, after all chunks were
+    /// tried; `Changed` if the metadata give the chunks another meaning by now.
+    pub(super) fn flush(&self, context: &RequestContext) -> Result<()> {
+        let chunks = self.buffer.chunks();
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        self.array.check_chunks_hold(context)?;
+        let flush = |chunk| self.flush_chunk(context, &chunk);
+        let flushed = parallel_map(self.array.engine.encoders, chunks, &flush);
+        flushed.into_iter().fold(Ok(()), Result::and)
+    }
+
+    /// Stores what was written to one chunk, if the metadata still give it the same meaning.
+    pub(super) fn flush_alone(&self, context: &RequestContext, chunk: &Coordinates) -> Result<()> {
+        match self.array.check_chunks_hold(context) {
+            Ok(()) => self.flush_chunk(context, chunk),
+            Err(error) => {
+                self.buffer.note_failure(chunk);
+                Err(error)
+            }
+        }
+    }
+
+    /// Stores what was written to one chunk.
+    fn flush_chunk(&self, context: &RequestContext, indices: &Coordinates) -> Result<()> {
+        let _lock = self.buffer.lock_chunk(indices);
+        let Some(chunk) = self.buffer.get(indices) else {
+            return Ok(());
+        };
+        // The chunk may lie outside of an array that became smaller.
+        let stored = match self.reader.decoder.stored.index(indices) {
+            Some(number) => self.store_chunk(context, number, &chunk),
+            None => Ok(()),
+        };
+        match &stored {
+            Ok(()) => self.buffer.remove(indices),
+            Err(_) => self.buffer.note_failure(indices),
+        }
+        stored
+    }
+
+    fn store_chunk(
+        &self,
+        context: &RequestContext,
+        number: ChunkIndex,
+        chunk: &DirtyChunk,
+    ) -> Result<()> {
+        self.put_chunk(context, number, chunk)?;
+        let pipeline = self.reader.decoder.pipeline_of(number)?;
+        self.buffer.writers().note_stored(chunk, &pipeline);
+        Ok(())
+    }
+
+    /// Encodes and puts a chunk on its condition, again if its key has changed meanwhile and the chunk does not depend
+    /// on what changed.
+    fn put_chunk(
+        &self,
+        context: &RequestContext,
+        number: ChunkIndex,
+        chunk: &DirtyChunk,
+    ) -> Result<()> {
+        let pipeline = self.reader.decoder.pipeline_of(number)?;
+        let key = self
+            .array
+            .key_of(context, &self.reader.decoder.stored.indices(number))?;
+        let mut condition = self.renewed_condition(context, number, chunk)?;
+        let mut attempts = MAX_ATTEMPTS;
+        loop {
+            let encoded = self.encoded(context, &pipeline, &key, chunk);
+            let encoded = encoded.map_err(|error| error.about(&key))?;
+            let needed = match &condition {
+                Condition::Any => &encoded.condition,
+                read => read,
+            };
+            let body = PutBody::Bytes(&encoded.bytes);
+            let by = self.encoded_by();
+            let (put, stamp) = self.array.ask(context, |context, store| {
+                store.put_chunk(context, &key, body, needed, by)
+            });
+            let error = match put {
+                Ok(etag) => {
+                    self.reader.versions.note_put(number.0, etag.version, stamp);
+                    self.array.engine.stats.encoded_chunks.add(1);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            attempts -= 1;
+            if error.kind() == Kind::Changed && attempts > 0 && *needed != Condition::Any {
+                self.array.store().info().changes.note(&key);
+                let renewed = self.renewed_condition(context, number, chunk)?;
+                if renewed == Condition::Any || renewed != condition {
+                    condition = renewed;
+                    continue;
+                }
+            }
+            return Err(self.note_refusal(context, number, &key, &encoded.bytes, error));
+        }
+    }
+
+    /// Returns by which metadata chunks are encoded, which are a condition of their commit.
+    fn encoded_by(&self) -> Option<&EncodedBy> {
+        let by = || match &self.array.draft_keys {
+            Some((document, folder)) => {
+                let (document, folder) = (document.clone(), folder.clone());
+                Some(encoding::of_draft_array(
+                    document,
+                    folder,
+                    &self.array.metadata,
+                ))
+            }
+            None => encoding::of_array(&self.array.path, &self.array.metadata),
+        };
+        self.encoded_by.get_or_init(by).as_ref()
+    }
+
+    /// Returns the bytes of a chunk to be stored.
+    fn encoded<'a>(
+        &self,
+        context: &RequestContext,
+        pipeline: &Pipeline,
+        key: &Key,
+        chunk: &'a DirtyChunk,
+    ) -> Result<EncodedChunk<'a>> {
+        let subchunks = &chunk.subchunks;
+        let length = subchunks.len() as u64 * pipeline.chunk_bytes() as u64;
+        let deadline = self.array.engine.deadline();
+        let room = |bytes| self.array.engine.cache.reserve(bytes, deadline);
+        if pipeline.shards().is_empty() {
+            let subchunk = subchunks.values().next().ok_or_else(no_subchunk)?;
+            let (bytes, room) = if pipeline.is_identity() {
+                (Cow::Borrowed(subchunk.bytes()), room(0)?)
+            } else {
+                let room = room(length + length / 8)?;
+                (Cow::Owned(pipeline.encode(subchunk.bytes())?), room)
+            };
+            return Ok(EncodedChunk {
+                bytes,
+                condition: Condition::Any,
+                _room: room,
+            });
+        }
+        let mut inner = InnerChunks::new();
+        let _inner_room = room(length + length / 8)?;
+        for (place, subchunk) in subchunks {
+            inner.insert(place.clone(), pipeline.encode(subchunk.bytes())?);
+        }
+        self.rebuilt(context, pipeline, key, &inner)
+    }
+
+    /// Returns the bytes of a shard with some of its inner chunks replaced, and all others as they are stored.
+    fn rebuilt(
+        &self,
+        context: &RequestContext,
+        pipeline: &Pipeline,
+        key: &Key,
+        inner: &InnerChunks,
+    ) -> Result<EncodedChunk<'static>> {
+        let added: u64 = inner.values().map(|bytes| bytes.len() as u64).sum();
+        let levels = pipeline.shards().iter();
+        let index: u64 = levels.map(|level| level.index_bytes() as u64).sum();
+        let store = self.array.store();
+        loop {
+            let size = store.head(context, key)?.map_or(0, |meta| meta.size);
+            let needed = size.saturating_mul(2).saturating_add(added + index);
+            let room = self
+                .array
+                .engine
+                .cache
+                .reserve(needed, self.array.engine.deadline())?;
+            let old = match store.get(context, key, size) {
+                // The shard has become longer since.
+                Err(error) if error.kind() == Kind::TooLarge => continue,
+                answer => answer?,
+            };
+            let bytes = old.as_ref().map(|object| object.bytes.as_slice());
+            return Ok(EncodedChunk {
+                bytes: Cow::Owned(pipeline.rebuild_shard(bytes, inner)?),
+                condition: Condition::unchanged(old.as_ref().map(|object| object.version)),
+                _room: room,
+            });
+        }
+    }
+
+    /// Returns the condition of a chunk: the version that its key has now, if all that was read of the old one is still
+    /// the same.
+    pub(super) fn renewed_condition(
+        &self,
+        context: &RequestContext,
+        number: ChunkIndex,
+        chunk: &DirtyChunk,
+    ) -> Result<Condition> {
+        if chunk.condition == Condition::Any {
+            return Ok(Condition::Any);
+        }
+        let version = self.reader.versions.fetch(context, number.0)?;
+        let now = Condition::unchanged(version);
+        if now == chunk.condition {
+            return Ok(now);
+        }
+        for (place, digest) in &chunk.read {
+            let subchunk = chunk.indices.get(place);
+            if !self.reads_the_same(context, subchunk, *digest, version)? {
+                return Ok(chunk.condition.clone());
+            }
+        }
+        Ok(now)
+    }
+
+    /// Whether a chunk of the stored chunk of this version is the one that was read before.
+    fn reads_the_same(
+        &self,
+        context: &RequestContext,
+        chunk: Option<&Coordinates>,
+        digest: Option<u64>,
+        version: Option<Version>,
+    ) -> Result<bool> {
+        let Some(chunk) = chunk.and_then(|chunk| self.reader.decoder.grid.index(chunk)) else {
+            return Ok(false);
+        };
+        match self
+            .reader
+            .get_versioned(context, chunk, &self.reader.decoder.locate(chunk))
+        {
+            Ok((found, of)) => {
+                let is_of_version = match (of, version) {
+                    (Some(of), Some(version)) => of.may_be(version),
+                    (of, version) => of == version,
+                };
+                Ok(is_of_version && found.digest() == digest)
+            }
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Changed) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes what became of a chunk that could not be put, and returns the error. If its key has changed, the chunk is
+    /// dropped: what was read of it is no longer true. Otherwise it stays, and may have got its key all the same.
+    pub(super) fn note_refusal(
+        &self,
+        context: &RequestContext,
+        number: ChunkIndex,
+        key: &Key,
+        bytes: &[u8],
+        error: Error,
+    ) -> Error {
+        let indices = self.reader.decoder.stored.indices(number);
+        let held = self.array.store().get(context, key, bytes.len() as u64);
+        let kept = held.ok().flatten().filter(|held| held.bytes == bytes);
+        if error.kind() != Kind::Changed {
+            if let Some(kept) = kept {
+                if let Some(chunk) = self.buffer.get(&indices)
+                    && let Ok(pipeline) = self.reader.decoder.pipeline_of(number)
+                {
+                    self.buffer.writers().note_stored(&chunk, &pipeline);
+                }
+                self.buffer.confirm(&indices, kept.version);
+            }
+            return error;
+        }
+        let error = match kept {
+            Some(_) => error,
+            None => {
+                let why = format!("{}; what was written to it here is dropped", error.detail());
+                Error::new(Kind::Changed, key, why)
+            }
+        };
+        self.buffer.abandon(&indices, &error);
+        self.reader.open.forget(number.0);
+        self.array.store().info().changes.note(key);
+        if let Err(error) = self.reader.versions.fetch(context, number.0) {
+            log::debug!("{error}: the version of a changed chunk is not known");
+        }
+        error
+    }
+
+    /// Drops pages that were written back to a chunk which another program has changed since they were read. Their
+    /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
+    pub(super) fn refuse_pages(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+    ) -> Result<()> {
+        let key = self.array.key_of(context, &location.indices)?;
+        self.buffer
+            .writers()
+            .refuse(&self.reader.decoder.grid.indices(chunk));
+        let why = "was changed since it was read; what was written to it here is dropped";
+        self.buffer.note_lost(&Error::new(Kind::Changed, &key, why));
+        self.reader
+            .versions
+            .fetch(context, location.stored)
+            .map(drop)
+    }
+
+    /// Returns the digest of a chunk as it is stored, or as it was when it was read to be written; `None` if it is not
+    /// stored, or was written whole.
+    pub(super) fn stored_digest(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+    ) -> Result<Option<u64>> {
+        let location = self.reader.decoder.locate(chunk);
+        let read = self.buffer.read_digest(&location.indices, &location.inner);
+        if let Some(ReadDigest(digest)) = read {
+            return Ok(digest);
+        }
+        let (found, _) = self.reader.get_versioned(context, chunk, &location)?;
+        Ok(found.digest())
+    }
+
+    /// Returns how many chunks are read at a time that are written in part, so that all of them are far from filling the
+    /// memory.
+    pub(super) fn edits_at_once(&self) -> usize {
+        let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
+        let most =
+            self.array.engine.limits.memory / DIRTY_SHARE / length.saturating_mul(COPIES).max(1);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        most.clamp(1, self.array.engine.encoders)
+    }
+}
+
+/// A chunk to be put.
+struct EncodedChunk<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// What was read of the key to encode it.
+    condition: Condition,
+    _room: Reservation,
+}
+
+impl Drop for EncodedChunk<'_> {
+    fn drop(&mut self) {
+        if let Cow::Owned(bytes) = std::mem::take(&mut self.bytes) {
+            buffer::recycle(bytes);
+        }
+    }
+}
+
+/// Returns the error of a chunk without subchunks, of which there is none.
+fn no_subchunk() -> Error {
+    Error::invalid("", "no subchunk was written")
+}

@@ -1,0 +1,136 @@
+//! A chunk that was written and is not stored yet, and what it depends on.
+//!
+//! A subchunk that is written in part keeps what the rest of it was read of: the version of the stored chunk, which is the
+//! condition of the chunk's put, and a digest of the subchunk, by which a new version is told from a new content.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::array::chunk::DecodedChunk;
+use zarr_format::grid::Coordinates;
+use zarrfs_store::{Condition, Version};
+
+/// Decoded subchunks by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
+pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
+
+/// What a write of a subchunk depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// Nothing: all elements of the subchunk were written.
+    Nothing,
+    /// The subchunk as it was written before.
+    Written,
+    /// A subchunk that was read of the stored chunk of this version, nothing if the chunk was missing; and the digest
+    /// of the subchunk, nothing if it was not stored.
+    Stored(Option<Version>, Option<u64>),
+}
+
+/// A subchunk that was written.
+pub(super) struct WrittenSubchunk {
+    /// Its place in the stored chunk.
+    pub(super) place: Vec<usize>,
+    /// Its indices among all subchunks of the array, which stay the same when the array grows.
+    pub(super) indices: Coordinates,
+    pub(super) decoded: Arc<DecodedChunk>,
+    pub(super) basis: Basis,
+}
+
+/// The digest of a subchunk when it was read to be written; `None` if it was not stored, or was written whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadDigest(pub(super) Option<u64>);
+
+/// A chunk that has to be stored.
+#[derive(Clone)]
+pub(super) struct DirtyChunk {
+    pub(super) subchunks: Subchunks,
+    /// The indices of the subchunks among all subchunks of the array.
+    pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
+    /// What the key must hold when the chunk is stored.
+    pub(super) condition: Condition,
+    /// The digests of the subchunks that were read before they were written, by their place; nothing for a subchunk
+    /// that was not stored.
+    pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
+    /// The count of writes when it was last written.
+    pub(super) touched: u64,
+    /// Whether the last attempt to store it failed.
+    pub(super) failed: bool,
+}
+
+impl Default for DirtyChunk {
+    fn default() -> DirtyChunk {
+        DirtyChunk {
+            subchunks: Subchunks::default(),
+            indices: BTreeMap::new(),
+            condition: Condition::Any,
+            read: BTreeMap::new(),
+            touched: 0,
+            failed: false,
+        }
+    }
+}
+
+impl DirtyChunk {
+    /// Notes what a write of a subchunk depends on. The first version that was read is the condition.
+    pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
+        match basis {
+            Basis::Nothing => {
+                self.read.remove(place);
+            }
+            Basis::Written => {}
+            Basis::Stored(version, digest) => {
+                if self.condition == Condition::Any {
+                    self.condition = Condition::unchanged(version);
+                }
+                self.read.insert(place.to_vec(), digest);
+            }
+        }
+        if self.read.is_empty() {
+            self.condition = Condition::Any;
+        }
+    }
+
+    /// Notes that bytes were written for the `touched`th time.
+    pub(super) fn note_write(&mut self, touched: u64) {
+        (self.touched, self.failed) = (touched, false);
+    }
+
+    /// Notes that the key holds the chunk as it is, in this version.
+    pub(super) fn confirm(&mut self, version: Version) {
+        for (place, digest) in &mut self.read {
+            *digest = self.subchunks.get(place).map(|subchunk| subchunk.digest());
+        }
+        if !self.read.is_empty() {
+            self.condition = Condition::Version(version);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_version_that_was_read_is_the_condition() {
+        let mut chunk = DirtyChunk::default();
+        for (version, digest) in [(1, 5), (2, 6)] {
+            let basis = Basis::Stored(Some(Version::numbered(version)), Some(digest));
+            chunk.depend(&[version as usize], basis);
+        }
+        assert_eq!(chunk.condition, Condition::Version(Version::numbered(1)));
+        chunk.depend(&[1], Basis::Written);
+        assert_eq!(chunk.read.len(), 2);
+    }
+
+    #[test]
+    fn what_is_written_whole_depends_on_nothing() {
+        let mut chunk = DirtyChunk::default();
+        chunk.depend(&[0], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Any);
+        chunk.depend(&[1], Basis::Stored(None, None));
+        assert_eq!(chunk.condition, Condition::Absent);
+        chunk.depend(&[0], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Absent);
+        chunk.depend(&[1], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Any);
+    }
+}

@@ -1,0 +1,170 @@
+//! Says where the bytes of a flat file lie in the chunks of its array.
+
+use std::ops::Range;
+
+use crate::array::chunk_slice::ChunkSlice;
+use zarr_format::error::Result;
+use zarr_format::grid::{ChunkIndex, Grid, Layout, Region, Runs, boxes, permuted};
+use zarr_format::model::bytes_of;
+
+/// The most bytes that the slices of a read take at a time.
+const MAX_SLICES_BYTES: u64 = 3 << 20;
+
+/// What a slice takes in memory, and what it takes more for each dimension beyond those that coordinates have room for.
+const SLICE_BYTES: u64 = 192;
+const DIMENSION_BYTES: u64 = 3 * 8;
+const DIMENSIONS: u64 = 6;
+
+/// How the elements of a box of an array follow each other in a flat file.
+pub(super) struct FileLayout {
+    pub(super) region: Region,
+    /// The dimension of the array that each dimension of the file is, outermost first; `None` for their own order.
+    pub(super) order: Option<Box<[usize]>>,
+    /// Bytes of an element.
+    pub(super) element: usize,
+    /// Bytes of the file.
+    pub(super) length: u64,
+}
+
+/// Returns a length or an offset inside the buffer of one read.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is at most the length of the buffer, which is a usize"
+)]
+pub(super) fn in_buffer(bytes: u64) -> usize {
+    bytes as usize
+}
+
+/// Returns the elements of `size` bytes that hold a range of bytes.
+pub(super) fn elements(size: usize, range: &Range<u64>) -> Range<u64> {
+    let size = size as u64;
+    range.start / size..range.end.div_ceil(size)
+}
+
+/// Returns a box of permuted dimensions as one of the array.
+fn restored(part: &Region, order: &[usize]) -> Region {
+    let mut found = part.clone();
+    for (place, &axis) in order.iter().enumerate() {
+        found.start[axis] = part.start[place];
+        found.shape[axis] = part.shape[place];
+    }
+    found
+}
+
+impl FileLayout {
+    /// Lays out a box of elements of `element` bytes; `TooLarge` if the file would be too long.
+    pub(super) fn new(
+        region: Region,
+        order: Option<Box<[usize]>>,
+        element: usize,
+    ) -> Result<FileLayout> {
+        Ok(FileLayout {
+            length: bytes_of(&region.shape, element)?,
+            region,
+            order,
+            element,
+        })
+    }
+
+    /// Returns the dimension of the array that is the slowest one of the file.
+    pub(super) fn slowest_axis(&self) -> usize {
+        let order = self.order.as_deref().and_then(<[usize]>::first);
+        order.map_or(0, |&axis| axis)
+    }
+
+    /// Returns the elements that hold a range of bytes.
+    pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
+        let size = self.element as u64;
+        range.start / size..range.end.div_ceil(size)
+    }
+
+    /// Returns the most bytes that are read at a time, so that the slices of the chunks under them take about
+    /// `MAX_SLICES_BYTES`.
+    pub(super) fn max_read(&self, grid: &Grid) -> u64 {
+        let row = if grid.is_regular() {
+            grid.chunk_shape().last().copied().unwrap_or(1)
+        } else {
+            1
+        };
+        let more = (grid.chunk_shape().len() as u64).saturating_sub(DIMENSIONS);
+        let slices = MAX_SLICES_BYTES / (SLICE_BYTES + more * DIMENSION_BYTES);
+        (slices * self.element.max(1) as u64).saturating_mul(row)
+    }
+
+    /// Calls `visit` with each chunk under a range, its first element and the elements that are wanted of it. The chunks of
+    /// each box that the range is cut into come in C order.
+    pub(super) fn visit(
+        &self,
+        grid: &Grid,
+        range: &Range<u64>,
+        mut visit: impl FnMut(ChunkIndex, &[u64], &Region),
+    ) {
+        let (region, order) = (&self.region, self.order.as_deref());
+        let shape = order.map_or(region.shape.clone(), |order| permuted(&region.shape, order));
+        for mut part in boxes(&shape, self.elements(range)) {
+            if let Some(order) = order {
+                part = restored(&part, order);
+            }
+            for (start, &offset) in part.start.iter_mut().zip(&region.start) {
+                *start += offset;
+            }
+            grid.visit(&part, |chunk, start, shared| {
+                visit(chunk, start, shared);
+                true
+            });
+        }
+    }
+
+    /// Returns the slices of chunks under a range; those of one chunk come one after another.
+    pub(super) fn slices(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkSlice> {
+        let mut slices = Vec::new();
+        self.visit(grid, range, |chunk, start, shared| {
+            slices.push(ChunkSlice::new(chunk, start, shared));
+        });
+        slices.sort_by_key(|slice| slice.chunk);
+        slices
+    }
+
+    /// Returns the chunks under a range.
+    pub(super) fn chunks(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkIndex> {
+        let mut chunks = Vec::new();
+        self.visit(grid, range, |chunk, _, _| chunks.push(chunk));
+        chunks
+    }
+
+    /// Returns where a slice lies in its chunk, and in a buffer of these elements.
+    pub(super) fn runs(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
+        let from = Layout {
+            start: &slice.start,
+            shape: &grid.shape_of(slice.chunk),
+            skipped: 0,
+        };
+        let to = |start, shape| Layout {
+            start,
+            shape,
+            skipped: elements.start,
+        };
+        let (region, size) = (&self.region, self.element);
+        let Some(order) = &self.order else {
+            return Runs::new(&slice.region, from, to(&region.start, &region.shape), size);
+        };
+        let start = permuted(&region.start, order);
+        let shape = permuted(&region.shape, order);
+        Runs::permuted(&slice.region, from, to(&start, &shape), order, size)
+    }
+
+    /// Returns where a slice lies in a buffer of these elements, and in its chunk.
+    pub(super) fn runs_into(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
+        let from = Layout {
+            start: &self.region.start,
+            shape: &self.region.shape,
+            skipped: elements.start,
+        };
+        let to = Layout {
+            start: &slice.start,
+            shape: &grid.shape_of(slice.chunk),
+            skipped: 0,
+        };
+        Runs::new(&slice.region, from, to, self.element)
+    }
+}

@@ -1,0 +1,216 @@
+//! Reads ranges of a flat file out of the chunks of its array.
+//!
+//! A range of bytes is cut into boxes, these into the chunks under them, and each chunk's runs of bytes are copied into
+//! the answer by an `Assembler`. Chunks are taken one after another, so a read never holds more than one that it has to
+//! load; the other missing ones are meanwhile decoded by the engine's threads.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::array::assembler::Assembler;
+use crate::array::chunk::{CacheKey, Chunk, Source};
+use crate::array::chunk_reader::ChunkReader;
+use crate::array::chunk_rows::ChunkRows;
+use crate::array::chunk_slice::{ChunkSlice, PendingSlices};
+use crate::array::file_layout::{FileLayout, in_buffer};
+use crate::array::parallel_decode::ParallelDecode;
+use crate::array::prefetcher::Prefetcher;
+use crate::array::read_ahead::ReadAhead;
+use crate::array::read_contents::ReadContents;
+use crate::array::read_tracker::{ReadTracker, Window};
+use zarr_format::error::{Error, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::ReadBytes;
+
+/// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
+const MIN_DIRECT_RUN: u64 = 256;
+
+/// Reads one flat file.
+pub(super) struct FileReader {
+    pub(super) reader: Arc<ChunkReader>,
+    layout: Arc<FileLayout>,
+    ahead: ReadAhead,
+    /// Whether reads go to the stored chunks themselves, which are not encoded.
+    direct: bool,
+    pub(super) missed: PendingSlices,
+    /// Called by each read that has begun to copy.
+    #[cfg(test)]
+    pub(super) while_copying: crate::array::assembler::WhileCopying,
+}
+
+impl Drop for FileReader {
+    fn drop(&mut self) {
+        if self.ahead.prefetcher.trackers.remove(&self.ahead.tracker) {
+            self.reader.groups.forget_runs();
+        }
+        self.reader.give_up_spilled();
+    }
+}
+
+impl FileReader {
+    /// Begins to follow a reader of a file.
+    pub(super) fn new(prefetcher: Arc<Prefetcher>, layout: Arc<FileLayout>) -> FileReader {
+        let reader = prefetcher.reader.clone();
+        let direct = layout.order.is_none() && reader.reads_direct(MIN_DIRECT_RUN);
+        let grid = &reader.decoder.grid;
+        let rows = ChunkRows::new(grid, &layout.region, layout.slowest_axis(), layout.length);
+        let window = if direct {
+            Window::default()
+        } else {
+            prefetcher.window(rows)
+        };
+        let (region, order) = (layout.region.clone(), layout.order.clone());
+        let tracker = Arc::new(ReadTracker::new(region, order, layout.element, window));
+        prefetcher.trackers.add(&tracker);
+        FileReader {
+            ahead: ReadAhead::new(prefetcher, layout.clone(), tracker, rows),
+            reader,
+            layout,
+            direct,
+            missed: PendingSlices::default(),
+            #[cfg(test)]
+            while_copying: None,
+        }
+    }
+
+    /// Whether a reader that opens the file now is expected to be sequential.
+    pub(super) fn expects_sequential(&self) -> bool {
+        self.ahead.expects_sequential()
+    }
+
+    fn assembler<'a>(&'a self, context: &'a RequestContext) -> Assembler<'a> {
+        Assembler {
+            reader: &self.reader,
+            layout: &self.layout,
+            context,
+            #[cfg(test)]
+            while_copying: &self.while_copying,
+        }
+    }
+
+    /// Returns the bytes of a range if all chunks under it are in memory and current; if not, `read` will find its slices
+    /// computed. The range must lie in the file.
+    pub(super) fn read_now(
+        &self,
+        context: &RequestContext,
+        range: Range<u64>,
+    ) -> Option<ReadBytes> {
+        let (array, grid) = (&self.reader.array, &self.reader.decoder.grid);
+        let is_long = range.end - range.start > self.layout.max_read(grid);
+        if self.direct || is_long || !array.metadata_hold(context) {
+            return None;
+        }
+        let slices = self.layout.slices(grid, &range);
+        let Some(chunks) = self.reader.all_in_memory(&slices) else {
+            self.missed.keep(range, slices);
+            return None;
+        };
+        array.engine.stats.cache_hit_chunks.add(chunks.len() as u64);
+        let mut chunks = chunks.into_iter();
+        let source = |_| {
+            let chunk = chunks.next().ok_or_else(|| Error::invalid("", "no chunk"));
+            chunk.map(Source::Chunk)
+        };
+        // They were looked up together, under one version of each stored chunk, so their contents need no comparison.
+        let bytes = (self.assembler(context)).assemble(&range, &slices, None, source);
+        let bytes = bytes.ok()?;
+        let (ahead, consumed) = self.ahead.tracker.note(&range);
+        self.retire_consumed(&slices, consumed);
+        self.ahead.prefetch(&ahead);
+        Some(bytes).filter(|_| array.store_holds())
+    }
+
+    /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
+    pub(super) fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        self.reader.array.check_metadata(context)?;
+        let read = |contents: &mut ReadContents| self.read_parts(context, range.clone(), contents);
+        let bytes = self.reader.read_one_content(context, read)?;
+        self.reader.array.check_store()?;
+        Ok(bytes)
+    }
+
+    /// Returns the bytes of a range of any length.
+    fn read_parts(
+        &self,
+        context: &RequestContext,
+        range: Range<u64>,
+        contents: &mut ReadContents,
+    ) -> Result<ReadBytes> {
+        let most = self.layout.max_read(&self.reader.decoder.grid);
+        if range.end - range.start <= most {
+            return self.read_part(context, range, contents);
+        }
+        let mut out = Vec::with_capacity(in_buffer(range.end - range.start));
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start.saturating_add(most));
+            out.extend_from_slice(&self.read_part(context, start..end, contents)?);
+            start = end;
+        }
+        Ok(out.into())
+    }
+
+    /// Returns the bytes of a range that is no longer than `max_read`.
+    fn read_part(
+        &self,
+        context: &RequestContext,
+        range: Range<u64>,
+        contents: &mut ReadContents,
+    ) -> Result<ReadBytes> {
+        let slices = self.missed.take(&range);
+        let slices =
+            slices.unwrap_or_else(|| self.layout.slices(&self.reader.decoder.grid, &range));
+        if self.direct {
+            // The kernel reads the stored files ahead.
+            self.ahead.tracker.note(&range);
+            return self.read_stored(context, &range, &slices, contents);
+        }
+        // Before anything is decoded, so that evicted chunks which the reader needs are spilled.
+        let ahead = self.ahead.tracker.begin(&range);
+        let mut beside = ParallelDecode::new(&self.ahead, &slices);
+        beside.begin();
+        self.ahead.prefetch(&ahead);
+        let source = |chunk| {
+            beside.take();
+            self.reader.source(context, chunk)
+        };
+        let assembler = self.assembler(context);
+        let bytes = assembler.assemble(&range, &slices, Some(contents), source);
+        drop(beside);
+        let consumed = self.ahead.tracker.finish(&range);
+        self.retire_consumed(&slices, consumed);
+        bytes
+    }
+
+    /// Returns the bytes of a range out of the stored chunks themselves and what was written to them.
+    fn read_stored(
+        &self,
+        context: &RequestContext,
+        range: &Range<u64>,
+        slices: &[ChunkSlice],
+        contents: &mut ReadContents,
+    ) -> Result<ReadBytes> {
+        let source = |chunk| {
+            let written = self.reader.written(chunk);
+            Ok(written.map_or(Source::Stored, |chunk| Source::Chunk(Chunk::Data(chunk))))
+        };
+        let assembler = self.assembler(context);
+        assembler.assemble(range, slices, Some(contents), source)
+    }
+
+    /// Has those chunks of a read that was answered evicted first which a sequential reader has consumed. Their memory is
+    /// used again.
+    fn retire_consumed(&self, slices: &[ChunkSlice], consumed: Option<u64>) {
+        let Some(consumed) = consumed else { return };
+        let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);
+        let is_consumed = |slice: &&ChunkSlice| {
+            let shape = self.reader.decoder.grid.shape_of(slice.chunk);
+            self.ahead.tracker.ends_before(slice, &shape, consumed)
+        };
+        let chunks = groups.filter_map(<[ChunkSlice]>::first).filter(is_consumed);
+        let keys: Vec<CacheKey> = chunks
+            .map(|slice| (self.reader.array.id, 0, slice.chunk.0))
+            .collect();
+        self.reader.array.engine.cache.retire(&keys);
+    }
+}

@@ -1,0 +1,378 @@
+//! A box of an array as one flat file, little-endian, without a header.
+//!
+//! The order may be that of other dimensions. `FileReader` reads the file, `ChunkWriter` writes its chunks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::array::OpenArray;
+use crate::array::chunk_slice::ChunkSlice;
+use crate::array::chunk_writer::{ChunkEdit, ChunkWriter, WriteSource};
+use crate::array::file_layout::{FileLayout, in_buffer};
+use crate::array::file_reader::FileReader;
+use crate::array::read_ahead::MAX_READ_WHOLE;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::{ChunkIndex, Region};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::sync::read_bytes::ReadBytes;
+
+/// A box of an array as a flat file.
+pub struct FlatFile {
+    array: Arc<OpenArray>,
+    layout: Arc<FileLayout>,
+    /// The error if the array cannot be decoded.
+    reader: Result<FileReader>,
+}
+
+impl FlatFile {
+    /// Builds the flat file of a box; `Unsupported` or `TooLarge` if it has no length.
+    pub fn new(array: Arc<OpenArray>, region: Region) -> Result<FlatFile> {
+        FlatFile::build(array, region, None)
+    }
+
+    fn build(
+        array: Arc<OpenArray>,
+        region: Region,
+        order: Option<Box<[usize]>>,
+    ) -> Result<FlatFile> {
+        let element = array.metadata.element_size()?;
+        let layout = Arc::new(FileLayout::new(region, order, element)?);
+        let prefetcher = array.prefetcher();
+        let reader = prefetcher.map(|it| FileReader::new(it.clone(), layout.clone()));
+        Ok(FlatFile {
+            array,
+            layout,
+            reader,
+        })
+    }
+
+    /// Builds the flat file of a box whose dimensions come in another order: that of the array which each dimension of the
+    /// file is, outermost first, each once. Fails as `new`. The file cannot be written.
+    pub fn permuted(array: Arc<OpenArray>, region: Region, order: &[usize]) -> Result<FlatFile> {
+        let rank = region.shape.len();
+        if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
+            let found = format!("{order:?} is no order of {rank} dimensions");
+            return Err(Error::invalid(&array.path, found));
+        }
+        let is_own = order.iter().enumerate().all(|(place, &axis)| place == axis);
+        FlatFile::build(array, region, (!is_own).then(|| order.into()))
+    }
+
+    fn reader(&self) -> Result<&FileReader> {
+        self.reader.as_ref().map_err(Error::clone)
+    }
+
+    /// Whether the elements are in the order of the array's dimensions.
+    pub fn has_own_order(&self) -> bool {
+        self.layout.order.is_none()
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.layout.length
+    }
+
+    /// Whether a reader that opens the file now is expected to be sequential: if the last one was or, if there was none, if
+    /// the file is not too long for that.
+    pub fn is_read_on(&self) -> bool {
+        match &self.reader {
+            Ok(reader) => reader.expects_sequential(),
+            Err(_) => self.layout.length <= MAX_READ_WHOLE,
+        }
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the array.
+    pub fn array(&self) -> &Arc<OpenArray> {
+        &self.array
+    }
+
+    /// Returns the bytes of a range if all chunks under it are in memory and current. The range must lie in the file.
+    pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
+        self.reader.as_ref().ok()?.read_now(context, range)
+    }
+
+    /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        self.reader()?.read(context, range)
+    }
+
+    /// Returns the bytes of a range, and remembers the chunks under it while the array is open for writing. The range must
+    /// lie in the file.
+    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        if self.array.is_open_for_writing() {
+            // Noted before, a change in between is refused at most, and never overwritten.
+            self.note_shown(context, &range)?;
+        }
+        self.read(context, range)
+    }
+
+    /// Remembers the chunks under a range as they are now.
+    fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
+        let grid = self.array.decoded_grid()?;
+        let writers = self.array.buffer.writers();
+        let mut fresh: Vec<ChunkIndex> = Vec::new();
+        self.layout.visit(grid, range, |chunk, _, _| {
+            if writers.must_note(&grid.indices(chunk)) {
+                fresh.push(chunk);
+            }
+        });
+        for chunk in fresh {
+            let digest = self.array.writer()?.stored_digest(context, chunk)?;
+            writers.note(grid.indices(chunk), digest);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, with `Invalid` for a value
+    /// that the data type does not have, and as `OpenArray::check_writable` does. What was written before an error stays.
+    pub fn write(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        bytes: &[u8],
+        source: WriteSource,
+    ) -> Result<()> {
+        self.array.check_writable()?;
+        if !self.has_own_order() {
+            let why = "has its dimensions in another order, and so is not written";
+            return Err(Error::new(Kind::ReadOnly, &self.array.path, why));
+        }
+        let writer = self.array.writer()?;
+        let grid = self.array.decoded_grid()?;
+        let end = offset.checked_add(bytes.len() as u64);
+        let Some(end) = end.filter(|&end| end <= self.layout.length) else {
+            let length = self.layout.length;
+            let found = format!("the file has {length} bytes, as many as its array");
+            return Err(Error::too_large(&self.array.path, found));
+        };
+        writer.check_values(bytes)?;
+        self.array.check_metadata(context)?;
+        let most = self.layout.max_read(grid);
+        let mut start = offset;
+        while start < end {
+            let range = start..end.min(start.saturating_add(most));
+            start = range.end;
+            let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
+            let given = bytes.get(given).unwrap_or_default();
+            let write =
+                |slice: ChunkSlice| self.write_part(context, writer, &slice, &range, given, source);
+            let slices = self.layout.slices(grid, &range).into_iter();
+            let (missing, others) = slices.partition(|slice| self.has_to_read(writer, slice));
+            let missing: Vec<ChunkSlice> = missing;
+            let threads = writer.edits_at_once();
+            let written = parallel_map(threads.min(missing.len()), missing, &write);
+            written.into_iter().collect::<Result<()>>()?;
+            let others: Vec<ChunkSlice> = others;
+            others.into_iter().try_for_each(write)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a chunk is written in part and its other elements have to be read, which may take long.
+    fn has_to_read(&self, writer: &ChunkWriter, slice: &ChunkSlice) -> bool {
+        let grid = &writer.reader.decoder.grid;
+        let indices = grid.indices(slice.chunk);
+        slice.region != grid.region(&indices) && writer.reader.written(slice.chunk).is_none()
+    }
+
+    /// Writes what a range of bytes has of one chunk.
+    fn write_part(
+        &self,
+        context: &RequestContext,
+        writer: &Arc<ChunkWriter>,
+        slice: &ChunkSlice,
+        range: &Range<u64>,
+        bytes: &[u8],
+        source: WriteSource,
+    ) -> Result<()> {
+        let grid = &writer.reader.decoder.grid;
+        let elements = self.layout.elements(range);
+        let size = self.layout.element as u64;
+        let runs = self.layout.runs_into(grid, &elements, slice);
+        let is_whole_elements = range.start.is_multiple_of(size) && range.end.is_multiple_of(size);
+        let indices = grid.indices(slice.chunk);
+        let is_whole = is_whole_elements && slice.region == grid.region(&indices);
+        let skipped = in_buffer(range.start - elements.start * size);
+        let copy = |chunk: &mut [u8]| {
+            if is_whole_elements {
+                runs.copy(bytes, chunk);
+            } else {
+                runs.copy_part(bytes, skipped, chunk);
+            }
+        };
+        let edit = ChunkEdit {
+            is_whole,
+            source,
+            apply: &copy,
+        };
+        writer.edit(context, slice.chunk, &edit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::array::WriteSource;
+    use crate::array::sample_array::{SampleArray, read, values};
+    use zarr_format::error::Kind;
+    use zarrfs_store::request_context::UNLIMITED;
+
+    #[test]
+    fn a_miss_computes_its_parts_once() {
+        let array = SampleArray::new(&[8], &[2]).open(1 << 20);
+        let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
+        let expected = values(0..8, 0);
+        assert!(file.read_now(&UNLIMITED, 1..5).is_none());
+        let mut slices = file.reader.as_ref().unwrap().missed.take(&(1..5)).unwrap();
+        let chunks: Vec<u64> = slices.iter().map(|slice| slice.chunk.0).collect();
+        assert_eq!(chunks, [0, 1, 2]);
+        assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
+        // A read goes by the slices that were kept for it.
+        slices.truncate(2);
+        file.reader.as_ref().unwrap().missed.keep(1..5, slices);
+        assert_eq!(
+            file.read(&UNLIMITED, 0..4).unwrap()[..],
+            expected[..4],
+            "another range"
+        );
+        let cut = file.read(&UNLIMITED, 1..5).unwrap().to_vec();
+        assert!(expected[4] != 0 && cut[3] == 0 && cut[..3] == expected[1..4]);
+        assert_eq!(file.read(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
+        assert_eq!(file.read_now(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
+        assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
+    }
+    /// A copy that another thread is in the middle of: it goes on when it is dropped.
+    struct HeldCopy {
+        begun: mpsc::Receiver<()>,
+        end: Option<mpsc::Sender<()>>,
+    }
+
+    impl HeldCopy {
+        /// Returns the copy, and what the thread calls in the middle of it: the first call holds it.
+        fn new() -> (HeldCopy, impl Fn() + Send + Sync) {
+            let (begin, begun) = mpsc::channel();
+            let (end, ended) = mpsc::channel();
+            let (ended, is_first) = (Mutex::new(ended), AtomicBool::new(true));
+            let hold = move || {
+                if is_first.swap(false, Ordering::SeqCst) {
+                    begin.send(()).unwrap();
+                    // Disconnected when the copy may go on; a failure of the test ends it, too.
+                    let _ = ended.lock().recv_timeout(Duration::from_secs(60));
+                }
+            };
+            let end = Some(end);
+            (HeldCopy { begun, end }, hold)
+        }
+
+        /// Fails if `read` does not return while the copy is held.
+        fn assert_answers<T: Send>(mut self, read: impl FnOnce() -> T + Send) -> T {
+            let (sender, answer) = mpsc::channel();
+            self.begun.recv_timeout(Duration::from_secs(60)).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(move || sender.send(read()));
+                let answer = answer.recv_timeout(Duration::from_secs(10));
+                drop(self.end.take());
+                answer.expect("a read waits for the copy of another one")
+            })
+        }
+    }
+
+    #[test]
+    fn a_read_that_copies_keeps_no_other_one_waiting() {
+        let shape = [8, 256, 256];
+        let array = SampleArray::new(&shape, &[8, 16, 16]).open(64 << 20);
+        let mut file = FlatFile::new(array, Region::whole(&shape)).unwrap();
+        let plane = 256 * 256;
+        for place in 0..6 {
+            read(&file, place * plane..(place + 1) * plane);
+        }
+        let (copy, hold) = HeldCopy::new();
+        file.reader.as_mut().unwrap().while_copying = Some(Box::new(hold));
+        thread::scope(|scope| {
+            let long = scope.spawn(|| {
+                file.read_now(&UNLIMITED, plane..3 * plane)
+                    .unwrap()
+                    .to_vec()
+            });
+            let short = copy.assert_answers(|| file.read_now(&UNLIMITED, 0..100).unwrap().to_vec());
+            assert_eq!(short, values(0..100, 0));
+            assert!(long.join().unwrap() == values(plane..3 * plane, 0));
+        });
+    }
+
+    #[test]
+    fn a_write_that_copies_keeps_no_read_waiting() {
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
+        read(&file, 0..8);
+        file.write(&UNLIMITED, 1, &[1], WriteSource::Program)
+            .unwrap();
+        let (copy, hold) = HeldCopy::new();
+        thread::scope(|scope| {
+            let edit = |chunk: &mut [u8]| {
+                hold();
+                chunk[0] = 2;
+            };
+            let chunk = [0].as_slice().into();
+            let buffer = &array.buffer;
+            let write = scope.spawn(move || buffer.edit(&chunk, &[], false, &edit));
+            copy.assert_answers(|| file.read_now(&UNLIMITED, 0..8).is_some());
+            assert!(write.join().unwrap().unwrap());
+        });
+        assert_eq!(file.read_now(&UNLIMITED, 0..2).unwrap()[..], [2, 1]);
+    }
+
+    #[test]
+    fn writes_that_come_too_late_are_refused_and_those_before_are_stored() {
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
+        file.write(&UNLIMITED, 1, &[9], WriteSource::Program)
+            .unwrap();
+        array.engine.write_budget.close();
+        for (place, written) in [(1, 1), (1, 2), (5, 1)] {
+            let refused = file.write(&UNLIMITED, place, &vec![7; written], WriteSource::Program);
+            assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable, "{place}");
+        }
+        array.flush(&UNLIMITED).unwrap();
+        assert!(array.buffer.is_empty());
+        let mut expected = values(0..8, 0);
+        expected[1] = 9;
+        assert_eq!(read(&file, 0..8), expected);
+    }
+
+    /// Another array that begins to be written drops from the list what has nothing to store.
+    #[test]
+    fn an_array_is_listed_as_written_once_it_has_something_to_store() {
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
+        let list = array.engine.writers.list();
+        thread::scope(|scope| {
+            let write = scope.spawn(|| file.write(&UNLIMITED, 1, &[9], WriteSource::Program));
+            let is_written = || !array.buffer.is_empty();
+            for _ in 0..500 {
+                if is_written() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            let is_first = is_written();
+            drop(list);
+            write.join().unwrap().unwrap();
+            assert!(is_first, "it was about to be listed");
+        });
+        assert_eq!(array.engine.writers.list().len(), 1);
+    }
+}

@@ -1,0 +1,99 @@
+//! Reads a stored chunk that is kept open: one content of its key.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Runs;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, Meta, Reader, Store};
+
+/// A stored chunk kept open.
+pub(super) struct OpenChunk {
+    pub(super) key: Key,
+    pub(super) meta: Meta,
+    pub(super) reader: Arc<dyn Reader>,
+}
+
+/// The most buffers that one system call fills (IOV_MAX).
+const MAX_BUFFERS: usize = 1024;
+
+impl OpenChunk {
+    /// Opens an object; `known` is what the store said of it just now.
+    pub(super) fn open(
+        context: &RequestContext,
+        store: &dyn Store,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Option<OpenChunk>> {
+        let reader = match store.open(context, key, known) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (key, meta) = (key.clone(), reader.meta(context)?);
+        Ok(Some(OpenChunk { key, meta, reader }))
+    }
+
+    /// Fails with `Changed` if the object may hold something else than when it was opened.
+    pub(super) fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
+        if self.reader.meta(context)?.version != self.meta.version {
+            return Err(self.changed());
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a chunk that changed while it was read.
+    pub(super) fn changed(&self) -> Error {
+        Error::new(Kind::Changed, &self.key, "was written while it was read")
+    }
+
+    /// Reads runs of an uncompressed chunk of `length` bytes directly into their places in `out`.
+    pub(super) fn scatter(
+        &self,
+        context: &RequestContext,
+        runs: &Runs,
+        length: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        if self.meta.size != length as u64 {
+            self.check_unchanged(context)?;
+            let found = format!("expected {length} bytes, found {}", self.meta.size);
+            return Err(Error::corrupt(&self.key, found));
+        }
+        let places = runs.places();
+        let size = runs.run_length();
+        let mut rest = out;
+        let mut consumed = 0;
+        let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
+        for row in places.chunk_by(joined) {
+            for group in row.chunks(MAX_BUFFERS) {
+                let mut parts = Vec::with_capacity(group.len());
+                for &(_, to) in group {
+                    let (_, after) = rest.split_at_mut(to - consumed);
+                    let (part, after) = after.split_at_mut(size);
+                    parts.push(IoSliceMut::new(part));
+                    (rest, consumed) = (after, to + size);
+                }
+                self.fill(context, group[0].0 as u64, group.len() * size, &mut parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        length: usize,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<()> {
+        let read = self.reader.read_scattered(context, offset, parts)?;
+        if read == length {
+            return Ok(());
+        }
+        self.check_unchanged(context)?;
+        let found = format!("expected {length} bytes at {offset}, found {read}");
+        Err(Error::corrupt(&self.key, found))
+    }
+}

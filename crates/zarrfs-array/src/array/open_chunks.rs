@@ -1,0 +1,214 @@
+//! Opens the stored chunks of an array and reads them, each as one content.
+//!
+//! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced
+//! meanwhile. One that is overwritten in place is noticed and opened again. `ChunkVersions` says whether the content is
+//! still the current one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::array::chunk_versions::ChunkVersions;
+use crate::array::decoder::Decoder;
+use crate::array::open_chunk::OpenChunk;
+use crate::array::shard_indexes::ShardIndexes;
+use crate::array::stored_array::StoredArray;
+use crate::array::version_table::VersionState;
+use zarr_format::codec::ShardLevel;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::ChunkIndex;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store, Version};
+
+/// How often a chunk that changes while it is read is opened again.
+const MAX_REOPENS: usize = 3;
+
+/// The open chunks of an array, by their numbers in its grid of stored chunks.
+pub(super) struct OpenChunks {
+    array: Arc<StoredArray>,
+    decoder: Arc<Decoder>,
+    versions: Arc<ChunkVersions>,
+    indexes: Arc<ShardIndexes>,
+}
+
+impl OpenChunks {
+    /// Begins without any that is open.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        decoder: Arc<Decoder>,
+        versions: Arc<ChunkVersions>,
+        indexes: Arc<ShardIndexes>,
+    ) -> Arc<OpenChunks> {
+        Arc::new(OpenChunks {
+            array,
+            decoder,
+            versions,
+            indexes,
+        })
+    }
+
+    /// Closes a stored chunk that was replaced.
+    pub(super) fn forget(&self, number: u64) {
+        self.array.engine.readers.forget((self.array.id, number));
+    }
+
+    /// Closes a stored chunk that does not read, and forgets its indexes: a proxy may have cut the answer short by which it
+    /// was opened, and its true length comes with the next one.
+    fn forget_doubtful(&self, number: u64, key: &Key, error: &Error) {
+        if !matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
+            return;
+        }
+        self.forget(number);
+        let pipeline = self.decoder.pipeline_of(ChunkIndex(number));
+        if error.kind() == Kind::Corrupt {
+            let level = pipeline.as_ref().ok().and_then(|it| it.shards().first());
+            let range = level.map(index_range);
+            self.array.store().doubt(key, range.as_ref());
+        }
+        let holds_shards = pipeline.is_ok_and(|pipeline| pipeline.shards().len() > 1);
+        self.indexes.forget(number, holds_shards);
+    }
+
+    /// Returns a stored chunk, open and current; nothing if it is missing.
+    fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
+        let version = match self.versions.state(number) {
+            VersionState::Known(version) => version,
+            VersionState::Stale => self.versions.fetch(context, number)?,
+            VersionState::Unknown => return self.open(context, number),
+        };
+        let Some(version) = version else {
+            return Ok(None);
+        };
+        if let Some(open) = self.opened(number, version) {
+            return Ok(Some(open));
+        }
+        self.forget(number);
+        self.open(context, number)
+    }
+
+    /// Calls `read` with a stored chunk; again with the chunk opened anew when `read` returns `Changed`, at most
+    /// `MAX_REOPENS` times. Returns nothing if the chunk is missing.
+    pub(super) fn read<T>(
+        &self,
+        context: &RequestContext,
+        number: u64,
+        mut read: impl FnMut(&OpenChunk) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut stored = self.current(context, number)?;
+        for _ in 0..MAX_REOPENS {
+            let Some(open) = &stored else { return Ok(None) };
+            match read(open) {
+                Err(error) if error.kind() == Kind::Changed => {}
+                Err(error) => {
+                    self.forget_doubtful(number, &open.key, &error);
+                    return Err(error);
+                }
+                answer => return answer.map(Some),
+            }
+            self.forget(number);
+            stored = self.open(context, number)?;
+        }
+        stored.map(|open| read(&open)).transpose()
+    }
+
+    /// Opens a stored chunk; threads that want the same one at the same time open it once.
+    fn open(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
+        let keys = self.array.stored_keys(number)?;
+        let changes = &self.array.store().info().changes;
+        let changed = keys.iter().map(|key| changes.last_change(key)).max();
+        // Who comes after a change of the chunk must not be given what was opened before it.
+        let question = (self.array.id, number, changed.unwrap_or_default());
+        let opening = &self.array.engine.opening;
+        opening.run(context, &question, self.array.engine.deadline(), || {
+            // Another thread may have opened it since this one looked.
+            if let VersionState::Known(Some(version)) = self.versions.state(number)
+                && let Some(open) = self.opened(number, version)
+            {
+                return Ok(Some(open));
+            }
+            self.open_first(context, number, &keys)
+        })
+    }
+
+    /// Returns a stored chunk that is open in this version.
+    fn opened(&self, number: u64, version: Version) -> Option<Arc<OpenChunk>> {
+        let open = self.array.engine.readers.get((self.array.id, number));
+        open.filter(|stored| stored.meta.version == version)
+    }
+
+    /// Opens a stored chunk under the first of its keys that exists, and notes its version.
+    fn open_first(
+        &self,
+        context: &RequestContext,
+        number: u64,
+        keys: &[Key],
+    ) -> Result<Option<Arc<OpenChunk>>> {
+        let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
+        // Over a network the request for the index of a shard tells what else there is to know of it. One that brings
+        // all of the shard would be made again for its inner chunks.
+        let sends_parts = &self.array.store().info().sends_parts;
+        let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
+        let level = pipeline.shards().first().filter(|_| is_enough);
+        let (opened, stamp) = self.array.ask(context, |context, store| {
+            let mut opened =
+                keys.iter().map(|key| match level {
+                    Some(level) => self.open_by_index(context, store, key, level),
+                    None => Ok(OpenChunk::open(context, store, key, None)?
+                        .map(|stored| (stored, Vec::new()))),
+                });
+            opened.find_map(Result::transpose).transpose()
+        });
+        let (stored, index) = match opened? {
+            Some((stored, index)) => (Some(Arc::new(stored)), index),
+            None => (None, Vec::new()),
+        };
+        let version = stored.as_ref().map(|stored| stored.meta.version);
+        self.versions.note(number, version, stamp);
+        if let Some(stored) = &stored {
+            if let Some(level) = level {
+                self.indexes.keep(level, number, stored, &index);
+            }
+            self.array
+                .engine
+                .readers
+                .put((self.array.id, number), stored.clone());
+        }
+        Ok(stored)
+    }
+
+    /// Opens a shard by a read of its index; returns the bytes of the index as well.
+    fn open_by_index(
+        &self,
+        context: &RequestContext,
+        store: &dyn Store,
+        key: &Key,
+        level: &ShardLevel,
+    ) -> Result<Option<(OpenChunk, Vec<u8>)>> {
+        let Some(found) = store.get_range(context, key, index_range(level))? else {
+            return Ok(None);
+        };
+        let meta = Meta {
+            kind: EntryKind::File,
+            size: found.size,
+            stored: found.size,
+            modified: found.modified.unwrap_or(self.array.modified),
+            version: found.version,
+        };
+        let Some(stored) = OpenChunk::open(context, store, key, Some(&meta))? else {
+            return Ok(None);
+        };
+        // The store may have opened a later version.
+        let is_same = stored.meta.version == found.version;
+        let index = if is_same { found.bytes } else { Vec::new() };
+        Ok(Some((stored, index)))
+    }
+}
+
+/// Returns the part of a shard that is its index.
+fn index_range(level: &ShardLevel) -> ByteRange {
+    let length = level.index_bytes() as u64;
+    if level.index_at_end() {
+        ByteRange::Suffix(length)
+    } else {
+        ByteRange::Span(0..length)
+    }
+}

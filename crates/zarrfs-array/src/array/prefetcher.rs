@@ -1,0 +1,252 @@
+//! Decodes chunks before a reader takes them, on the engine's threads.
+//!
+//! Chunks go to the threads in batches that are worth a hand-over. Nothing waits for a batch; an error in it is found
+//! again, and returned, by the read that wants the chunk.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::array::chunk::CHUNK_OVERHEAD;
+use crate::array::chunk_reader::ChunkReader;
+use crate::array::chunk_rows::ChunkRows;
+use crate::array::decoder::Decoder;
+use crate::array::file_layout::in_buffer;
+use crate::array::read_tracker::{ReadTrackers, Window};
+use crate::array::shard_groups::{LoadedGroup, OrderedSpan};
+use zarr_format::grid::ChunkIndex;
+use zarrfs_store::request_context::{RequestContext, RequestLimit};
+
+/// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// Decoded bytes of inner chunks that one request over a network is for, at least and at most.
+const MIN_GROUP_BYTES: usize = 1 << 20;
+const MAX_GROUP_BYTES: usize = 4 << 20;
+
+/// How many bytes of inner chunks over a network are read before more are fetched ahead: a program that looks at the header
+/// has at most as many read by the kernel, and each plane may have parts of many shards.
+const AFTER_HEADER: u64 = 2 << 20;
+
+/// The least distance to read ahead, in bytes.
+const MIN_WINDOW: u64 = 16 << 20;
+
+/// How many of its chunks a read has taken; all once it was answered.
+pub(super) type Taken = Arc<AtomicUsize>;
+
+/// A chunk, and how many chunks its reader takes before it.
+pub(super) type PlacedChunk = (usize, ChunkIndex);
+
+/// Prefetches the chunks of an array.
+pub(super) struct Prefetcher {
+    pub(super) reader: Arc<ChunkReader>,
+    /// The readers of the open files of the array.
+    pub(super) trackers: Arc<ReadTrackers>,
+    /// Whether a warning was logged that memory has no room for a row of chunks.
+    pub(super) has_warned: AtomicBool,
+}
+
+impl Prefetcher {
+    /// Prefetches the chunks of an array.
+    pub(super) fn new(reader: Arc<ChunkReader>) -> Arc<Prefetcher> {
+        let trackers = Arc::new(ReadTrackers::new(reader.decoder.grid.clone()));
+        if let Some(spill) = &reader.array.engine.spill
+            && reader.decoder.is_encoded()
+        {
+            spill.add(reader.array.id, &trackers);
+        }
+        Arc::new(Prefetcher {
+            reader,
+            trackers,
+            has_warned: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns how far to prefetch for a sequential reader of a file: one row of chunks, so that the next row decodes while
+    /// this one is read. Over a network as much again, since requests for the row after that must be under way when this
+    /// row's last chunk is waited for. Nothing if a row does not fit a quarter of the memory.
+    pub(super) fn window(&self, rows: ChunkRows) -> Window {
+        let limits = &self.reader.array.engine.limits;
+        // Of short chunks a byte of the file takes several of the memory.
+        let chunk = self.reader.decoder.pipeline.chunk_bytes().max(1) as u64;
+        let times = 1 + CHUNK_OVERHEAD / chunk;
+        let (row, quarter) = (rows.bytes, limits.memory / 4 / times);
+        if row > quarter {
+            return Window::default();
+        }
+        let (least, most, after) = match limits.fetches as u64 {
+            0 => (0, row, 0),
+            fetches => {
+                let at_once =
+                    fetches.saturating_mul(self.reader.decoder.pipeline.chunk_bytes() as u64);
+                let most = row.saturating_add(row.max(at_once));
+                if self.reader.decoder.reads_groups() {
+                    (0, most, AFTER_HEADER)
+                } else {
+                    (row, most, 0)
+                }
+            }
+        };
+        let most = most.max(MIN_WINDOW / times).min(quarter);
+        Window { least, most, after }
+    }
+
+    /// Has chunks decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
+    /// them before.
+    pub(super) fn decode_beside(
+        self: &Arc<Prefetcher>,
+        chunks: impl Iterator<Item = PlacedChunk>,
+        taken: &Taken,
+        span: Option<Arc<OrderedSpan>>,
+    ) {
+        let is_there = |chunk| self.reader.has(chunk) || self.reader.is_spilled(chunk);
+        let mut missing = chunks.filter(|&(_, chunk)| !is_there(chunk));
+        if self.reader.decoder.reads_groups() {
+            return self.decode_groups(missing.collect(), taken, span);
+        }
+        // Over a network each chunk is fetched by a thread of its own.
+        let size = match self.reader.array.engine.limits.fetches {
+            0 => self.count_of(BATCH_BYTES),
+            _ => 1,
+        };
+        loop {
+            let mut batch: Vec<PlacedChunk> = missing.by_ref().take(size).collect();
+            batch.dedup();
+            if batch.is_empty() || !self.submit(batch, Vec::new(), taken.clone()) {
+                return;
+            }
+        }
+    }
+
+    /// Has inner chunks decoded by the engine's threads, those of a shard together.
+    fn decode_groups(
+        self: &Arc<Prefetcher>,
+        mut missing: Vec<PlacedChunk>,
+        taken: &Taken,
+        span: Option<Arc<OrderedSpan>>,
+    ) {
+        // A range that begins and ends within rows of chunks meets many of them more than once.
+        let mut met = HashSet::new();
+        missing.retain(|(_, chunk)| met.insert(chunk.0) && !self.reader.groups.contains(*chunk));
+        let size = self.group_size(missing.len());
+        // A thread that waits for the network does nothing else.
+        let least = if self.reader.array.engine.limits.fetches == 0 {
+            size
+        } else {
+            1
+        };
+        let shards = by_shard(&self.reader.decoder, missing, span.as_deref());
+        let groups = shards.iter().flat_map(|shard| shard.chunks(size));
+        let (mut batch, mut begun) = (Vec::new(), Vec::new());
+        for group in groups {
+            let chunks = group.iter().map(|&(_, chunk)| chunk).collect();
+            begun.extend(self.reader.groups.begin(chunks, span.clone()));
+            batch.extend_from_slice(group);
+            if batch.len() >= least {
+                let (batch, begun) = (std::mem::take(&mut batch), std::mem::take(&mut begun));
+                if !self.submit(batch, begun, taken.clone()) {
+                    return;
+                }
+            }
+        }
+        if !batch.is_empty() {
+            self.submit(batch, begun, taken.clone());
+        }
+    }
+
+    /// Returns how many of `count` inner chunks are decoded together. Over a network there are enough groups for all
+    /// requests that may be under way, unless these would be short.
+    fn group_size(&self, count: usize) -> usize {
+        let bytes = match self.reader.array.engine.limits.fetches {
+            0 => BATCH_BYTES,
+            fetches => {
+                let chunk = self.reader.decoder.usual_bytes();
+                let each = chunk.saturating_mul(count) / fetches;
+                each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
+            }
+        };
+        self.count_of(bytes)
+    }
+
+    /// Returns how many chunks have `bytes` decoded bytes; at least one. On this machine those beside their elements count,
+    /// since lists of the chunks of a batch are held; over a network a request is for elements.
+    fn count_of(&self, bytes: usize) -> usize {
+        let beside = match self.reader.array.engine.limits.fetches {
+            0 => in_buffer(CHUNK_OVERHEAD),
+            _ => 0,
+        };
+        (bytes / (self.reader.decoder.usual_bytes() + beside).max(1)).max(1)
+    }
+
+    /// Has chunks decoded that no read wants yet; `span` as in `ShardGroups::begin`.
+    pub(super) fn decode_ahead(
+        self: &Arc<Prefetcher>,
+        chunks: impl Iterator<Item = ChunkIndex>,
+        span: Option<Arc<OrderedSpan>>,
+    ) {
+        let chunks = chunks.map(|chunk| (0, chunk));
+        self.decode_beside(chunks, &Taken::default(), span);
+    }
+
+    /// Hands a batch to the engine's threads; false if these have no room for more work.
+    fn submit(
+        self: &Arc<Prefetcher>,
+        batch: Vec<PlacedChunk>,
+        groups: Vec<LoadedGroup>,
+        taken: Taken,
+    ) -> bool {
+        let prefetcher = self.clone();
+        let context = RequestContext::new(Arc::new(ReadBeside(taken.clone())));
+        self.reader.array.engine.decoders.submit(move || {
+            let _groups = groups;
+            let reader = &prefetcher.reader;
+            for (place, chunk) in batch {
+                // A reader may have loaded it or passed it meanwhile.
+                let is_passed = || prefetcher.trackers.is_passed(chunk);
+                let is_taken = place < taken.load(Ordering::Relaxed);
+                if !is_taken && !reader.has(chunk) && !is_passed() {
+                    reader.array.engine.stats.prefetched_chunks.add(1);
+                    let _ = reader.get(&context, chunk);
+                }
+            }
+        })
+    }
+}
+
+/// The read that chunks are decoded beside, until it has ended: by an error, or because its program waits no more. What is
+/// decoded ahead belongs to none, and is always waited for.
+struct ReadBeside(Taken);
+
+impl RequestLimit for ReadBeside {
+    fn suspend(&self) -> bool {
+        true
+    }
+
+    fn resume(&self) {}
+
+    fn is_waited_for(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != usize::MAX
+    }
+}
+
+/// Returns inner chunks by their shards, which come in the order of their first ones; those that a reader in order wants by
+/// the layers of these as well.
+fn by_shard(
+    decoder: &Decoder,
+    chunks: Vec<PlacedChunk>,
+    span: Option<&OrderedSpan>,
+) -> Vec<Vec<PlacedChunk>> {
+    let mut places: HashMap<(u64, u64), usize> = HashMap::new();
+    let mut shards: Vec<Vec<PlacedChunk>> = Vec::new();
+    for chunk in chunks {
+        let layer = span.map_or(0, |span| decoder.grid.indices(chunk.1)[span.axis]);
+        let place = *places
+            .entry((decoder.stored_number(chunk.1), layer))
+            .or_insert(shards.len());
+        match shards.get_mut(place) {
+            Some(shard) => shard.push(chunk),
+            None => shards.push(vec![chunk]),
+        }
+    }
+    shards
+}

@@ -1,0 +1,191 @@
+//! Prefetches for the reader of one file what its `ReadTracker` predicts.
+//!
+//! What a sequential reader needs of a row of chunks decides how: memory for all of them, and whole shards.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::array::chunk::CHUNK_OVERHEAD;
+use crate::array::chunk_reader::ChunkReader;
+use crate::array::chunk_rows::ChunkRows;
+use crate::array::file_layout::FileLayout;
+use crate::array::prefetcher::Prefetcher;
+use crate::array::read_tracker::{Prediction, ReadTracker};
+use crate::array::shard_groups::OrderedSpan;
+use zarr_format::buffer;
+use zarr_format::grid::ChunkIndex;
+
+/// How much a reader in order has read, in bytes, before it is taken to read on: more than a program that looks at a header
+/// asks for, and the kernel reads ahead of it.
+const GONE_ON: u64 = 4 << 20;
+
+/// Number of chunks that are decoded ahead of a reader in equal steps when nothing comes over a network.
+const MIN_STEPPED_CHUNKS: usize = 4;
+
+/// The longest file, in bytes, that its first reader is taken to read whole.
+pub(super) const MAX_READ_WHOLE: u64 = 16 << 30;
+
+/// Prefetches for the reader of one file.
+pub(super) struct ReadAhead {
+    reader: Arc<ChunkReader>,
+    pub(super) prefetcher: Arc<Prefetcher>,
+    layout: Arc<FileLayout>,
+    pub(super) tracker: Arc<ReadTracker>,
+    rows: ChunkRows,
+}
+
+impl ReadAhead {
+    /// Prefetches for the reader of a file that `tracker` follows.
+    pub(super) fn new(
+        prefetcher: Arc<Prefetcher>,
+        layout: Arc<FileLayout>,
+        tracker: Arc<ReadTracker>,
+        rows: ChunkRows,
+    ) -> ReadAhead {
+        ReadAhead {
+            reader: prefetcher.reader.clone(),
+            prefetcher,
+            layout,
+            tracker,
+            rows,
+        }
+    }
+
+    /// Whether the reader is expected to be sequential before it has read: if the last one was or, if there was none, if
+    /// the file is not too long for that.
+    pub(super) fn expects_sequential(&self) -> bool {
+        let last = self.prefetcher.trackers.was_sequential();
+        last.unwrap_or(self.layout.length <= MAX_READ_WHOLE)
+    }
+
+    /// Whether memory has no room for a row of chunks.
+    pub(super) fn is_row_too_long(&self) -> bool {
+        self.rows.bytes > self.reader.decoder.room_for_row()
+    }
+
+    /// Logs once for an array what to do where a row of chunks has room neither in memory nor on disk.
+    pub(super) fn warn_of_row(&self) {
+        let (array, row) = (&*self.reader.array, self.rows.bytes);
+        let spill = array.engine.spill.as_ref();
+        if self.spills_row() || self.prefetcher.has_warned.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let needed = buffer::memory_for(row + row / 8) >> 20;
+        let memory = buffer::memory_for(array.engine.limits.memory) >> 20;
+        let or = match spill {
+            _ if !self.reader.decoder.is_encoded() => "",
+            Some(_) => ", or more room for --spill",
+            None => ", or --spill DIR",
+        };
+        log::warn!(
+            "{}: a row of chunks takes {} MiB, and --memory allows {memory} MiB, so each chunk is decoded again for each \
+             plane of the row; give --memory {needed}M{or}",
+            array.path,
+            row >> 20,
+        );
+    }
+
+    /// Returns what the reader of the file is going to read of shards on a network, if it goes on from one plane of them
+    /// to the next.
+    pub(super) fn ordered_span(&self) -> Option<Arc<OrderedSpan>> {
+        if self.reader.array.engine.limits.fetches == 0 || !self.reader.decoder.reads_groups() {
+            return None;
+        }
+        let (shard, shape) = (
+            self.reader.decoder.stored.chunk_shape(),
+            &self.layout.region.shape,
+        );
+        let own: Vec<usize> = (0..shape.len()).collect();
+        let order = self.layout.order.as_deref().unwrap_or(&own);
+        // A shard that has one index along a dimension is read whole at each of them.
+        let is_deep = |&axis: &usize| shape[axis].min(shard[axis]) > 1;
+        let place = order.iter().position(is_deep)?;
+        let inner = order.get(place + 1..)?;
+        let lengths = inner.iter().map(|&axis| shape[axis]);
+        let plane = lengths.fold(self.layout.element as u64, u64::saturating_mul);
+        let two_planes = plane.saturating_mul(2);
+        let has_gone_on = self.tracker.has_read(two_planes);
+        let is_likely_to = self.tracker.begins_with_long_reads() && self.expects_sequential();
+        if !(has_gone_on || is_likely_to) || self.reloads_row() {
+            return None;
+        }
+        let shards = inner.iter().map(|&axis| {
+            let start = self.layout.region.start[axis];
+            let last = start + shape[axis].saturating_sub(1);
+            self.reader.decoder.stored.chunk_at(axis, last)
+                - self.reader.decoder.stored.chunk_at(axis, start)
+                + 1
+        });
+        let (axis, mut region) = (order[place], self.layout.region.clone());
+        if place == 0 {
+            // Planes before those that the reader began with are not wanted.
+            let planes = self.tracker.first_byte() / plane.max(1);
+            let planes = planes.min(region.shape[axis].saturating_sub(1));
+            region.start[axis] += planes;
+            region.shape[axis] -= planes;
+        }
+        Some(Arc::new(OrderedSpan {
+            region,
+            axis,
+            begins_here: place == 0,
+            shards: shards.fold(1, u64::saturating_mul),
+            has_gone_on: self.tracker.has_read(two_planes.max(GONE_ON)),
+        }))
+    }
+
+    /// Whether the chunks of a row are loaded again for each plane: memory has no room for them, and the disk none either.
+    fn reloads_row(&self) -> bool {
+        self.is_row_too_long() && !self.spills_row()
+    }
+
+    /// Whether the chunks of a row go to disk where memory has no room for them.
+    fn spills_row(&self) -> bool {
+        let spill = self.reader.array.engine.spill.as_ref();
+        self.reader.decoder.is_encoded()
+            && spill.is_some_and(|spill| spill.has_room_for(self.rows.bytes))
+    }
+
+    /// Has the chunks decoded that the reader is expected to read next.
+    pub(super) fn prefetch(&self, ahead: &Prediction) {
+        match ahead {
+            Prediction::Nothing => {}
+            Prediction::Range(range) => self.prefetch_range(range.clone()),
+            Prediction::Steps { .. } => self.prefetch_steps(ahead),
+        }
+    }
+
+    fn prefetch_range(&self, range: Range<u64>) {
+        let range = self.tracker.unmet(range, self.rows);
+        let range = range.start..range.end.min(self.layout.length);
+        if !range.is_empty() {
+            let chunks = self
+                .layout
+                .chunks(&self.reader.decoder.grid, &range)
+                .into_iter();
+            let span = self.ordered_span();
+            self.prefetcher.decode_ahead(chunks, span);
+        }
+    }
+
+    /// Has as many chunks decoded of the next steps as can be fetched at a time.
+    fn prefetch_steps(&self, ahead: &Prediction) {
+        let limits = &self.reader.array.engine.limits;
+        let size = self.reader.decoder.pipeline.chunk_bytes() as u64 + CHUNK_OVERHEAD;
+        let room = usize::try_from(limits.memory / 4 / size).unwrap_or(usize::MAX);
+        let wanted = limits.fetches.max(MIN_STEPPED_CHUNKS).min(room);
+        let mut chunks: Vec<ChunkIndex> = Vec::new();
+        for range in ahead.ranges(self.layout.length) {
+            for chunk in self.layout.chunks(&self.reader.decoder.grid, &range) {
+                if !chunks.contains(&chunk) {
+                    chunks.push(chunk);
+                }
+            }
+            if chunks.len() >= wanted {
+                break;
+            }
+        }
+        chunks.truncate(wanted);
+        self.prefetcher.decode_ahead(chunks.into_iter(), None);
+    }
+}

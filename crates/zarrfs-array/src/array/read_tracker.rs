@@ -1,0 +1,571 @@
+//! Follows the reader of one open file: what it reads next, and what it has consumed.
+//!
+//! Each file that is open has a `ReadTracker`. It is told of each read by its range of bytes, and says
+//! - whether the reader is sequential, or reads in equal steps;
+//! - what to prefetch (`Prediction`);
+//! - up to where a sequential reader has consumed the file: chunks that end before are evicted first;
+//! - which chunks a sequential reader still needs: they are spilled when they are evicted.
+//!
+//! `ReadTrackers` are those of all open files of an array. Which chunks lie under a range is left to `prefetch`.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::array::chunk_rows::ChunkRows;
+use crate::array::chunk_slice::ChunkSlice;
+use zarr_format::grid::{ChunkIndex, Grid, Region};
+
+/// How far from its expected offset a read may begin and still be sequential, in bytes: the kernel sends the requests of
+/// its readahead side by side.
+const REORDER_TOLERANCE: u64 = 4 << 20;
+
+/// How many bytes a sequential reader may have skipped at any time, beside as many as it has read.
+const GAP_TOLERANCE: u64 = 1 << 20;
+
+/// Bytes that must have been read sequentially before anything is prefetched.
+const MIN_SEQUENTIAL: u64 = 256 << 10;
+
+/// Equal steps in a row after which the next ones are prefetched.
+const MIN_EQUAL_STEPS: u32 = 3;
+
+/// The most steps that a prediction goes ahead.
+const MAX_STEPS: u32 = 4096;
+
+/// How long after its last read a reader still needs what it has not read.
+const READER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes read in one go that make a sequential reader, and seeks that make another one: the next reader of the array is
+/// expected to be like the last one.
+const MIN_READ_ON: u64 = 8 << 20;
+const MIN_SEEKS: u32 = 8;
+
+/// The reads that are expected next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Prediction {
+    /// None.
+    Nothing,
+    /// The range that follows.
+    Range(Range<u64>),
+    /// Reads of `len` bytes, each `step` bytes after the one before.
+    Steps { first: u64, step: i128, len: u64 },
+}
+
+/// How far to prefetch for a sequential reader, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Window {
+    /// As soon as the reader is known to be sequential.
+    pub(super) least: u64,
+    /// Once it has read much; never more, whatever `least` says. Nothing is prefetched if this is 0.
+    pub(super) most: u64,
+    /// How many bytes must have been read in order before anything is prefetched.
+    pub(super) after: u64,
+}
+
+/// Follows the reader of one open file.
+pub(super) struct ReadTracker {
+    /// The part of the array that the file has, and the order of its dimensions, if it is another one.
+    region: Region,
+    order: Option<Box<[usize]>>,
+    /// Bytes of an element.
+    element: u64,
+    window: Window,
+    history: Mutex<ReadHistory>,
+}
+
+/// What the reads so far have shown.
+struct ReadHistory {
+    /// The sequential reads: where they began, where the furthest one ended, and the bytes of all.
+    start: u64,
+    end: u64,
+    sequential: u64,
+    /// Up to where prefetching was predicted.
+    predicted: u64,
+    /// The length of the last read, its offset, that offset's distance from the one before, and how often in a row that
+    /// distance was the same.
+    length: u64,
+    offset: u64,
+    step: i128,
+    steps: u32,
+    /// The most bytes that were read sequentially, and how often a read began elsewhere.
+    longest: u64,
+    seeks: u32,
+    /// The offsets of the reads that were not answered yet.
+    in_flight: Vec<u64>,
+    last_read: Instant,
+}
+
+impl Prediction {
+    /// Returns the reads that are expected, in order, inside a file of `length` bytes.
+    pub(super) fn ranges(&self, length: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (first, step, len, count) = match self.clone() {
+            Prediction::Nothing => (0, 0, 0, 0),
+            Prediction::Range(range) => (range.start, 0, range.end - range.start, 1),
+            Prediction::Steps { first, step, len } => (first, step, len, MAX_STEPS),
+        };
+        let starts = (0..i128::from(count))
+            .map_while(move |number| u64::try_from(i128::from(first) + number * step).ok());
+        let inside = starts.take_while(move |start| *start < length);
+        inside.map(move |start| start..start.saturating_add(len).min(length))
+    }
+}
+
+impl ReadTracker {
+    /// Begins to follow a reader of a part of an array with elements of `element` bytes. `order` is the order of the file's
+    /// dimensions, if it is not that of the array's.
+    pub(super) fn new(
+        region: Region,
+        order: Option<Box<[usize]>>,
+        element: usize,
+        window: Window,
+    ) -> ReadTracker {
+        ReadTracker {
+            region,
+            order,
+            element: element as u64,
+            window,
+            history: Mutex::new(ReadHistory::new()),
+        }
+    }
+
+    /// Notes a read before it is answered; returns what to prefetch. Must be followed by `finish`.
+    pub(super) fn begin(&self, range: &Range<u64>) -> Prediction {
+        let mut history = self.history.lock();
+        history.in_flight.push(range.start);
+        history.note(range, self.window)
+    }
+
+    /// Notes that a read was answered; returns up to where a sequential reader has consumed the file, `None` if the reader
+    /// is not known to be sequential.
+    pub(super) fn finish(&self, range: &Range<u64>) -> Option<u64> {
+        let mut history = self.history.lock();
+        let mut in_flight = history.in_flight.iter();
+        if let Some(place) = in_flight.position(|&offset| offset == range.start) {
+            history.in_flight.swap_remove(place);
+        }
+        history.consumed()
+    }
+
+    /// `begin` and `finish` at once, of a read that was answered from memory.
+    pub(super) fn note(&self, range: &Range<u64>) -> (Prediction, Option<u64>) {
+        let mut history = self.history.lock();
+        (history.note(range, self.window), history.consumed())
+    }
+
+    /// Whether so many bytes were read sequentially, and enough for the reader to be expected to go on.
+    pub(super) fn has_read(&self, bytes: u64) -> bool {
+        self.history.lock().sequential >= bytes.max(MIN_SEQUENTIAL)
+    }
+
+    /// Whether the sequential reads began at the start of the file and are longer than those of a program that looks at
+    /// its first bytes.
+    pub(super) fn begins_with_long_reads(&self) -> bool {
+        let history = self.history.lock();
+        history.start == 0 && history.sequential > 0 && history.length > MIN_SEQUENTIAL / 2
+    }
+
+    /// Returns where the sequential reads may have begun, at the earliest: the one that came first was not the first of
+    /// them where the kernel sends several side by side.
+    pub(super) fn first_byte(&self) -> u64 {
+        let start = self.history.lock().start;
+        start.saturating_sub(REORDER_TOLERANCE)
+    }
+
+    /// Returns the part of a predicted range that may have chunks which the reader has not met yet. Each plane of a row of
+    /// chunks has parts of all of them, so after one plane the rest of the row has nothing new.
+    pub(super) fn unmet(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
+        let row = rows.range_at(range.start);
+        let first_met = self.history.lock().start.max(row.start);
+        let is_met = range.start - first_met.min(range.start) >= rows.plane;
+        let start = if is_met { row.end } else { range.start };
+        start.min(range.end)..range.end
+    }
+
+    /// Whether a chunk ends before a byte of the file. `slice` is any slice of it, `shape` the chunk's shape.
+    pub(super) fn ends_before(&self, slice: &ChunkSlice, shape: &[u64], byte: u64) -> bool {
+        let end = self.end_of(&slice.start, shape);
+        end.is_some_and(|end| end <= byte)
+    }
+
+    /// Whether the reader is sequential and still needs a chunk; `None` if that is unknown, or the file has nothing of it.
+    fn needs(&self, chunk: &Region) -> Option<bool> {
+        let end = self.end_of(&chunk.start, &chunk.shape)?;
+        let history = self.history.lock();
+        let is_reading = history.last_read.elapsed() < READER_TIMEOUT;
+        let consumed = history.consumed().filter(|_| is_reading)?;
+        Some(end > consumed)
+    }
+
+    /// Returns where the last byte of a box of the array ends in the file; `None` if the file has nothing of it.
+    fn end_of(&self, start: &[u64], shape: &[u64]) -> Option<u64> {
+        let mut elements: u64 = 0;
+        for place in 0..self.region.shape.len() {
+            let axis = self.order.as_ref().map_or(place, |order| order[place]);
+            let (first, length) = (self.region.start[axis], self.region.shape[axis]);
+            let end = start[axis].saturating_add(shape[axis]);
+            let last = end.min(first.saturating_add(length)).checked_sub(1)?;
+            if last < first.max(start[axis]) {
+                return None;
+            }
+            elements = elements * length + (last - first);
+        }
+        Some((elements + 1) * self.element)
+    }
+}
+
+impl ReadHistory {
+    fn new() -> ReadHistory {
+        ReadHistory {
+            start: 0,
+            end: 0,
+            sequential: 0,
+            predicted: 0,
+            length: 0,
+            offset: 0,
+            step: 0,
+            steps: 0,
+            longest: 0,
+            seeks: 0,
+            in_flight: Vec::new(),
+            last_read: Instant::now(),
+        }
+    }
+
+    /// Notes a read; returns what to prefetch.
+    fn note(&mut self, range: &Range<u64>, window: Window) -> Prediction {
+        let length = range.end - range.start;
+        (self.last_read, self.length) = (Instant::now(), length);
+        self.note_step(range.start);
+        if !self.is_sequential(range) {
+            self.seeks = self.seeks.saturating_add(1);
+            (self.start, self.end, self.sequential) = (range.start, range.end, length);
+            self.predicted = range.end;
+            return self.next_steps(length, window);
+        }
+        self.sequential = self.sequential.saturating_add(length);
+        self.longest = self.longest.max(self.sequential);
+        self.end = self.end.max(range.end);
+        self.next_range(window)
+    }
+
+    /// Whether a read goes on with those before it: it is near their end, and they have left few gaps. Rows of a window may
+    /// be near each other as well, but what lies between them is not read.
+    fn is_sequential(&self, range: &Range<u64>) -> bool {
+        let earliest = self.end.saturating_sub(REORDER_TOLERANCE);
+        let latest = self.end.saturating_add(REORDER_TOLERANCE);
+        let read = self.sequential.saturating_add(range.end - range.start);
+        let span = self.end.max(range.end) - self.start.min(range.start);
+        (earliest..=latest).contains(&range.start)
+            && span <= read.saturating_mul(2).saturating_add(GAP_TOLERANCE)
+    }
+
+    fn note_step(&mut self, offset: u64) {
+        let step = i128::from(offset) - i128::from(self.offset);
+        self.steps = if step == self.step {
+            self.steps.saturating_add(1)
+        } else {
+            1
+        };
+        (self.offset, self.step) = (offset, step);
+    }
+
+    fn next_steps(&self, len: u64, window: Window) -> Prediction {
+        let first = u64::try_from(i128::from(self.offset) + self.step);
+        match first {
+            Ok(first) if self.steps >= MIN_EQUAL_STEPS && self.step != 0 && window.most > 0 => {
+                Prediction::Steps {
+                    first,
+                    step: self.step,
+                    len,
+                }
+            }
+            _ => Prediction::Nothing,
+        }
+    }
+
+    fn next_range(&mut self, window: Window) -> Prediction {
+        if self.sequential < window.after.max(MIN_SEQUENTIAL) {
+            return Prediction::Nothing;
+        }
+        let wanted = self.sequential.saturating_mul(4).max(window.least);
+        let length = window.most.min(wanted);
+        let far = self.end.saturating_add(length);
+        let near = self.predicted.max(self.end);
+        // Small batches cost more than they bring: a quarter of the window has to be free.
+        if far <= near || (far - near).saturating_mul(4) < length {
+            return Prediction::Nothing;
+        }
+        self.predicted = far;
+        Prediction::Range(near..far)
+    }
+
+    /// Returns up to where a sequential reader has consumed the file; `None` if the reader is not known to be sequential.
+    /// One that began at the start of the file is expected to be.
+    fn consumed(&self) -> Option<u64> {
+        let is_first = self.start == 0 && self.sequential > 0;
+        let in_flight = self.in_flight.iter().copied().min();
+        let consumed = in_flight.map_or(self.end, |first| first.min(self.end));
+        (is_first || self.sequential >= MIN_SEQUENTIAL).then_some(consumed)
+    }
+
+    /// Whether the reader was sequential; `None` if it has read too little to tell.
+    fn was_sequential(&self) -> Option<bool> {
+        if self.longest >= MIN_READ_ON {
+            Some(true)
+        } else {
+            (self.seeks >= MIN_SEEKS).then_some(false)
+        }
+    }
+}
+
+/// The trackers of all open files of an array.
+pub(super) struct ReadTrackers {
+    chunks: Grid,
+    open: Mutex<Vec<Weak<ReadTracker>>>,
+    /// Whether the last reader that showed it was sequential.
+    last: Mutex<Option<bool>>,
+}
+
+impl ReadTrackers {
+    /// Begins without a file.
+    pub(super) fn new(chunks: Grid) -> ReadTrackers {
+        ReadTrackers {
+            chunks,
+            open: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Adds the tracker of a file that was opened.
+    pub(super) fn add(&self, tracker: &Arc<ReadTracker>) {
+        self.open.lock().push(Arc::downgrade(tracker));
+    }
+
+    /// Removes the tracker of a file that is closed; returns whether it was the last one.
+    pub(super) fn remove(&self, tracker: &Arc<ReadTracker>) -> bool {
+        if let Some(was_sequential) = tracker.history.lock().was_sequential() {
+            *self.last.lock() = Some(was_sequential);
+        }
+        let mut open = self.open.lock();
+        open.retain(|other| other.as_ptr() != Arc::as_ptr(tracker));
+        open.is_empty()
+    }
+
+    /// Whether the last reader that showed it was sequential; `None` if there was none.
+    pub(super) fn was_sequential(&self) -> Option<bool> {
+        *self.last.lock()
+    }
+
+    /// Whether a sequential reader still needs a chunk.
+    pub(super) fn is_needed(&self, chunk: ChunkIndex) -> bool {
+        self.needs(chunk).any(|is_needed| is_needed)
+    }
+
+    /// Whether sequential readers have passed a chunk and none of them needs it any more.
+    pub(super) fn is_passed(&self, chunk: ChunkIndex) -> bool {
+        let mut needs = self.needs(chunk).peekable();
+        needs.peek().is_some() && !needs.any(|is_needed| is_needed)
+    }
+
+    /// Returns of each sequential reader that has a chunk in its file whether it still needs it.
+    fn needs(&self, chunk: ChunkIndex) -> impl Iterator<Item = bool> {
+        let region = self.chunks.region(&self.chunks.indices(chunk));
+        let open = self.open.lock().clone().into_iter();
+        open.filter_map(move |tracker| tracker.upgrade()?.needs(&region))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn region(start: &[u64], shape: &[u64]) -> Region {
+        Region {
+            start: start.into(),
+            shape: shape.into(),
+        }
+    }
+
+    /// The tracker of a file of 1 TiB, with a window of so many MiB.
+    fn tracker(least: u64, most: u64) -> ReadTracker {
+        let window = Window {
+            after: 0,
+            least: least * MIB,
+            most: most * MIB,
+        };
+        ReadTracker::new(region(&[0], &[1 << 40]), None, 1, window)
+    }
+
+    /// Notes a read; returns what to prefetch.
+    fn read(tracker: &ReadTracker, offset: u64, length: u64) -> Prediction {
+        tracker.note(&(offset..offset + length)).0
+    }
+
+    #[test]
+    fn the_least_window_is_prefetched_once_a_reader_is_sequential() {
+        for (most, ahead) in [(64, 32 * MIB), (4, 4 * MIB)] {
+            let tracker = tracker(32, most);
+            let first = read(&tracker, 0, MIN_SEQUENTIAL - 1);
+            assert_eq!(first, Prediction::Nothing);
+            let next = read(&tracker, MIN_SEQUENTIAL - 1, 1);
+            let range = MIN_SEQUENTIAL..MIN_SEQUENTIAL + ahead;
+            assert_eq!(next, Prediction::Range(range));
+        }
+    }
+
+    #[test]
+    fn nothing_is_predicted_twice() {
+        let tracker = tracker(0, 16);
+        let mut predicted = 0;
+        for step in 0..64 {
+            if let Prediction::Range(range) = read(&tracker, step * MIB, MIB) {
+                assert!(range.start >= predicted);
+                predicted = range.end;
+            }
+            assert!(predicted <= (step + 1) * MIB + 16 * MIB);
+        }
+        assert!(predicted >= 64 * MIB);
+    }
+
+    #[test]
+    fn requests_of_the_kernel_out_of_order_are_sequential() {
+        let tracker = tracker(0, 64);
+        for step in [0, 2, 1, 3, 5, 4] {
+            read(&tracker, step * MIB, MIB);
+        }
+        assert_ne!(read(&tracker, 6 * MIB, MIB), Prediction::Nothing);
+    }
+
+    #[test]
+    fn rows_of_a_window_are_not_sequential() {
+        let row = 4_000_000;
+        let tracker = Arc::new(tracker(0, 64));
+        for step in 0..200 {
+            let ahead = read(&tracker, 900 * MIB + step * row, 8192);
+            assert!(!matches!(ahead, Prediction::Range(_)), "{step}: {ahead:?}");
+        }
+        let trackers = ReadTrackers::new(Grid::new(&[1], &[1]).unwrap());
+        trackers.remove(&tracker);
+        assert_eq!(trackers.was_sequential(), Some(false));
+        for step in 0..9 {
+            read(&tracker, step * MIB, MIB);
+        }
+        trackers.remove(&tracker);
+        assert_eq!(trackers.was_sequential(), Some(true));
+    }
+
+    #[test]
+    fn a_few_reads_tell_nothing_of_the_next_reader() {
+        let tracker = Arc::new(tracker(0, 16));
+        for offset in [0, 900 * MIB, 0] {
+            read(&tracker, offset, 1 << 16);
+        }
+        let trackers = ReadTrackers::new(Grid::new(&[1], &[1]).unwrap());
+        trackers.remove(&tracker);
+        assert_eq!(trackers.was_sequential(), None);
+    }
+
+    #[test]
+    fn random_reads_have_nothing_prefetched() {
+        let tracker = tracker(0, 16);
+        for step in [90, 10, 70, 30, 50] {
+            let ahead = read(&tracker, step * step * 100 * MIB, 4096);
+            assert_eq!(ahead, Prediction::Nothing);
+        }
+    }
+
+    #[test]
+    fn equal_steps_go_on_to_either_end() {
+        let tracker = tracker(0, 16);
+        let mut ahead = Prediction::Nothing;
+        for step in 1..=4 {
+            ahead = read(&tracker, step * 100 * MIB, 4096);
+        }
+        let next: Vec<_> = ahead.ranges(700 * MIB + 5).collect();
+        let range = |start: u64| start..(start + 4096).min(700 * MIB + 5);
+        assert_eq!(next, [500, 600, 700].map(|place| range(place * MIB)));
+        for step in [30, 20, 10] {
+            ahead = read(&tracker, step * 10 * MIB, 4096);
+        }
+        assert_eq!(ahead.ranges(u64::MAX).collect::<Vec<_>>(), [range(0)]);
+    }
+
+    #[test]
+    fn the_first_read_that_is_not_answered_is_not_consumed() {
+        let tracker = tracker(0, 0);
+        assert_eq!(tracker.note(&(0..100)).1, Some(100));
+        for start in [100, 200, 300] {
+            tracker.begin(&(start..start + 100));
+        }
+        assert_eq!(tracker.finish(&(200..300)), Some(100));
+        assert_eq!(tracker.note(&(400..500)).1, Some(100));
+        assert_eq!(tracker.finish(&(100..200)), Some(300));
+        assert_eq!(tracker.finish(&(300..400)), Some(500));
+        let seek = 900 * MIB..900 * MIB + 1;
+        assert_eq!(tracker.note(&seek).1, None, "is not known to be sequential");
+    }
+
+    #[test]
+    fn a_box_ends_in_the_file_with_its_last_element() {
+        let end_of = |file: Region, order: Option<&[usize]>, chunk: Region| {
+            let tracker = ReadTracker::new(file, order.map(Into::into), 2, Window::default());
+            tracker.end_of(&chunk.start, &chunk.shape)
+        };
+        let whole = || region(&[0, 0], &[10, 20]);
+        let chunk = |start| region(start, &[5, 5]);
+        assert_eq!(end_of(whole(), None, chunk(&[0, 0])), Some(2 * 85));
+        assert_eq!(end_of(whole(), None, chunk(&[5, 15])), Some(2 * 200));
+        assert_eq!(end_of(whole(), None, chunk(&[8, 18])), Some(2 * 200), "cut");
+        let columns: &[usize] = &[1, 0];
+        assert_eq!(end_of(whole(), Some(columns), chunk(&[5, 0])), Some(2 * 50));
+        let part = || region(&[4, 4], &[2, 2]);
+        assert_eq!(end_of(part(), None, chunk(&[0, 0])), Some(2));
+        assert_eq!(end_of(part(), None, chunk(&[6, 6])), None);
+        assert_eq!(end_of(region(&[], &[]), None, region(&[], &[])), Some(2));
+    }
+
+    #[test]
+    fn chunks_behind_a_sequential_reader_are_not_needed() {
+        let trackers = ReadTrackers::new(Grid::new(&[8, 8], &[4, 4]).unwrap());
+        let whole = region(&[0, 0], &[8, 8]);
+        let tracker = Arc::new(ReadTracker::new(whole, None, 1, Window::default()));
+        trackers.add(&tracker);
+        let state = |chunk| {
+            let chunk = ChunkIndex(chunk);
+            (trackers.is_needed(chunk), trackers.is_passed(chunk))
+        };
+        assert_eq!(state(0), (false, false), "nothing was read");
+        tracker.note(&(0..28));
+        assert_eq!(state(0), (false, true));
+        assert_eq!([1, 2, 3].map(state), [(true, false); 3]);
+        assert!(trackers.remove(&tracker));
+        assert_eq!([0, 3].map(state), [(false, false); 2]);
+    }
+
+    /// Rows of chunks of 10 bytes of a plane of 100 bytes; the first row has three planes, the others four.
+    #[test]
+    fn one_plane_of_a_row_of_chunks_is_prefetched_and_no_chunk_is_left_out() {
+        let chunks = Grid::new(&[41, 10, 10], &[4, 1, 10]).unwrap();
+        let file = region(&[1, 0, 0], &[40, 10, 10]);
+        let rows = ChunkRows::new(&chunks, &file, 0, 4000);
+        let chunk = |byte: u64| (rows.range_at(byte).start, byte % rows.plane / 10);
+        for length in [1, 7, 30, 64, 100, 110, 333, 1000] {
+            let tracker = ReadTracker::new(file.clone(), None, 1, Window::default());
+            let ranges = (0..3000 / length).map(|number| number * length..(number + 1) * length);
+            let unmet: Vec<_> = ranges.map(|range| tracker.unmet(range, rows)).collect();
+            let found: HashSet<_> = unmet.iter().cloned().flatten().map(chunk).collect();
+            let all: HashSet<_> = (0..3000 / length * length).map(chunk).collect();
+            assert_eq!(found, all, "{length}");
+            if length <= 100 {
+                let bytes: u64 = unmet.iter().map(|range| range.end - range.start).sum();
+                assert!(bytes < 3000 / 4 + 9 * 100, "{length}: {bytes}");
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! A stored shard: where its index says that inner chunks are, and their bytes.
+//!
+//! A shard whose index does not read is found all the same, with what is wrong; its inner chunks are that error. An inner
+//! chunk of a shard of shards is such a shard again, whose bytes are a part of the stored object.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::array::chunk::CachedShardIndex;
+use crate::array::chunk_reader::ChunkReader;
+use crate::array::open_chunk::OpenChunk;
+use crate::array::shard::Shard;
+use zarr_format::codec::{Pipeline, ShardLevel};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::{ChunkIndex, Coordinates, Grid};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, Meta};
+
+/// A stored shard, or a shard in one, and its index as it is now.
+pub struct ShardFile {
+    /// The key of the stored object.
+    pub key: Key,
+    meta: Meta,
+    reader: Arc<ChunkReader>,
+    /// Its number in the grid of stored chunks.
+    number: u64,
+    pipeline: Arc<Pipeline>,
+    place: ShardPlace,
+    /// Its inner chunks.
+    inner: Grid,
+    index: Result<Arc<CachedShardIndex>>,
+}
+
+/// Where a shard is.
+#[derive(Clone)]
+struct ShardPlace {
+    /// How many shards it lies in.
+    depth: usize,
+    /// Its bytes in the stored object.
+    bytes: Range<u64>,
+    /// Its number among all shards of this depth.
+    number: u64,
+}
+
+/// The key of a shard, its attributes, where it is, and its index or what is wrong with that.
+type FoundShard = (Key, Meta, ShardPlace, Result<Arc<CachedShardIndex>>);
+
+/// Reads the index of a shard; what is wrong with it is part of the answer.
+fn read_index(
+    reader: &ChunkReader,
+    context: &RequestContext,
+    level: &ShardLevel,
+    place: ShardPlace,
+    stored: &OpenChunk,
+) -> Result<FoundShard> {
+    let shard = Shard::part(stored, place.bytes.clone());
+    let depth = u8::try_from(place.depth + 1);
+    let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
+    let deadline = reader.array.engine.deadline();
+    let index = match reader
+        .indexes
+        .get(context, level, depth, place.number, &shard, deadline)
+    {
+        Err(error) if error.kind() != Kind::Corrupt => return Err(error),
+        index => index,
+    };
+    Ok((stored.key.clone(), stored.meta, place, index))
+}
+
+fn inner_grid(level: &ShardLevel) -> Result<Grid> {
+    let counts = level.chunks_per_shard();
+    Grid::new(counts, &vec![1; counts.len()])
+}
+
+impl ShardFile {
+    /// Returns the shard with these indices; nothing if it is not stored or there is no such one.
+    ///
+    /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
+    pub(super) fn find(
+        reader: &Arc<ChunkReader>,
+        context: &RequestContext,
+        indices: &[u64],
+    ) -> Result<Option<ShardFile>> {
+        let Some(ChunkIndex(number)) = reader.decoder.stored.index(indices) else {
+            return Ok(None);
+        };
+        let pipeline = reader.decoder.pipeline_of(ChunkIndex(number))?;
+        let Some(level) = pipeline.shards().first() else {
+            return Ok(None);
+        };
+        let inner = inner_grid(level)?;
+        let found = reader.open.read(context, number, |stored| {
+            let place = ShardPlace {
+                depth: 0,
+                bytes: 0..stored.meta.size,
+                number,
+            };
+            read_index(reader, context, level, place, stored)
+        });
+        Ok(found?.map(|(key, meta, place, index)| ShardFile {
+            key,
+            meta,
+            reader: reader.clone(),
+            number,
+            pipeline: pipeline.clone(),
+            place,
+            inner,
+            index,
+        }))
+    }
+
+    /// Returns how its inner chunks are counted along each dimension.
+    pub fn inner(&self) -> &Grid {
+        &self.inner
+    }
+
+    /// Returns the bytes of an inner chunk decoded; 0 for elements without a fixed length.
+    pub fn inner_bytes(&self) -> u64 {
+        let element = self.reader.array.metadata.element_size().unwrap_or(0) as u64;
+        let lengths = self.level().map_or(&[][..], ShardLevel::inner_shape).iter();
+        lengths.fold(element, |all, &length| all.saturating_mul(length))
+    }
+
+    /// Returns which bytes of the stored object it consists of.
+    pub fn bytes(&self) -> &Range<u64> {
+        &self.place.bytes
+    }
+
+    /// Returns how many bytes it has.
+    pub fn byte_length(&self) -> u64 {
+        self.place.bytes.end.saturating_sub(self.place.bytes.start)
+    }
+
+    /// Whether its inner chunks are shards themselves.
+    pub fn holds_shards(&self) -> bool {
+        self.pipeline.shards().len() > self.place.depth + 1
+    }
+
+    /// Returns the shard that an inner chunk is, by its number in C order; nothing if it is not stored or is no shard.
+    ///
+    /// Fails as `range` does, and with `Changed` if the stored object is another one now.
+    pub fn shard_within(&self, context: &RequestContext, number: u64) -> Result<Option<ShardFile>> {
+        let levels = self.pipeline.shards();
+        let Some(level) = levels.get(self.place.depth + 1) else {
+            return Ok(None);
+        };
+        let Some(range) = self.range(number)? else {
+            return Ok(None);
+        };
+        let start = self.place.bytes.start;
+        let place = ShardPlace {
+            depth: self.place.depth + 1,
+            bytes: start.saturating_add(range.start)..start.saturating_add(range.end),
+            number: self.number_within(number)?,
+        };
+        let (key, meta, place, index) = self.read_unchanged(context, |stored| {
+            read_index(&self.reader, context, level, place.clone(), stored)
+        })?;
+        Ok(Some(ShardFile {
+            key,
+            meta,
+            reader: self.reader.clone(),
+            number: self.number,
+            pipeline: self.pipeline.clone(),
+            place,
+            inner: inner_grid(level)?,
+            index,
+        }))
+    }
+
+    /// Returns the number that the shard in an inner chunk has among all of its depth.
+    fn number_within(&self, number: u64) -> Result<u64> {
+        // Counted by the largest shard, as other readers of its index do.
+        let largest = self.reader.decoder.pipeline.shards();
+        let level = largest.get(self.place.depth);
+        let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());
+        Ok(self.place.number.wrapping_mul(count).wrapping_add(number))
+    }
+
+    fn level(&self) -> Option<&ShardLevel> {
+        self.pipeline.shards().get(self.place.depth)
+    }
+
+    /// Returns where the index lies in the shard; nothing if the shard is too short for one.
+    pub fn index_range(&self) -> Option<Range<u64>> {
+        let level = self.level()?;
+        let (size, length) = (self.byte_length(), level.index_bytes() as u64);
+        let spare = size.checked_sub(length)?;
+        let start = if level.index_at_end() { spare } else { 0 };
+        Some(start..start + length)
+    }
+
+    /// Whether the index has a checksum.
+    pub fn has_checksum(&self) -> bool {
+        // Nothing else that codecs of a fixed length do makes an index longer than its entries.
+        self.level()
+            .is_some_and(|level| level.index_bytes() > level.entries_bytes())
+    }
+
+    /// Returns what is wrong with the index, if it does not read.
+    pub fn fault(&self) -> Option<&Error> {
+        self.index.as_ref().err()
+    }
+
+    /// Returns where an inner chunk lies in the shard, by its number in C order; nothing if it is not stored.
+    ///
+    /// Fails with `Corrupt` if the index does not read or names bytes outside of the shard.
+    pub fn range(&self, number: u64) -> Result<Option<Range<u64>>> {
+        let index = self.index.as_ref().map_err(Error::clone)?;
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        let range = index.entries.range(number);
+        range.map_err(|error| error.about(&self.key))
+    }
+
+    /// Returns the indices of an inner chunk, counted in the shard.
+    pub fn indices(&self, number: u64) -> Coordinates {
+        self.inner.indices(ChunkIndex(number))
+    }
+
+    /// Reads a part of the shard; `Changed` if the stored object is another one now, `Corrupt` if it is shorter.
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<Vec<u8>> {
+        let length = range.end - range.start;
+        self.read_unchanged(context, |stored| {
+            Shard::part(stored, self.place.bytes.clone()).read(context, range.start, length)
+        })
+    }
+
+    /// Reads of the stored object if it is the one that was found; else it is `Changed`.
+    fn read_unchanged<T>(
+        &self,
+        context: &RequestContext,
+        mut read: impl FnMut(&OpenChunk) -> Result<T>,
+    ) -> Result<T> {
+        let read = self.reader.open.read(context, self.number, |stored| {
+            if !stored.meta.version.may_be(self.meta.version) {
+                // Not `Changed`, by which it would be opened anew.
+                return Ok(None);
+            }
+            read(stored).map(Some)
+        });
+        let changed = || Error::new(Kind::Changed, &self.key, "was written since it was opened");
+        read?.flatten().ok_or_else(changed)
+    }
+}

@@ -1,0 +1,144 @@
+//! Finds the indexes of an array's shards, in memory or by a read.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::array::chunk::{CHUNK_OVERHEAD, Cached, CachedShardIndex};
+use crate::array::open_chunk::OpenChunk;
+use crate::array::shard::Shard;
+use crate::array::stored_array::StoredArray;
+use zarr_format::codec::ShardLevel;
+use zarr_format::error::{Error, Result};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::sync::budget::Reservation;
+
+/// The indexes of the shards of an array.
+pub(super) struct ShardIndexes {
+    array: Arc<StoredArray>,
+}
+
+impl ShardIndexes {
+    /// Begins with what the cache of the mount has, which is nothing for an array that was opened just now.
+    pub(super) fn new(array: Arc<StoredArray>) -> Arc<ShardIndexes> {
+        Arc::new(ShardIndexes { array })
+    }
+
+    /// Returns the index of a shard by its depth and its number there, from the cache or fetched.
+    pub(super) fn get(
+        &self,
+        context: &RequestContext,
+        level: &ShardLevel,
+        depth: u8,
+        number: u64,
+        shard: &Shard,
+        deadline: Instant,
+    ) -> Result<Arc<CachedShardIndex>> {
+        let key = (self.array.id, depth, number);
+        if let Some(Cached::Index(index)) = self.array.engine.cache.get(&key) {
+            if index.version == shard.stored.meta.version {
+                return Ok(index);
+            }
+            self.array.engine.cache.forget(&key);
+        }
+        let loaded = self.array.engine.cache.load(context, &key, deadline, || {
+            self.load(context, level, shard, deadline)
+                .map(|index| Cached::Index(Arc::new(index)))
+        });
+        match loaded? {
+            Cached::Index(index) if index.version.may_be(shard.stored.meta.version) => Ok(index),
+            // Another reader loaded it, of a content before or after this one.
+            Cached::Index(_) => Err(shard.stored.changed()),
+            Cached::Chunk(_) => Err(Error::corrupt(
+                &shard.stored.key,
+                "a chunk where an index is due",
+            )),
+        }
+    }
+
+    fn load(
+        &self,
+        context: &RequestContext,
+        level: &ShardLevel,
+        shard: &Shard,
+        deadline: Instant,
+    ) -> Result<CachedShardIndex> {
+        let length = level.index_bytes() as u64;
+        if length > shard.length {
+            shard.stored.check_unchanged(context)?;
+            let found = format!(
+                "a shard of {} bytes has no room for an index of {length}",
+                shard.length
+            );
+            return Err(Error::corrupt(&shard.stored.key, found));
+        }
+        let room = self
+            .array
+            .engine
+            .cache
+            .reserve(room_of_index(length), deadline)?;
+        let start = if level.index_at_end() {
+            shard.length - length
+        } else {
+            0
+        };
+        let bytes = shard.read(context, start, length)?;
+        let index = decoded_index(level, shard, &bytes, room);
+        index.map_err(|error| error.about(&shard.stored.key))
+    }
+
+    /// Keeps the index that a shard was opened by. One that does not decode is read again, and reported, where it is
+    /// wanted.
+    pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &OpenChunk, bytes: &[u8]) {
+        let length = bytes.len() as u64;
+        let Some(room) = self
+            .array
+            .engine
+            .cache
+            .budget()
+            .try_reserve(room_of_index(length))
+        else {
+            return;
+        };
+        if let Ok(index) = decoded_index(level, &Shard::whole(stored), bytes, room) {
+            let (key, index) = ((self.array.id, 1, number), Cached::Index(Arc::new(index)));
+            self.array.engine.cache.forget(&key);
+            // One that another thread puts there meanwhile does as well.
+            let _ = (self.array.engine.cache).load(
+                &UNLIMITED,
+                &key,
+                self.array.engine.deadline(),
+                || Ok(index),
+            );
+        }
+    }
+
+    /// Forgets the index of a stored shard; those of all shards in shards as well if it may hold such.
+    pub(super) fn forget(&self, number: u64, holds_shards: bool) {
+        let cache = &self.array.engine.cache;
+        cache.forget(&(self.array.id, 1, number));
+        if holds_shards {
+            cache.forget_all(|&(array, depth, _)| array == self.array.id && depth > 1);
+        }
+    }
+}
+
+/// Returns the room for an index of so many bytes, as it is stored and decoded.
+fn room_of_index(length: u64) -> u64 {
+    length.saturating_mul(2).saturating_add(CHUNK_OVERHEAD)
+}
+
+/// Decodes the index of a shard; `room` is what is taken for its bytes and the decoded index.
+fn decoded_index(
+    level: &ShardLevel,
+    shard: &Shard,
+    bytes: &[u8],
+    mut room: Reservation,
+) -> Result<CachedShardIndex> {
+    let entries = level.decode_index(bytes, shard.length)?;
+    room.shrink(entries.memory() as u64 + CHUNK_OVERHEAD);
+    Ok(CachedShardIndex {
+        entries,
+        version: shard.stored.meta.version,
+        _room: room,
+    })
+}

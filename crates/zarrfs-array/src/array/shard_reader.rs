@@ -1,0 +1,181 @@
+//! Loads single inner chunks of shards.
+//!
+//! Only the indexes on the way to an inner chunk and its own bytes are fetched. Indexes and bytes are of one content of
+//! the stored key: after each read the object is checked to be the one that was opened, and if it is not, everything is
+//! read again.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::array::chunk::{ChunkLocation, DecodedChunk, Lacking, Load};
+use crate::array::decoder::Decoder;
+use crate::array::open_chunk::OpenChunk;
+use crate::array::open_chunks::OpenChunks;
+use crate::array::shard::Shard;
+use crate::array::shard_groups::ShardGroups;
+use crate::array::shard_indexes::ShardIndexes;
+use crate::array::stored_array::StoredArray;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::ChunkIndex;
+use zarrfs_store::Version;
+use zarrfs_store::request_context::RequestContext;
+
+/// The shards of an array.
+pub(super) struct ShardReader {
+    array: Arc<StoredArray>,
+    decoder: Arc<Decoder>,
+    open: Arc<OpenChunks>,
+    indexes: Arc<ShardIndexes>,
+    groups: Arc<ShardGroups>,
+}
+
+impl ShardReader {
+    /// Reads the shards of an array.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        decoder: Arc<Decoder>,
+        open: Arc<OpenChunks>,
+        indexes: Arc<ShardIndexes>,
+        groups: Arc<ShardGroups>,
+    ) -> Arc<ShardReader> {
+        Arc::new(ShardReader {
+            array,
+            decoder,
+            open,
+            indexes,
+            groups,
+        })
+    }
+
+    /// Fetches and decodes an inner chunk; nothing if it is not stored.
+    pub(super) fn load(
+        &self,
+        context: &RequestContext,
+        load: &Load,
+    ) -> Result<Option<DecodedChunk>> {
+        let number = load.location.stored;
+        let read = self.open.read(context, number, |stored| {
+            self.inner_of(context, load, stored)
+        });
+        Ok(read?.flatten())
+    }
+
+    /// Returns what lacks an inner chunk; nothing if it is stored.
+    pub(super) fn without(
+        &self,
+        context: &RequestContext,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+    ) -> Result<Option<Lacking>> {
+        let load = Load {
+            chunk,
+            pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
+            location,
+            known: None,
+            guessed: None,
+            deadline: self.array.engine.deadline(),
+        };
+        let read = self.open.read(context, location.stored, |stored| {
+            let is_stored = self.find_inner(context, &load, stored)?.is_some();
+            Ok((!is_stored).then_some(stored.meta.version))
+        });
+        Ok(match read? {
+            None => Some(Lacking::Shard),
+            Some(version) => version.map(Lacking::InnerChunk),
+        })
+    }
+
+    /// Whether the content of a stored chunk that has a version, or the current one, has none of some inner chunks.
+    pub(super) fn lacks(
+        &self,
+        context: &RequestContext,
+        number: u64,
+        version: Option<Version>,
+        chunks: &[ChunkIndex],
+    ) -> Result<bool> {
+        let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
+        let lacks = self.open.read(context, number, |stored| {
+            if version.is_some_and(|version| !version.may_be(stored.meta.version)) {
+                return Ok(false);
+            }
+            for &chunk in chunks {
+                let load = Load {
+                    chunk,
+                    pipeline: pipeline.clone(),
+                    location: &self.decoder.locate(chunk),
+                    known: None,
+                    guessed: None,
+                    deadline: self.array.engine.deadline(),
+                };
+                if self.find_inner(context, &load, stored)?.is_some() {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        });
+        Ok(lacks?.unwrap_or(version.is_none()))
+    }
+
+    /// Finds where an inner chunk lies in its shard; nothing if it is not stored.
+    fn find_inner<'a>(
+        &self,
+        context: &RequestContext,
+        load: &Load,
+        stored: &'a OpenChunk,
+    ) -> Result<Option<Shard<'a>>> {
+        let mut shard = Shard::whole(stored);
+        for (depth, level) in load.pipeline.shards().iter().enumerate() {
+            let number = self.index_number(load, depth);
+            let depth_key =
+                u8::try_from(depth + 1).map_err(|error| Error::too_large(&stored.key, error))?;
+            let index =
+                self.indexes
+                    .get(context, level, depth_key, number, &shard, load.deadline)?;
+            let entry = load
+                .location
+                .inner
+                .get(depth)
+                .copied()
+                .unwrap_or(usize::MAX);
+            let range = index.entries.range(entry);
+            let Some(range) = range.map_err(|error| error.about(&stored.key))? else {
+                return Ok(None);
+            };
+            shard.start += range.start;
+            shard.length = range.end - range.start;
+        }
+        Ok(Some(shard))
+    }
+
+    fn inner_of(
+        &self,
+        context: &RequestContext,
+        load: &Load,
+        stored: &OpenChunk,
+    ) -> Result<Option<DecodedChunk>> {
+        let Some(shard) = self.find_inner(context, load, stored)? else {
+            return Ok(None);
+        };
+        self.decoder.check_length(load, &stored.key, shard.length)?;
+        let room = self.decoder.reserve(load, shard.length)?;
+        let range = shard.start..shard.start + shard.length;
+        let part = self.groups.bytes_of(context, load, stored, &range)?;
+        let encoded = match &part {
+            Some(part) => Cow::Borrowed(&part[..]),
+            None => Cow::Owned(shard.read(context, 0, shard.length)?),
+        };
+        self.decoder
+            .decode(load, &stored.key, stored.meta.version, encoded, room)
+            .map(Some)
+    }
+
+    /// Returns the number of a shard among all of its depth, counted by the inner chunks of the largest shard.
+    fn index_number(&self, load: &Load, depth: usize) -> u64 {
+        let levels = self.decoder.pipeline.shards();
+        let outer = levels.iter().zip(&load.location.inner).take(depth);
+        outer.fold(load.location.stored, |number, (level, &inner)| {
+            let count: u64 = level.chunks_per_shard().iter().product();
+            number.wrapping_mul(count).wrapping_add(inner as u64)
+        })
+    }
+}

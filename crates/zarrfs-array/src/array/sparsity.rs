@@ -1,0 +1,162 @@
+//! Tells whether next to nothing of a large array is stored.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::array::stored_array::StoredArray;
+use crate::array::stored_chunks::StoredChunks;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::ChunkIndex;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, QueryStamp};
+
+/// An array of fewer bytes and chunks than these is never sparse: it is read as a whole within seconds.
+const MIN_LARGE_BYTES: u64 = 4 << 30;
+const MIN_LARGE_CHUNKS: u64 = 1 << 20;
+
+/// An array is sparse if less than one of so many chunks is stored.
+const SPARSE: u64 = 16;
+
+/// How many chunks are looked for on a store of this machine, evenly spread over the grid.
+const SAMPLES: u64 = 64;
+
+/// The most chunks, and folders with chunks, that are counted on another store that lists folder by folder.
+const MAX_FOUND: u64 = 1000;
+const MAX_FOLDERS: u64 = 16;
+
+/// The fraction of the golden ratio in units of 2^-64: its multiples are spread evenly over the unit interval.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Whether an array is sparse, once that was asked.
+pub(super) struct Sparsity {
+    array: Arc<StoredArray>,
+    /// The answer and how old it is.
+    known: Mutex<Option<(bool, QueryStamp)>>,
+}
+
+impl Sparsity {
+    /// Begins without an answer.
+    pub(super) fn new(array: Arc<StoredArray>) -> Sparsity {
+        Sparsity {
+            array,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where that is not
+    /// known after a request or two, it is not.
+    pub(super) fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
+        let grid = self.array.grid()?;
+        let is_large = grid.len() >= MIN_LARGE_CHUNKS
+            || (self.array.metadata.byte_length()).is_ok_and(|bytes| bytes >= MIN_LARGE_BYTES);
+        if !is_large || !self.array.store().info().lists {
+            return Ok(false);
+        }
+        if let Some((is_sparse, stamp)) = *self.known.lock()
+            && self.holds(stamp)
+        {
+            return Ok(is_sparse);
+        }
+        let look = |context: &RequestContext| match self.array.store().info().folder {
+            Some(_) => self.samples_are_missing(context),
+            None => self.few_are_listed(context),
+        };
+        let (is_sparse, stamp) = self.array.store().info().ask(context, look);
+        let is_sparse = is_sparse?;
+        *self.known.lock() = Some((is_sparse, stamp));
+        Ok(is_sparse)
+    }
+
+    /// Whether what was asked of the array's folder still counts.
+    fn holds(&self, stamp: QueryStamp) -> bool {
+        let is_fresh = self.array.store().info().is_fresh(stamp.asked);
+        is_fresh && !self.array.chunks_may_have_changed(stamp.position)
+    }
+
+    /// Whether nearly all chunks of a sample are missing.
+    fn samples_are_missing(&self, context: &RequestContext) -> Result<bool> {
+        let grid = self.array.grid()?;
+        let count = grid.len().min(SAMPLES);
+        let mut stored = 0;
+        for sample in 0..count {
+            let number = if count < SAMPLES {
+                sample
+            } else {
+                spread(sample, grid.len())
+            };
+            let mut keys = self
+                .array
+                .keys(&grid.indices(ChunkIndex(number)))?
+                .into_iter();
+            let is_stored = keys.try_fold(false, |is_stored, key| {
+                Ok::<_, Error>(is_stored || self.array.store().version(context, &key)?.is_some())
+            });
+            stored += u64::from(is_stored?);
+        }
+        Ok(stored <= count / SPARSE)
+    }
+
+    /// Whether the first page of the listing of all keys in the array's folder is the last one, and has few chunks.
+    fn few_are_listed(&self, context: &RequestContext) -> Result<bool> {
+        let (keys, grid) = (&self.array.metadata.keys, self.array.grid()?);
+        let folder = Key::new(keys.folder())?;
+        let Some(mut listing) = self.array.store().list_all(context, &folder, &folder)? else {
+            return self.few_are_found(context);
+        };
+        let page = listing.next(context)?.unwrap_or_default();
+        let separators = [Some(keys.separator), keys.other_separator];
+        let is_chunk = |key: &Key| {
+            let mut found = separators.iter().flatten();
+            found.any(|&separator| {
+                let indices = keys.indices_of(key.as_bytes(), separator);
+                indices.is_some_and(|indices| grid.index(&indices).is_some())
+            })
+        };
+        let stored = page.iter().filter(|(key, _)| is_chunk(key)).count() as u64;
+        Ok(stored <= grid.len() / SPARSE
+            && (listing.has_ended() || listing.next(context)?.is_none()))
+    }
+
+    /// The same of a store that is listed folder by folder.
+    fn few_are_found(&self, context: &RequestContext) -> Result<bool> {
+        let most = (self.array.grid()?.len() / SPARSE).min(MAX_FOUND);
+        let mut stored = StoredChunks::new(self.array.clone())?;
+        for _ in 0..=most {
+            if stored.next_chunk(context)?.is_none() {
+                return Ok(true);
+            }
+            if stored.entered > MAX_FOLDERS {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Returns number `sample` of numbers that are spread evenly over those below `count`.
+fn spread(sample: u64, count: u64) -> u64 {
+    let share = u128::from(sample.wrapping_add(1).wrapping_mul(GOLDEN_RATIO));
+    u64::try_from((share * u128::from(count)) >> 64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_spread_over_the_whole_grid() {
+        for count in [64, 1_000_000_007, u64::MAX] {
+            let mut samples: Vec<u64> = (0..SAMPLES).map(|sample| spread(sample, count)).collect();
+            samples.sort_unstable();
+            let least = count / SAMPLES / 4;
+            assert!(samples.iter().all(|&sample| sample < count));
+            assert!(
+                samples
+                    .windows(2)
+                    .all(|pair| pair[1] - pair[0] >= least.min(1))
+            );
+            assert!(samples[0] < count / 16 && samples[63] > count - count / 16);
+        }
+    }
+}

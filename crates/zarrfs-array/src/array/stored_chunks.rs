@@ -1,0 +1,194 @@
+//! Lists the stored chunks of an array; the cost follows what is stored.
+//!
+//! A name counts if it is the key of a chunk of the grid. Nothing is held but the listings of the folders that are being
+//! read. A shard counts as a whole: which of its inner chunks are stored is in its index, which would be a request for
+//! each shard. A store that cannot list its keys does not say which chunks it has, and that is an error.
+
+use std::sync::Arc;
+
+use crate::array::stored_array::StoredArray;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Coordinates;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Key, Listing, Name};
+
+/// The stored chunks of an array, in the order of the store's listing.
+pub struct StoredChunks {
+    array: Arc<StoredArray>,
+    /// The separators of keys that are still to be looked for.
+    separators: std::vec::IntoIter<char>,
+    /// The separator that is looked for now.
+    separator: char,
+    /// The folders on the way to the next name.
+    folders: Vec<ChunkFolder>,
+    /// Whether chunks were found under the first separator.
+    has_first: bool,
+    found: u64,
+    /// How many folders were listed.
+    pub(super) entered: u64,
+}
+
+/// A chunk that is stored.
+#[derive(Clone, Debug)]
+pub struct FoundChunk {
+    /// Its indices.
+    pub indices: Coordinates,
+    /// Its key.
+    pub key: Key,
+    /// Its length as it is stored, in bytes, if that is known.
+    pub size: Option<u64>,
+}
+
+/// A folder that is being read.
+struct ChunkFolder {
+    path: Key,
+    listing: Box<dyn Listing>,
+}
+
+impl StoredChunks {
+    /// Begins to read which chunks are stored; `Unsupported` if the store cannot list its keys.
+    pub(super) fn new(array: Arc<StoredArray>) -> Result<StoredChunks> {
+        if !array.store().info().lists {
+            let why = "the server does not list names, so which chunks are stored is not known; each \
+                       opens by its name";
+            return Err(Error::unsupported(&array.path, why));
+        }
+        array.grid()?;
+        let keys = &array.metadata.keys;
+        if !keys.is_known() {
+            let why = "which keys are chunks is not known: the encoding of keys is not read";
+            return Err(Error::unsupported(&array.path, why));
+        }
+        let other = keys
+            .other_separator
+            .filter(|_| array.metadata.shape.len() > 1);
+        let separators: Vec<char> = [keys.separator].into_iter().chain(other).collect();
+        let separator = keys.separator;
+        Ok(StoredChunks {
+            array,
+            separators: separators.into_iter(),
+            separator,
+            folders: Vec::new(),
+            has_first: false,
+            found: 0,
+            entered: 0,
+        })
+    }
+
+    /// Returns the indices of the next chunk, or nothing after the last one.
+    pub fn next_chunk(&mut self, context: &RequestContext) -> Result<Option<Coordinates>> {
+        Ok(self.next_found(context)?.map(|found| found.indices))
+    }
+
+    /// Returns the next chunk, or nothing after the last one; its length if the listing has it.
+    pub fn next_found(&mut self, context: &RequestContext) -> Result<Option<FoundChunk>> {
+        if self.array.metadata.shape.is_empty() {
+            return self.next_scalar(context);
+        }
+        loop {
+            let Some(folder) = self.folders.last_mut() else {
+                if self.begin(context)? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            let Some(name) = folder.listing.next(context)? else {
+                self.folders.pop();
+                continue;
+            };
+            // A name that cannot be part of a key is none.
+            let Ok(path) = folder.path.child(&name.name) else {
+                continue;
+            };
+            if let Some(indices) = self.look_at(context, path.clone(), &name)? {
+                self.found += 1;
+                // A link is as long as what it leads to, which the listing does not have.
+                let meta = name.meta.filter(|meta| meta.kind == EntryKind::File);
+                return Ok(Some(FoundChunk {
+                    indices,
+                    key: path,
+                    size: meta.map(|meta| meta.size),
+                }));
+            }
+        }
+    }
+
+    /// Begins to look for keys with the next separator; returns false if there is none.
+    fn begin(&mut self, context: &RequestContext) -> Result<bool> {
+        let Some(separator) = self.separators.next() else {
+            return Ok(false);
+        };
+        self.has_first = self.found > 0;
+        self.separator = separator;
+        self.enter(context, Key::new(self.array.metadata.keys.folder())?)?;
+        Ok(true)
+    }
+
+    /// Returns the only chunk of an array without dimensions, once, if it is stored.
+    fn next_scalar(&mut self, context: &RequestContext) -> Result<Option<FoundChunk>> {
+        if self.separators.next().is_none() {
+            return Ok(None);
+        }
+        for key in self.array.keys(&[])? {
+            if self.is_object(context, &key)? {
+                return Ok(Some(FoundChunk {
+                    indices: Coordinates::new(),
+                    key,
+                    size: None,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on with the names in a folder, if there is one.
+    fn enter(&mut self, context: &RequestContext, path: Key) -> Result<()> {
+        self.entered += 1;
+        match self.array.store().list(context, &path) {
+            Ok(listing) => self.folders.push(ChunkFolder { path, listing }),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Returns the indices of the chunk that a name is; enters the folder that it may be on the way to chunks.
+    fn look_at(
+        &mut self,
+        context: &RequestContext,
+        path: Key,
+        name: &Name,
+    ) -> Result<Option<Coordinates>> {
+        let array = self.array.clone();
+        let keys = &array.metadata.keys;
+        let Some(indices) = keys.indices_of(path.as_bytes(), self.separator) else {
+            return Ok(None);
+        };
+        let grid = array.grid()?;
+        if grid.index(&indices).is_some() {
+            let is_chunk = name.kind != EntryKind::Directory || self.is_object(context, &path)?;
+            return Ok((is_chunk && self.is_first(context, &indices)?).then(|| indices.into()));
+        }
+        let mut counts = indices.iter().zip(grid.counts());
+        let is_inside = indices.len() < grid.counts().len() && counts.all(|(i, n)| i < n);
+        let may_be_folder = matches!(name.kind, EntryKind::Directory | EntryKind::Link);
+        if is_inside && may_be_folder && self.separator == '/' {
+            self.enter(context, path)?;
+        }
+        Ok(None)
+    }
+
+    /// Whether a prefix of other keys is an object as well.
+    fn is_object(&self, context: &RequestContext, path: &Key) -> Result<bool> {
+        Ok(self.array.store().version(context, path)?.is_some())
+    }
+
+    /// Whether a chunk that was found was not found before, under its other key.
+    fn is_first(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
+        let first = self.array.keys(indices)?.into_iter().next();
+        match first.filter(|_| self.has_first) {
+            Some(first) => Ok(!self.is_object(context, &first)?),
+            None => Ok(true),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! A table of what is known of the versions of stored chunks.
+//!
+//! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from
+//! when that counts; and the position in the store's log of changes from before it was asked for, since a change of the
+//! chunk's key ends it. A cached chunk is used only under the version in this table, so the cache needs no
+//! invalidation. A version that changes gives the array's content another number. Entries count in the memory of open
+//! arrays; if that has no room for another one, the older half is dropped, and since those chunks may change unnoticed
+//! from then on, the content gets another number.
+
+use lru::LruCache;
+use parking_lot::{RwLock, RwLockReadGuard};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::array::page_version::PageVersion;
+use zarr_format::error::Result;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::sync::clock::Clock;
+use zarrfs_store::sync::stepped_room::SteppedRoom;
+use zarrfs_store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
+
+/// What is known of a stored chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VersionState {
+    /// The store was not asked yet.
+    Unknown,
+    /// The store has to be asked again.
+    Stale,
+    /// The version; nothing if the chunk is missing.
+    Known(Option<Version>),
+}
+
+/// The most chunks that the store is asked about when a file is opened.
+const MAX_CHUNKS_ASKED: usize = 1 << 12;
+
+/// The bytes of an entry: its own, and its places in the order and in the table, which has room for more.
+const ENTRY_BYTES: u64 = 128;
+
+/// Entries that count with the array itself.
+const FREE_ENTRIES: usize = 16;
+
+/// An answer of the store and how old it is.
+struct VersionEntry {
+    version: Option<Version>,
+    asked: Instant,
+    /// The last change of the store that is known to have left the chunk as it is.
+    position: MovingPosition,
+}
+
+/// The versions of an array's stored chunks.
+pub(super) struct VersionTable {
+    /// By the chunk's number in the grid, in the order in which they were noted.
+    entries: RwLock<LruCache<u64, VersionEntry>>,
+    room: SteppedRoom,
+    content: PageVersion,
+    log: Arc<ChangeLog>,
+    clock: Clock,
+    freshness: Duration,
+}
+
+impl VersionTable {
+    /// Builds an empty table for at most `chunks` chunks of a store, whose entries will count in `memory`.
+    pub(super) fn new(info: &StoreInfo, chunks: u64, memory: &Arc<MemoryBudget>) -> VersionTable {
+        let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
+        VersionTable {
+            entries: RwLock::new(LruCache::unbounded()),
+            room: SteppedRoom::new(memory, ENTRY_BYTES, chunks),
+            content: PageVersion::new(),
+            log: info.changes.clone(),
+            clock: info.clock.clone(),
+            freshness: info.freshness,
+        }
+    }
+
+    /// Returns the time by which versions grow old.
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Locks the table to look up several chunks; others may look up chunks meanwhile.
+    pub(super) fn lock(&self) -> LockedVersions<'_> {
+        LockedVersions {
+            entries: self.entries.read(),
+            versions: self,
+        }
+    }
+
+    /// Whether an entry still counts; if so, its position moves on past the changes of other keys.
+    fn holds(
+        &self,
+        entry: &VersionEntry,
+        now: Instant,
+        keys: impl FnOnce() -> Result<Vec<Key>>,
+    ) -> bool {
+        if now.saturating_duration_since(entry.asked) >= self.freshness {
+            return false;
+        }
+        let (position, before) = (self.log.position(), entry.position.get());
+        if position == before {
+            return true;
+        }
+        let is_unchanged = self.is_unchanged(before, keys);
+        if is_unchanged {
+            entry.position.set(position);
+        }
+        is_unchanged
+    }
+
+    /// Whether no key that a chunk may have was changed through the store since a position.
+    fn is_unchanged(&self, since: LogPosition, keys: impl FnOnce() -> Result<Vec<Key>>) -> bool {
+        let is_unchanged = |key: &Key| !self.log.changed_since(since, key);
+        keys().is_ok_and(|keys| keys.iter().all(is_unchanged))
+    }
+
+    /// Notes the version of a chunk that the store returned.
+    pub(super) fn note(&self, number: u64, version: Option<Version>, stamp: QueryStamp) {
+        if self.replace(number, version, stamp) {
+            self.content.renew();
+        }
+    }
+
+    /// Notes the version of a chunk that was put; what readers see has not changed by it.
+    pub(super) fn note_put(&self, number: u64, version: Version, stamp: QueryStamp) {
+        self.replace(number, Some(version), stamp);
+    }
+
+    /// Puts an entry into the table, unless a newer answer is there; returns whether it replaces one of another version.
+    fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
+        // Before the table is locked: to take room may close arrays.
+        let counted = || (self.entries.read().len() + 1).saturating_sub(FREE_ENTRIES);
+        let has_room = self.room.cover(counted);
+        let mut entries = self.entries.write();
+        let is_newer = |entry: &VersionEntry| {
+            entry.asked > stamp.asked && entry.position.get() >= stamp.position
+        };
+        if entries.peek(&number).is_some_and(is_newer) {
+            return false;
+        }
+        if !has_room && !entries.contains(&number) {
+            // Many at a time: the kernel drops its pages of a content that gets another number.
+            for _ in 0..entries.len().div_ceil(2) {
+                entries.pop_lru();
+            }
+            self.content.renew();
+        }
+        let entry = VersionEntry {
+            version,
+            asked: stamp.asked,
+            position: MovingPosition::new(stamp.position),
+        };
+        let replaced = entries.put(number, entry);
+        replaced.is_some_and(|replaced| replaced.version != version)
+    }
+
+    /// Returns the number of the content, as far as changes of it were seen.
+    pub(super) fn content(&self) -> &PageVersion {
+        &self.content
+    }
+
+    /// Returns when the store was asked about the chunk of which that is longest ago; nothing if it was asked about none.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        let entries = self.entries.read();
+        entries.iter().map(|(_, entry)| entry.asked).min()
+    }
+
+    /// Returns the chunks that the store has to be asked about again, `None` if there may be too many; `keys` returns the
+    /// keys that a chunk may have.
+    pub(super) fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
+        let now = self.now();
+        let entries = self.entries.read();
+        if entries.len() > MAX_CHUNKS_ASKED {
+            return None;
+        }
+        let stale = entries.iter().filter_map(|(&number, entry)| {
+            (!self.holds(entry, now, || keys(number))).then_some(number)
+        });
+        Some(stale.collect())
+    }
+
+    /// Whether a chunk that was read may have been changed through the store since a position; `keys` returns the keys
+    /// that a chunk may have.
+    pub(super) fn may_have_changed(
+        &self,
+        since: LogPosition,
+        keys: impl Fn(u64) -> Result<Vec<Key>>,
+    ) -> bool {
+        let entries = self.entries.read();
+        let is_unchanged = |&number: &u64| self.is_unchanged(since, || keys(number));
+        entries.len() > MAX_CHUNKS_ASKED || !entries.iter().all(|(number, _)| is_unchanged(number))
+    }
+}
+
+/// The locked table.
+pub(super) struct LockedVersions<'a> {
+    entries: RwLockReadGuard<'a, LruCache<u64, VersionEntry>>,
+    versions: &'a VersionTable,
+}
+
+impl LockedVersions<'_> {
+    /// Returns what is known of a chunk; `keys` returns the keys that it may have.
+    pub(super) fn of(
+        &self,
+        number: u64,
+        now: Instant,
+        keys: impl FnOnce() -> Result<Vec<Key>>,
+    ) -> VersionState {
+        let Some(entry) = self.entries.peek(&number) else {
+            return VersionState::Unknown;
+        };
+        if self.versions.holds(entry, now, keys) {
+            VersionState::Known(entry.version)
+        } else {
+            VersionState::Stale
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::stats::Stats;
+
+    fn key(number: u64) -> Result<Vec<Key>> {
+        Ok(vec![Key::new(format!("c/{number}"))?])
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn store() -> StoreInfo {
+        StoreInfo {
+            clock: Clock::stopped(),
+            ..StoreInfo::new(MINUTE)
+        }
+    }
+
+    fn stamp(store: &StoreInfo) -> QueryStamp {
+        store.ask(&UNLIMITED, |_| ()).1
+    }
+
+    fn memory(bytes: u64) -> Arc<MemoryBudget> {
+        MemoryBudget::new(bytes, Arc::new(Stats::default()))
+    }
+
+    fn table(store: &StoreInfo) -> VersionTable {
+        VersionTable::new(store, 100, &memory(1 << 20))
+    }
+
+    fn of(versions: &VersionTable, number: u64) -> VersionState {
+        versions.lock().of(number, versions.now(), || key(number))
+    }
+
+    #[test]
+    fn a_version_that_changes_is_another_content() {
+        let store = store();
+        let (versions, stamp) = (table(&store), stamp(&store));
+        assert_eq!(of(&versions, 1), VersionState::Unknown);
+        let mut numbers = vec![table(&store).content().get()];
+        for version in [
+            None,
+            Some(Version::numbered(1)),
+            None,
+            Some(Version::numbered(2)),
+        ] {
+            versions.note(1, version, stamp);
+            let number = versions.content().get();
+            assert!(!numbers.contains(&number), "a number is given twice");
+            numbers.push(number);
+            versions.note(1, version, stamp);
+            assert_eq!(versions.content().get(), number);
+        }
+        assert_eq!(
+            of(&versions, 1),
+            VersionState::Known(Some(Version::numbered(2)))
+        );
+        versions.note_put(1, Version::numbered(3), stamp);
+        assert_eq!(versions.content().get(), numbers[4]);
+    }
+
+    #[test]
+    fn a_change_of_a_key_ends_what_was_known_of_it() {
+        let store = store();
+        let versions = table(&store);
+        for number in [1, 2] {
+            versions.note(number, Some(Version::numbered(1)), stamp(&store));
+        }
+        let before = store.changes.position();
+        assert_eq!(versions.stale(key), Some(vec![]));
+        assert!(!versions.may_have_changed(before, key));
+        store.changes.note(&key(3).unwrap()[0]);
+        assert!(!versions.may_have_changed(before, key));
+        store.changes.note(&key(1).unwrap()[0]);
+        assert!(versions.may_have_changed(before, key));
+        assert!(!versions.may_have_changed(store.changes.position(), key));
+        assert_eq!(versions.stale(key), Some(vec![1]));
+        assert_eq!(of(&versions, 1), VersionState::Stale);
+        assert_eq!(
+            of(&versions, 2),
+            VersionState::Known(Some(Version::numbered(1)))
+        );
+    }
+
+    #[test]
+    fn an_older_answer_replaces_none() {
+        let store = store();
+        let (versions, first) = (table(&store), stamp(&store));
+        store.clock.advance(MINUTE / 4);
+        versions.note(1, Some(Version::numbered(2)), stamp(&store));
+        let number = versions.content().get();
+        versions.note(1, Some(Version::numbered(1)), first);
+        assert_eq!(
+            of(&versions, 1),
+            VersionState::Known(Some(Version::numbered(2)))
+        );
+        assert_eq!(versions.content().get(), number);
+        // An answer from memory may be older than what a change of the key has ended.
+        store.changes.note(&key(1).unwrap()[0]);
+        let position = store.changes.position();
+        versions.note(
+            1,
+            Some(Version::numbered(1)),
+            QueryStamp { position, ..first },
+        );
+        assert_eq!(
+            of(&versions, 1),
+            VersionState::Known(Some(Version::numbered(1)))
+        );
+        assert_ne!(versions.content().get(), number);
+    }
+
+    #[test]
+    fn answers_grow_old() {
+        let store = store();
+        let versions = table(&store);
+        let asked = stamp(&store);
+        store.clock.advance(MINUTE / 2);
+        versions.note(1, None, asked);
+        assert_eq!(of(&versions, 1), VersionState::Known(None));
+        store.clock.advance(MINUTE / 2);
+        assert_eq!(of(&versions, 1), VersionState::Stale);
+        assert_eq!(versions.stale(key), Some(vec![1]));
+    }
+
+    #[test]
+    fn b02_versions_stay_within_their_part_of_the_memory() {
+        let (store, memory) = (store(), memory(100_000));
+        let tables = [0, 1].map(|_| VersionTable::new(&store, 3000, &memory));
+        for number in 0..3000 {
+            for versions in &tables {
+                versions.note(number, Some(Version::numbered(1)), stamp(&store));
+                assert_eq!(
+                    of(versions, number),
+                    VersionState::Known(Some(Version::numbered(1)))
+                );
+            }
+            let entries: usize = tables.iter().map(|table| table.entries.read().len()).sum();
+            let free = tables.len() * FREE_ENTRIES;
+            assert!((entries - free.min(entries)) as u64 * ENTRY_BYTES <= memory.held());
+        }
+        assert!(memory.held() > 10_000);
+        drop(tables);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn the_older_entries_are_dropped_and_the_content_counts_as_another_one() {
+        let (store, count) = (store(), FREE_ENTRIES as u64);
+        let versions = VersionTable::new(&store, 1000, &memory(0));
+        let mut contents = Vec::new();
+        for number in 0..3 * count {
+            versions.note(number, Some(Version::numbered(number)), stamp(&store));
+            contents.push(versions.content().get());
+            assert_eq!(
+                of(&versions, number),
+                VersionState::Known(Some(Version::numbered(number)))
+            );
+        }
+        assert_eq!(of(&versions, 0), VersionState::Unknown);
+        assert!(contents[..FREE_ENTRIES].iter().all(|&it| it == contents[0]));
+        contents.dedup();
+        assert_eq!(contents.len(), 5, "once for each half that was dropped");
+    }
+}

@@ -1,0 +1,194 @@
+//! Reads boxes of elements without a fixed length, each as a whole.
+//!
+//! Where an element lies is known only after all before it were read, so the box is put together once, when a file of it
+//! is opened. A box that needs more than half of the budget, together with the row of chunks that is being read, is
+//! refused.
+
+use std::sync::Arc;
+
+use crate::array::chunk::Chunk;
+use crate::array::chunk_reader::ChunkReader;
+use crate::array::prefetcher::Prefetcher;
+use crate::array::ragged::{Growing, RaggedElements, split};
+use crate::array::read_contents::{ChunkContent, ReadContents};
+use crate::array::stored_array::StoredArray;
+use crate::array::vlen_ahead::VlenAhead;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::{ChunkIndex, Region};
+use zarrfs_store::request_context::RequestContext;
+
+/// A chunk whose elements are taken in order.
+struct Cursor {
+    chunk: ChunkIndex,
+    content: Chunk,
+    /// Number of elements that were passed.
+    passed: usize,
+    /// Where the next one begins.
+    offset: usize,
+}
+
+impl Cursor {
+    /// Returns element number `wanted` of the chunk with its length; nothing if it is the fill value. Numbers must
+    /// ascend from call to call.
+    fn element(&mut self, wanted: usize) -> Option<Result<&[u8]>> {
+        let Chunk::Data(decoded) = &self.content else {
+            return None;
+        };
+        let mut rest = decoded.bytes().get(self.offset..).unwrap_or_default();
+        loop {
+            let Some((_, after)) = split(rest) else {
+                let found = format!("expected an element {wanted}, found {}", self.passed);
+                return Some(Err(Error::corrupt("", found)));
+            };
+            let length = rest.len() - after.len();
+            (self.passed, self.offset) = (self.passed + 1, self.offset + length);
+            if self.passed > wanted {
+                return Some(Ok(&rest[..length]));
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Reads boxes of an array whose elements have no fixed length.
+pub(super) struct VlenReader<'a> {
+    array: &'a StoredArray,
+    reader: &'a ChunkReader,
+    prefetcher: &'a Arc<Prefetcher>,
+}
+
+impl VlenReader<'_> {
+    /// Reads the array whose chunks a prefetcher decodes.
+    pub(super) fn new(prefetcher: &Arc<Prefetcher>) -> VlenReader<'_> {
+        VlenReader {
+            array: &prefetcher.reader.array,
+            reader: &prefetcher.reader,
+            prefetcher,
+        }
+    }
+
+    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
+    /// `Corrupt` if a chunk does not have as many elements as it should.
+    pub(super) fn read(&self, context: &RequestContext, region: &Region) -> Result<RaggedElements> {
+        self.array.check_metadata(context)?;
+        let len = Growing::new(self.array).count(region)?;
+        let slabs = self.slabs(region);
+        let growing = self
+            .reader
+            .read_one_content(context, |contents: &mut ReadContents| {
+                let mut growing = Growing::new(self.array);
+                let mut ahead = VlenAhead::new(self.prefetcher, &slabs);
+                for slab in &slabs {
+                    let chunks = self.chunks_of(context, &mut ahead, slab, &mut growing)?;
+                    for cursor in &chunks {
+                        contents.note(
+                            &self.reader.decoder,
+                            cursor.chunk,
+                            ChunkContent::of(&cursor.content),
+                        );
+                    }
+                    self.add_slab(chunks, slab, &mut growing)?;
+                }
+                Ok(growing)
+            })?;
+        self.array.check_store()?;
+        let data_type = self.array.metadata.data_type.clone();
+        Ok(RaggedElements::new(data_type, growing.finish(), len))
+    }
+
+    /// Appends the elements of a slab, which lies in one row of chunks along the first axis.
+    fn add_slab(&self, mut chunks: Vec<Cursor>, slab: &Region, out: &mut Growing) -> Result<()> {
+        let fill = &self.array.metadata.fill_value.bytes;
+        let length =
+            u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.array.path, error))?;
+        let fill = [&length.to_le_bytes(), fill.as_slice()].concat();
+        let mut at = slab.start.clone();
+        loop {
+            let (chunk, number) = self.reader.decoder.grid.locate(&at);
+            let found = chunks.binary_search_by_key(&chunk, |cursor| cursor.chunk);
+            let cursor = found.ok().and_then(|found| chunks.get_mut(found));
+            let cursor = cursor.ok_or_else(|| Error::invalid(&self.array.path, "no such chunk"))?;
+            match cursor.element(number) {
+                Some(element) => {
+                    out.push(element.map_err(|error| error.about(&self.array.path))?)?
+                }
+                None => out.push(&fill)?,
+            }
+            if !slab.step(&mut at) {
+                out.held = 0;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the chunks under a slab, by number.
+    fn chunks_of(
+        &self,
+        context: &RequestContext,
+        ahead: &mut VlenAhead,
+        slab: &Region,
+        out: &mut Growing,
+    ) -> Result<Vec<Cursor>> {
+        let mut numbers = Vec::new();
+        self.reader.decoder.grid.visit(slab, |chunk, _, _| {
+            numbers.push(chunk);
+            true
+        });
+        let mut chunks = Vec::with_capacity(numbers.len());
+        for chunk in numbers {
+            ahead.take();
+            let content = self.reader.get(context, chunk)?;
+            out.hold(self.check_count(chunk, &content)?)?;
+            chunks.push(Cursor {
+                chunk,
+                content,
+                passed: 0,
+                offset: 0,
+            });
+        }
+        Ok(chunks)
+    }
+
+    /// Checks that a chunk has as many elements as it should; returns its length in bytes.
+    fn check_count(&self, chunk: ChunkIndex, content: &Chunk) -> Result<u64> {
+        let Chunk::Data(decoded) = content else {
+            return Ok(0);
+        };
+        let expected: u64 = self.reader.decoder.grid.shape_of(chunk).iter().product();
+        let (mut found, mut rest) = (0, decoded.bytes());
+        while let Some((_, after)) = split(rest) {
+            (found, rest) = (found + 1, after);
+        }
+        if found != expected || !rest.is_empty() {
+            let found = format!("expected {expected} elements, found {found}");
+            return Err(Error::corrupt(&self.array.path, found));
+        }
+        Ok(decoded.bytes().len() as u64)
+    }
+
+    /// Cuts a box into slabs, each in one row of chunks along the first axis.
+    fn slabs(&self, region: &Region) -> Vec<Region> {
+        if region.shape.contains(&0) {
+            return Vec::new();
+        }
+        let Some((&start, &rows)) = region.start.first().zip(region.shape.first()) else {
+            return vec![region.clone()];
+        };
+        let mut slabs = Vec::new();
+        let mut at = start;
+        while at < start + rows {
+            let (first, length) = self
+                .reader
+                .decoder
+                .grid
+                .span(0, self.reader.decoder.grid.chunk_at(0, at));
+            let end = first.saturating_add(length).min(start + rows);
+            let mut slab = region.clone();
+            slab.start[0] = at;
+            slab.shape[0] = end - at;
+            slabs.push(slab);
+            at = end;
+        }
+        slabs
+    }
+}

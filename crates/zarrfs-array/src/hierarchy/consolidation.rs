@@ -1,0 +1,170 @@
+//! Finds consolidated metadata and puts them under the children of a group.
+//!
+//! They are used where the store cannot list, or on request. Those that do not read are warned of and not used.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_of};
+use crate::hierarchy::reading::{NodeReading, is_lasting};
+use crate::hierarchy::scope::Rule;
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, MAX_WARNINGS};
+use zarr_format::dialect::consolidated::{self, DocumentPlaces};
+use zarr_format::error::Result;
+use zarr_format::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
+use zarrfs_store::known::Known;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, Object};
+
+impl Hierarchy {
+    /// Whether consolidated metadata are wanted.
+    pub(super) fn wants_consolidated(&self) -> bool {
+        self.config.consolidated || !self.store.info().lists
+    }
+
+    /// Puts consolidated metadata under a group's children, where they are wanted and there are some.
+    pub(super) fn consolidate(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<()> {
+        if !self.wants_consolidated() {
+            return Ok(());
+        }
+        let found = match mem::replace(&mut reading.looked_up, Known::Unknown) {
+            Known::Unknown => self.find_consolidated(context, reading)?,
+            known => known.found(),
+        };
+        if let Some(found) = found {
+            reading.use_consolidated(found);
+        }
+        Ok(())
+    }
+
+    /// Has the root read from `.zmetadata` where that has its documents, so that these are not asked for.
+    pub(super) fn consolidate_root(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<()> {
+        match self.find_consolidated(context, reading)? {
+            Some(found) if found.has_own_group() => reading.read_copies(found),
+            found => reading.looked_up = found.into(),
+        }
+        Ok(())
+    }
+
+    /// Finds the consolidated metadata of a group. Those of an earlier reading are kept if they are still the same.
+    fn find_consolidated(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<Option<Arc<Consolidated>>> {
+        let (key, found) = match self.consolidated_document(context, reading) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            Err(error) if is_lasting(error.kind()) => {
+                self.note_unread(reading, error.to_string());
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let source = ConsolidatedSource {
+            version: version_of(&found.text),
+            modified: found.modified.or(reading.modified).unwrap_or(UNIX_EPOCH),
+            tells_all: !self.may_change,
+            key,
+        };
+        let old = reading.old.and_then(|old| old.scope.consolidated.as_ref());
+        if let Some(old) = old.filter(|old| old.version() == source.version) {
+            return Ok(Some(old.clone()));
+        }
+        match documents_in(&source.key, &found.text) {
+            Ok(places) => {
+                Ok(places.map(|places| self.consolidated(reading, (found.text, places), source)))
+            }
+            Err(error) => {
+                self.note_unread(reading, error.about(&source.key).to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Says that consolidated metadata do not read, now and to those who ask for children that only these would tell.
+    fn note_unread(&self, reading: &mut NodeReading<'_>, why: String) {
+        reading.scope.unread_copies = Some(why.as_str().into());
+        let mut said = self.unread_copies.lock();
+        if said.len() < MAX_WARNINGS {
+            said.insert(why.clone());
+        }
+        drop(said);
+        self.warn(reading.path, Some(why));
+    }
+
+    /// Finds the document that holds consolidated metadata; in final v3 it is the group's own.
+    fn consolidated_document(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<Option<(Key, ConsolidatedText)>> {
+        let key = match &reading.scope.rule {
+            Rule::Draft(entry) => entry.consolidated()?,
+            Rule::Closed => None,
+            Rule::Plain(_) => {
+                let own = reading.kept.take();
+                if let Some(own) = own.filter(|own| own.key.name() == ZARR_JSON.as_bytes())
+                    && let Some(text) = own.bytes
+                {
+                    let modified = reading.modified;
+                    return Ok(Some((own.key, ConsolidatedText { text, modified })));
+                }
+                Some(reading.path.child(ZMETADATA.as_bytes())?)
+            }
+        };
+        let Some(key) = key else { return Ok(None) };
+        reading.scope.depends.add_key(&key);
+        let object = self.store.get(context, &key, MAX_DOCUMENT)?;
+        reading.note_asked(&key, object.as_ref());
+        let text = |object: Object| ConsolidatedText {
+            text: object.bytes.into(),
+            modified: object.modified,
+        };
+        Ok(object.map(|object| (key, text(object))))
+    }
+
+    /// Puts documents over the store, and counts them in the memory of nodes.
+    fn consolidated(
+        &self,
+        reading: &NodeReading<'_>,
+        (text, places): (Bytes, DocumentPlaces),
+        source: ConsolidatedSource,
+    ) -> Arc<Consolidated> {
+        let below = (self.store.clone(), self.hints.clone());
+        let length = text.len();
+        let mut store = Consolidated::new(below, reading.path, (text, places), source);
+        if !store.count_in(self.nodes.memory()) {
+            let why = format!(
+                "consolidated metadata of {length} bytes do not fit in --memory; they are used all the same"
+            );
+            self.warn(reading.path, Some(why));
+        }
+        Arc::new(store)
+    }
+}
+
+/// The text that holds consolidated metadata, and when it was changed, if that is known.
+struct ConsolidatedText {
+    text: Bytes,
+    modified: Option<SystemTime>,
+}
+
+/// Reads the consolidated metadata in a document; nothing if it has none.
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
+    if is_consolidated(key.name()) {
+        return consolidated::parse_document(bytes).map(Some);
+    }
+    consolidated::parse_member(bytes)
+}

@@ -1,0 +1,65 @@
+//! What consolidated metadata tell of the keys below a node, so that the store need not be asked.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use crate::hierarchy::NodeEntry;
+use crate::hierarchy::consolidated::Consolidated;
+use zarr_format::model::document::IN_NODE_FOLDER;
+use zarrfs_store::known::Known;
+use zarrfs_store::{EntryKind, Key};
+
+/// What lies under a key.
+pub enum Copied {
+    /// Documents below it.
+    Folder,
+    /// A document.
+    Document(DocumentCopy),
+}
+
+/// A document as it stands in consolidated metadata, of which it is a part.
+pub struct DocumentCopy {
+    /// Its text there.
+    pub text: Bytes,
+    /// When the consolidated metadata were changed.
+    pub modified: SystemTime,
+    /// Counts the text in the memory budget.
+    _held: Arc<Consolidated>,
+}
+
+impl NodeEntry {
+    /// Returns what the consolidated metadata that its children, or the keys of an array, are under tell of a key below
+    /// it.
+    pub fn copied(&self, key: &Key) -> Known<Copied> {
+        let Some(used) = &self.scope.consolidated else {
+            return Known::Unknown;
+        };
+        used.kind_of(key).map(|kind| match used.document(key) {
+            Some(text) if kind == EntryKind::File => Copied::Document(DocumentCopy {
+                text,
+                modified: used.modified(),
+                _held: used.clone(),
+            }),
+            _ => Copied::Folder,
+        })
+    }
+
+    /// Returns the keys of the documents in its folder by which it was found, and of its consolidated metadata.
+    pub fn documents_in_folder(&self) -> Vec<Key> {
+        let names = IN_NODE_FOLDER.iter();
+        let keys = names.filter_map(|name| self.path.child(name.as_bytes()).ok());
+        keys.filter(|key| self.has_read(key)).collect()
+    }
+
+    /// Whether a document is one by which the node was found, or holds its consolidated metadata.
+    fn has_read(&self, key: &Key) -> bool {
+        let read = self.documents.as_deref().unwrap_or_default();
+        let broken = self.broken.iter().flat_map(|broken| &broken.documents);
+        let used = self.scope.consolidated.as_ref();
+        read.iter().any(|(read, _)| read == key)
+            || broken.into_iter().any(|broken| broken.key == *key)
+            || used.is_some_and(|used| used.is_source(key) || used.document(key).is_some())
+    }
+}

@@ -1,0 +1,234 @@
+//! The nodes that were read last, by their paths, as many as a memory budget allows.
+//!
+//! A node counts until its last holder drops it, with the text of its attributes and the values of its metadata. One for
+//! which there is no room is given out and not kept. Whether an answer is still true is for the hierarchy to say.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::hierarchy::NodeEntry;
+use zarrfs_store::sync::aged_map::{AgedMap, Minute};
+use zarrfs_store::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
+use zarrfs_store::{Dependencies, Key, QueryStamp};
+
+/// What an answer takes beside its node and the bytes of its path, in bytes.
+const ANSWER_OVERHEAD: u64 = 320;
+
+/// What a node takes beside its text, its metadata and the bytes of its path, in bytes.
+const NODE_OVERHEAD: u64 = 768;
+
+/// The answer to a path, which may be that there is no node.
+pub(super) struct CachedNode {
+    found: Option<Arc<NodeEntry>>,
+    /// How old the answers are that it was read from.
+    pub(super) stamp: QueryStamp,
+    /// What it was read from.
+    pub(super) depends: Dependencies,
+    _room: Reservation,
+}
+
+impl CachedNode {
+    /// Whether the node that it has, if any, was read when all of the store had been replaced so often.
+    pub(super) fn is_of(&self, replacements: u64) -> bool {
+        let found = self.found.as_ref();
+        found.is_none_or(|found| found.replacements == replacements)
+    }
+}
+
+/// Nodes by their paths.
+pub(super) struct NodeCache {
+    nodes: Mutex<AgedMap<Key, CachedNode>>,
+    memory: Arc<MemoryBudget>,
+}
+
+impl NodeCache {
+    /// Builds an empty cache in a budget.
+    pub(super) fn new(memory: Arc<MemoryBudget>) -> Arc<NodeCache> {
+        let cache = Arc::new(NodeCache {
+            nodes: Mutex::new(AgedMap::default()),
+            memory,
+        });
+        let weak: Weak<NodeCache> = Arc::downgrade(&cache);
+        cache.memory.register(Priority::Metadata, weak);
+        cache
+    }
+
+    /// Returns the budget that nodes count in.
+    pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
+    /// Returns the answer to a path and when the store was asked for it, if there is one that is valid.
+    pub(super) fn get(
+        &self,
+        path: &Key,
+        is_valid: impl Fn(&CachedNode) -> bool,
+    ) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
+        let mut nodes = self.nodes.lock();
+        let cached = nodes.get(path).filter(|cached| is_valid(cached))?;
+        Some((cached.found.clone(), cached.stamp.asked))
+    }
+
+    /// Returns the answer to a path and when the store was asked for it, however long ago that was.
+    pub(super) fn peek(&self, path: &Key) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
+        let nodes = self.nodes.lock();
+        let cached = nodes.peek(path)?;
+        Some((cached.found.clone(), cached.stamp.asked))
+    }
+
+    /// Takes room for a node that was read, if there is some.
+    pub(super) fn counted(&self, mut node: NodeEntry) -> NodeEntry {
+        let bytes = bytes_of(&node);
+        node.room = self.memory.try_reserve(bytes);
+        node
+    }
+
+    /// Keeps an answer, if there is room for it and its node has some.
+    pub(super) fn put(
+        &self,
+        path: &Key,
+        (found, stamp): (Option<Arc<NodeEntry>>, QueryStamp),
+        depends: Dependencies,
+    ) {
+        let is_counted = found.as_ref().is_none_or(|node| node.room.is_some());
+        let bytes = ANSWER_OVERHEAD + 2 * path.as_bytes().len() as u64;
+        let room = is_counted.then(|| self.memory.try_reserve(bytes)).flatten();
+        let mut nodes = self.nodes.lock();
+        let replaced = match room {
+            Some(_room) => nodes.put(
+                path.clone(),
+                CachedNode {
+                    found,
+                    stamp,
+                    depends,
+                    _room,
+                },
+            ),
+            None => nodes.pop(path),
+        };
+        drop(nodes);
+        drop(replaced);
+    }
+
+    /// Notes that a node that is kept was found to be the same at another time; false if it is not kept any more.
+    pub(super) fn renew(&self, path: &Key, node: &Arc<NodeEntry>, stamp: QueryStamp) -> bool {
+        let mut nodes = self.nodes.lock();
+        let same = nodes.get(path).filter(|cached| {
+            let found = cached.found.as_ref();
+            found.is_some_and(|found| Arc::ptr_eq(found, node))
+        });
+        same.map(|cached| cached.stamp = stamp).is_some()
+    }
+
+    /// Forgets the answer to a path.
+    pub(super) fn forget(&self, path: &Key) {
+        let forgotten = self.nodes.lock().pop(path);
+        drop(forgotten);
+    }
+
+    /// Returns the names of the nodes directly under a path that are kept, sorted, each with what `tell` says of it.
+    pub(super) fn names_below<T: Ord>(
+        &self,
+        path: &Key,
+        tell: impl Fn(&CachedNode) -> T,
+    ) -> Vec<(Vec<u8>, T)> {
+        let nodes = self.nodes.lock();
+        let is_child = |key: &Key| key.parent().is_some_and(|parent| parent == *path);
+        let known = nodes
+            .iter()
+            .filter(|(key, known)| known.found.is_some() && is_child(key));
+        let told = known.map(|(key, known)| (key.name().to_vec(), tell(known)));
+        let mut names: Vec<_> = told.collect();
+        names.sort();
+        names
+    }
+}
+
+impl Evict for NodeCache {
+    fn evict_one(&self, before: Minute) -> bool {
+        let evicted = self.nodes.lock().pop_unused(before);
+        evicted.is_some()
+    }
+}
+
+/// Returns the bytes that a node takes. Attributes that share a document count as their own length alone: they are most of
+/// the document, and one of consolidated metadata counts there.
+fn bytes_of(node: &NodeEntry) -> u64 {
+    let path = 4 * node.path.as_bytes().len() as u64;
+    let own = node.node.as_ref().map_or(0, |read| {
+        read.attributes().bytes_held() + read.metadata_bytes()
+    });
+    NODE_OVERHEAD + path + own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hierarchy::Hierarchy;
+    use zarr_format::error::Kind;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
+    use zarrfs_store::stats::Stats;
+
+    const LENGTH: u64 = 50_000;
+
+    /// Returns a hierarchy of arrays with long attributes, of which nothing was read yet, in a budget.
+    fn hierarchy(memory: &Arc<MemoryBudget>) -> Hierarchy {
+        let store = MemoryStore::default();
+        let words = "x".repeat(usize::try_from(LENGTH).unwrap());
+        for number in 0..50 {
+            let array = format!(
+                r#"{{"zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "int8", "fill_value": 0,
+                "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": [1]}}}},
+                "chunk_key_encoding": {{"name": "default"}}, "codecs": [{{"name": "bytes"}}],
+                "attributes": {{"words": "{words}"}}}}"#
+            );
+            let key = Key::new(format!("a{number}/zarr.json")).unwrap();
+            store.set(key, array.into_bytes());
+        }
+        Hierarchy::new(Arc::new(store)).within(memory)
+    }
+
+    fn path(number: u32) -> Key {
+        Key::new(format!("a{number}")).unwrap()
+    }
+
+    #[test]
+    fn b02_nodes_stay_within_their_part_of_the_memory() {
+        let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
+        let hierarchy = hierarchy(&memory);
+        for number in 0..50 {
+            let found = hierarchy.node(&UNLIMITED, &path(number)).unwrap().unwrap();
+            assert!(found.array().is_some());
+            assert!(memory.held() > LENGTH && memory.held() <= 10 * LENGTH);
+        }
+        let is_kept = |number| hierarchy.nodes.peek(&path(number)).is_some();
+        assert!(is_kept(49) && !is_kept(0));
+        let _all = memory.try_reserve(20 * LENGTH).unwrap();
+        assert!(!is_kept(49), "nodes give way to other memory");
+    }
+
+    #[test]
+    fn b02_a_node_counts_for_as_long_as_it_is_held() {
+        let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
+        let hierarchy = hierarchy(&memory);
+        let held = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
+        while hierarchy.nodes.evict_one(Minute::NEVER) {}
+        assert!(memory.held() > LENGTH && memory.held() < 2 * LENGTH);
+        drop(held);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn b02_a_node_without_room_is_read_and_not_kept() {
+        let memory = MemoryBudget::new(LENGTH, Arc::new(Stats::default()));
+        let hierarchy = hierarchy(&memory);
+        let found = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
+        assert!(found.array().is_some() && found.room.is_none());
+        let again = hierarchy.node(&WITHOUT_WAITING, &path(0));
+        assert!(again.is_err_and(|error| error.kind() == Kind::WouldWait));
+        assert!(memory.held() < LENGTH);
+    }
+}

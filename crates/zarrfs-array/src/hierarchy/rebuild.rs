@@ -1,0 +1,215 @@
+//! Consolidated metadata made anew: a copy of each document that should have one, of the others only those that are
+//! there.
+//!
+//! What is put carries the condition that the key still holds what was read of it, so that the change of another program
+//! is never lost. Copies that are right keep their text, and a document whose copies are all right is not put.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
+use zarr_format::dialect::copies::{Copies, CopyHolder};
+use zarr_format::dialect::{consolidated, text_of};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::json_text::{self, MemberChange, ObjectText};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{Condition, Key};
+
+/// How many documents are read before the next ones are looked for.
+const PART: usize = 256;
+
+/// What the consolidated metadata in a document became.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RebuiltCopies {
+    /// The document.
+    pub key: Key,
+    /// How many copies there were none of before.
+    pub made: u64,
+    /// How many were others.
+    pub changed: u64,
+    /// How many there are none of any more.
+    pub removed: u64,
+    /// Whether the document was put.
+    pub is_put: bool,
+}
+
+/// The names of copies, in the order in which zarr-python writes them: outer nodes first.
+type WantedCopies = BTreeMap<(usize, String), Key>;
+
+impl Hierarchy {
+    /// Makes the copies in a document anew. It has one of each of these documents that is a JSON object, and keeps those
+    /// of other documents that are stored. `threads` is how many documents are read at a time.
+    ///
+    /// Fails with `Changed` if another program changed the document meanwhile, `Invalid` if it has a name twice or is the
+    /// document of a group and no JSON, `TooLarge` for more copies than a document may hold.
+    pub fn rebuild_copies(
+        &self,
+        context: &RequestContext,
+        holder: &CopyHolder,
+        documents: impl Iterator<Item = (String, Key)>,
+        threads: usize,
+    ) -> Result<RebuiltCopies> {
+        let wanted = documents
+            .map(|(name, key)| ((name.matches('/').count(), name), key))
+            .collect();
+        let folder = holder.key().parent().unwrap_or_default();
+        self.editing
+            .with(&folder, || self.rebuild(context, holder, wanted, threads))
+    }
+
+    fn rebuild(
+        &self,
+        context: &RequestContext,
+        holder: &CopyHolder,
+        mut wanted: WantedCopies,
+        threads: usize,
+    ) -> Result<RebuiltCopies> {
+        let object = self.store.get(context, holder.key(), MAX_DOCUMENT)?;
+        let (old, version) = match object {
+            Some(object) => (object.bytes, Some(object.version)),
+            None => (Vec::new(), None),
+        };
+        let copies = readable_copies(holder, &old);
+        let mut changes = Vec::new();
+        for (name, _) in copies.iter().flat_map(Copies::members) {
+            match holder.document_of(name) {
+                Some(document) => {
+                    let place = (name.matches('/').count(), name.to_string());
+                    wanted.insert(place, document);
+                }
+                None => changes.push((name.to_string(), None)),
+            }
+        }
+        let documents: Vec<Key> = wanted.values().cloned().collect();
+        changes.extend(self.read_copies(context, holder, wanted, threads)?);
+        let bytes = match &copies {
+            Some(copies) => copies.edited(&changes),
+            None => whole_document(holder, &old, &changes)?,
+        };
+        let mut rebuilt = counted(holder, copies.as_ref(), &changes);
+        rebuilt.is_put = bytes != old;
+        if rebuilt.is_put {
+            check_length(holder, bytes.len())?;
+            self.put(
+                context,
+                holder.key(),
+                &bytes,
+                &Condition::unchanged(version),
+            )
+            .map_err(|error| refused(holder, error))?;
+        }
+        // A comparison asks the store anew, and sees what was changed meanwhile.
+        let log = &self.store.info().changes;
+        documents.iter().for_each(|document| log.note(document));
+        Ok(rebuilt)
+    }
+
+    /// Reads the documents that copies are made of.
+    fn read_copies(
+        &self,
+        context: &RequestContext,
+        holder: &CopyHolder,
+        wanted: WantedCopies,
+        threads: usize,
+    ) -> Result<Vec<MemberChange>> {
+        let mut copies = Vec::new();
+        // Counted where they are read: a part of long documents must not be in memory before it is found too long.
+        let length = AtomicUsize::new(0);
+        let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
+            check_length(holder, length.load(Ordering::Relaxed))?;
+            let text = self.store.get(context, &document, MAX_DOCUMENT)?;
+            let text = text.and_then(|object| holder.copy_of(&object.bytes));
+            let own = text.as_ref().map_or(0, |text| name.len() + text.len());
+            check_length(holder, length.fetch_add(own, Ordering::Relaxed) + own)?;
+            Ok((name, text))
+        };
+        let mut wanted = wanted.into_iter();
+        loop {
+            let part: Vec<_> = wanted.by_ref().take(PART).collect();
+            if part.is_empty() {
+                return Ok(copies);
+            }
+            for copy in parallel_map(threads, part, &read) {
+                copies.push(copy?);
+            }
+        }
+    }
+}
+
+/// Returns the copies of a document that can be changed one by one; nothing if all have to be made anew.
+fn readable_copies<'a>(holder: &CopyHolder, bytes: &'a [u8]) -> Option<Copies<'a>> {
+    let reads = if holder.is_member() {
+        consolidated::parse_member(bytes).map(|found| found.is_some())
+    } else {
+        consolidated::parse_document(bytes).map(|_| true)
+    };
+    if !reads.is_ok_and(|reads| reads) {
+        return None;
+    }
+    holder.copies(bytes).ok().flatten()
+}
+
+/// Returns a document with these copies and no others.
+fn whole_document(holder: &CopyHolder, old: &[u8], copies: &[MemberChange]) -> Result<Vec<u8>> {
+    let members = copies.iter().filter_map(|(name, text)| {
+        let name = serde_json::Value::from(name.as_str());
+        Some(format!("{name}:{}", text.as_deref()?))
+    });
+    let members = members.collect::<Vec<_>>().join(",");
+    if !holder.is_member() {
+        let text = format!("{{\"metadata\":{{{members}}},\"zarr_consolidated_format\":1}}");
+        return Ok(json_text::document(&text));
+    }
+    let invalid = |error: Error| Error::invalid(holder.key(), error);
+    let text = text_of(old).map_err(invalid)?;
+    let group = ObjectText::parse(text).map_err(invalid)?;
+    group.check_unique().map_err(invalid)?;
+    let value =
+        format!("{{\"kind\":\"inline\",\"must_understand\":false,\"metadata\":{{{members}}}}}");
+    let member = (consolidated::MEMBER.to_string(), Some(value));
+    let mark = old.get(..old.len() - text.len()).unwrap_or_default();
+    Ok([mark, group.edited(&[member], 1).as_bytes()].concat())
+}
+
+/// Fails with `TooLarge` if no document may be so long.
+fn check_length(holder: &CopyHolder, length: usize) -> Result<()> {
+    if length as u64 <= MAX_DOCUMENT {
+        return Ok(());
+    }
+    let why = format!("copies of all documents take more than {MAX_DOCUMENT} bytes");
+    Err(Error::new(Kind::TooLarge, holder.key(), why))
+}
+
+/// Returns the error of a put, which says that nothing was lost if another program was faster.
+fn refused(holder: &CopyHolder, error: Error) -> Error {
+    if error.kind() != Kind::Changed {
+        return error;
+    }
+    let why = "was changed by another program meanwhile, and stays as that wrote it; try again";
+    Error::new(Kind::Changed, holder.key(), why)
+}
+
+/// Counts what changes of copies do.
+fn counted(
+    holder: &CopyHolder,
+    old: Option<&Copies<'_>>,
+    changes: &[MemberChange],
+) -> RebuiltCopies {
+    let old: HashMap<&str, &str> = old.iter().flat_map(|copies| copies.members()).collect();
+    let mut rebuilt = RebuiltCopies {
+        key: holder.key().clone(),
+        ..RebuiltCopies::default()
+    };
+    for (name, new) in changes {
+        match (old.get(name.as_str()), new) {
+            (None, Some(_)) => rebuilt.made += 1,
+            (Some(_), None) => rebuilt.removed += 1,
+            (Some(old), Some(new)) => {
+                rebuilt.changed += u64::from(!json_text::is_same(old, new));
+            }
+            (None, None) => {}
+        }
+    }
+    rebuilt
+}

@@ -1,0 +1,327 @@
+//! What differs between two states of a store, or between two stores, in the words of a hierarchy: nodes, attributes,
+//! regions of arrays.
+//!
+//! Elements are compared where a chunk is stored in either state, or where keys of chunks were changed if these are known;
+//! where they do not decode the error takes the place of the regions.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use zarr_format::dialect::v3;
+use zarr_format::error::{Error, Result};
+use zarr_format::json_text;
+use zarr_format::model::{Array, Attributes, Node};
+use zarrfs_array::array::Arrays;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::Key;
+
+mod regions;
+mod values;
+
+use regions::{Difference, changed_regions, differing_regions};
+use values::kind_of;
+use zarrfs_store::request_context::UNLIMITED;
+
+/// One state of a store.
+pub struct HierarchyState {
+    /// Its nodes.
+    pub hierarchy: Arc<Hierarchy>,
+    /// Its arrays.
+    pub arrays: Arc<Arrays>,
+    /// The node whose tree is compared.
+    pub base: Key,
+}
+
+/// What of two states is compared.
+#[derive(Clone, Copy)]
+pub enum Compared<'a> {
+    /// Nodes, and the elements of chunks whose keys are among these, in arrays that are stored alike.
+    Keys(&'a HashSet<Key>),
+    /// Nodes, and the elements of all arrays that have elements of one type.
+    Stores,
+    /// Nodes, shapes and elements alone: neither attributes nor names, fill values, chunks, codecs and keys count, and of
+    /// data types only what kind of values they have.
+    Values,
+}
+
+/// Takes what was found of one node; fails if the comparison is to end.
+pub type TakeChange<'a> = dyn FnMut(Value) -> Result<()> + 'a;
+
+/// Finds what differs, one JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for a changed node
+/// `attributes` and `metadata` as lists of members, and `regions`. Fails if a store does, and with `NotFound` if neither
+/// has a node at its base.
+pub fn compare(
+    before: &HierarchyState,
+    after: &HierarchyState,
+    what: Compared<'_>,
+    take: &mut TakeChange<'_>,
+) -> Result<()> {
+    let old = before.hierarchy.node(&UNLIMITED, &before.base)?;
+    let new = after.hierarchy.node(&UNLIMITED, &after.base)?;
+    if old.is_none() && new.is_none() {
+        return Err(Error::not_found(&before.base));
+    }
+    let mut open = vec![(Key::root(), old, new)];
+    while let Some(pair) = open.pop() {
+        let children = children_of_both(before, after, &pair)?;
+        if let Some(change) = node_change(before, after, pair, what) {
+            take(change)?;
+        }
+        open.extend(children.into_iter().rev());
+    }
+    Ok(())
+}
+
+/// A path below the base, and the nodes there in both states.
+type Pair = (Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>);
+
+/// Returns the children that a node has in either state.
+fn children_of_both(
+    before: &HierarchyState,
+    after: &HierarchyState,
+    (path, old, new): &Pair,
+) -> Result<Vec<Pair>> {
+    let mut names = BTreeSet::new();
+    for (state, found) in [(before, old), (after, new)] {
+        let found = found.as_ref();
+        let Some(found) = found.filter(|found| matches!(found.node(), Ok(Node::Group(_)))) else {
+            continue;
+        };
+        let mut listing = state.hierarchy.children(&UNLIMITED, found)?;
+        while let Some(name) = listing.next(&UNLIMITED)? {
+            names.insert(name.name);
+        }
+    }
+    let child = |state: &HierarchyState, found: &Option<Arc<NodeEntry>>, name: &[u8]| match found {
+        Some(found) => state.hierarchy.child(&UNLIMITED, found, name),
+        None => Ok(None),
+    };
+    names
+        .iter()
+        .map(|name| {
+            Ok((
+                path.child(name)?,
+                child(before, old, name)?,
+                child(after, new, name)?,
+            ))
+        })
+        .collect()
+}
+
+/// Returns what differs of one node, if something does.
+fn node_change(
+    before: &HierarchyState,
+    after: &HierarchyState,
+    (path, old, new): Pair,
+    what: Compared<'_>,
+) -> Option<Value> {
+    let shown = String::from_utf8_lossy(path.as_bytes()).into_owned();
+    let kind = |found: &NodeEntry| match found.node() {
+        Ok(Node::Group(_)) => "group",
+        Ok(Node::Array(_)) => "array",
+        Err(_) => "broken node",
+    };
+    let (old, new) = match (old, new) {
+        (None, None) => return None,
+        (None, Some(new)) => {
+            return Some(json!({"path": shown, "change": "created", "kind": kind(&new)}));
+        }
+        (Some(old), None) => {
+            return Some(json!({"path": shown, "change": "deleted", "kind": kind(&old)}));
+        }
+        (Some(old), Some(new)) => (old, new),
+    };
+    let mut found = json!({"path": shown, "change": "changed", "kind": kind(&new)});
+    let members = found.as_object_mut()?;
+    let unchanged_len = members.len();
+    add_changes(members, (before, &old), (after, &new), what);
+    (members.len() > unchanged_len).then_some(found)
+}
+
+/// Adds what differs of a node that both states have.
+fn add_changes(
+    members: &mut Map<String, Value>,
+    (before, old): (&HierarchyState, &Arc<NodeEntry>),
+    (after, new): (&HierarchyState, &Arc<NodeEntry>),
+    what: Compared<'_>,
+) {
+    match (old.node(), new.node()) {
+        (Ok(first), Ok(second)) => {
+            if !matches!(what, Compared::Values) {
+                let differing = differing_attributes(first.attributes(), second.attributes());
+                add(members, "attributes", differing);
+            }
+            add(
+                members,
+                "metadata",
+                differing(&metadata(first, what), &metadata(second, what)),
+            );
+            if let (Node::Array(first), Node::Array(second)) = (first, second)
+                && is_comparable(first, second, what)
+            {
+                add_regions(members, (before, old), (after, new), what);
+            }
+        }
+        (Ok(_), Err(error)) | (Err(_), Err(error)) if is_changed(old, new, what) => {
+            members.insert("error".to_string(), json!(error.to_string()));
+        }
+        (Err(error), Ok(_)) if !matches!(what, Compared::Keys(_)) => {
+            members.insert("error".to_string(), json!(error.to_string()));
+        }
+        (Err(_), Ok(_)) => {
+            members.insert("metadata".to_string(), json!([{"is": "readable"}]));
+        }
+        _ => {}
+    }
+}
+
+/// Whether the documents of a node that is not understood were changed; of two stores it is not known whether they are
+/// equal.
+fn is_changed(old: &NodeEntry, new: &NodeEntry, what: Compared<'_>) -> bool {
+    !matches!(what, Compared::Keys(_)) || old.version != new.version
+}
+
+/// Whether the elements of two arrays can be compared.
+fn is_comparable(first: &Array, second: &Array, what: Compared<'_>) -> bool {
+    match what {
+        Compared::Keys(_) => first.is_stored_like(second),
+        Compared::Stores => {
+            first.data_type == second.data_type && first.shape.len() == second.shape.len()
+        }
+        Compared::Values => {
+            kind_of(first) == kind_of(second) && first.shape.len() == second.shape.len()
+        }
+    }
+}
+
+fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
+    if !list.is_empty() {
+        members.insert(name.to_string(), Value::Array(list));
+    }
+}
+
+/// Returns the attributes that differ, as `differing` does: those that mean something else to a reader, numbers as they
+/// were written.
+fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
+    let (before, after) = (before.members(), after.members());
+    let of = |members: &[(String, &str)], others: &[(String, &str)]| {
+        let others: HashMap<&str, &str> = others
+            .iter()
+            .map(|(name, text)| (name.as_str(), *text))
+            .collect();
+        let is_same = |(name, text): &&(String, &str)| {
+            let other = others.get(name.as_str());
+            other.is_some_and(|other| json_text::means_same(text, other))
+        };
+        let members = members.iter().filter(|member| !is_same(member));
+        let value = |text: &str| json_text::parse(text.as_bytes()).unwrap_or_default();
+        members
+            .map(|(name, text)| (name.clone(), value(text)))
+            .collect::<Map<_, _>>()
+    };
+    let (old, new) = (of(&before, &after), of(&after, &before));
+    all_of(&old, &new, |_| true)
+}
+
+/// Returns a node's metadata as final v3, without its attributes; of values, the shape and the kind alone.
+fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
+    if matches!(what, Compared::Values) {
+        let facts = match node {
+            Node::Group(_) => json!({"node_type": "group"}),
+            Node::Array(array) => {
+                json!({"node_type": "array", "shape": array.shape, "data_type": kind_of(array)})
+            }
+        };
+        return facts.as_object().cloned().unwrap_or_default();
+    }
+    let mut members = match v3::render(node) {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    members.shift_remove("attributes");
+    members
+}
+
+/// Returns the members of two objects that differ: `name`, `before` and `after` as far as they are there.
+fn differing(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
+    all_of(before, after, |name| before.get(name) != after.get(name))
+}
+
+/// Returns those members of two objects that are `wanted`.
+fn all_of(
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<Value> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let differ = names.into_iter().filter(|name| wanted(name));
+    differ
+        .map(|name| {
+            let mut found = Map::from_iter([("name".to_string(), json!(name))]);
+            for (which, members) in [("before", before), ("after", after)] {
+                if let Some(value) = members.get(name) {
+                    found.insert(which.to_string(), value.clone());
+                }
+            }
+            Value::Object(found)
+        })
+        .collect()
+}
+
+/// Adds the regions of an array whose elements differ, a box a chunk.
+fn add_regions(
+    members: &mut Map<String, Value>,
+    (before, old): (&HierarchyState, &Arc<NodeEntry>),
+    (after, new): (&HierarchyState, &Arc<NodeEntry>),
+    what: Compared<'_>,
+) {
+    let mut list = Vec::new();
+    let arrays = (|| Ok((before.arrays.open(old)?, after.arrays.open(new)?)))();
+    let found = arrays.and_then(|(old, new)| match what {
+        Compared::Keys(keys) => changed_regions(&old, &new, keys, &mut list),
+        Compared::Stores => differing_regions(&old, &new, false, &mut list),
+        Compared::Values => differing_regions(&old, &new, true, &mut list),
+    });
+    if let Err(error) = found {
+        members.insert("error".to_string(), json!(error.to_string()));
+    }
+    let list = list.iter().map(|difference: &Difference| {
+        json!({"start": difference.start, "stop": difference.stop, "count": difference.count})
+    });
+    add(members, "regions", list.collect());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_differ_by_what_readers_take_them_for() {
+        let read = |text: &str| Attributes::parse(text).unwrap_or_default();
+        let before =
+            r#"{"a": 1, "b": 123456789012345678901234567890, "c": NaN, "d": {"x": 1.0, "y": 2}}"#;
+        let after =
+            r#"{"c": NaN, "a": 1.0, "b": 123456789012345678901234567891, "d": {"y": 2, "x": 1e0}}"#;
+        let (before, after) = (read(before), read(after));
+        let names = differing_attributes(&before, &after);
+        let names: Vec<_> = names.iter().map(|found| &found["name"]).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn members_that_differ_are_named() {
+        let object = |value: Value| value.as_object().cloned().unwrap_or_default();
+        let before = object(json!({"a": 1, "b": {"c": 2}, "d": 3}));
+        let after = object(json!({"a": 1, "b": {"c": 4}, "e": 5}));
+        assert_eq!(
+            differing(&before, &after),
+            [
+                json!({"name": "b", "before": {"c": 2}, "after": {"c": 4}}),
+                json!({"name": "d", "before": 3}),
+                json!({"name": "e", "after": 5}),
+            ]
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! Where the elements of an array differ between two states: a box for each chunk that has others.
+//!
+//! Only elements that both states have are compared; a difference of the shapes shows in the metadata. A chunk that is
+//! stored in neither state has the fill value in both, and is not looked at if that is the same.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use crate::formats;
+use crate::formats::Export;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::{ChunkIndex, Region};
+use zarr_format::model::Array;
+use zarrfs_array::array::OpenArray;
+use zarrfs_array::array::ragged::RaggedElements;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::sync::read_bytes::ReadAt;
+
+use super::values::are_equal;
+
+/// Elements that differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    /// The smallest box around them: its first element, and the one after its last, along each dimension.
+    pub(super) start: Vec<u64>,
+    /// See `start`.
+    pub(super) stop: Vec<u64>,
+    /// How many they are.
+    pub(super) count: u64,
+}
+
+/// The number of chunks of an array, from the first on, whose keys are matched with those that changed; and the most
+/// chunks of which is held whether they are stored.
+const MAX_CHUNKS: u64 = 1 << 22;
+
+/// How many decoded bytes of each state are compared at a time.
+const PART: u64 = 32 << 20;
+
+/// Adds a box for each stored chunk among these keys whose elements differ.
+pub(super) fn changed_regions(
+    old: &Arc<OpenArray>,
+    new: &Arc<OpenArray>,
+    keys: &HashSet<Key>,
+    list: &mut Vec<Difference>,
+) -> Result<()> {
+    let grid = new.stored_grid()?;
+    let by_key = chunk_numbers(new.array(), grid.len(), |number| {
+        grid.indices(ChunkIndex(number)).to_vec()
+    });
+    let changed = keys.iter().filter_map(|key| by_key.get(key));
+    let changed: BTreeSet<u64> = changed.copied().collect();
+    let old_region = Region::whole(&old.array().shape);
+    for number in changed {
+        let region = grid.region(&grid.indices(ChunkIndex(number)));
+        let both = region.overlap(&old_region);
+        if both.shape.contains(&0) {
+            continue;
+        }
+        let pair = ArrayPair::new(old, new, false);
+        list.extend(pair.difference_within(&both)?);
+    }
+    Ok(())
+}
+
+/// Adds a box for each chunk of the new array's grid whose elements are others in the old array, which has elements of the
+/// same type, or of the same kind where they are compared by value. Fails with `TooLarge` for arrays of more chunks than can be looked at one by one.
+pub(super) fn differing_regions(
+    old: &Arc<OpenArray>,
+    new: &Arc<OpenArray>,
+    by_value: bool,
+    list: &mut Vec<Difference>,
+) -> Result<()> {
+    let grid = new.stored_grid()?;
+    let old_region = Region::whole(&old.array().shape);
+    let pair = ArrayPair::new(old, new, by_value);
+    let mut compare = |region: &Region| -> Result<()> {
+        let both = region.overlap(&old_region);
+        if !both.shape.contains(&0) {
+            list.extend(pair.difference_within(&both)?);
+        }
+        Ok(())
+    };
+    if let Some(stored) = pair.stored_in_either()? {
+        for number in stored {
+            compare(&grid.region(&grid.indices(ChunkIndex(number))))?;
+        }
+        return Ok(());
+    }
+    if grid.len() > MAX_CHUNKS {
+        let text = format!("{} chunks, all of which would be compared", grid.len());
+        return Err(Error::too_large(new.path(), text));
+    }
+    for number in 0..grid.len() {
+        compare(&grid.region(&grid.indices(ChunkIndex(number))))?;
+    }
+    Ok(())
+}
+
+/// Two arrays whose elements are compared.
+struct ArrayPair<'a> {
+    old: &'a Arc<OpenArray>,
+    new: &'a Arc<OpenArray>,
+    /// Whether elements are compared by what they are worth, and not byte by byte.
+    by_value: bool,
+}
+
+impl<'a> ArrayPair<'a> {
+    fn new(old: &'a Arc<OpenArray>, new: &'a Arc<OpenArray>, by_value: bool) -> ArrayPair<'a> {
+        ArrayPair { old, new, by_value }
+    }
+
+    /// Whether two elements are the same.
+    fn are_same(&self, old: &[u8], new: &[u8]) -> bool {
+        let [of_old, of_new] = [self.old, self.new].map(|array| &array.array().data_type);
+        if self.by_value {
+            are_equal((old, of_old), (new, of_new))
+        } else {
+            old == new
+        }
+    }
+
+    /// Returns the chunks of the new array's grid that are stored, or lie over chunks that are stored of the old array.
+    /// Nothing if that does not tell which elements are equal, since the fill values differ, or cannot be known.
+    fn stored_in_either(&self) -> Result<Option<BTreeSet<u64>>> {
+        let (old, new) = (self.old, self.new);
+        let [old_fill, new_fill] =
+            [old, new].map(|array| array.array().fill_value.bytes.as_slice());
+        let has_same_fill = self.are_same(old_fill, new_fill);
+        if !has_same_fill || !old.tells_stored_chunks() || !new.tells_stored_chunks() {
+            return Ok(None);
+        }
+        let (grid, old_grid) = (new.stored_grid()?, old.stored_grid()?);
+        let whole = Region::whole(&new.array().shape);
+        let mut numbers = BTreeSet::new();
+        let mut add = |region: &Region| -> Result<()> {
+            let region = region.overlap(&whole);
+            grid.visit(&region, |chunk, _, _| {
+                numbers.insert(chunk.0);
+                (numbers.len() as u64) <= MAX_CHUNKS
+            });
+            if numbers.len() as u64 > MAX_CHUNKS {
+                let text = format!("more than {MAX_CHUNKS} stored chunks");
+                return Err(Error::too_large(new.path(), text));
+            }
+            Ok(())
+        };
+        for (array, grid) in [(new, &grid), (old, &old_grid)] {
+            let mut stored = array.stored_chunks()?;
+            while let Some(indices) = stored.next_chunk(&UNLIMITED)? {
+                add(&grid.region(&indices))?;
+            }
+        }
+        Ok(Some(numbers))
+    }
+
+    /// Returns where the arrays differ within a box, if they do. A large box is compared part by part.
+    fn difference_within(&self, region: &Region) -> Result<Option<Difference>> {
+        let arrays = [self.old, self.new].map(|array| array.array());
+        let element = arrays.map(|array| array.element_size().unwrap_or(1) as u64);
+        let element = element.into_iter().max().unwrap_or(1);
+        let is_variable = arrays.iter().all(|array| array.data_type.is_variable());
+        let mut found: Option<Difference> = None;
+        let mut parts = vec![region.clone()];
+        while let Some(part) = parts.pop() {
+            let elements = part
+                .shape
+                .iter()
+                .try_fold(1_u64, |all, &length| all.checked_mul(length));
+            let is_small =
+                elements.is_some_and(|elements| elements.saturating_mul(element) <= PART);
+            match halves(&part).filter(|_| !is_small && !is_variable) {
+                Some(halves) => parts.extend(halves),
+                None => found = joined(found, self.difference_of_part(&part)?),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns where the arrays differ within a box that fits into memory, if they do.
+    fn difference_of_part(&self, region: &Region) -> Result<Option<Difference>> {
+        let [before, after] = [self.old, self.new].map(|array| BoxElements::read(array, region));
+        let (before, after) = (before?, after?);
+        let are_same = |old: &[u8], new: &[u8]| self.are_same(old, new);
+        Ok(difference(
+            region,
+            before.iter().zip(after.iter()),
+            &are_same,
+        ))
+    }
+}
+
+/// The elements of a box.
+enum BoxElements {
+    /// All of one size, in C order.
+    Fixed(Vec<u8>, usize),
+    Variable(RaggedElements),
+}
+
+impl BoxElements {
+    fn read(array: &Arc<OpenArray>, region: &Region) -> Result<BoxElements> {
+        if array.array().data_type.is_variable() {
+            return Ok(BoxElements::Variable(array.records(&UNLIMITED, region)?));
+        }
+        let bytes = raw(array, region)?;
+        let count: u64 = region.shape.iter().product();
+        let size = usize::try_from(bytes.len() as u64 / count.max(1)).unwrap_or(usize::MAX);
+        Ok(BoxElements::Fixed(bytes, size.max(1)))
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
+        match self {
+            BoxElements::Fixed(bytes, size) => Box::new(bytes.chunks(*size)),
+            BoxElements::Variable(records) => Box::new(records.iter()),
+        }
+    }
+}
+
+/// Returns the two halves of a box along its longest dimension; nothing of one element.
+fn halves(region: &Region) -> Option<[Region; 2]> {
+    let (axis, &length) = region
+        .shape
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, length)| **length)?;
+    if length < 2 {
+        return None;
+    }
+    let (mut one, mut other) = (region.clone(), region.clone());
+    let half = length / 2;
+    one.shape[axis] = half;
+    other.start[axis] += half;
+    other.shape[axis] = length - half;
+    Some([one, other])
+}
+
+/// Returns the box around two differences.
+fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Difference> {
+    let (Some(mut one), Some(other)) = (one.clone(), other.clone()) else {
+        return one.or(other);
+    };
+    one.count += other.count;
+    for (start, from) in one.start.iter_mut().zip(&other.start) {
+        *start = (*start).min(*from);
+    }
+    for (stop, to) in one.stop.iter_mut().zip(&other.stop) {
+        *stop = (*stop).max(*to);
+    }
+    Some(one)
+}
+
+/// Returns the elements of a box, all of one size, in C order.
+fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
+    let export = Export::open(&UNLIMITED, array, formats::format("raw")?, region.clone())?;
+    let length = usize::try_from(export.len()).unwrap_or(usize::MAX);
+    Ok(export.read_at(&UNLIMITED, 0, length)?.to_vec())
+}
+
+/// Returns the numbers of an array's stored chunks by the keys that they may have.
+fn chunk_numbers(
+    array: &Array,
+    count: u64,
+    indices: impl Fn(u64) -> Vec<u64>,
+) -> BTreeMap<Key, u64> {
+    let mut numbers = BTreeMap::new();
+    for number in 0..count.min(MAX_CHUNKS) {
+        for key in array.keys.candidates(&indices(number)) {
+            numbers.extend(Key::new(key).ok().map(|key| (key, number)));
+        }
+    }
+    numbers
+}
+
+/// Returns where two contents of a box differ, if they do; the elements of both are in C order.
+fn difference<'a>(
+    region: &Region,
+    elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    are_same: &dyn Fn(&[u8], &[u8]) -> bool,
+) -> Option<Difference> {
+    let mut found: Option<Difference> = None;
+    let mut at: Vec<u64> = region.start.to_vec();
+    for (old, new) in elements {
+        if !are_same(old, new) {
+            let all = found.get_or_insert_with(|| Difference {
+                start: at.clone(),
+                stop: at.clone(),
+                count: 0,
+            });
+            all.count += 1;
+            for (axis, &index) in at.iter().enumerate() {
+                all.start[axis] = all.start[axis].min(index);
+                all.stop[axis] = all.stop[axis].max(index + 1);
+            }
+        }
+        region.step(&mut at);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_box_is_found() {
+        let region = Region {
+            start: [10, 20].as_slice().into(),
+            shape: [2, 3].as_slice().into(),
+        };
+        let before = [0u8; 12];
+        let found = |after: &[u8; 12]| {
+            let elements = before.chunks(2).zip(after.chunks(2));
+            difference(&region, elements, &|old, new| old == new)
+        };
+        assert_eq!(found(&before), None);
+        let mut after = before;
+        (after[2], after[11]) = (1, 1);
+        let found = found(&after).unwrap();
+        assert_eq!(
+            (found.start, found.stop, found.count),
+            (vec![10, 21], vec![12, 23], 2)
+        );
+    }
+}

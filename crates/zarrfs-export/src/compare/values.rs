@@ -1,0 +1,168 @@
+//! Elements by what they are worth, whatever their data types are made of: kinds of values, and elements of one kind.
+//!
+//! 5 is 5 in an `int16` and a `uint64`, big-endian or not; a NaN equals any NaN, and 0 equals -0; text equals text of the
+//! same characters. A whole number is never a float: a program that reads them sees two data types.
+
+use std::borrow::Cow;
+
+use half::f16;
+
+use zarr_format::dialect::v3;
+use zarr_format::model::{Array, DataType, Node};
+
+/// What an element is worth.
+#[derive(PartialEq)]
+enum ElementValue<'a> {
+    Whole(i128),
+    /// The bits of a double, the same for all NaN and for both zeros.
+    Float(u64),
+    Complex(u64, u64),
+    /// The bytes that count.
+    Bytes(Cow<'a, [u8]>),
+}
+
+/// Returns the kind of an array's values, by which two data types may have equal elements.
+pub(super) fn kind_of(array: &Array) -> String {
+    let kind = match &array.data_type {
+        DataType::Bool => "boolean",
+        DataType::Int(_) | DataType::UInt(_) => "integer",
+        DataType::Float(_) => "float",
+        DataType::Complex(_) => "complex",
+        DataType::FixedText(_) | DataType::Text | DataType::Object => "text",
+        DataType::FixedBytes(_) | DataType::Bytes => "bytes",
+        _ => {
+            let rendered = v3::render(&Node::Array(Box::new(array.clone())));
+            return rendered["data_type"].to_string();
+        }
+    };
+    kind.to_string()
+}
+
+/// Whether two elements of types of one kind are worth the same.
+pub(super) fn are_equal(
+    (one, of_one): (&[u8], &DataType),
+    (other, of_other): (&[u8], &DataType),
+) -> bool {
+    (of_one == of_other && one == other) || value(one, of_one) == value(other, of_other)
+}
+
+/// Returns what an element in little-endian bytes is worth.
+fn value<'a>(element: &'a [u8], data_type: &DataType) -> ElementValue<'a> {
+    match data_type {
+        DataType::Int(_) => ElementValue::Whole(whole(element, true)),
+        DataType::UInt(_) => ElementValue::Whole(whole(element, false)),
+        DataType::Float(_) => ElementValue::Float(float(element)),
+        DataType::Complex(_) => {
+            let (real, imaginary) = element.split_at(element.len() / 2);
+            ElementValue::Complex(float(real), float(imaginary))
+        }
+        DataType::FixedText(_) => {
+            let words = element.as_chunks::<4>().0.iter();
+            let words = words.map(|word| u32::from_le_bytes(*word));
+            let letters =
+                words.map(|word| char::from_u32(word).unwrap_or(char::REPLACEMENT_CHARACTER));
+            let text: String = letters.collect();
+            ElementValue::Bytes(text.trim_end_matches('\0').as_bytes().to_vec().into())
+        }
+        DataType::FixedBytes(_) => {
+            let end = element.iter().rposition(|&byte| byte != 0);
+            let length = end.map_or(0, |last| last + 1);
+            ElementValue::Bytes(element.get(..length).unwrap_or_default().into())
+        }
+        _ => ElementValue::Bytes(element.into()),
+    }
+}
+
+/// Returns a whole number of at most eight bytes.
+fn whole(element: &[u8], is_signed: bool) -> i128 {
+    let is_negative = is_signed && element.last().is_some_and(|&last| last >= 0x80);
+    let mut bytes = [if is_negative { 0xff } else { 0 }; 16];
+    for (byte, &stored) in bytes.iter_mut().zip(element) {
+        *byte = stored;
+    }
+    i128::from_le_bytes(bytes)
+}
+
+/// Returns the bits of a float as a double; those of one NaN and one zero for all.
+fn float(element: &[u8]) -> u64 {
+    let number = match *element {
+        [a, b] => f16::from_le_bytes([a, b]).to_f64(),
+        [a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => f64::NAN,
+    };
+    match number {
+        number if number.is_nan() => f64::NAN.to_bits(),
+        0.0 => 0,
+        number => number.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_one_kind_are_equal_by_value() {
+        use DataType::{Bytes, Complex, FixedBytes, FixedText, Float, Int, Text, UInt};
+        let text = |text: &str| -> Vec<u8> {
+            text.chars()
+                .flat_map(|letter| u32::from(letter).to_le_bytes())
+                .collect()
+        };
+        let equal: [(Vec<u8>, DataType, Vec<u8>, DataType); 9] = [
+            (vec![5], UInt(1), vec![5, 0, 0, 0], Int(4)),
+            (vec![0xfe], Int(1), vec![0xfe, 0xff], Int(2)),
+            (vec![0xff; 8], UInt(8), vec![0xff; 8], UInt(8)),
+            (
+                1.5_f32.to_le_bytes().into(),
+                Float(4),
+                1.5_f64.to_le_bytes().into(),
+                Float(8),
+            ),
+            (
+                vec![1, 0x7c],
+                Float(2),
+                f32::NAN.to_le_bytes().into(),
+                Float(4),
+            ),
+            (
+                (-0.0_f64).to_le_bytes().into(),
+                Float(8),
+                vec![0; 4],
+                Float(4),
+            ),
+            (vec![0; 8], Complex(8), vec![0; 16], Complex(16)),
+            (
+                text("gr\u{fc}n\0\0"),
+                FixedText(6),
+                "gr\u{fc}n".into(),
+                Text,
+            ),
+            (b"ab\0".into(), FixedBytes(3), b"ab".into(), Bytes),
+        ];
+        for (one, of_one, other, of_other) in &equal {
+            assert!(
+                are_equal((one, of_one), (other, of_other)),
+                "{of_one:?} {of_other:?}"
+            );
+        }
+        let differing: [(Vec<u8>, DataType, Vec<u8>, DataType); 4] = [
+            (vec![0xff], UInt(1), vec![0xff], Int(1)),
+            (vec![0xff; 8], UInt(8), vec![0xff; 8], Int(8)),
+            (
+                1.1_f32.to_le_bytes().into(),
+                Float(4),
+                1.1_f64.to_le_bytes().into(),
+                Float(8),
+            ),
+            (b"\0ab".into(), FixedBytes(3), b"ab".into(), Bytes),
+        ];
+        for (one, of_one, other, of_other) in &differing {
+            assert!(
+                !are_equal((one, of_one), (other, of_other)),
+                "{of_one:?} {of_other:?}"
+            );
+        }
+    }
+}

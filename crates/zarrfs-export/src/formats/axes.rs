@@ -1,0 +1,378 @@
+//! What the dimensions of an array mean: names, units, scale and origin, as far as the metadata tell.
+//!
+//! OME-Zarr's `multiscales` of the group (0.1 to 0.6) come first, then the array's own names of dimensions and its attributes
+//! `spacing`, `origin` and `units`, if these are lists of a value each dimension. Coordinate variables are not read: the
+//! header of a file would depend on chunks.
+
+use serde_json::Value;
+
+use crate::formats::Subject;
+use crate::formats::affine::AffineMap;
+use crate::formats::axis_kind::kind_of;
+use crate::formats::body_place::{FirstVoxel, in_body, ways};
+use crate::formats::coordinate_systems::{DescribedAxis, LevelPlace};
+use crate::formats::ome_zarr::{Level, level_of};
+use crate::formats::units::Measured;
+
+pub use crate::formats::axis_kind::AxisKind;
+
+/// What the metadata say of a dimension.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AxisMeaning {
+    /// Its name.
+    pub name: Option<String>,
+    /// What it is.
+    pub kind: AxisKind,
+    /// The unit of scale and origin.
+    pub unit: Option<String>,
+    /// The distance from one element to the next, finite and not 0; nothing if that is not known.
+    pub scale: Option<f64>,
+    /// Where the first element is, finite.
+    pub origin: f64,
+}
+
+impl Measured for AxisMeaning {
+    fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl AxisMeaning {
+    /// Returns the distance from one element to the next, 1 if it is not known.
+    pub fn step(&self) -> f64 {
+        self.scale.unwrap_or(1.0)
+    }
+}
+
+/// What the metadata say of all dimensions of a box.
+pub(super) struct Dimensions {
+    /// The meaning of each one, outermost first. Of an image that lies aslant, it is that in a coordinate system in which it
+    /// does not.
+    pub(super) axes: Vec<AxisMeaning>,
+    /// Where the box lies, if it lies aslant or in a body.
+    pub(super) oblique: Option<Oblique>,
+    /// What no file has, and why.
+    pub(super) left_out: Vec<String>,
+}
+
+/// Where a box lies whose dimensions do not go along the axes of space, or in ways of a body.
+pub(super) struct Oblique {
+    /// The name of the coordinate system, if it has one.
+    system: Option<String>,
+    /// Its axes, as many as the box has dimensions.
+    pub(super) axes: Vec<DescribedAxis>,
+    /// Leads from indices in the box to coordinates.
+    pub(super) map: AffineMap,
+    /// The ways of its axes in a body, for a sentence. The coordinates are then those of ITK's space of a body, to the left, to
+    /// the back and to the head.
+    pub(super) orientation: Option<String>,
+}
+
+impl Dimensions {
+    /// Returns what a file leaves out whose format has no directions.
+    pub(super) fn without_directions(&self) -> Option<String> {
+        let oblique = self.oblique.as_ref()?;
+        if let Some(orientation) = &oblique.orientation
+            && oblique.map.permutation().is_some()
+        {
+            return Some(format!("{orientation}: the format has none"));
+        }
+        Some(match &oblique.system {
+            Some(name) => format!("coordinate system {name:?}: the dimensions go aslant in it"),
+            None => "directions of the dimensions: they go aslant".to_string(),
+        })
+    }
+}
+
+/// Returns the meaning of each dimension of a box, outermost first.
+pub fn axes_of(subject: &Subject) -> Vec<AxisMeaning> {
+    dimensions_of(subject).axes
+}
+
+/// Returns what the metadata say of the dimensions of a box.
+pub(super) fn dimensions_of(subject: &Subject) -> Dimensions {
+    let mut found = of_array(subject);
+    let Some(taken) = subject.taken else {
+        return found;
+    };
+    if let Some(oblique) = found.oblique.take() {
+        let kept = taken.iter();
+        let kept: Vec<_> = kept
+            .map(|taken| (taken.axis, taken.start as f64, taken.step as f64))
+            .collect();
+        let place = oblique.map.taken(&kept).map(|(map, outputs)| Oblique {
+            map,
+            axes: outputs
+                .into_iter()
+                .filter_map(|output| oblique.axes.get(output).cloned())
+                .collect(),
+            system: oblique.system.clone(),
+            orientation: oblique.orientation.clone(),
+        });
+        match place {
+            Some(place) => found.oblique = Some(place),
+            None => {
+                found.oblique = Some(oblique);
+                found.left_out.extend(found.without_directions());
+                found.oblique = None;
+            }
+        }
+    }
+    let axes = &found.axes;
+    let kept = taken
+        .iter()
+        .filter_map(|taken| Some((taken, axes.get(taken.axis)?)));
+    found.axes = kept
+        .map(|(taken, axis)| {
+            let mut axis = axis.clone();
+            axis.origin = place(axis.origin + axis.scale.unwrap_or(0.0) * taken.start as f64);
+            axis.scale = axis
+                .scale
+                .and_then(|scale| distance(scale * taken.step as f64));
+            axis
+        })
+        .collect();
+    found
+}
+
+/// Returns a number if it can be the distance between elements: a product of distances may be none.
+fn distance(number: f64) -> Option<f64> {
+    (number.is_finite() && number != 0.0).then_some(number)
+}
+
+/// Returns a number if it is a place, and else 0.
+fn place(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
+}
+
+/// Returns what the metadata say of the dimensions of an array.
+fn of_array(subject: &Subject) -> Dimensions {
+    let rank = subject.array.shape.len();
+    let mut axes: Vec<AxisMeaning> = (0..rank).map(|axis| named(subject, axis)).collect();
+    let attribute = |name| list_of(subject.array.attributes.get(name), rank);
+    set_scale(&mut axes, attribute("spacing"), attribute("origin"));
+    for (axis, unit) in axes.iter_mut().zip(attribute("units").unwrap_or_default()) {
+        axis.unit = unit.as_str().map(str::to_string);
+    }
+    let image = subject.image();
+    let labelled = subject.around.labelled.as_ref();
+    let level = image.and_then(|image| level_of(&image, labelled, rank));
+    let mut found = Dimensions {
+        axes,
+        oblique: None,
+        left_out: Vec::new(),
+    };
+    if let Some(level) = level {
+        found.set_level(level);
+    }
+    found
+}
+
+impl Dimensions {
+    /// Takes over what an image of OME-Zarr says of one of its levels.
+    fn set_level(&mut self, level: Level) {
+        let described = level.axes.into_iter().flatten();
+        for (axis, described) in self.axes.iter_mut().zip(described) {
+            axis.describe(&described);
+        }
+        self.left_out = level.left_out;
+        let last = level.places.len().saturating_sub(1);
+        for (number, place) in level.places.into_iter().enumerate() {
+            let first = level.first.as_ref().filter(|_| number == last);
+            let body = self.in_body(&place, first);
+            if let Some(outputs) = place.map.permutation() {
+                self.set_place(&place, &outputs);
+                let aslant = body.map(|(body, told)| (self.aslant(body), told));
+                if let Some((Ok(oblique), told)) = aslant {
+                    self.oblique.get_or_insert(oblique.in_ways(told));
+                }
+                return;
+            }
+            let (place, told) = match body {
+                Some((body, told)) => (body, Some(told)),
+                None => (place, None),
+            };
+            let aslant = self.aslant(place).map(|oblique| match told {
+                Some(told) => oblique.in_ways(told),
+                None => oblique,
+            });
+            match aslant {
+                Ok(oblique) => {
+                    // Without a system in which it is straight, the distances count all the same.
+                    for (input, axis) in self.axes.iter_mut().enumerate() {
+                        axis.scale = distance(oblique.step(input));
+                    }
+                    self.oblique.get_or_insert(oblique);
+                }
+                Err(system) => {
+                    let system = system.map(|name| format!("coordinate system {name:?}"));
+                    let system = system.unwrap_or("place of the elements".to_string());
+                    self.left_out.push(format!(
+                        "{system}: the dimensions fill no space of their number"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Returns where a level lies in a body, with the ways of its axes; nothing if these do not tell it, which is said.
+    fn in_body(
+        &mut self,
+        place: &LevelPlace,
+        first: Option<&FirstVoxel>,
+    ) -> Option<(LevelPlace, String)> {
+        let told = ways(place.axes.as_ref()?)?;
+        let body = in_body(place, first);
+        let known = "left, right, anterior, posterior, inferior and superior";
+        let sentence = format!("{told}: files have {known} alone, one for each axis of space");
+        if body.is_none() && !self.left_out.contains(&sentence) {
+            self.left_out.push(sentence);
+        }
+        Some((body?, told))
+    }
+
+    /// Takes over where a level lies whose dimensions go along an axis each, those at these places.
+    fn set_place(&mut self, place_of: &LevelPlace, outputs: &[usize]) {
+        for (input, (axis, &output)) in self.axes.iter_mut().zip(outputs).enumerate() {
+            if let Some(described) = place_of.axes.as_ref().and_then(|axes| axes.get(output)) {
+                axis.describe(described);
+            }
+            axis.scale = distance(place_of.map.factor(output, input));
+            axis.origin = place(place_of.map.offset(output));
+        }
+    }
+
+    /// Returns where a level lies whose dimensions of space go aslant; its coordinate system if they do not fill that, or
+    /// others go aslant as well.
+    fn aslant(&self, place: LevelPlace) -> Result<Oblique, Option<String>> {
+        let (map, rank) = (place.map, self.axes.len());
+        let Some(axes) = place.axes.filter(|axes| axes.len() == rank) else {
+            return Err(place.system);
+        };
+        let is_space = |output: usize| axes.get(output).is_some_and(|axis| axis.kind.is_space());
+        let is_same = |input: usize, output: usize| {
+            // Indices need not have names of space.
+            let kind = self.axes.get(input).map(|axis| axis.kind);
+            kind.is_some_and(|kind| kind == AxisKind::Other || kind.is_space() == is_space(output))
+        };
+        let is_alone = |input: usize, output: usize| {
+            let of_input = (0..rank).filter(|&other| map.factor(other, input) != 0.0);
+            let of_output = (0..rank).filter(|&other| map.factor(output, other) != 0.0);
+            of_input.count() == 1 && of_output.count() == 1
+        };
+        let mut pairs = (0..rank).flat_map(|input| (0..rank).map(move |output| (input, output)));
+        let fits = pairs.all(|(input, output)| {
+            map.factor(output, input) == 0.0
+                || (is_same(input, output) && (is_space(output) || is_alone(input, output)))
+        });
+        if fits && map.inverse().is_some() {
+            let system = place.system;
+            Ok(Oblique {
+                system,
+                axes,
+                map,
+                orientation: None,
+            })
+        } else {
+            Err(place.system)
+        }
+    }
+}
+
+impl Oblique {
+    /// Returns the same place in a body, of axes that go these ways.
+    fn in_ways(self, orientation: String) -> Oblique {
+        Oblique {
+            orientation: Some(orientation),
+            ..self
+        }
+    }
+
+    /// Returns the distance from one element to the next along a dimension.
+    pub(super) fn step(&self, input: usize) -> f64 {
+        let factors = (0..self.map.outputs()).map(|output| self.map.factor(output, input));
+        factors.map(|factor| factor * factor).sum::<f64>().sqrt()
+    }
+
+    /// Returns what a file leaves out for programs that take no map with shear.
+    pub(super) fn without_shear(&self) -> String {
+        let place = match &self.system {
+            Some(name) => format!("coordinate system {name:?}"),
+            None => "directions of the dimensions".to_string(),
+        };
+        format!("{place} for programs that know no shear, such as ITK")
+    }
+
+    /// Whether each of two dimensions goes at a right angle to the other, but for what rounding has left.
+    pub(super) fn is_rectangular(&self) -> bool {
+        let rank = self.map.inputs();
+        let mut pairs = (0..rank).flat_map(|one| (0..one).map(move |other| (one, other)));
+        pairs.all(|(one, other)| {
+            let outputs = 0..self.map.outputs();
+            let parts = outputs.map(|row| self.map.factor(row, one) * self.map.factor(row, other));
+            let cosine = parts.sum::<f64>() / self.step(one) / self.step(other);
+            cosine.abs() < LARGEST_COSINE
+        })
+    }
+}
+
+/// The largest cosine of a right angle that numbers with the digits of `float` make.
+const LARGEST_COSINE: f64 = 1e-5;
+
+impl AxisMeaning {
+    /// Takes over name, kind and unit.
+    fn describe(&mut self, described: &DescribedAxis) {
+        if !described.name.is_empty() {
+            self.name = Some(described.name.clone());
+            self.kind = described.kind;
+            self.unit.clone_from(&described.unit);
+        }
+    }
+}
+
+/// Whether scale or origin of a dimension are known.
+pub fn has_scale(axes: &[AxisMeaning]) -> bool {
+    axes.iter()
+        .any(|axis| axis.scale.is_some() || axis.origin != 0.0)
+}
+
+/// Returns numbers with blanks between them.
+pub fn joined(numbers: impl IntoIterator<Item = impl ToString>) -> String {
+    let numbers: Vec<String> = numbers
+        .into_iter()
+        .map(|number| number.to_string())
+        .collect();
+    numbers.join(" ")
+}
+
+fn named(subject: &Subject, axis: usize) -> AxisMeaning {
+    let name = subject.array.dimension_names.get(axis).cloned().flatten();
+    AxisMeaning {
+        kind: kind_of(name.as_deref().unwrap_or_default()),
+        name,
+        unit: None,
+        scale: None,
+        origin: 0.0,
+    }
+}
+
+/// Returns a list of one value a dimension.
+fn list_of(value: Option<Value>, rank: usize) -> Option<Vec<Value>> {
+    match value {
+        Some(Value::Array(list)) if list.len() == rank => Some(list),
+        _ => None,
+    }
+}
+
+fn set_scale(axes: &mut [AxisMeaning], scale: Option<Vec<Value>>, origin: Option<Vec<Value>>) {
+    for (axis, value) in axes.iter_mut().zip(scale.unwrap_or_default()) {
+        axis.scale = value.as_f64().and_then(distance);
+    }
+    for (axis, value) in axes.iter_mut().zip(origin.unwrap_or_default()) {
+        axis.origin = place(value.as_f64().unwrap_or(0.0));
+    }
+}

@@ -1,0 +1,541 @@
+//! `NAME.cf.EXT`: the values that the attributes of an array say its elements mean, by the CF conventions.
+//!
+//! `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`, `units` of time and xarray's `dtype` are
+//! applied to each element by itself. Types are those that xarray gives. The fill value of v2 stands for `_FillValue`, as
+//! xarray has it; that of final v3 does not. An attribute of these that says nothing, such as a factor that is text, leaves
+//! the elements without values: numbers as they are stored would be taken for them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::calendar::Calendar;
+use crate::formats::cf_attributes::{AttributeNumber, FILL, fill_numbers, packing_number, shown};
+use crate::formats::cf_complex::ComplexMask;
+use crate::formats::cf_counts::{CountedNumbers, times_of};
+use crate::formats::cf_numbers::{CfPacking, FillNumber, Stored};
+use crate::formats::cf_values::{CfConversion, Meaning, Truth};
+use crate::formats::conversion::{Chained, Conversion};
+use crate::formats::times::{TimeCount, unit_of};
+use zarr_format::dialect::fill_json;
+use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
+
+pub use crate::formats::cf_attributes::NoValues;
+
+/// The attributes that are applied, and so have no meaning for the values.
+const APPLIED: [&str; 5] = [
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+];
+const FILLS: [&str; 2] = ["_FillValue", "missing_value"];
+const PACKING: [&str; 3] = ["scale_factor", "add_offset", "_Unsigned"];
+
+/// The attributes that say which numbers are values. They are in the unit of those that are stored.
+pub const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
+
+/// An array as its attributes mean it.
+pub struct DecodedArray {
+    /// The array with the type and the attributes that the values have.
+    pub array: Array,
+    /// What becomes of each element; nothing if it stays as it is.
+    pub conversion: Option<Arc<dyn Conversion>>,
+}
+
+/// What becomes of numbers that count times or durations.
+#[derive(Clone, Copy, PartialEq)]
+enum Counts {
+    /// They become times or durations.
+    Decoded,
+    /// They stay numbers, with the attributes that say what they count.
+    Kept,
+}
+
+/// Returns an array as its attributes mean it, or why they mean nothing.
+pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
+    decoded_with(array, Counts::Decoded)
+}
+
+/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`: for formats whose readers decode them,
+/// in calendars and years that no type of this program has. Whole numbers among them keep `_FillValue` as well, since NaN
+/// would make floats of them, which lack their digits.
+pub fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
+    decoded_with(array, Counts::Kept)
+}
+
+fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues> {
+    let array = &*array.in_files();
+    // Whether values are other numbers than those that are stored.
+    let mut are_others = false;
+    let mut kept_fill = KeptFill::None;
+    let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
+        // Times are what they mean.
+        DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
+        DataType::Complex(size) => {
+            let mask = ComplexMask::of(array, *size)?;
+            mask.map(|mask| (array.data_type.clone(), Arc::new(mask) as _))
+        }
+        data_type => {
+            let stored = Stored::of(data_type).ok_or(NoValues::NotNumbers)?;
+            let decoding = Decoding::of(array, stored, counts)?;
+            kept_fill = decoding.kept_fill.clone();
+            let is_changed = !decoding.is_identity();
+            are_others = decoding.makes_others();
+            is_changed.then(|| (decoding.data_type(), decoding.conversion()))
+        }
+    };
+    let Some((data_type, conversion)) = found else {
+        return Ok(DecodedArray {
+            array: Array {
+                attributes: kept_fill.added_to(array.attributes.clone()),
+                ..array.clone()
+            },
+            conversion: None,
+        });
+    };
+    let mut attributes = kept_fill.added_to(attributes_of(array, &data_type, &kept_fill));
+    if are_others {
+        attributes = without(&attributes, &LIMITS);
+    }
+    let mut described = Array {
+        attributes,
+        data_type,
+        ..array.clone()
+    };
+    let mut fill = vec![0; conversion.written_size()];
+    let size = array.data_type.size().unwrap_or(0);
+    if let Some(whole) = array.fill_value.bytes.get(..size) {
+        conversion.convert(whole, &mut fill);
+    }
+    described.fill_value.json = fill_json::value(&described.data_type, &fill);
+    described.fill_value.bytes = fill;
+    Ok(DecodedArray {
+        array: described,
+        conversion: Some(conversion),
+    })
+}
+
+/// Returns the attributes that decoded values of a type still have.
+fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
+    let applied: &[&str] = match (data_type, kept_fill) {
+        // Complex numbers are not scaled.
+        (DataType::Complex(_), _) => &FILLS,
+        (_, KeptFill::None) => &APPLIED,
+        _ => &PACKING,
+    };
+    let mut attributes = without(&array.attributes, applied);
+    if matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_)) {
+        attributes = without(&attributes, &["units", "calendar"]);
+    }
+    if !matches!(
+        data_type,
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) | DataType::Complex(_)
+    ) {
+        attributes = without(&attributes, &["dtype"]);
+    }
+    attributes
+}
+
+fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
+    let removed: Vec<_> = names
+        .iter()
+        .filter(|name| attributes.get(name).is_some())
+        .map(|name| ((*name).to_string(), None))
+        .collect();
+    if removed.is_empty() {
+        return attributes.clone();
+    }
+    attributes.edited(&removed)
+}
+
+/// Numbers of an array that count times, in any calendar and of any year.
+pub struct CountedTimes {
+    decoding: Decoding,
+    numbers: CountedNumbers,
+    count: TimeCount,
+}
+
+impl CountedTimes {
+    /// Returns what the numbers of an array count; `None` if they count no times.
+    pub fn of(array: &Array) -> Result<Option<CountedTimes>, NoValues> {
+        let array = &*array.in_files();
+        let Some(stored) = Stored::of(&array.data_type) else {
+            return Ok(None);
+        };
+        let (decoding, told) = Decoding::told(array, stored, Counts::Decoded)?;
+        let Counted::Times(Some(count)) = told.counted else {
+            return Ok(None);
+        };
+        Ok(Some(CountedTimes {
+            decoding,
+            numbers: told.numbers(),
+            count,
+        }))
+    }
+
+    /// Returns the calendar that the times are in.
+    pub fn calendar(&self) -> Calendar {
+        self.count.calendar
+    }
+
+    /// Returns the times of elements in nanoseconds, as `Labels::Times` has them; `None` for what is no time.
+    pub fn times(&self, elements: &[u8]) -> Vec<Option<i128>> {
+        times_of(
+            self.decoding.stored,
+            elements,
+            &self.decoding.fills,
+            (&self.count, self.numbers),
+        )
+    }
+}
+
+/// How the elements of an array are decoded.
+struct Decoding {
+    /// What is stored, after `_Unsigned`.
+    stored: Stored,
+    meaning: Meaning,
+    fills: Vec<FillNumber>,
+    is_reread: bool,
+    /// Whether the numbers are truth values.
+    is_truth: bool,
+    kept_fill: KeptFill,
+}
+
+/// What says which whole numbers stand for no value, where they stay among the values.
+#[derive(Clone, PartialEq)]
+enum KeptFill {
+    /// None of them stays.
+    None,
+    /// The attributes as they are.
+    Attributes,
+    /// The attributes, with this one as `_FillValue`.
+    Number(Value),
+}
+
+impl KeptFill {
+    fn added_to(&self, attributes: Attributes) -> Attributes {
+        match self {
+            KeptFill::Number(fill) => attributes.with(FILL, fill),
+            KeptFill::None | KeptFill::Attributes => attributes,
+        }
+    }
+}
+
+/// What `units` say that numbers count.
+#[derive(Clone, Copy, PartialEq)]
+enum Counted {
+    /// Nothing is known of a count that does not read.
+    Times(Option<TimeCount>),
+    /// Durations of so many nanoseconds.
+    Durations(i64),
+    Other,
+}
+
+/// What attributes say of the numbers of an array.
+struct Told {
+    stored: Stored,
+    /// Whether there is a factor or a summand, be it null, with which xarray computes in floats.
+    is_packed: bool,
+    scale: Option<AttributeNumber>,
+    offset: Option<AttributeNumber>,
+    /// Whether a number stands for no value.
+    masks: bool,
+    /// Whether one does, or NaN.
+    has_fill: bool,
+    counted: Counted,
+    counts: Counts,
+    /// The type that xarray had the values in.
+    dtype: String,
+}
+
+impl Decoding {
+    fn of(array: &Array, found: Stored, counts: Counts) -> Result<Decoding, NoValues> {
+        Decoding::told(array, found, counts).map(|(decoding, _)| decoding)
+    }
+
+    /// The same, with what the attributes say.
+    fn told(array: &Array, found: Stored, counts: Counts) -> Result<(Decoding, Told), NoValues> {
+        let attributes = &array.attributes;
+        let stored = signed_as_told(found, attributes)?;
+        let mut fills = fill_numbers(array, found, stored)?;
+        let has_fill = !fills.is_empty();
+        fills.retain(|fill| !fill.is_nan());
+        let is_there = |name| attributes.get(name).is_some();
+        let told = Told {
+            stored,
+            is_packed: is_there("scale_factor") || is_there("add_offset"),
+            scale: packing_number(attributes, "scale_factor")?,
+            offset: packing_number(attributes, "add_offset")?,
+            masks: !fills.is_empty(),
+            has_fill,
+            counted: match counted(attributes) {
+                // Whoever reads the numbers may know what they count.
+                Err(_) if counts == Counts::Kept => Counted::Times(None),
+                counted => counted?,
+            },
+            counts,
+            dtype: text_of(attributes, "dtype").unwrap_or_default(),
+        };
+        let meaning = told.meaning()?;
+        let is_of_array = array.dialect == "v2" && !array.fill_value.is_none;
+        let has_own_fill = is_of_array || is_there(FILL);
+        let is_count = matches!(meaning, Meaning::Time { .. } | Meaning::Duration { .. });
+        let decoding = Decoding {
+            stored,
+            is_reread: stored != found,
+            is_truth: told.dtype == "bool" && !is_count,
+            meaning,
+            kept_fill: match fills.last().filter(|_| told.keeps_fill()) {
+                None => KeptFill::None,
+                // The last one is that of `_FillValue` or of the array.
+                Some(fill) if has_own_fill && (is_of_array || stored != found) => fill
+                    .whole_value()
+                    .map_or(KeptFill::Attributes, KeptFill::Number),
+                Some(_) => KeptFill::Attributes,
+            },
+            fills: fills.into_iter().map(AttributeNumber::fill).collect(),
+        };
+        Ok((decoding, told))
+    }
+
+    fn is_identity(&self) -> bool {
+        self.meaning == Meaning::Same && !self.is_reread && !self.is_truth
+    }
+
+    /// Whether values are other numbers than those that are stored.
+    fn makes_others(&self) -> bool {
+        let is_scaled = |packing: CfPacking| packing.factor != 1.0 || packing.summand != 0.0;
+        self.is_reread
+            || match self.meaning {
+                Meaning::Same => false,
+                Meaning::Half(packing) | Meaning::Single(packing) | Meaning::Double(packing) => {
+                    is_scaled(packing)
+                }
+                Meaning::Long { factor } => factor != 1,
+                Meaning::Time { .. } | Meaning::Duration { .. } => true,
+            }
+    }
+
+    fn data_type(&self) -> DataType {
+        if self.is_truth {
+            DataType::Bool
+        } else {
+            self.number_type()
+        }
+    }
+
+    /// Returns the type of the numbers.
+    fn number_type(&self) -> DataType {
+        let unit = |name: &str| TimeUnit {
+            name: name.to_string(),
+            scale: 1,
+        };
+        match self.meaning {
+            Meaning::Same => self.stored.data_type(),
+            Meaning::Single(_) => DataType::Float(4),
+            Meaning::Half(_) => DataType::Float(2),
+            Meaning::Double(_) => DataType::Float(8),
+            Meaning::Long { .. } => DataType::Int(8),
+            Meaning::Time { .. } => DataType::DateTime(unit("ns")),
+            Meaning::Duration { name, .. } => DataType::TimeDelta(unit(name)),
+        }
+    }
+
+    fn conversion(&self) -> Arc<dyn Conversion> {
+        let numbers = CfConversion {
+            stored: self.stored,
+            meaning: self.meaning,
+            fills: self.fills.clone(),
+        };
+        if !self.is_truth {
+            return Arc::new(numbers);
+        }
+        let second = Truth {
+            size: numbers.written_size(),
+            is_float: matches!(self.number_type(), DataType::Float(_)),
+        };
+        Arc::new(Chained {
+            first: Arc::new(numbers),
+            second: Arc::new(second),
+            size: self.stored.size(),
+        })
+    }
+}
+
+/// Returns an attribute that is text.
+fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
+    match attributes.get(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns the type of numbers whose sign `_Unsigned` corrects.
+fn signed_as_told(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
+    let told = attributes.get("_Unsigned").unwrap_or_default();
+    match told.as_str() {
+        _ if stored.is_float() || told.is_null() => Ok(stored),
+        Some("true") => Ok(stored.unsigned()),
+        Some("false") => Ok(stored.signed()),
+        // Some readers take "True" or true for unsigned and others do not.
+        _ => Err(NoValues::of("_Unsigned", &told, "\"true\" or \"false\"")),
+    }
+}
+
+fn counted(attributes: &Attributes) -> Result<Counted, NoValues> {
+    let Some(units) = text_of(attributes, "units") else {
+        return Ok(Counted::Other);
+    };
+    if units.contains("since") {
+        let count = time_count(&units, attributes)?;
+        return Ok(Counted::Times(Some(count)));
+    }
+    // xarray knows durations by their long names alone, and times by short ones too.
+    let is_whole = units.ends_with("seconds") || ["minutes", "hours", "days"].contains(&&*units);
+    let unit = unit_of(&units).filter(|_| is_whole && units == units.to_lowercase());
+    Ok(unit.map_or(Counted::Other, Counted::Durations))
+}
+
+/// Reads units that count times.
+fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValues> {
+    let calendar = match attributes.get("calendar") {
+        None | Some(Value::Null) => Value::from("standard"),
+        Some(other) => other,
+    };
+    let name = calendar.as_str().unwrap_or_default();
+    TimeCount::parse(units, name).ok_or_else(|| {
+        let units = shown(&Value::from(units));
+        NoValues::Attribute(format!(
+            "the attribute units is {units} in the calendar {}, and has to be a unit of time, 'since' and a date of a \
+             known calendar",
+            shown(&calendar)
+        ))
+    })
+}
+
+/// A type in which numbers are computed.
+#[derive(Clone, Copy, PartialEq)]
+enum Computed {
+    AsStored,
+    Single,
+    Double,
+    Long { factor: i64 },
+}
+
+impl Told {
+    /// Chooses the type of numbers before they become times, as xarray does.
+    fn computed(&self) -> Computed {
+        let is_time = self.counted != Counted::Other;
+        if self.is_packed {
+            if self.has_fill && !self.masks && !is_time {
+                // A fill value that is NaN leaves the type alone.
+                return Computed::AsStored;
+            }
+            let factor = match (self.scale, self.offset) {
+                (None, None) if self.stored.fits_single() => return Computed::Single,
+                // Numbers of JSON are floats of eight bytes, or whole.
+                (Some(AttributeNumber::Whole(factor)), None) if !self.masks => factor,
+                _ => return Computed::Double,
+            };
+            let factor = i64::try_from(factor);
+            return factor.map_or(Computed::Double, |factor| Computed::Long { factor });
+        }
+        if !self.masks || self.stored.is_float() {
+            return Computed::AsStored;
+        }
+        match self.stored.fits_single() {
+            _ if self.keeps_fill() => Computed::AsStored,
+            _ if is_time => Computed::Long { factor: 1 },
+            true => Computed::Single,
+            false => Computed::Double,
+        }
+    }
+
+    /// Whether whole numbers stay as they are, with the one that stands for no value.
+    fn keeps_fill(&self) -> bool {
+        let is_time = self.counted != Counted::Other;
+        let stay = self.counts == Counts::Kept && !self.is_packed && !self.stored.is_float();
+        is_time && stay && self.masks
+    }
+
+    fn packing(&self) -> CfPacking {
+        CfPacking {
+            factor: self.scale.map_or(1.0, AttributeNumber::to_float),
+            summand: self.offset.map_or(-0.0, AttributeNumber::to_float),
+        }
+    }
+
+    /// Returns what elements are before they count.
+    fn numbers(&self) -> CountedNumbers {
+        match self.computed() {
+            Computed::Long { factor } => CountedNumbers::Long { factor },
+            Computed::Double => CountedNumbers::Double(self.packing()),
+            _ => CountedNumbers::Stored,
+        }
+    }
+
+    fn meaning(&self) -> Result<Meaning, NoValues> {
+        let (computed, packing, numbers) = (self.computed(), self.packing(), self.numbers());
+        match self.counted {
+            _ if self.counts == Counts::Kept => {}
+            Counted::Times(Some(count)) if count.calendar == Calendar::Gregorian => {
+                return Ok(Meaning::Time { count, numbers });
+            }
+            Counted::Durations(unit) if self.dtype.starts_with("timedelta64") => {
+                let (name, step) = duration_unit(&self.dtype, unit)?;
+                return Ok(Meaning::Duration {
+                    unit,
+                    step,
+                    name,
+                    numbers,
+                });
+            }
+            _ => {}
+        }
+        Ok(match computed {
+            Computed::Long { factor } => Meaning::Long { factor },
+            Computed::Double => Meaning::Double(packing),
+            Computed::Single => Meaning::Single(packing),
+            Computed::AsStored => self.own_meaning(packing),
+        })
+    }
+
+    /// Returns what becomes of numbers that keep their type.
+    fn own_meaning(&self, packing: CfPacking) -> Meaning {
+        match self.stored {
+            _ if !self.masks && packing.is_none() => Meaning::Same,
+            Stored::F2 => Meaning::Half(packing),
+            Stored::F4 => Meaning::Single(packing),
+            Stored::F8 => Meaning::Double(packing),
+            _ => Meaning::Same,
+        }
+    }
+}
+
+/// Returns the unit of numpy in which xarray has durations that count so many nanoseconds, and its nanoseconds: the one
+/// that it had them in, or a finer one that they count.
+fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoValues> {
+    let steps = [
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+        ("us", 1_000),
+        ("ns", 1),
+    ];
+    let unit = dtype.strip_prefix("timedelta64[");
+    let unit = unit.and_then(|unit| unit.strip_suffix(']'));
+    let told = match unit {
+        Some("W" | "D" | "h" | "m" | "s") => 0,
+        Some("ms") => 1,
+        Some("us") => 2,
+        Some("ns" | "ps" | "fs" | "as") => 3,
+        _ => {
+            let wanted = "a type of numpy that has durations, such as timedelta64[ns]";
+            return Err(NoValues::of("dtype", &Value::from(dtype), wanted));
+        }
+    };
+    let own = steps.iter().position(|(_, step)| *step == counted);
+    let step = steps.get(own.map_or(told, |own| own.max(told)));
+    Ok(step.copied().unwrap_or(("ns", 1)))
+}

@@ -1,0 +1,351 @@
+//! Elements in another form than that in which they are decoded: other byte order, another type.
+//!
+//! A conversion takes each element by itself, so any range of a file needs the elements under it and no others. Those of
+//! this file keep every value, but for text: what is no code point becomes the sign for that.
+
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use half::f16;
+
+use zarr_format::grid::element_blocks;
+
+/// What becomes of each element.
+pub trait Conversion: Debug + Send + Sync {
+    /// Returns the bytes of an element as it is written.
+    fn written_size(&self) -> usize;
+    /// Writes elements, given as they are decoded, all of them whole. `written` has room for as many and any content: each
+    /// byte of it is written.
+    fn convert(&self, decoded: &[u8], written: &mut [u8]);
+    /// Like `convert`, for conversions to which it matters where elements stand: `first` is the number of the first one in
+    /// the file.
+    fn convert_at(&self, _first: u64, decoded: &[u8], written: &mut [u8]) {
+        self.convert(decoded, written);
+    }
+    /// Returns a number that another conversion does not have.
+    fn digest(&self) -> u64;
+}
+
+/// Returns a number of all that a conversion consists of.
+pub(super) fn digest_of(conversion: &impl Debug) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{conversion:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Words in big-endian order; of integers whose sign the format lacks or demands, the highest bit is inverted, which
+/// adds half of their range.
+#[derive(Debug)]
+pub struct BigEndian {
+    /// Bytes of an element.
+    pub size: usize,
+    /// Bytes of a word, the unit of byte order.
+    pub word: usize,
+    /// Whether the highest bit is inverted.
+    pub inverts_top: bool,
+}
+
+impl Conversion for BigEndian {
+    fn written_size(&self) -> usize {
+        self.size
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let top = if self.inverts_top { 0x80 } else { 0 };
+        match self.word {
+            1 => swap::<1>(decoded, written, top),
+            2 => swap::<2>(decoded, written, top),
+            4 => swap::<4>(decoded, written, top),
+            8 => swap::<8>(decoded, written, top),
+            word => {
+                let words = decoded.chunks_exact(word);
+                for (from, to) in words.zip(written.chunks_exact_mut(word)) {
+                    to.copy_from_slice(from);
+                    to.reverse();
+                    if let Some(first) = to.first_mut() {
+                        *first ^= top;
+                    }
+                }
+            }
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        (self.size << 8 | self.word << 1 | usize::from(self.inverts_top)) as u64
+    }
+}
+
+/// Reverses words of a length known at compile time, and inverts bits of the first byte that each then has.
+fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
+    element_blocks::convert(decoded, written, |mut word: [u8; N]| {
+        word.reverse();
+        if let Some(first) = word.first_mut() {
+            *first ^= top;
+        }
+        word
+    });
+}
+
+/// Half floats as floats of four bytes, big-endian.
+#[derive(Debug)]
+pub struct BigEndianSingle;
+
+impl Conversion for BigEndianSingle {
+    fn written_size(&self) -> usize {
+        4
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        element_blocks::convert(decoded, written, |half| {
+            f16::from_le_bytes(half).to_f32().to_be_bytes()
+        });
+    }
+
+    fn digest(&self) -> u64 {
+        1
+    }
+}
+
+/// bfloat16, the upper half of a float of four bytes, as such a float, big-endian.
+#[derive(Debug)]
+pub struct BrainFloat;
+
+impl Conversion for BrainFloat {
+    fn written_size(&self) -> usize {
+        4
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        element_blocks::convert(decoded, written, |[low, high]: [u8; 2]| [high, low, 0, 0]);
+    }
+
+    fn digest(&self) -> u64 {
+        3
+    }
+}
+
+/// Integers without a sign as big-endian ones of twice their length.
+#[derive(Debug)]
+pub struct WidenedUnsigned {
+    /// Bytes of an element.
+    pub width: usize,
+}
+
+impl Conversion for WidenedUnsigned {
+    fn written_size(&self) -> usize {
+        2 * self.width
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let words = decoded.chunks_exact(self.width);
+        for (from, to) in words.zip(written.chunks_exact_mut(2 * self.width)) {
+            let (high, low) = to.split_at_mut(self.width);
+            high.fill(0);
+            low.copy_from_slice(from);
+            low.reverse();
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        4 << 8 | self.width as u64
+    }
+}
+
+/// Bytes as little-endian integers of two bytes.
+#[derive(Debug)]
+pub struct WidenedByte;
+
+impl Conversion for WidenedByte {
+    fn written_size(&self) -> usize {
+        2
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        element_blocks::convert(decoded, written, |[byte]| [byte, 0]);
+    }
+
+    fn digest(&self) -> u64 {
+        2
+    }
+}
+
+/// The most bytes between two conversions, if not a single element has more.
+const BETWEEN: usize = 32 << 10;
+
+/// One conversion after another.
+#[derive(Debug)]
+pub struct Chained {
+    /// The first, of decoded elements.
+    pub first: Arc<dyn Conversion>,
+    /// The second, of what the first has made.
+    pub second: Arc<dyn Conversion>,
+    /// Bytes of a decoded element.
+    pub size: usize,
+}
+
+impl Conversion for Chained {
+    fn written_size(&self) -> usize {
+        self.second.written_size()
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        self.convert_at(0, decoded, written);
+    }
+
+    fn convert_at(&self, first: u64, decoded: &[u8], written: &mut [u8]) {
+        let (size, middle, end) = (
+            self.size.max(1),
+            self.first.written_size(),
+            self.second.written_size().max(1),
+        );
+        // What stays in the processor's own memory until the second one takes it.
+        let count = (BETWEEN / middle.max(1)).min(decoded.len() / size).max(1);
+        let mut between = vec![0; count * middle];
+        let blocks = decoded
+            .chunks(count * size)
+            .zip(written.chunks_mut(count * end));
+        for ((from, to), at) in blocks.zip((first..).step_by(count)) {
+            let between = &mut between[..from.len() / size * middle];
+            self.first.convert_at(at, from, between);
+            self.second.convert_at(at, between, to);
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        self.first.digest().rotate_left(1) ^ self.second.digest()
+    }
+}
+
+/// Text of a fixed number of code points, given as UTF-32, in UTF-8 padded with zeros to as many bytes.
+#[derive(Debug)]
+pub struct Utf8 {
+    /// Bytes of a text, a multiple of four.
+    pub size: usize,
+}
+
+impl Conversion for Utf8 {
+    fn written_size(&self) -> usize {
+        self.size
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let texts = decoded.chunks_exact(self.size);
+        for (from, to) in texts.zip(written.chunks_exact_mut(self.size)) {
+            to.fill(0);
+            let (mut rest, (points, _)) = (to, from.as_chunks::<4>());
+            let is_padding = |point: &[u8; 4]| *point == [0; 4];
+            let length = points.iter().rposition(|point| !is_padding(point));
+            for point in points.iter().take(length.map_or(0, |last| last + 1)) {
+                let letter = char::from_u32(u32::from_le_bytes(*point));
+                let letter = letter.unwrap_or(char::REPLACEMENT_CHARACTER);
+                // A code point takes four bytes at most, as it does in UTF-32.
+                let (place, after) = rest.split_at_mut(letter.len_utf8());
+                letter.encode_utf8(place);
+                rest = after;
+            }
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        1 << 63 | self.size as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_floats_keep_their_values() {
+        for half in 0..=u16::MAX {
+            let (sign, exponent) = (half >> 15, i32::from(half >> 10 & 31));
+            let mantissa = f64::from(half & 0x3ff);
+            let value = match exponent {
+                0 => mantissa * 2f64.powi(-24),
+                31 if mantissa == 0.0 => f64::INFINITY,
+                31 => f64::NAN,
+                _ => (1.0 + mantissa / 1024.0) * 2f64.powi(exponent - 15),
+            };
+            let mut single = [0; 4];
+            BigEndianSingle.convert(&half.to_le_bytes(), &mut single);
+            let single = f64::from(f32::from_be_bytes(single));
+            assert_eq!(single.is_nan(), value.is_nan(), "{half:04x}");
+            if !value.is_nan() {
+                let value = if sign == 1 { -value } else { value };
+                assert_eq!(single.to_bits(), value.to_bits(), "{half:04x}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_of_any_length_are_reversed_in_every_block() {
+        for word in [1, 2, 3, 4, 8] {
+            let decoded: Vec<u8> = (0..word * 131).map(|byte| byte as u8).collect();
+            for (inverts_top, top) in [(false, 0), (true, 0x80)] {
+                let conversion = BigEndian {
+                    size: word,
+                    word,
+                    inverts_top,
+                };
+                let mut written = vec![9; decoded.len()];
+                conversion.convert(&decoded, &mut written);
+                let expected = decoded.chunks(word).flat_map(|word| {
+                    let mut word: Vec<u8> = word.iter().rev().copied().collect();
+                    word[0] ^= top;
+                    word
+                });
+                assert_eq!(written, expected.collect::<Vec<_>>(), "{word}");
+            }
+        }
+    }
+
+    /// Adds the number of the element to a byte.
+    #[derive(Debug)]
+    struct Numbered;
+
+    impl Conversion for Numbered {
+        fn written_size(&self) -> usize {
+            1
+        }
+
+        fn convert(&self, _: &[u8], _: &mut [u8]) {}
+
+        fn convert_at(&self, first: u64, decoded: &[u8], written: &mut [u8]) {
+            for ((from, to), number) in decoded.iter().zip(written).zip(first..) {
+                *to = from.wrapping_add(number as u8);
+            }
+        }
+
+        fn digest(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn one_conversion_after_another_knows_the_numbers_of_the_elements() {
+        for count in [0, 1, BETWEEN - 1, BETWEEN, 2 * BETWEEN + 5] {
+            let chained = Chained {
+                first: Arc::new(Numbered),
+                second: Arc::new(WidenedByte),
+                size: 1,
+            };
+            let mut written = vec![9; 2 * count];
+            chained.convert_at(3, &vec![1; count], &mut written);
+            let expected = (0..count).flat_map(|number| [(number as u8).wrapping_add(4), 0]);
+            assert!(expected.eq(written), "{count}");
+        }
+    }
+
+    #[test]
+    fn words_are_reversed_and_biased() {
+        let biased = BigEndian {
+            size: 2,
+            word: 2,
+            inverts_top: true,
+        };
+        let mut written = [0; 4];
+        biased.convert(&[0x34, 0x12, 0xff, 0xff], &mut written);
+        assert_eq!(written, [0x92, 0x34, 0x7f, 0xff]);
+    }
+}

@@ -1,0 +1,248 @@
+//! The reference system that the attributes of a grid mapping of CF describe without words for it: the name of a
+//! projection and its parameters, as the text (WKT 1, or where that has no words for it WKT 2) that GDAL reads.
+
+use std::fmt::Write;
+
+use crate::formats::mapping_numbers::{Ellipsoid, number};
+use crate::formats::wkt2;
+use zarr_format::model::Attributes;
+
+/// Names of parameters in WKT, and of the attributes that have their numbers.
+type Parameters = &'static [(&'static str, &'static str)];
+
+/// Names of projections in CF and in WKT, with their parameters.
+const PROJECTIONS: &[(&str, &str, Parameters)] = &[
+    (
+        "transverse_mercator",
+        "Transverse_Mercator",
+        &[
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", "longitude_of_central_meridian"),
+            ("scale_factor", "scale_factor_at_central_meridian"),
+        ],
+    ),
+    (
+        "lambert_conformal_conic",
+        "Lambert_Conformal_Conic_2SP",
+        &[
+            FIRST_PARALLEL,
+            SECOND_PARALLEL,
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", "longitude_of_central_meridian"),
+        ],
+    ),
+    (
+        "albers_conical_equal_area",
+        "Albers_Conic_Equal_Area",
+        &[
+            FIRST_PARALLEL,
+            SECOND_PARALLEL,
+            ("latitude_of_center", ORIGIN_LATITUDE),
+            ("longitude_of_center", "longitude_of_central_meridian"),
+        ],
+    ),
+    (
+        "lambert_azimuthal_equal_area",
+        "Lambert_Azimuthal_Equal_Area",
+        CENTRE,
+    ),
+    ("azimuthal_equidistant", "Azimuthal_Equidistant", CENTRE),
+    (
+        "orthographic",
+        "Orthographic",
+        &[
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", ORIGIN_LONGITUDE),
+        ],
+    ),
+    (
+        "stereographic",
+        "Stereographic",
+        &[
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", ORIGIN_LONGITUDE),
+            ("scale_factor", "scale_factor_at_projection_origin"),
+        ],
+    ),
+    (
+        "lambert_cylindrical_equal_area",
+        "Cylindrical_Equal_Area",
+        &[
+            FIRST_PARALLEL,
+            ("central_meridian", "longitude_of_central_meridian"),
+        ],
+    ),
+    (
+        "oblique_mercator",
+        "Hotine_Oblique_Mercator_Azimuth_Center",
+        &[
+            ("latitude_of_center", ORIGIN_LATITUDE),
+            ("longitude_of_center", ORIGIN_LONGITUDE),
+            ("azimuth", "azimuth_of_central_line"),
+            // CF has no attribute for it: the grid keeps the direction of its line.
+            ("rectified_grid_angle", "rectified_grid_angle"),
+            ("scale_factor", "scale_factor_at_projection_origin"),
+        ],
+    ),
+];
+
+const ORIGIN_LATITUDE: &str = "latitude_of_projection_origin";
+const ORIGIN_LONGITUDE: &str = "longitude_of_projection_origin";
+const ORIGIN_SCALE: (&str, &str) = ("scale_factor", "scale_factor_at_projection_origin");
+const FIRST_PARALLEL: (&str, &str) = ("standard_parallel_1", "standard_parallel");
+const SECOND_PARALLEL: (&str, &str) = ("standard_parallel_2", "standard_parallel");
+const CENTRE: Parameters = &[
+    ("latitude_of_center", ORIGIN_LATITUDE),
+    ("longitude_of_center", ORIGIN_LONGITUDE),
+];
+
+/// Returns the height of the satellite that sees a map, in metres, if one does.
+pub(super) fn satellite_height(mapping: &Attributes) -> Option<f64> {
+    let height = number(mapping, "perspective_point_height", 0);
+    height.filter(|_| {
+        mapping
+            .get("grid_mapping_name")
+            .is_some_and(|name| name == "geostationary")
+    })
+}
+
+/// Returns the text of the system that a grid mapping describes; nothing for a projection that is not known.
+pub(super) fn system_of(mapping: &Attributes) -> Option<String> {
+    let named = mapping.get("grid_mapping_name")?;
+    let system = geographic(mapping);
+    if named == "latitude_longitude" {
+        return Some(system);
+    }
+    let named = named.as_str()?;
+    if let Some(text) = wkt2::system_of(named, mapping) {
+        return Some(text);
+    }
+    let (projection, parameters) = projection(named, mapping)?;
+    let mut text = format!("PROJCS[\"unknown\",{system},PROJECTION[\"{projection}\"]");
+    let eastings = [
+        ("false_easting", "false_easting"),
+        ("false_northing", "false_northing"),
+    ];
+    for (name, attribute) in parameters.into_iter().chain(eastings) {
+        let value = parameter(mapping, name, attribute);
+        // Writing to text does not fail.
+        let _ = write!(text, ",PARAMETER[\"{name}\",{value}]");
+    }
+    Some(text + ",UNIT[\"metre\",1]]")
+}
+
+/// Returns the name of a projection in WKT and its parameters.
+fn projection(
+    named: &str,
+    mapping: &Attributes,
+) -> Option<(&'static str, Vec<(&'static str, &'static str)>)> {
+    let has_parallel = mapping.get("standard_parallel").is_some();
+    match named {
+        "mercator" => {
+            let meridian = ("central_meridian", ORIGIN_LONGITUDE);
+            Some(if has_parallel {
+                ("Mercator_2SP", vec![FIRST_PARALLEL, meridian])
+            } else {
+                ("Mercator_1SP", vec![meridian, ORIGIN_SCALE])
+            })
+        }
+        // The first versions of CF did not have it, and programs chose a name.
+        "sinusoidal" => {
+            let has_origin = mapping.get(ORIGIN_LONGITUDE).is_some();
+            let other = "longitude_of_central_meridian";
+            let meridian = if has_origin { ORIGIN_LONGITUDE } else { other };
+            Some(("Sinusoidal", vec![("longitude_of_center", meridian)]))
+        }
+        // The scale at the equator says where the parallel is that has its own, which depends on the ellipsoid.
+        "lambert_cylindrical_equal_area" if !has_parallel && has_scale(mapping) => None,
+        "polar_stereographic" => Some(polar(mapping)),
+        named => {
+            let known = PROJECTIONS.iter().find(|(known, ..)| *known == named)?;
+            Some((known.1, known.2.to_vec()))
+        }
+    }
+}
+
+/// Returns the name and the parameters of a map around a pole. The latitude is that of the parallel at its own scale, or the
+/// pole, which has another.
+fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str)>) {
+    let has = |name| mapping.get(name).is_some();
+    let straight = "straight_vertical_longitude_from_pole";
+    let parallel = "standard_parallel";
+    let meridian = if has(straight) {
+        straight
+    } else {
+        ORIGIN_LONGITUDE
+    };
+    let latitude = if has(parallel) {
+        parallel
+    } else {
+        ORIGIN_LATITUDE
+    };
+    let parameters = vec![
+        ("latitude_of_origin", latitude),
+        ("central_meridian", meridian),
+        ORIGIN_SCALE,
+    ];
+    ("Polar_Stereographic", parameters)
+}
+
+/// Whether a scale other than 1 is given at the origin.
+fn has_scale(mapping: &Attributes) -> bool {
+    number(mapping, "scale_factor_at_projection_origin", 0).is_some_and(|scale| scale != 1.0)
+}
+
+/// Returns the number of a parameter, as it is where the attribute is missing: 1 of a scale, and else 0.
+fn parameter(mapping: &Attributes, name: &str, attribute: &str) -> f64 {
+    let missing = if name == "scale_factor" { 1.0 } else { 0.0 };
+    let second = name == SECOND_PARALLEL.0;
+    number(mapping, attribute, usize::from(second)).unwrap_or(missing)
+}
+
+/// Returns the text of longitudes and latitudes on an ellipsoid.
+fn geographic(mapping: &Attributes) -> String {
+    let ellipsoid = Ellipsoid::of(mapping);
+    let named = ellipsoid.meridian_name();
+    let Ellipsoid {
+        major,
+        flattening,
+        meridian,
+    } = ellipsoid;
+    format!(
+        "GEOGCS[\"unknown\",DATUM[\"unknown\",SPHEROID[\"unknown\",{major},{flattening}]],\
+         PRIMEM[\"{named}\",{meridian}],UNIT[\"degree\",0.0174532925199433]]"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    fn attributes(value: Value) -> Attributes {
+        let members: Map<String, Value> = serde_json::from_value(value).unwrap();
+        members.into()
+    }
+
+    #[test]
+    fn parameters_have_the_numbers_of_their_attributes() {
+        let mapping = json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [30.0, 60.0],
+            "latitude_of_projection_origin": 45, "longitude_of_central_meridian": -100.5, "false_easting": 7,
+            "earth_radius": 6371229.0});
+        let text = system_of(&attributes(mapping)).unwrap();
+        let part = "PARAMETER[\"standard_parallel_1\",30],PARAMETER[\"standard_parallel_2\",60],\
+                    PARAMETER[\"latitude_of_origin\",45],PARAMETER[\"central_meridian\",-100.5],\
+                    PARAMETER[\"false_easting\",7],PARAMETER[\"false_northing\",0]";
+        assert!(text.contains(part), "{text}");
+        assert!(text.contains("SPHEROID[\"unknown\",6371229,0]"), "{text}");
+        // One parallel is both.
+        let mapping =
+            json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 40});
+        let text = system_of(&attributes(mapping)).unwrap();
+        assert!(text.contains("\"standard_parallel_2\",40"), "{text}");
+        let unknown = json!({"grid_mapping_name": "healpix"});
+        assert_eq!(system_of(&attributes(unknown)), None);
+        assert_eq!(system_of(&attributes(json!({"units": "m"}))), None);
+    }
+}

@@ -1,0 +1,388 @@
+//! Virtual files of a group: a header, and the arrays of the group behind it, one after the other.
+//!
+//! A format of groups is pure, as one of arrays is: of names, metadata and attributes it makes the header and says where
+//! each array begins. `GroupFile` is such a file open.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::formats::cf::{DecodedArray, NoValues};
+pub use crate::formats::member::{GroupMember, MemberSource};
+use crate::formats::opened::room_of;
+use crate::formats::{Export, FileParts};
+use zarr_format::error::{Error, Result};
+use zarr_format::model::{Array, Attributes};
+use zarrfs_array::array::ragged::{Growing, ReservedBytes};
+use zarrfs_array::array::{ArrayState, OpenArray};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::budget::Reservation;
+use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes, part};
+
+/// A group below the group.
+#[derive(Clone, Debug)]
+pub struct Subgroup {
+    /// Its path from the group.
+    pub path: String,
+    /// The attributes that the file has of it.
+    pub attributes: Attributes,
+}
+
+/// What a file of a group is made of.
+#[derive(Clone)]
+pub struct GroupContents {
+    /// The attributes of the group that the file has.
+    pub attributes: Attributes,
+    /// The groups below it, each after the one that it is in; none for formats without groups.
+    pub subgroups: Vec<Subgroup>,
+    /// Its arrays, at least one.
+    pub members: Vec<GroupMember>,
+    /// A sentence on each node that is left out.
+    pub left_out: Vec<String>,
+}
+
+impl GroupContents {
+    /// Returns the arrays in the store that the members are of.
+    pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        let sources = self
+            .members
+            .iter()
+            .filter_map(|member| member.source.as_ref());
+        sources.map(|source| &source.array)
+    }
+
+    /// Returns those of the arrays that decode.
+    pub fn decodable(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        self.arrays()
+            .filter(|array| array.check_decodable().is_ok())
+    }
+
+    /// Returns a member by its number.
+    pub fn member(&self, number: usize) -> Result<&GroupMember> {
+        let member = self.members.get(number);
+        member.ok_or_else(|| Error::invalid("group", "a file of other arrays"))
+    }
+
+    /// Begins to put bytes of the file together, in memory that is counted.
+    pub fn growing(&self) -> Result<Growing<'_>> {
+        let first = self.arrays().next();
+        let first = first.ok_or_else(|| Error::invalid("group", "has no elements to be read"))?;
+        Ok(first.growing())
+    }
+}
+
+/// What a format makes of a group, or why it cannot, as it is said after the name of the format and a colon.
+pub type OrWhyNot<T> = std::result::Result<T, String>;
+
+/// Which arrays the files of a format have.
+#[derive(Clone, Copy)]
+pub enum GroupScope {
+    /// Those in the group itself.
+    Own,
+    /// Those of the groups below it as well. Nodes that cannot be read are left out.
+    Below,
+    /// Those in the group itself and in the groups below it that are columns of a table, by their names and attributes.
+    /// Nodes that cannot be read are left out.
+    Columns(fn(&str, &Attributes) -> bool),
+    /// Those at the paths that the attributes of the group name.
+    Named(fn(&Attributes) -> Vec<String>),
+}
+
+/// A file format for all arrays of a group.
+pub struct GroupFormat {
+    /// What a file name ends with, without the dot before it.
+    pub extension: &'static str,
+    /// Which arrays a file has.
+    pub scope: GroupScope,
+    /// Returns an array as it is in a file of values as they are meant.
+    pub decode: fn(&Array) -> std::result::Result<DecodedArray, NoValues>,
+    /// Returns what a file of a group consists of, or why the format cannot hold it.
+    pub plan: fn(&GroupContents) -> OrWhyNot<GroupPlan>,
+}
+
+impl GroupFormat {
+    /// Whether files also have a part of a group, or values as they are meant. An image has all of its levels as they are.
+    pub fn has_parts(&self) -> bool {
+        !matches!(self.scope, GroupScope::Named(_))
+    }
+}
+
+impl fmt::Debug for GroupFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.extension)
+    }
+}
+
+/// What a file of a group consists of.
+pub struct GroupPlan {
+    /// The bytes of the file.
+    pub body: GroupBody,
+    /// What the file does not have of the group, as `FileParts::left_out`.
+    pub left_out: Vec<String>,
+}
+
+/// The bytes of a file of a group.
+pub enum GroupBody {
+    /// The metadata tell where all of them are.
+    Laid(GroupLayout),
+    /// They depend on elements, which are read when the file is opened.
+    Made(MadeLayout),
+    /// The same, and so does whether there is a file: making it fails with `Unsupported` if there is none.
+    Checked(MadeLayout),
+}
+
+impl GroupBody {
+    /// Returns how the file is made of elements, if it is.
+    pub fn made(&self) -> Option<&MadeLayout> {
+        match self {
+            GroupBody::Laid(_) => None,
+            GroupBody::Made(made) | GroupBody::Checked(made) => Some(made),
+        }
+    }
+}
+
+/// A layout that is made when a file is opened.
+pub struct MadeLayout {
+    /// The numbers of the members whose elements are read for it.
+    pub read: Vec<usize>,
+    /// Reads them and says what the file consists of.
+    pub make: fn(&RequestContext, &GroupContents) -> Result<GroupLayout>,
+}
+
+impl GroupPlan {
+    /// Returns a plan whose bytes metadata tell, and which leaves nothing out.
+    pub fn laid(layout: GroupLayout) -> GroupPlan {
+        GroupPlan {
+            body: GroupBody::Laid(layout),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// Where the bytes of a file come from.
+#[derive(Clone)]
+pub struct GroupLayout {
+    /// The bytes before the first array.
+    pub header: Arc<ReservedBytes>,
+    /// The arrays in order of their places, which leave no gaps.
+    pub variables: Vec<PlacedVariable>,
+}
+
+/// An array in a file of its group.
+#[derive(Clone)]
+pub struct PlacedVariable {
+    /// Its number among the members that the plan was made of.
+    pub member: usize,
+    /// Where its bytes begin in the file.
+    pub offset: u64,
+    /// What they consist of.
+    pub parts: FileParts,
+}
+
+impl GroupLayout {
+    /// Returns the length of the file in bytes; `TooLarge` beyond that of any file.
+    pub fn len(&self, contents: &GroupContents) -> Result<u64> {
+        let Some(last) = self.variables.last() else {
+            return Ok(self.header.len() as u64);
+        };
+        let array = &contents.member(last.member)?.array;
+        let length = last.parts.len(&array.shape, array.element_size()?)?;
+        let end = last.offset.checked_add(length);
+        end.filter(|&end| i64::try_from(end).is_ok())
+            .ok_or_else(|| Error::too_large("group", "a file of its arrays"))
+    }
+}
+
+impl GroupPlan {
+    /// Returns a number of the content, which stays while chunks change.
+    pub fn content(&self, contents: &GroupContents) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match &self.body {
+            GroupBody::Laid(layout) => {
+                layout.header[..].hash(&mut hasher);
+                let order = layout.variables.iter();
+                order.for_each(|variable| variable.member.hash(&mut hasher));
+            }
+            // All that metadata say may be in what is made.
+            GroupBody::Made(_) | GroupBody::Checked(_) => {
+                contents.attributes.text().hash(&mut hasher);
+                for member in &contents.members {
+                    let array = &member.array;
+                    (array.attributes.text(), &array.dimension_names).hash(&mut hasher);
+                }
+                for group in &contents.subgroups {
+                    (&group.path, group.attributes.text()).hash(&mut hasher);
+                }
+                contents.left_out.hash(&mut hasher);
+            }
+        }
+        for member in &contents.members {
+            let source = member.source.as_ref();
+            let elements = source.map(|source| {
+                let conversion = source.conversion.as_ref();
+                let digest = conversion.map(|conversion| conversion.digest());
+                (source.array.id(), &source.selection.axes, digest)
+            });
+            (&member.path, format!("{elements:?}")).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// An array, with the state in which it was last seen.
+type SeenArray = (Arc<OpenArray>, Mutex<ArrayState>);
+
+/// A file of a group, open.
+pub struct GroupFile {
+    header: Arc<ReservedBytes>,
+    /// What a long header takes of the memory.
+    _room: Option<Reservation>,
+    /// Where each array begins, in order.
+    variables: Vec<(u64, Export)>,
+    length: u64,
+    /// The arrays that the bytes of the file may depend on.
+    arrays: Vec<SeenArray>,
+}
+
+impl GroupFile {
+    /// Opens the file of a group; fails with the error that stops one of its arrays from being decoded, or read.
+    pub fn open(
+        context: &RequestContext,
+        body: &GroupBody,
+        contents: &GroupContents,
+    ) -> Result<GroupFile> {
+        // A change that comes while elements are read is one of the open file.
+        let seen = |array: &Arc<OpenArray>| (array.clone(), Mutex::new(array.state()));
+        let arrays: Vec<SeenArray> = contents.decodable().map(seen).collect();
+        let layout = match body {
+            GroupBody::Laid(layout) => Cow::Borrowed(layout),
+            GroupBody::Made(made) | GroupBody::Checked(made) => {
+                Cow::Owned((made.make)(context, contents)?)
+            }
+        };
+        let variables = layout.variables.iter().map(|variable| {
+            let source = contents.member(variable.member)?.source()?;
+            Ok((variable.offset, source.open(variable.parts.clone())?))
+        });
+        let first = arrays.first().filter(|_| !layout.header.is_counted());
+        let room = first.map(|(array, _)| room_of(array, layout.header.len()));
+        Ok(GroupFile {
+            _room: room.transpose()?.flatten(),
+            variables: variables.collect::<Result<_>>()?,
+            length: layout.len(contents)?,
+            header: layout.header.clone(),
+            arrays,
+        })
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns the arrays that the bytes of the file may depend on: those of `GroupContents::decodable`.
+    pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        self.arrays.iter().map(|(array, _)| array)
+    }
+
+    /// Whether the content may have changed since this was last asked, by what is known without asking the store.
+    pub fn may_have_changed(&self) -> bool {
+        let has_changed = |(array, seen): &&SeenArray| {
+            let now = array.state();
+            let before = std::mem::replace(&mut *seen.lock(), now);
+            array.may_have_changed(&before)
+        };
+        // Each of them has to be asked.
+        self.arrays.iter().filter(has_changed).count() > 0
+    }
+
+    /// Puts a range together out of the header and what `read` returns of arrays.
+    fn gather(
+        &self,
+        offset: u64,
+        len: usize,
+        read: impl Fn(&Export, u64, usize) -> Result<ReadBytes>,
+    ) -> Result<ReadBytes> {
+        let end = offset.saturating_add(len as u64).min(self.length);
+        if offset >= end {
+            return Ok(ReadBytes::default());
+        }
+        let mut bytes = part(&self.header, offset..end).to_vec();
+        // The array under the first byte, and those after it.
+        let after = self
+            .variables
+            .partition_point(|&(begin, _)| begin <= offset);
+        for (begin, export) in self.variables.iter().skip(after.saturating_sub(1)) {
+            if *begin >= end {
+                break;
+            }
+            let start = offset.max(*begin) - begin;
+            let wanted = (end - begin).min(export.len()).saturating_sub(start);
+            let found = read(export, start, usize::try_from(wanted).unwrap_or(usize::MAX))?;
+            if bytes.is_empty() && wanted == end - offset {
+                return Ok(found);
+            }
+            bytes.extend_from_slice(&found);
+        }
+        Ok(bytes.into())
+    }
+}
+
+impl ReadAt for GroupFile {
+    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
+        let read = |export: &Export, at, len| {
+            let read = export.read_now(context, at, len);
+            read.ok_or_else(|| Error::invalid("", "is not in memory"))
+        };
+        self.gather(offset, len, read).ok()
+    }
+
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        self.gather(offset, len, |export, at, len| {
+            export.read_at(context, at, len)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_content_of_a_made_file_depends_on_the_groups_below() {
+        let plan = GroupPlan {
+            body: GroupBody::Made(MadeLayout {
+                read: Vec::new(),
+                make: |_, _| Err(Error::invalid("group", "is not made here")),
+            }),
+            left_out: Vec::new(),
+        };
+        let content = |path: &str, title: &str, left_out: &[String]| {
+            plan.content(&GroupContents {
+                attributes: Attributes::default(),
+                subgroups: vec![Subgroup {
+                    path: path.to_string(),
+                    attributes: Attributes::default().with("title", &title.into()),
+                }],
+                members: Vec::new(),
+                left_out: left_out.to_vec(),
+            })
+        };
+        let first = content("sub", "a", &[]);
+        assert_eq!(first, content("sub", "a", &[]));
+        assert_ne!(first, content("sub", "b", &[]));
+        assert_ne!(first, content("other", "a", &[]));
+        assert_ne!(
+            first,
+            content("sub", "a", &["x: does not read".to_string()])
+        );
+    }
+}

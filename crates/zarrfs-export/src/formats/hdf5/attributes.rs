@@ -1,0 +1,321 @@
+//! Attributes as HDF5 holds them: numbers, text, lists of either, and the references between dimensions and datasets.
+//!
+//! What has no type of its own is its JSON as text, so no attribute is left out.
+
+use serde_json::{Value, json};
+
+use crate::formats::hdf5::datatype::{
+    HdfType, any_string, compound, double, integer, reference, references, string,
+};
+use crate::formats::hdf5::heap::GlobalHeap;
+use crate::formats::hdf5::object::{ObjectHeader, attribute, dataspace, null_dataspace};
+use crate::formats::netcdf_header::{
+    FILL, float, has_implied_fill, has_variable_type, integer as integer_of, meant_attributes,
+};
+use crate::formats::netcdf_names::{held_names, is_name};
+use zarr_format::dialect::fill;
+use zarr_format::model::{Array, Attributes, DataType};
+
+/// The value of an attribute.
+pub(super) enum HdfValue {
+    /// Elements of a type: of these lengths, or one.
+    Elements {
+        kind: Vec<u8>,
+        lengths: Vec<u64>,
+        bytes: Vec<u8>,
+    },
+    /// A text as long as its type.
+    FixedText(String),
+    /// A text of any length.
+    Text(String),
+    /// Texts of any length.
+    Texts(Vec<String>),
+    /// For each dimension of a dataset the object that is its scale.
+    Scales(Vec<Option<usize>>),
+    /// The datasets and dimensions that an object is the scale of.
+    Scaled(Vec<(usize, u32)>),
+}
+
+impl HdfValue {
+    /// Returns integers of a type, one or a list.
+    fn integers(width: usize, lengths: Vec<u64>, numbers: &[i128]) -> Option<HdfValue> {
+        // Of integers beyond the signed ones there are only unsigned ones.
+        let signed = numbers.iter().map(|&number| i64::try_from(number).ok());
+        let is_signed = signed.clone().all(|number| number.is_some());
+        let bytes = numbers.iter().map(|&number| {
+            let bytes = match i64::try_from(number) {
+                Ok(number) => number.to_le_bytes(),
+                Err(_) => u64::try_from(number).ok()?.to_le_bytes(),
+            };
+            Some(bytes[..width].to_vec())
+        });
+        let is_mixed = !is_signed && numbers.iter().any(|&number| number < 0);
+        (!is_mixed).then_some(HdfValue::Elements {
+            kind: integer(width, is_signed),
+            lengths,
+            bytes: bytes.collect::<Option<Vec<_>>>()?.concat(),
+        })
+    }
+
+    /// Returns a number of the dimension that an object is the scale of.
+    pub(super) fn dimension_number(number: u64) -> Option<HdfValue> {
+        HdfValue::integers(4, Vec::new(), &[i128::from(i32::try_from(number).ok()?)])
+    }
+
+    /// Returns the message of an attribute; nothing if it is too long. References lead to `addresses` of objects.
+    pub(super) fn message(
+        &self,
+        name: &str,
+        heap: &mut GlobalHeap,
+        addresses: &[u64],
+    ) -> Option<Vec<u8>> {
+        let (kind, lengths, bytes) = match self {
+            HdfValue::Elements {
+                kind,
+                lengths,
+                bytes,
+            } => (kind.clone(), dataspace(lengths)?, bytes.clone()),
+            HdfValue::FixedText(text) => fixed_text(text)?,
+            HdfValue::Text(text) => {
+                let place = heap.put(text.len(), text.as_bytes())?;
+                (any_string(), dataspace(&[])?, place)
+            }
+            HdfValue::Texts(texts) => {
+                let places = texts
+                    .iter()
+                    .map(|text| heap.put(text.len(), text.as_bytes()));
+                (any_string(), list(texts.len())?, joined(places)?)
+            }
+            HdfValue::Scales(scales) => {
+                let places = scales.iter().map(|scale| match scale {
+                    Some(scale) => heap.put(1, &address(addresses, *scale)?),
+                    None => heap.put(0, b""),
+                });
+                (references(), list(scales.len())?, joined(places)?)
+            }
+            HdfValue::Scaled(users) => scaled(users, addresses)?,
+        };
+        attribute(name, &kind, &lengths, &bytes)
+    }
+}
+
+/// The messages of the type and of the lengths of a value, and its bytes.
+type ValueMessages = (Vec<u8>, Vec<u8>, Vec<u8>);
+
+fn fixed_text(text: &str) -> Option<ValueMessages> {
+    Some(if text.is_empty() {
+        let kind = string(1, false)?;
+        (kind, null_dataspace(), Vec::new())
+    } else {
+        let kind = string(text.len(), !text.is_ascii())?;
+        (kind, dataspace(&[])?, text.as_bytes().to_vec())
+    })
+}
+
+/// Returns the datasets and dimensions that an object is the scale of.
+fn scaled(users: &[(usize, u32)], addresses: &[u64]) -> Option<ValueMessages> {
+    let parts = [
+        ("dataset", 0, reference()),
+        ("dimension", 8, integer(4, false)),
+    ];
+    let bytes = users.iter().map(|(object, dimension)| {
+        let address = address(addresses, *object)?;
+        Some([&address[..], &dimension.to_le_bytes()].concat())
+    });
+    Some((compound(12, &parts)?, list(users.len())?, joined(bytes)?))
+}
+
+fn address(addresses: &[u64], object: usize) -> Option<[u8; 8]> {
+    addresses.get(object).map(|address| address.to_le_bytes())
+}
+
+fn list(length: usize) -> Option<Vec<u8>> {
+    dataspace(&[length as u64])
+}
+
+fn joined(parts: impl Iterator<Item = Option<Vec<u8>>>) -> Option<Vec<u8>> {
+    Some(parts.collect::<Option<Vec<_>>>()?.concat())
+}
+
+/// Returns the attributes of a group.
+pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
+    let values = attributes.to_map();
+    let names = held_names(values.keys(), is_own);
+    let list = values.iter().zip(names).map(|((own, value), name)| {
+        let value = held(attributes, own, value);
+        (name, value)
+    });
+    list.collect()
+}
+
+/// Whether an attribute can be the fill value of elements of a type: it is one of their values.
+pub fn is_fill(data_type: &DataType, value: &Value) -> bool {
+    let held = of_type(data_type, value);
+    held.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
+}
+
+/// Returns the attributes of an array whose elements have a type. The number that stands for no value has that type.
+pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)> {
+    let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
+        kind: kind.message.clone(),
+        lengths,
+        bytes: kind.written(decoded),
+    };
+    let mut values = array.attributes.to_map();
+    values.remove("_ARRAY_DIMENSIONS");
+    let is_fill = values
+        .get(FILL)
+        .is_none_or(|value| is_fill(&array.data_type, value));
+    let names = held_names(values.keys(), |name| {
+        // netCDF refuses a fill value of another type.
+        is_own(name) && (name != FILL || is_fill)
+    });
+    let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
+    let list = values.iter().zip(names).map(|((own, value), name)| {
+        let numbers = has_variable_type(&name, is_integer)
+            .then(|| of_type(&array.data_type, value))
+            .flatten();
+        let value = match numbers {
+            Some((lengths, numbers)) => typed(lengths, &numbers),
+            None => held(&array.attributes, own, value),
+        };
+        (name, value)
+    });
+    let mut list: Vec<_> = list.collect();
+    if has_implied_fill(array) && number_of(&array.data_type, &json!(0)).is_some() {
+        list.push((FILL.to_string(), typed(Vec::new(), &array.fill_value.bytes)));
+    }
+    for (name, value) in meant_attributes(array) {
+        if array.attributes.get(name).is_none() {
+            list.push((name.to_string(), text(value)));
+        }
+    }
+    if kind.letters.is_some() && matches!(array.data_type, DataType::FixedText(_)) {
+        list.push(("_Encoding".to_string(), text("utf-8".to_string())));
+    }
+    list
+}
+
+/// Whether an attribute is of the user's own, and no part of how HDF5 or netCDF describe dimensions.
+fn is_own(name: &str) -> bool {
+    let is_reserved = [
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "REFERENCE_LIST",
+        "DIMENSION_LABELS",
+        "_Netcdf4Dimid",
+        "_Netcdf4Coordinates",
+        "_NCProperties",
+    ];
+    is_name(name) && !is_reserved.contains(&name)
+}
+
+/// Returns the lengths and the bytes of a number or a list of numbers, as they stand in attributes, in a data type of
+/// numbers.
+fn of_type(data_type: &DataType, value: &Value) -> Option<(Vec<u64>, Vec<u8>)> {
+    match value {
+        Value::Array(list) if !list.is_empty() => {
+            let numbers = list.iter().map(|number| number_of(data_type, number));
+            let numbers: Option<Vec<Vec<u8>>> = numbers.collect();
+            Some((vec![list.len() as u64], numbers?.concat()))
+        }
+        number => Some((Vec::new(), number_of(data_type, number)?)),
+    }
+}
+
+/// Returns the bytes of a number, as it stands in attributes, in a data type of numbers.
+fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
+    let number = match data_type {
+        DataType::Int(_) => json!(i64::try_from(integer_of(value)?).ok()?),
+        DataType::UInt(_) => json!(u64::try_from(integer_of(value)?).ok()?),
+        DataType::Float(_) => match float(value)? {
+            number if number.is_nan() => json!("NaN"),
+            number if number.is_infinite() && number > 0.0 => json!("Infinity"),
+            number if number.is_infinite() => json!("-Infinity"),
+            number => json!(number),
+        },
+        _ => return None,
+    };
+    Some(fill::parse(data_type, &number).ok()?.bytes)
+}
+
+/// Returns text as netCDF has it: its own text has a fixed length.
+pub(super) fn text(text: String) -> HdfValue {
+    let is_short = text.len() < ObjectHeader::MAX_MESSAGE / 2;
+    if is_short && !text.contains('\0') {
+        HdfValue::FixedText(text)
+    } else {
+        HdfValue::Text(text)
+    }
+}
+
+/// Returns the value of an attribute, which JSON may not have as a number.
+fn held(attributes: &Attributes, name: &str, value: &Value) -> HdfValue {
+    let is_number = attributes.is_beyond_json(name, value);
+    let numbers = is_number.then(|| of_type(&DataType::Float(8), value));
+    match numbers.flatten() {
+        Some((lengths, bytes)) => HdfValue::Elements {
+            kind: double(),
+            lengths,
+            bytes,
+        },
+        None => encoded(value),
+    }
+}
+
+fn encoded(value: &Value) -> HdfValue {
+    let list = match value {
+        Value::Array(list) if !list.is_empty() => list,
+        _ => std::slice::from_ref(value),
+    };
+    let lengths = match value {
+        Value::Array(_) => vec![list.len() as u64],
+        _ => Vec::new(),
+    };
+    let texts: Option<Vec<String>> = list
+        .iter()
+        .map(|text| text.as_str().map(str::to_string))
+        .collect();
+    match (texts, value) {
+        (_, Value::String(string)) => text(string.clone()),
+        // A list of texts has an address for each.
+        (Some(texts), Value::Array(_)) if texts.len() < 4000 => HdfValue::Texts(texts),
+        _ if list.len() > 7000 => text(value.to_string()),
+        _ => {
+            let numbers = booleans(list, lengths.clone());
+            let numbers = numbers.or_else(|| numbers_of(list, lengths));
+            numbers.unwrap_or_else(|| text(value.to_string()))
+        }
+    }
+}
+
+fn booleans(list: &[Value], lengths: Vec<u64>) -> Option<HdfValue> {
+    let bytes = list.iter().map(|value| value.as_bool().map(u8::from));
+    let bytes = bytes.collect::<Option<Vec<u8>>>()?;
+    Some(HdfValue::Elements {
+        kind: integer(1, true),
+        lengths,
+        bytes,
+    })
+}
+
+fn numbers_of(list: &[Value], lengths: Vec<u64>) -> Option<HdfValue> {
+    if !list.iter().all(Value::is_number) {
+        return None;
+    }
+    if !list.iter().any(Value::is_f64) {
+        let integers = list.iter().map(integer_of).collect::<Option<Vec<_>>>()?;
+        if let Some(integers) = HdfValue::integers(8, lengths.clone(), &integers) {
+            return Some(integers);
+        }
+    }
+    let numbers = list
+        .iter()
+        .map(|number| number.as_f64().map(f64::to_le_bytes));
+    Some(HdfValue::Elements {
+        kind: double(),
+        lengths,
+        bytes: numbers.collect::<Option<Vec<_>>>()?.concat(),
+    })
+}

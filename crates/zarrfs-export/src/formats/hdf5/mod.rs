@@ -1,0 +1,285 @@
+//! `GROUP.nc4` and `GROUP.h5`: a group with all that lies below it as one file of netCDF-4, which is HDF5.
+//!
+//! Datasets are contiguous: behind the headers they lie one after the other, the smallest first. Headers are made twice,
+//! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
+//! `tree` has the objects, `object` and `heap` the words, `texts` the texts of arrays, for which a file is made when it is
+//! opened.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::formats::cf;
+use crate::formats::format::ALIGNMENT;
+use crate::formats::group::{
+    GroupBody, GroupContents, GroupFormat, GroupLayout, GroupPlan, GroupScope, MadeLayout,
+    OrWhyNot, PlacedVariable,
+};
+use crate::formats::hdf5::datatype::HdfType;
+use crate::formats::hdf5::heap::GlobalHeap;
+use crate::formats::hdf5::object::{
+    MessageKind, ObjectHeader, SUPERBLOCK, UNDEFINED, data_layout, dataspace, fill_value, link,
+    link_info, superblock,
+};
+use crate::formats::hdf5::texts::TextsOfFile;
+use crate::formats::hdf5::tree::{HdfDataset, HdfObject, HdfTree, ObjectBody};
+use crate::formats::{ElementForm, FileParts};
+use zarr_format::error::{Error, Result};
+use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_store::request_context::RequestContext;
+
+mod attributes;
+mod datatype;
+mod heap;
+mod member;
+mod object;
+mod scales;
+mod texts;
+mod tree;
+
+pub use crate::formats::hdf5::attributes::is_fill;
+
+/// netCDF-4.
+pub const NETCDF: GroupFormat = GroupFormat {
+    extension: "nc4",
+    scope: GroupScope::Below,
+    decode: cf::decoded_but_times,
+    plan: planned,
+};
+
+/// The same under the name that programs of HDF5 know.
+pub const HDF5: GroupFormat = GroupFormat {
+    extension: "h5",
+    ..NETCDF
+};
+
+fn planned(contents: &GroupContents) -> OrWhyNot<GroupPlan> {
+    let tree = HdfTree::of(contents);
+    let tree = tree.ok_or_else(|| "none of the arrays can be held".to_string())?;
+    let read: Vec<usize> = tree.texts().map(|(_, member)| member).collect();
+    let body = if read.is_empty() {
+        let none = TextsOfFile::default();
+        let file = assembled(&tree, contents, &none);
+        let file = file.ok_or_else(too_long)?;
+        let mut header = Vec::new();
+        file.parts
+            .iter()
+            .for_each(|part| header.extend_from_slice(part));
+        GroupBody::Laid(GroupLayout {
+            header: Arc::new(header.into()),
+            variables: file.variables,
+        })
+    } else {
+        GroupBody::Made(MadeLayout { read, make: made })
+    };
+    Ok(GroupPlan {
+        body,
+        left_out: tree.left_out,
+    })
+}
+
+fn too_long() -> String {
+    "no names, attributes and lengths as long as these".to_string()
+}
+
+/// Makes a file with texts, which are read.
+fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
+    let too_large = || Error::too_large("group", too_long());
+    let tree = HdfTree::of(contents).ok_or_else(too_large)?;
+    let begin = objects_end(&tree).ok_or_else(too_large)?;
+    let texts = TextsOfFile::read(context, &tree, contents, begin)?;
+    let file = assembled(&tree, contents, &texts).ok_or_else(too_large)?;
+    let mut header = contents.growing()?;
+    for part in &file.parts {
+        header.push(part)?;
+    }
+    let header: ReservedBytes = header.finish();
+    Ok(GroupLayout {
+        header: Arc::new(header),
+        variables: file.variables,
+    })
+}
+
+/// Where the objects of a file lie.
+struct HdfPlaces {
+    objects: Vec<u64>,
+    heap: u64,
+    /// Where the elements of each dataset begin, by the number of the object.
+    data: Vec<u64>,
+}
+
+/// Objects with their headers.
+struct WrittenObjects {
+    objects: Vec<Vec<u8>>,
+    heap: Vec<u8>,
+}
+
+/// A file whose objects have their places.
+struct AssembledFile<'a> {
+    /// The bytes before the elements that have a fixed length.
+    parts: Vec<Cow<'a, [u8]>>,
+    variables: Vec<PlacedVariable>,
+}
+
+/// Returns where the objects of a file and the values of their attributes end.
+fn objects_end(tree: &HdfTree) -> Option<u64> {
+    Some(unplaced(tree)?.1)
+}
+
+/// Returns the places of the objects, and where these end.
+fn unplaced(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
+    let count = tree.objects.len();
+    let unknown = HdfPlaces {
+        objects: vec![UNDEFINED; count],
+        heap: 0,
+        data: vec![UNDEFINED; count],
+    };
+    placed(&write(tree, &unknown)?)
+}
+
+/// Puts a file together; `None` if something in it is too long.
+fn assembled<'a>(
+    tree: &HdfTree,
+    contents: &GroupContents,
+    texts: &'a TextsOfFile,
+) -> Option<AssembledFile<'a>> {
+    let (places, headers_end) = unplaced(tree)?;
+    let texts_end = headers_end.checked_add(texts.len())?;
+    let begin = texts_end.next_multiple_of(ALIGNMENT as u64);
+    let (mut data, end) = data_places(tree, begin)?;
+    for (object, place) in texts.places() {
+        *data.get_mut(object)? = headers_end.checked_add(place)?;
+    }
+    let written = write(
+        tree,
+        &HdfPlaces {
+            data: data.clone(),
+            ..places
+        },
+    )?;
+    let mut parts = vec![Cow::Owned(superblock(end, SUPERBLOCK))];
+    parts.extend(written.objects.into_iter().map(Cow::Owned));
+    parts.push(Cow::Owned(written.heap));
+    parts.extend(texts.parts().map(Cow::Borrowed));
+    let padding = usize::try_from(begin - texts_end).ok()?;
+    parts.push(Cow::Owned(vec![0; padding]));
+    Some(AssembledFile {
+        parts,
+        variables: variables(tree, contents, &data)?,
+    })
+}
+
+/// Returns the places of objects that were written without addresses, and where they end.
+fn placed(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
+    let mut next = SUPERBLOCK;
+    let mut objects = Vec::new();
+    for object in &written.objects {
+        objects.push(next);
+        next += object.len() as u64;
+    }
+    let places = HdfPlaces {
+        objects,
+        heap: next,
+        data: Vec::new(),
+    };
+    Some((places, next + written.heap.len() as u64))
+}
+
+/// Returns the datasets that have elements of a fixed length, the smallest first.
+fn stored(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
+    let objects = tree.objects.iter().enumerate();
+    let datasets = objects.filter_map(|(number, object)| match &object.body {
+        ObjectBody::Dataset(dataset) => Some((number, dataset)),
+        _ => None,
+    });
+    let mut stored: Vec<_> = datasets
+        .filter(|(_, dataset)| dataset.member.is_some() && dataset.size > 0 && !dataset.is_text)
+        .collect();
+    stored.sort_by_key(|(number, dataset)| (dataset.size, *number));
+    stored
+}
+
+/// Returns where the elements of each object begin, and where they all end.
+fn data_places(tree: &HdfTree, begin: u64) -> Option<(Vec<u64>, u64)> {
+    let mut data = vec![UNDEFINED; tree.objects.len()];
+    let mut next = begin;
+    for (number, dataset) in stored(tree) {
+        data[number] = next;
+        next = next.checked_add(dataset.size.checked_next_multiple_of(8)?)?;
+    }
+    i64::try_from(next).ok()?;
+    Some((data, next))
+}
+
+fn variables(
+    tree: &HdfTree,
+    contents: &GroupContents,
+    data: &[u64],
+) -> Option<Vec<PlacedVariable>> {
+    let placed = stored(tree).into_iter().map(|(number, dataset)| {
+        let member = dataset.member?;
+        let array = &contents.members.get(member)?.array;
+        let kind = HdfType::of(array)?;
+        let padding = dataset.size.next_multiple_of(8) - dataset.size;
+        Some(PlacedVariable {
+            member,
+            offset: *data.get(number)?,
+            parts: FileParts {
+                header: Vec::new(),
+                elements: Some(ElementForm {
+                    order: None,
+                    conversion: kind.conversion,
+                }),
+                trailer: vec![0; usize::try_from(padding).ok()?],
+                ..FileParts::default()
+            },
+        })
+    });
+    placed.collect()
+}
+
+/// Writes all objects; nothing if one is too long.
+fn write(tree: &HdfTree, places: &HdfPlaces) -> Option<WrittenObjects> {
+    let mut heap = GlobalHeap::at(places.heap);
+    let objects = tree.objects.iter().zip(&places.data);
+    let objects = objects.map(|(object, &data)| written(object, data, places, &mut heap));
+    Some(WrittenObjects {
+        objects: objects.collect::<Option<_>>()?,
+        heap: heap.finish(),
+    })
+}
+
+fn written(
+    object: &HdfObject,
+    data: u64,
+    places: &HdfPlaces,
+    heap: &mut GlobalHeap,
+) -> Option<Vec<u8>> {
+    let mut out = ObjectHeader::default();
+    match &object.body {
+        ObjectBody::Group(links) => {
+            out.add(MessageKind::LinkInfo, &link_info(links.len() as u64))?;
+            out.add(MessageKind::GroupInfo, &[0, 0])?;
+            for (order, (name, object)) in (0..).zip(links) {
+                let address = places.objects.get(*object)?;
+                out.add(MessageKind::Link, &link(name, order, *address)?)?;
+            }
+        }
+        ObjectBody::Type(message) => out.add(MessageKind::Datatype, message)?,
+        ObjectBody::Dataset(dataset) => {
+            out.add(MessageKind::Dataspace, &dataspace(&dataset.lengths)?)?;
+            match &dataset.kind {
+                Ok(message) => out.add(MessageKind::Datatype, message)?,
+                Err(object) => {
+                    out.add_shared(MessageKind::Datatype, *places.objects.get(*object)?)?
+                }
+            }
+            out.add(MessageKind::FillValue, &fill_value(&dataset.fill)?)?;
+            out.add(MessageKind::DataLayout, &data_layout(data, dataset.size))?;
+        }
+    }
+    for (name, value) in &object.attributes {
+        let message = value.message(name, heap, &places.objects)?;
+        out.add(MessageKind::Attribute, &message)?;
+    }
+    out.finish()
+}

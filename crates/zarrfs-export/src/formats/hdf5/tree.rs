@@ -1,0 +1,352 @@
+//! The objects of an HDF5 file, before any has an address: groups, datasets, and the dimensions that datasets share.
+//!
+//! A dimension is a dataset that is its scale: the coordinate variable of its name, or, where netCDF wants every dimension
+//! named, one without elements.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::formats::dimensions::{GroupDimensions, VisibleDimensions};
+use crate::formats::group::GroupContents;
+use crate::formats::hdf5::attributes::{self, HdfValue};
+use crate::formats::hdf5::datatype::{STRUCTURE, single};
+use crate::formats::hdf5::member::{PlacedMember, placed};
+use crate::formats::hdf5::object::{ObjectHeader, UNDEFINED};
+use crate::formats::hdf5::scales::GroupScales;
+use crate::formats::netcdf_header::unit_left_out;
+use zarr_format::model::{LEFT_OUT, bytes_of};
+
+/// The objects of a file; the first is the root group.
+pub(super) struct HdfTree {
+    pub(super) objects: Vec<HdfObject>,
+    /// A sentence on each array that is left out.
+    pub(super) left_out: Vec<String>,
+}
+
+/// An object with its attributes.
+pub(super) struct HdfObject {
+    pub(super) body: ObjectBody,
+    pub(super) attributes: Vec<(String, HdfValue)>,
+}
+
+/// What an object is.
+pub(super) enum ObjectBody {
+    /// A group: the names in it and the objects that they stand for.
+    Group(Vec<(String, usize)>),
+    /// A data type.
+    Type(Vec<u8>),
+    /// A dataset.
+    Dataset(HdfDataset),
+}
+
+/// A dataset.
+pub(super) struct HdfDataset {
+    /// The message of its type, or the object that has it.
+    pub(super) kind: Result<Vec<u8>, usize>,
+    /// The name of its type, if that is to be an object.
+    type_name: Option<&'static str>,
+    pub(super) lengths: Vec<u64>,
+    /// What elements that are not stored read as.
+    pub(super) fill: Vec<u8>,
+    /// Bytes of all elements.
+    pub(super) size: u64,
+    /// The member whose elements it has; nothing if it has none.
+    pub(super) member: Option<usize>,
+    /// Whether its elements refer to texts, which are read when the file is opened.
+    pub(super) is_text: bool,
+}
+
+/// The scales of the dimensions of all groups.
+#[derive(Default)]
+struct FileScales {
+    /// The object that is the scale of each dimension, by its number.
+    objects: Vec<usize>,
+    /// The dimensions that the arrays in a group see, by its path.
+    visible: BTreeMap<String, VisibleDimensions>,
+    /// The datasets that have a scale, with the places of the dimension, by the object of the scale.
+    users: BTreeMap<usize, Vec<(usize, u32)>>,
+}
+
+/// The most datasets that a scale names: their list is one message.
+const MAX_USERS: usize = 4000;
+
+impl FileScales {
+    /// Returns the dimensions that a group sees of those above it.
+    fn visible_in(&self, path: &str) -> VisibleDimensions {
+        let mut above = path;
+        while let Some((group, _)) = above.rsplit_once('/') {
+            if let Some(visible) = self.visible.get(group) {
+                return visible.clone();
+            }
+            above = group;
+        }
+        let top = self.visible.get("").filter(|_| !path.is_empty());
+        top.cloned().unwrap_or_default()
+    }
+
+    /// Returns the object that is the scale of a dimension.
+    fn of(&self, number: u64) -> Option<usize> {
+        self.objects.get(usize::try_from(number).ok()?).copied()
+    }
+
+    fn add_user(&mut self, object: usize, placed: &PlacedMember) {
+        for (axis, &number) in (0_u32..).zip(&placed.dimensions) {
+            if let Some(scale) = self.of(number).filter(|&scale| scale != object) {
+                self.users.entry(scale).or_default().push((object, axis));
+            }
+        }
+    }
+}
+
+impl HdfTree {
+    /// Returns the objects of a file; nothing if none of the arrays can be held.
+    pub(super) fn of(contents: &GroupContents) -> Option<HdfTree> {
+        let mut tree = HdfTree {
+            objects: Vec::new(),
+            left_out: Vec::new(),
+        };
+        let groups = tree.add_groups(contents);
+        let mut members: BTreeMap<&str, Vec<PlacedMember>> = BTreeMap::new();
+        for (number, member) in contents.members.iter().enumerate() {
+            let (group, name) = member.path.rsplit_once('/').unwrap_or(("", &member.path));
+            match placed(number, name, member) {
+                Ok(placed) => {
+                    let unit = unit_left_out(&member.path, &member.array);
+                    tree.left_out.extend(unit);
+                    members.entry(group).or_default().push(placed);
+                }
+                Err(why) => tree.left_out.push(why),
+            }
+        }
+        if members.is_empty() {
+            return None;
+        }
+        let mut scales = FileScales::default();
+        for (path, members) in members {
+            tree.add_members((path, *groups.get(path)?), members, &mut scales)?;
+        }
+        tree.refer_to_users(scales);
+        tree.share_types();
+        let mut left_out = [&contents.left_out[..], &tree.left_out].concat();
+        if !left_out.is_empty() {
+            // A list of its own attributes that are left out is one of these sentences.
+            if let Some(Value::String(own)) = contents.attributes.get(LEFT_OUT) {
+                left_out.push(own);
+            }
+            let root = tree.objects.first_mut()?;
+            root.attributes.retain(|(name, _)| name != LEFT_OUT);
+            root.attributes
+                .push((LEFT_OUT.to_string(), shortened(left_out)));
+        }
+        Some(tree)
+    }
+
+    /// Adds the groups and returns the object of each path.
+    fn add_groups<'a>(&mut self, contents: &'a GroupContents) -> BTreeMap<&'a str, usize> {
+        self.add(
+            ObjectBody::Group(Vec::new()),
+            attributes::of_group(&contents.attributes),
+        );
+        let mut groups = BTreeMap::from([("", 0)]);
+        for group in &contents.subgroups {
+            let (parent, name) = group.path.rsplit_once('/').unwrap_or(("", &group.path));
+            let Some(&parent) = groups.get(parent) else {
+                continue;
+            };
+            let attributes = attributes::of_group(&group.attributes);
+            let object = self.add(ObjectBody::Group(Vec::new()), attributes);
+            self.link(parent, name.to_string(), object);
+            groups.insert(&group.path, object);
+        }
+        groups
+    }
+
+    fn add(&mut self, body: ObjectBody, attributes: Vec<(String, HdfValue)>) -> usize {
+        self.objects.push(HdfObject { body, attributes });
+        self.objects.len() - 1
+    }
+
+    fn links(&self, group: usize) -> &[(String, usize)] {
+        match self.objects.get(group) {
+            Some(HdfObject {
+                body: ObjectBody::Group(links),
+                ..
+            }) => links,
+            _ => &[],
+        }
+    }
+
+    fn link(&mut self, group: usize, name: String, object: usize) {
+        if let Some(HdfObject {
+            body: ObjectBody::Group(links),
+            ..
+        }) = self.objects.get_mut(group)
+        {
+            links.push((name, object));
+        }
+    }
+
+    /// Adds the datasets of a group, with the dimensions that no group above has.
+    fn add_members(
+        &mut self,
+        (path, group): (&str, usize),
+        mut members: Vec<PlacedMember>,
+        file: &mut FileScales,
+    ) -> Option<()> {
+        let subgroups = self.links(group).iter().map(|(name, _)| name.clone());
+        let first = file.objects.len() as u64;
+        let mut dimensions =
+            GroupDimensions::below(file.visible_in(path), first, subgroups.collect());
+        let arrays = members
+            .iter()
+            .map(|placed| (placed.name, &*placed.member.array));
+        dimensions.add_coordinates(arrays);
+        for placed in &mut members {
+            placed.number_dimensions(&mut dimensions);
+        }
+        let scales = GroupScales::new(&dimensions, &members, self.objects.len(), first);
+        file.objects.extend(scales.objects());
+        file.visible.insert(path.to_string(), dimensions.visible());
+        for placed in &members {
+            file.add_user(self.objects.len(), placed);
+            self.add_member(group, placed, (&scales, file))?;
+        }
+        for (object, name, length) in scales.without_variable() {
+            let attributes = scales.attributes_of_dimension(object, length)?;
+            self.add(ObjectBody::Dataset(HdfDataset::scale(length)), attributes);
+            self.link(group, name.to_string(), object);
+        }
+        Some(())
+    }
+
+    /// Adds to each scale the list of the datasets that have it.
+    fn refer_to_users(&mut self, scales: FileScales) {
+        for (scale, users) in scales.users {
+            if let Some(object) = self.objects.get_mut(scale)
+                && users.len() < MAX_USERS
+            {
+                let name = "REFERENCE_LIST".to_string();
+                object.attributes.push((name, HdfValue::Scaled(users)));
+            }
+        }
+    }
+
+    fn add_member(
+        &mut self,
+        group: usize,
+        placed: &PlacedMember,
+        (scales, file): (&GroupScales, &FileScales),
+    ) -> Option<()> {
+        let object = self.objects.len();
+        let mut own = attributes::of_array(&placed.member.array, &placed.kind);
+        if scales.is_scale(object) {
+            own.extend(scales.attributes(object, placed.name)?);
+        } else {
+            own.extend(placed.scales(|number| file.of(number)));
+        }
+        self.add(ObjectBody::Dataset(HdfDataset::of(placed)), own);
+        self.link(group, scales.link_name(placed.name, object), object);
+        Some(())
+    }
+
+    /// Returns the name of a type, which nothing else has in the root group.
+    fn free_name(&self, name: &str) -> String {
+        let is_free = |name: &String| !self.links(0).iter().any(|(known, _)| known == name);
+        let numbers = (1_u64..).map(|number| format!("{name}_{number}"));
+        let own = (name != STRUCTURE).then(|| name.to_string());
+        let mut names = own.into_iter().chain(numbers);
+        names.find(is_free).unwrap_or_default()
+    }
+
+    /// Returns the datasets of texts, with the numbers of their objects and members.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (usize, usize)> {
+        let objects = self.objects.iter().enumerate();
+        objects.filter_map(|(number, object)| match &object.body {
+            ObjectBody::Dataset(dataset) if dataset.is_text => Some((number, dataset.member?)),
+            _ => None,
+        })
+    }
+
+    /// Adds the types that netCDF wants to be in the file, and has datasets refer to them.
+    fn share_types(&mut self) {
+        let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for number in 0..self.objects.len() {
+            let Some((name, message)) = self.objects.get(number).and_then(HdfObject::own_type)
+            else {
+                continue;
+            };
+            let object = match known.get(&message) {
+                Some(&object) => object,
+                None => {
+                    let name = self.free_name(name);
+                    let object = self.add(ObjectBody::Type(message.clone()), Vec::new());
+                    self.link(0, name, object);
+                    known.insert(message, object);
+                    object
+                }
+            };
+            if let Some(ObjectBody::Dataset(dataset)) =
+                self.objects.get_mut(number).map(|object| &mut object.body)
+            {
+                dataset.kind = Err(object);
+            }
+        }
+    }
+}
+
+impl HdfObject {
+    /// Returns name and message of the type of a dataset, if that is to be an object.
+    fn own_type(&self) -> Option<(&'static str, Vec<u8>)> {
+        match &self.body {
+            ObjectBody::Dataset(dataset) => Some((dataset.type_name?, dataset.kind.clone().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns sentences as an attribute, at most as many as it holds.
+fn shortened(mut sentences: Vec<String>) -> HdfValue {
+    let more = sentences.len().saturating_sub(1000);
+    if more > 0 {
+        sentences.truncate(1000);
+        sentences.push(format!("{more} others"));
+    }
+    HdfValue::Texts(sentences)
+}
+
+impl HdfDataset {
+    /// Returns the dataset of a member.
+    fn of(placed: &PlacedMember) -> HdfDataset {
+        let fill = &placed.member.array.fill_value.bytes;
+        HdfDataset {
+            kind: Ok(placed.kind.message.clone()),
+            type_name: placed.kind.own_name,
+            fill: match placed.kind.letters {
+                // All elements are stored, so a value that is too long for a message is not missed.
+                None if !placed.kind.is_text && fill.len() < ObjectHeader::MAX_MESSAGE / 2 => {
+                    placed.kind.written(fill)
+                }
+                _ => Vec::new(),
+            },
+            // A size that is not known is an error when the dataset is placed.
+            size: bytes_of(&placed.lengths, placed.kind.size).unwrap_or(UNDEFINED),
+            lengths: placed.lengths.clone(),
+            member: Some(placed.number),
+            is_text: placed.kind.is_text,
+        }
+    }
+
+    /// Returns a dataset without elements that is the scale of a dimension.
+    fn scale(length: u64) -> HdfDataset {
+        HdfDataset {
+            kind: Ok(single(true)),
+            type_name: None,
+            lengths: vec![length],
+            fill: Vec::new(),
+            size: length.saturating_mul(4),
+            member: None,
+            is_text: false,
+        }
+    }
+}

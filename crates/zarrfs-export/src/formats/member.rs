@@ -1,0 +1,139 @@
+//! An array of which a file is made: what it is called, and which of its elements the file has.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::formats::conversion::Conversion;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::{Region, Selection};
+use zarr_format::model::Array;
+use zarrfs_array::array::OpenArray;
+use zarrfs_array::array::ragged::RaggedElements;
+use zarrfs_store::request_context::RequestContext;
+
+/// An array of a group, or of a group below it.
+#[derive(Clone)]
+pub struct GroupMember {
+    /// Its path from the group: its name where it is in the group itself.
+    pub path: String,
+    /// Its metadata as the file has them: shape and type of the elements that it has, and its attributes.
+    pub array: Arc<Array>,
+    /// Where its elements come from; `None` for a file of metadata alone.
+    pub source: Option<MemberSource>,
+}
+
+/// The elements of a member of a group.
+#[derive(Clone)]
+pub struct MemberSource {
+    /// The array in the store.
+    pub array: Arc<OpenArray>,
+    /// Which of its elements the file has.
+    pub selection: Selection,
+    /// What becomes of each element before a format writes it; `None` if that is what it is decoded to.
+    pub conversion: Option<Arc<dyn Conversion>>,
+}
+
+impl MemberSource {
+    /// Returns all elements of an array, as they are decoded.
+    pub fn whole(array: Arc<OpenArray>) -> MemberSource {
+        MemberSource {
+            selection: Selection::whole(&array.array().shape),
+            array,
+            conversion: None,
+        }
+    }
+
+    /// Reads elements without a fixed length, all or those of some rows.
+    fn records(
+        &self,
+        context: &RequestContext,
+        rows: Option<&Range<u64>>,
+    ) -> Result<RaggedElements> {
+        let array = &self.array;
+        array.check_decodable()?;
+        let mut selection = self.selection.clone();
+        let first = selection.axes.iter_mut().find(|axis| !axis.is_index);
+        if let (Some(rows), Some(axis)) = (rows, first) {
+            axis.start = axis.at(rows.start);
+            axis.count = rows.end - rows.start;
+        }
+        let around = selection.bounds();
+        let records = array.records(context, &around)?;
+        if selection.region().is_some() {
+            return Ok(records);
+        }
+        // Where each element lies is known only once all before it were read.
+        let numbers = numbers_within(&selection, &around);
+        let length = records.len() as u64 * size_of::<&[u8]>() as u64;
+        let _room = array.room(length)?;
+        records.picked(&numbers, array.growing())
+    }
+}
+
+/// Returns the numbers of selected elements within a box around them.
+fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
+    let mut numbers = vec![0];
+    let axes = selection.axes.iter().zip(&around.start).zip(&around.shape);
+    for ((axis, &start), &length) in axes {
+        let row = numbers.iter().flat_map(|&before: &u64| {
+            (0..axis.count).map(move |number| before * length + axis.at(number) - start)
+        });
+        numbers = row.collect();
+    }
+    let numbers = numbers.into_iter();
+    numbers
+        .map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+        .collect()
+}
+
+impl GroupMember {
+    /// Returns selected elements of an array by itself, as they are decoded.
+    pub fn alone(array: &Arc<OpenArray>, selection: &Selection) -> GroupMember {
+        GroupMember {
+            path: array.path().to_string(),
+            array: Arc::new(array.array().clone()),
+            source: Some(MemberSource {
+                array: array.clone(),
+                selection: selection.clone(),
+                conversion: None,
+            }),
+        }
+    }
+
+    /// Returns where the elements come from; `Invalid` for a member of metadata alone.
+    pub fn source(&self) -> Result<&MemberSource> {
+        let source = self.source.as_ref();
+        source.ok_or_else(|| Error::invalid(&self.path, "has no elements to be read"))
+    }
+
+    /// Reads all elements, which have no fixed length; fails as `OpenArray::records`.
+    pub fn records(&self, context: &RequestContext) -> Result<RaggedElements> {
+        self.source()?.records(context, None)
+    }
+
+    /// Reads those of some rows: along the first dimension that the selection leaves.
+    pub fn records_of(
+        &self,
+        context: &RequestContext,
+        rows: &Range<u64>,
+    ) -> Result<RaggedElements> {
+        self.source()?.records(context, Some(rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_with_steps_are_found_in_the_box_around_them() {
+        let selection = Selection::parse("::-2,1:6:3", &[5, 7]).unwrap();
+        let around = selection.bounds();
+        assert_eq!(
+            (&around.start[..], &around.shape[..]),
+            (&[0, 1][..], &[5, 4][..])
+        );
+        let numbers = numbers_within(&selection, &around);
+        assert_eq!(numbers, [16, 19, 8, 11, 0, 3]);
+    }
+}

@@ -1,0 +1,432 @@
+//! A file made of a box of an array, open: header, elements, trailer.
+//!
+//! Any range is read by itself. Elements that are written as they are decoded are not copied, and can be written in
+//! place; those in another form are made of the decoded ones with each read.
+
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::formats::conversion::Conversion;
+use crate::formats::format::{ElementForm, FileParts, Format, Ragged, Subject};
+use crate::formats::member::{GroupMember, MemberSource};
+use crate::formats::source_elements::SourceElements;
+use zarr_format::buffer::Buffer;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::{Region, Selection};
+use zarrfs_array::array::flat_file::FlatFile;
+use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_array::array::{ArrayState, OpenArray, WriteSource};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::budget::Reservation;
+use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes, part};
+
+/// A file made of a box of an array.
+pub struct Export {
+    array: Arc<OpenArray>,
+    header: Vec<u8>,
+    body: FileBody,
+    trailer: Vec<u8>,
+    left_out: Vec<String>,
+    content: u64,
+    /// What a long header takes of the memory.
+    _room: Option<Reservation>,
+    /// The array's state when it was last asked whether the file may have changed.
+    seen: Mutex<ArrayState>,
+}
+
+/// The bytes between header and trailer.
+enum FileBody {
+    /// There are none: another file has the elements.
+    Empty,
+    /// Elements of a fixed length, put together as they are read.
+    Flat(SourceElements),
+    /// The same in another form.
+    Converted(ConvertedFile),
+    /// A file that was made when it was opened.
+    Whole(ReservedBytes),
+}
+
+/// Elements in another form than that in which they are decoded.
+struct ConvertedFile {
+    decoded: SourceElements,
+    conversion: Arc<dyn Conversion>,
+    /// Bytes of an element, decoded and written.
+    sizes: (u64, u64),
+    length: u64,
+}
+
+impl ConvertedFile {
+    fn new(
+        decoded: SourceElements,
+        conversion: Arc<dyn Conversion>,
+        length: u64,
+    ) -> Result<ConvertedFile> {
+        let size = decoded.array().array().element_size()? as u64;
+        Ok(ConvertedFile {
+            decoded,
+            sizes: (size, conversion.written_size() as u64),
+            conversion,
+            length,
+        })
+    }
+
+    /// Returns the decoded bytes that a range is made of.
+    fn source(&self, range: &Range<u64>) -> Range<u64> {
+        let (size, written) = self.sizes;
+        let written = written.max(1);
+        range.start / written * size..range.end.div_ceil(written) * size
+    }
+
+    /// Makes a range of its decoded bytes.
+    fn convert(&self, range: &Range<u64>, decoded: &[u8]) -> ReadBytes {
+        let (size, written) = self.sizes;
+        let count = decoded.len() as u64 / size.max(1);
+        let in_buffer = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
+        let mut bytes = Buffer::of_length(in_buffer(count * written));
+        let first = range.start / written.max(1);
+        self.conversion.convert_at(first, decoded, &mut bytes);
+        let skipped = range.start % written.max(1);
+        bytes.cut(in_buffer(skipped)..in_buffer(skipped + range.end - range.start));
+        ReadBytes::Own(bytes)
+    }
+}
+
+/// The longest header that takes no room of the memory, in bytes: what is open beside it takes more.
+const MAX_UNCOUNTED: usize = 16 << 10;
+
+/// Takes room for a header of this length, if it is long.
+pub(super) fn room_of(array: &OpenArray, length: usize) -> Result<Option<Reservation>> {
+    let is_long = length > MAX_UNCOUNTED;
+    is_long.then(|| array.room(length as u64)).transpose()
+}
+
+impl FileBody {
+    fn len(&self) -> u64 {
+        match self {
+            FileBody::Empty => 0,
+            FileBody::Flat(flat) => flat.len(),
+            FileBody::Converted(converted) => converted.length,
+            FileBody::Whole(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Returns the bytes of a range, which must lie in the body.
+    fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        match self {
+            FileBody::Empty => Ok(ReadBytes::default()),
+            FileBody::Flat(flat) => flat.read_shown(context, range),
+            FileBody::Converted(converted) => {
+                let decoded = converted.decoded.read(context, converted.source(&range))?;
+                Ok(converted.convert(&range, &decoded))
+            }
+            FileBody::Whole(bytes) => Ok(part(bytes, range).into()),
+        }
+    }
+}
+
+impl Export {
+    /// Opens a box of an array in a format that needs to know nothing but the array; fails as `Format::parts_of`, and
+    /// `open_made`.
+    pub fn open(
+        context: &RequestContext,
+        array: &Arc<OpenArray>,
+        format: &Format,
+        region: Region,
+    ) -> Result<Export> {
+        if format.is_made(array.array()) {
+            let member = GroupMember::alone(array, &Selection::of_region(&region));
+            return Export::open_made(context, format, &member);
+        }
+        let parts = format.parts_of(array, &Subject::alone(array.array(), &region.shape))?;
+        let content = format.content(array, &parts);
+        Export::of_parts(array, parts, region, content)
+    }
+
+    /// Opens a file that is made of elements, which are all read now: `TooLarge` if they are too many, `Unsupported` if the
+    /// format cannot hold them. `member` says how the array is called, and what of it the file has.
+    pub fn open_made(
+        context: &RequestContext,
+        format: &Format,
+        member: &GroupMember,
+    ) -> Result<Export> {
+        let MemberSource {
+            array, selection, ..
+        } = member.source()?;
+        array.check_decodable()?;
+        let (seen, shape) = (Mutex::new(array.state()), selection.shape());
+        let subject = Subject::alone(&member.array, &shape);
+        let refused = |why: String| {
+            let found = format!("{}: {why}", format.extension);
+            Error::unsupported(array.path(), found)
+        };
+        if let Some(why) = format.why_not(&subject) {
+            return Err(refused(why));
+        }
+        let ragged = format
+            .ragged
+            .ok_or_else(|| refused(format!("needs {}", format.needs)))?;
+        let bytes = whole(context, member, ragged)?;
+        Ok(Export {
+            array: array.clone(),
+            header: Vec::new(),
+            body: FileBody::Whole(bytes),
+            trailer: Vec::new(),
+            left_out: format.left_out(&subject),
+            content: array.id(),
+            _room: None,
+            seen,
+        })
+    }
+
+    /// Opens a box of an array as a file that consists of these parts and whose content has this number; fails if it is
+    /// longer than any file.
+    pub fn of_parts(
+        array: &Arc<OpenArray>,
+        parts: FileParts,
+        region: Region,
+        content: u64,
+    ) -> Result<Export> {
+        Export::of_selection(array, parts, &Selection::of_region(&region), content)
+    }
+
+    /// Like `of_parts`, of selected elements.
+    pub fn of_selection(
+        array: &Arc<OpenArray>,
+        parts: FileParts,
+        selection: &Selection,
+        content: u64,
+    ) -> Result<Export> {
+        let seen = Mutex::new(array.state());
+        let length = parts.elements_len(&selection.shape(), array.array().element_size()?)?;
+        Ok(Export {
+            _room: room_of(array, parts.header.len() + parts.trailer.len())?,
+            array: array.clone(),
+            body: body_of(array, parts.elements, selection, length)?,
+            header: parts.header,
+            trailer: parts.trailer,
+            left_out: parts.left_out,
+            content,
+            seen,
+        })
+    }
+
+    /// Whether a reader that opens the file now is likely to read on in order.
+    pub fn is_read_on(&self) -> bool {
+        match &self.body {
+            FileBody::Empty | FileBody::Whole(_) => true,
+            FileBody::Flat(flat) => flat.is_read_on(),
+            FileBody::Converted(converted) => converted.decoded.is_read_on(),
+        }
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.data_end() + self.trailer.len() as u64
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns what the metadata say and the file does not have, as `FileParts::left_out`.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.left_out.iter().map(String::as_str)
+    }
+
+    /// Returns where the elements end.
+    fn data_end(&self) -> u64 {
+        self.header.len() as u64 + self.body.len()
+    }
+
+    /// Returns the array.
+    pub fn array(&self) -> &Arc<OpenArray> {
+        &self.array
+    }
+
+    /// Returns a number of the content, which stays while the file is written in place.
+    pub fn content(&self) -> u64 {
+        self.content
+    }
+
+    /// Whether the content may have changed since this was last asked, by what is known without asking the store.
+    pub fn may_have_changed(&self) -> bool {
+        let now = self.array.state();
+        let before = std::mem::replace(&mut *self.seen.lock(), now);
+        self.array.may_have_changed(&before)
+    }
+
+    /// Returns the range of elements and the bytes around them that a range of the file is, cut at its end.
+    fn cut(&self, offset: u64, len: usize) -> (&[u8], Range<u64>, &[u8]) {
+        let end = offset.saturating_add(len as u64).min(self.len());
+        let (header, data_end) = (self.header.len() as u64, self.data_end());
+        let before = part(&self.header, offset.min(header)..end.min(header));
+        let elements =
+            offset.clamp(header, data_end) - header..end.clamp(header, data_end) - header;
+        let after = offset.max(data_end) - data_end..end.max(data_end) - data_end;
+        let after = part(&self.trailer, after);
+        (before, elements, after)
+    }
+
+    /// Returns the elements if they are a box, as they are decoded, in their own order.
+    fn writable(&self) -> Result<&FlatFile> {
+        let flat = match &self.body {
+            FileBody::Flat(elements) => elements.as_box().filter(|flat| flat.has_own_order()),
+            FileBody::Empty | FileBody::Converted(_) | FileBody::Whole(_) => None,
+        };
+        let why = "has no elements as they are stored; write NAME.npy or NAME.raw";
+        flat.ok_or_else(|| Error::new(Kind::Denied, self.array.path(), why))
+    }
+
+    /// Fails if the file cannot be written, as `OpenArray::check_writable` does, and with `Denied` if it does not hold
+    /// the elements as they are decoded.
+    pub fn check_writable(&self) -> Result<()> {
+        self.array.check_writable()?;
+        self.writable().map(drop)
+    }
+
+    /// Writes bytes at an offset into the array. `Invalid` if that would change what stands before or after the
+    /// elements, `TooLarge` beyond the end, which no write moves.
+    pub fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(context, WriteSource::Program, offset, bytes)
+    }
+
+    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map. Those of a chunk that was
+    /// changed since the pages were read are dropped, and the array says so when it is asked what was lost.
+    pub fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(context, WriteSource::Pages, offset, bytes)
+    }
+
+    fn write_from(
+        &self,
+        context: &RequestContext,
+        source: WriteSource,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.array.check_writable()?;
+        let flat = self.writable()?;
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end > self.len() && !bytes.is_empty() {
+            let found = format!("the file has {} bytes, as many as its array", self.len());
+            return Err(Error::too_large(self.array.path(), found));
+        }
+        let (before, elements, after) = self.cut(offset, bytes.len());
+        let rest = bytes.split_at_checked(before.len());
+        let rest = rest.filter(|(written, _)| *written == before);
+        let rest = rest.and_then(|(_, rest)| rest.strip_suffix(after));
+        let Some(rest) = rest else {
+            let why = "the bytes around the elements say what the array is, and only its metadata change that";
+            return Err(Error::invalid(self.array.path(), why));
+        };
+        if rest.is_empty() {
+            return Ok(());
+        }
+        flat.write(context, elements.start, rest, source)
+    }
+}
+
+impl ReadAt for Export {
+    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
+        let (before, range, after) = self.cut(offset, len);
+        if range.is_empty() {
+            return Some([before, after].concat().into());
+        }
+        let elements = match &self.body {
+            FileBody::Empty => ReadBytes::default(),
+            FileBody::Flat(elements) => {
+                if self.array.is_open_for_writing() {
+                    return None;
+                }
+                elements.read_now(context, range)?
+            }
+            FileBody::Converted(converted) => {
+                let decoded = converted
+                    .decoded
+                    .read_now(context, converted.source(&range))?;
+                converted.convert(&range, &decoded)
+            }
+            FileBody::Whole(bytes) => part(bytes, range).into(),
+        };
+        Some(joined(before, elements, after))
+    }
+
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        let (before, range, after) = self.cut(offset, len);
+        if range.is_empty() {
+            return Ok([before, after].concat().into());
+        }
+        let elements = self.body.read(context, range)?;
+        Ok(joined(before, elements, after))
+    }
+}
+
+/// Returns elements with the bytes around them; they are not copied if there are none.
+fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {
+    if before.is_empty() && after.is_empty() {
+        return elements;
+    }
+    let parts = [before, &elements, after];
+    let mut bytes = Buffer::of_length(parts.iter().map(|part| part.len()).sum());
+    let mut rest = &mut bytes[..];
+    for part in parts {
+        let (place, others) = rest.split_at_mut(part.len());
+        place.copy_from_slice(part);
+        rest = others;
+    }
+    ReadBytes::Own(bytes)
+}
+
+/// Opens selected elements in a form, in which they have `length` bytes.
+fn body_of(
+    array: &Arc<OpenArray>,
+    form: Option<ElementForm>,
+    selection: &Selection,
+    length: u64,
+) -> Result<FileBody> {
+    let Some(form) = form else {
+        return Ok(FileBody::Empty);
+    };
+    let elements = SourceElements::open(array, selection, form.order.as_deref())?;
+    Ok(match form.conversion {
+        Some(conversion) => FileBody::Converted(ConvertedFile::new(elements, conversion, length)?),
+        None => FileBody::Flat(elements),
+    })
+}
+
+impl MemberSource {
+    /// Opens the elements in the form of a format.
+    pub(super) fn open(&self, parts: FileParts) -> Result<Export> {
+        self.array.check_decodable()?;
+        let parts = match &self.conversion {
+            Some(first) => parts.after(first, self.array.array().element_size()?),
+            None => parts,
+        };
+        Export::of_selection(&self.array, parts, &self.selection, self.array.id())
+    }
+}
+
+impl GroupMember {
+    /// Opens the elements, which have a fixed length, as bytes of the type that `array` says: in C order, little-endian.
+    pub fn elements(&self) -> Result<Export> {
+        self.source()?.open(FileParts::plain(Vec::new()))
+    }
+}
+
+/// Reads all selected elements and makes a file of them.
+fn whole(context: &RequestContext, member: &GroupMember, ragged: Ragged) -> Result<ReservedBytes> {
+    let source = member.source()?;
+    let array = &source.array;
+    let mut out = array.growing();
+    match ragged {
+        Ragged::Records => return Ok(member.records(context)?.into_bytes()),
+        Ragged::Made(make) => {
+            let records = member.records(context)?;
+            make(&records, &source.selection.shape(), &mut out)
+        }
+        Ragged::Rows(make) => make(context, member, &mut out),
+    }
+    .map_err(|error| error.about(array.path()))?;
+    Ok(out.finish())
+}

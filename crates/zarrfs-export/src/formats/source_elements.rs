@@ -1,0 +1,100 @@
+//! The elements that a file is made of, as they are decoded: a box of an array, or elements at equal distances.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zarr_format::error::Result;
+use zarr_format::grid::Selection;
+use zarrfs_array::array::OpenArray;
+use zarrfs_array::array::flat_file::FlatFile;
+use zarrfs_array::array::strided_file::StridedFile;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::ReadBytes;
+
+/// Decoded elements as a flat file.
+pub enum SourceElements {
+    /// A box.
+    Box(Box<FlatFile>),
+    /// Elements at equal distances, or in another order.
+    Strided(StridedFile),
+}
+
+impl SourceElements {
+    /// Opens selected elements; `order` says which of the dimensions that are left each of the file's is. Fails as
+    /// `FlatFile::permuted`.
+    pub fn open(
+        array: &Arc<OpenArray>,
+        selection: &Selection,
+        order: Option<&[usize]>,
+    ) -> Result<SourceElements> {
+        let array = array.clone();
+        let kept = selection.kept().len();
+        let own: Vec<usize> = (0..kept).collect();
+        let order = order.map(|order| selection.order_of(order));
+        Ok(match (selection.region(), order) {
+            (Some(region), None) => SourceElements::Box(Box::new(FlatFile::new(array, region)?)),
+            (Some(region), Some(order)) => {
+                SourceElements::Box(Box::new(FlatFile::permuted(array, region, &order)?))
+            }
+            (None, order) => {
+                let order = order.unwrap_or_else(|| selection.order_of(&own));
+                SourceElements::Strided(StridedFile::new(array, selection.clone(), order)?)
+            }
+        })
+    }
+
+    /// Returns the flat file of a box.
+    pub fn as_box(&self) -> Option<&FlatFile> {
+        match self {
+            SourceElements::Box(flat) => Some(flat),
+            SourceElements::Strided(_) => None,
+        }
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            SourceElements::Box(flat) => flat.len(),
+            SourceElements::Strided(strided) => strided.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the array.
+    pub fn array(&self) -> &Arc<OpenArray> {
+        match self {
+            SourceElements::Box(flat) => flat.array(),
+            SourceElements::Strided(strided) => strided.array(),
+        }
+    }
+
+    /// Returns the bytes of a range, as the files of the array that can be written show them.
+    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        match self {
+            SourceElements::Box(flat) => flat.read_shown(context, range),
+            SourceElements::Strided(strided) => strided.read(context, range),
+        }
+    }
+
+    /// Returns the bytes of a range.
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        match self {
+            SourceElements::Box(flat) => flat.read(context, range),
+            SourceElements::Strided(strided) => strided.read(context, range),
+        }
+    }
+
+    /// Like `read`, if all of it is in memory.
+    pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
+        self.as_box()?.read_now(context, range)
+    }
+
+    /// Whether a reader that opens the file now is likely to read on in order.
+    pub fn is_read_on(&self) -> bool {
+        self.as_box().is_none_or(FlatFile::is_read_on)
+    }
+}

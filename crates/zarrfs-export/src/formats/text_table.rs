@@ -1,0 +1,97 @@
+//! A table as text: a line of names and a line a row, or a JSON object a row.
+
+use serde_json::Value;
+
+use crate::formats::text_cell::RowNotation;
+use crate::formats::text_column::{RowBlocks, RowReader, TextColumn};
+use zarr_format::error::Result;
+use zarrfs_array::array::ragged::Growing;
+use zarrfs_store::request_context::RequestContext;
+
+/// The most columns of a table.
+pub(super) const MAX_COLUMNS: usize = 1024;
+
+/// A table whose elements are read as it is written.
+pub(super) struct TextTable<'a> {
+    /// The names of the columns.
+    pub(super) names: Vec<String>,
+    /// As many columns.
+    pub(super) columns: Vec<TextColumn>,
+    /// What the columns are read with.
+    pub(super) readers: Vec<RowReader<'a>>,
+    /// How many rows there are.
+    pub(super) rows: u64,
+}
+
+impl TextTable<'_> {
+    /// Writes the table; fails as `Growing::push`, and with the error that stops an element from being read.
+    pub(super) fn write(
+        mut self,
+        context: &RequestContext,
+        notation: RowNotation,
+        out: &mut Growing<'_>,
+    ) -> Result<()> {
+        let count = self.columns.len() as u64;
+        // Each cell has a sign that ends it.
+        out.check_room(self.rows.saturating_mul(count))?;
+        let notation = notation.of_rows(count);
+        let keys: Vec<String> = match notation {
+            RowNotation::Json => before_cells(&self.names),
+            RowNotation::Commas | RowNotation::Alone => {
+                out.push(line_of_names(&self.names).as_bytes())?;
+                let first = std::iter::once(String::new());
+                first
+                    .chain(std::iter::repeat_n(",".to_string(), self.names.len()))
+                    .collect()
+            }
+        };
+        let end = match notation {
+            RowNotation::Json => "}\n",
+            RowNotation::Commas | RowNotation::Alone => "\n",
+        };
+        let blocks = RowBlocks::of(&self.readers, self.rows, out.limit())?;
+        let mut line = String::new();
+        for rows in blocks.iter() {
+            for reader in &mut self.readers {
+                reader.load(context, &rows)?;
+            }
+            for _ in rows {
+                self.readers.iter_mut().for_each(RowReader::advance);
+                line.clear();
+                for (column, key) in self.columns.iter().zip(&keys) {
+                    line.push_str(key);
+                    column.write(&self.readers, notation, &mut line)?;
+                }
+                line.push_str(end);
+                out.push(line.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns what stands before each cell of a JSON object.
+fn before_cells(names: &[String]) -> Vec<String> {
+    let keys = names.iter().enumerate().map(|(place, name)| {
+        let opening = if place == 0 { "{" } else { "," };
+        format!("{opening}{}:", Value::from(name.as_str()))
+    });
+    keys.collect()
+}
+
+/// Returns the line of names of CSV.
+pub(super) fn line_of_names(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| field(name)).collect();
+    format!("{}\n", names.join(","))
+}
+
+/// Returns a name as CSV has it: in quotes where it has to be.
+fn field(name: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_-./".contains(letter);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_string();
+    }
+    let mut text = String::new();
+    RowNotation::Commas.push_text(name, &mut text);
+    text
+}

@@ -1,0 +1,228 @@
+//! The words of TIFF: directories of tags, in 32 bits or, as BigTIFF, in 64.
+//!
+//! All directories come before the pixels, each with the values that do not fit into its entries behind it, so a file is
+//! a header and elements.
+
+use crate::formats::format::ALIGNMENT;
+
+/// How long offsets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OffsetSize {
+    /// 32 bits: files of less than 4 GiB.
+    Classic,
+    /// 64 bits: BigTIFF.
+    Big,
+}
+
+/// The value of a tag.
+#[derive(Clone, Debug)]
+pub(super) enum TagValue {
+    Text(String),
+    Short(Vec<u16>),
+    Long(u32),
+    Rational(u32, u32),
+    Double(Vec<f64>),
+    /// Offsets of pixels from the first one on.
+    Places(Vec<u64>),
+    /// Numbers of bytes.
+    Sizes(Vec<u64>),
+}
+
+/// A directory that describes an image, and those of its smaller copies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TiffPage {
+    /// In order of their numbers.
+    pub(super) tags: Vec<(u16, TagValue)>,
+    pub(super) smaller: Vec<TiffPage>,
+}
+
+/// The tag that has the directories of smaller copies.
+const SUB_IFDS: u16 = 330;
+
+/// The number of a tag, and the type, the count and the bytes of its value.
+type EncodedTag = (u16, (u16, usize, Vec<u8>));
+
+/// The bytes of a directory and of what is behind it.
+struct WrittenPage {
+    bytes: Vec<u8>,
+    /// Where the offset of the next directory stands.
+    next: usize,
+}
+
+impl OffsetSize {
+    fn width(self) -> usize {
+        match self {
+            OffsetSize::Classic => 4,
+            OffsetSize::Big => 8,
+        }
+    }
+
+    /// Returns the type of an offset.
+    fn kind(self) -> u16 {
+        match self {
+            OffsetSize::Classic => 4,
+            OffsetSize::Big => 16,
+        }
+    }
+
+    /// Returns a number in as many bytes as an offset has; nothing if it does not fit.
+    fn offset(self, number: u64) -> Option<Vec<u8>> {
+        Some(match self {
+            OffsetSize::Classic => u32::try_from(number).ok()?.to_le_bytes().to_vec(),
+            OffsetSize::Big => number.to_le_bytes().to_vec(),
+        })
+    }
+
+    /// Returns the first bytes of a file, before the first directory.
+    fn signature(self) -> Vec<u8> {
+        match self {
+            OffsetSize::Classic => b"II\x2a\0\x08\0\0\0".to_vec(),
+            OffsetSize::Big => b"II\x2b\0\x08\0\0\0\x10\0\0\0\0\0\0\0".to_vec(),
+        }
+    }
+}
+
+impl TagValue {
+    /// Returns the type, the count and the bytes, where pixels begin at `data`.
+    fn encoded(&self, size: OffsetSize, data: u64) -> Option<(u16, usize, Vec<u8>)> {
+        let numbers = |numbers: &[u64], base: u64| {
+            let numbers = numbers
+                .iter()
+                .map(|&number| size.offset(number.checked_add(base)?));
+            Some(numbers.collect::<Option<Vec<_>>>()?.concat())
+        };
+        Some(match self {
+            TagValue::Text(text) => (2, text.len() + 1, [text.as_bytes(), b"\0"].concat()),
+            TagValue::Short(list) => {
+                let bytes: Vec<_> = list
+                    .iter()
+                    .flat_map(|number| number.to_le_bytes())
+                    .collect();
+                (3, list.len(), bytes)
+            }
+            TagValue::Long(number) => (4, 1, number.to_le_bytes().to_vec()),
+            TagValue::Rational(over, under) => {
+                (5, 1, [over.to_le_bytes(), under.to_le_bytes()].concat())
+            }
+            TagValue::Double(list) => {
+                let bytes: Vec<_> = list
+                    .iter()
+                    .flat_map(|number| number.to_le_bytes())
+                    .collect();
+                (12, list.len(), bytes)
+            }
+            TagValue::Places(list) => (size.kind(), list.len(), numbers(list, data)?),
+            TagValue::Sizes(list) => (size.kind(), list.len(), numbers(list, 0)?),
+        })
+    }
+}
+
+impl TiffPage {
+    /// Returns the directory, to be at `address`; its smaller copies are at `smaller`.
+    fn written(
+        &self,
+        size: OffsetSize,
+        address: u64,
+        smaller: &[u64],
+        data: u64,
+    ) -> Option<WrittenPage> {
+        let tags = self.encoded(size, smaller, data)?;
+        let mut bytes = match size {
+            OffsetSize::Classic => u16::try_from(tags.len()).ok()?.to_le_bytes().to_vec(),
+            OffsetSize::Big => (tags.len() as u64).to_le_bytes().to_vec(),
+        };
+        let width = size.width();
+        let next = bytes.len() + tags.len() * (4 + 2 * width);
+        let mut behind = Vec::new();
+        for (number, (kind, count, mut value)) in tags {
+            bytes.extend(number.to_le_bytes());
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(size.offset(count as u64)?);
+            if value.len() <= width {
+                value.resize(width, 0);
+                bytes.extend(value);
+            } else {
+                let place = address + (next + width + behind.len()) as u64;
+                bytes.extend(size.offset(place)?);
+                behind.extend(value);
+                behind.resize(behind.len().next_multiple_of(8), 0);
+            }
+        }
+        bytes.resize(next + width, 0);
+        bytes.extend(behind);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        Some(WrittenPage { bytes, next })
+    }
+
+    /// Returns all tags in order of their numbers, with that of the smaller copies.
+    fn encoded(&self, size: OffsetSize, smaller: &[u64], data: u64) -> Option<Vec<EncodedTag>> {
+        let mut tags = Vec::new();
+        for (number, value) in &self.tags {
+            tags.push((*number, value.encoded(size, data)?));
+        }
+        if !smaller.is_empty() {
+            let offsets = smaller.iter().map(|&offset| size.offset(offset));
+            let offsets = offsets.collect::<Option<Vec<_>>>()?.concat();
+            tags.push((SUB_IFDS, (size.kind(), smaller.len(), offsets)));
+        }
+        tags.sort_by_key(|(number, _)| *number);
+        Some(tags)
+    }
+}
+
+/// Returns the lengths of a directory and of those of its smaller copies.
+fn lengths(page: &TiffPage, size: OffsetSize) -> Option<Vec<u64>> {
+    let all = std::iter::once(page).chain(&page.smaller);
+    let own = |page: &TiffPage, copies: usize| {
+        let written = page.written(size, 0, &vec![0; copies], 0)?;
+        Some(written.bytes.len() as u64)
+    };
+    all.enumerate()
+        .map(|(place, each)| own(each, if place == 0 { page.smaller.len() } else { 0 }))
+        .collect()
+}
+
+/// Returns all that stands before the pixels of a file, of which there are `pixels` bytes; nothing if an offset does not
+/// fit. All pages but the first have the same tags, and so the same length.
+pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Option<Vec<u8>> {
+    let mut out = size.signature();
+    let first = lengths(pages.first()?, size)?;
+    let others = match pages.get(1) {
+        Some(page) => lengths(page, size)?,
+        None => Vec::new(),
+    };
+    let count = pages.len() as u64 - 1;
+    let end = out.len() as u64 + first.iter().sum::<u64>() + count * others.iter().sum::<u64>();
+    let data = end.next_multiple_of(ALIGNMENT as u64);
+    size.offset(data.checked_add(pixels)?)?;
+    for (number, page) in pages.iter().enumerate() {
+        let lengths = if number == 0 { &first } else { &others };
+        let address = out.len() as u64;
+        let mut next = address;
+        let ends = lengths.iter().map(|length| {
+            next += length;
+            next
+        });
+        let ends: Vec<u64> = ends.collect();
+        let places = ends.get(..page.smaller.len())?;
+        let mut written = page.written(size, address, places, data)?;
+        if number + 1 < pages.len() {
+            let offset = size.offset(*ends.last()?)?;
+            written.bytes[written.next..written.next + offset.len()].copy_from_slice(&offset);
+        }
+        out.extend(written.bytes);
+        for (smaller, &place) in page.smaller.iter().zip(places) {
+            out.extend(smaller.written(size, place, &[], data)?.bytes);
+        }
+    }
+    // A page of another length would have moved all others.
+    (out.len() as u64 == end).then_some(())?;
+    out.resize(usize::try_from(data).ok()?, 0);
+    Some(out)
+}
+
+/// Like `header`, in 32 bits if that is enough.
+pub(super) fn shortest_header(pages: &[TiffPage], pixels: u64) -> Option<Vec<u8>> {
+    let classic = header(pages, OffsetSize::Classic, pixels);
+    classic.or_else(|| header(pages, OffsetSize::Big, pixels))
+}

@@ -1,0 +1,147 @@
+//! GeoTIFF: one image whose samples are the bands, with the tags of its reference system and place.
+
+use crate::formats::band_facts::BandFacts;
+use crate::formats::georeference::Georeference;
+use crate::formats::raster::no_data;
+use crate::formats::reference_system::ReferenceSystem;
+use crate::formats::tiff::directory::{TagValue, shortest_header};
+use crate::formats::tiff::stack::{ImageStack, SampleOrder, StackAxis};
+use crate::formats::{FileParts, Subject};
+
+const PIXEL_SCALE: u16 = 33550;
+const TIE_POINT: u16 = 33922;
+const TRANSFORMATION: u16 = 34264;
+const KEYS: u16 = 34735;
+const KEY_TEXTS: u16 = 34737;
+const GDAL_METADATA: u16 = 42112;
+const GDAL_NO_DATA: u16 = 42113;
+
+/// The number of a system that has none.
+const USER_DEFINED: u16 = 32767;
+
+/// Returns a map; nothing if it has too many bands, or bands of colours.
+pub(super) fn parts(
+    subject: &Subject,
+    mut map: Georeference,
+    mut stack: ImageStack,
+) -> Option<FileParts> {
+    let elements = stack.elements();
+    if !stack.others.is_empty() {
+        make_bands(&mut stack)?;
+    }
+    let mut page = stack.page(0)?;
+    page.tags.extend(map.place.into_iter().flat_map(placed));
+    if let Some(system) = &map.system {
+        match system_tags(system) {
+            Some(tags) => page.tags.extend(tags),
+            None => map.left_out.push(no_number(&system.text)),
+        }
+    }
+    if let Some(number) = no_data(subject) {
+        page.tags.push((GDAL_NO_DATA, TagValue::Text(number)));
+    }
+    if let Some(xml) = band_lines(subject, stack.sample_count()) {
+        page.tags.push((GDAL_METADATA, TagValue::Text(xml)));
+    }
+    let header = shortest_header(&[page], stack.page_size()?)?;
+    Some(FileParts {
+        header,
+        elements: Some(elements),
+        left_out: map.left_out,
+        ..FileParts::default()
+    })
+}
+
+/// Says that a reference system has no form in a GeoTIFF.
+fn no_number(system: &str) -> String {
+    let shown: String = system.chars().take(100).collect();
+    format!("the reference system {shown}: a GeoTIFF has numbers of EPSG alone; the .vrt has it")
+}
+
+/// Makes all images of a stack the samples of one; nothing if there are too many, or they have colours.
+fn make_bands(stack: &mut ImageStack) -> Option<()> {
+    // Bands of colours are bands too.
+    if let Some((_, SampleOrder::Chunky)) = stack.samples {
+        return None;
+    }
+    let bands = stack.pages()?.checked_mul(stack.sample_count())?;
+    u16::try_from(bands).ok()?;
+    let axis = StackAxis {
+        axis: 0,
+        length: bands,
+        kind: None,
+    };
+    stack.others.clear();
+    (stack.samples, stack.is_colour) = (Some((axis, SampleOrder::Planar)), false);
+    Some(())
+}
+
+/// Returns the tags of the place of the first pixel, given as GDAL has it.
+fn placed([x, width, skew_x, y, skew_y, height]: [f64; 6]) -> Vec<(u16, TagValue)> {
+    if skew_x == 0.0 && skew_y == 0.0 && width > 0.0 && height < 0.0 {
+        return vec![
+            (PIXEL_SCALE, TagValue::Double(vec![width, -height, 0.0])),
+            (TIE_POINT, TagValue::Double(vec![0.0, 0.0, 0.0, x, y, 0.0])),
+        ];
+    }
+    let rows = [
+        [width, skew_x, 0.0, x],
+        [skew_y, height, 0.0, y],
+        [0.0; 4],
+        [0.0, 0.0, 0.0, 1.0],
+    ];
+    vec![(TRANSFORMATION, TagValue::Double(rows.concat()))]
+}
+
+/// Returns the tags of a reference system: its number at EPSG, or else a text that GDAL reads; nothing if it has neither.
+fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
+    let (model, key) = if system.is_geographic() {
+        (2, 2048)
+    } else {
+        (1, 3072)
+    };
+    let (version, area) = ([1, 1, 0, 3], [1025, 0, 1, 1]);
+    if let Some(code) = system.code() {
+        let keys = [version, [1024, 0, 1, model], area, [key, 0, 1, code]];
+        return Some(vec![(KEYS, TagValue::Short(keys.concat()))]);
+    }
+    if !system.is_text() {
+        return None;
+    }
+    // The format has ASCII alone, and names count for nothing where all numbers are there.
+    let plain = |letter: char| match letter {
+        '|' => ' ',
+        letter if letter.is_ascii() => letter,
+        _ => '?',
+    };
+    let text: String = system.text.chars().map(plain).collect();
+    let words = format!("ESRI PE String = {text}|");
+    let length = u16::try_from(words.len()).ok()?;
+    let (model, citation) = ([1024, 0, 1, USER_DEFINED], [3073, KEY_TEXTS, length, 0]);
+    let keys = [version, model, area, citation];
+    Some(vec![
+        (KEYS, TagValue::Short(keys.concat())),
+        (KEY_TEXTS, TagValue::Text(words)),
+    ])
+}
+
+/// Returns unit and packing of the numbers as GDAL writes them.
+fn band_lines(subject: &Subject, bands: u64) -> Option<String> {
+    let facts = BandFacts::of(subject);
+    let items = [
+        ("OFFSET", "offset", facts.offset),
+        ("SCALE", "scale", facts.scale),
+        ("UNITTYPE", "unittype", facts.unit),
+    ];
+    let mut text = String::new();
+    for band in 0..bands.min(256) {
+        for (name, role, value) in &items {
+            if let Some(value) = value {
+                text += &format!(
+                    "<Item name=\"{name}\" sample=\"{band}\" role=\"{role}\">{value}</Item>\n"
+                );
+            }
+        }
+    }
+    (!text.is_empty()).then(|| format!("<GDALMetadata>\n{text}</GDALMetadata>\n"))
+}

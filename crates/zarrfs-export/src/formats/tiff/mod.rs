@@ -1,0 +1,85 @@
+//! `.tif` and `.ome.tif`: images of rows and columns, uncompressed, each as it lies in the array.
+//!
+//! `.tif` is a GeoTIFF where attributes say where the array lies, else what ImageJ takes, else a file of plain images, in
+//! 64 bits where 32 are too few. `stack` says which dimension is what, `directory` has the words.
+
+use crate::formats::georeference::{Georeference, georeference};
+use crate::formats::tiff::directory::{TagValue, shortest_header};
+use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, image_axes, tag};
+use crate::formats::{FileParts, Format, Subject};
+
+mod directory;
+mod geotiff;
+mod imagej;
+pub mod ome;
+mod stack;
+
+/// Directories and elements.
+pub const FORMAT: Format = Format {
+    extension: "tif",
+    needs: "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or complex128 in 2 \
+            or more dimensions, none of length 0, and no more planes than TIFF has room for",
+    parts: Some(parts),
+    ragged: None,
+    is_basic: false,
+};
+
+fn parts(subject: &Subject) -> Option<FileParts> {
+    let axes = image_axes(subject);
+    let stack = || ImageStack::of(subject, &axes);
+    let first = stack()?;
+    let mut map = georeference(subject, &axes, (first.rows.axis, first.columns.axis));
+    if map.is_map {
+        let mut left_out = std::mem::take(&mut map.left_out);
+        match geotiff::parts(subject, map, first) {
+            Some(mut parts) => {
+                parts.left_out.extend(left_out);
+                return Some(parts);
+            }
+            None => left_out.push(NO_BANDS.to_string()),
+        }
+        map = Georeference {
+            left_out,
+            ..Georeference::default()
+        };
+    }
+    // Bands without a place are what is left for more planes than a file has directories.
+    let parts = imagej::parts(subject, &axes, stack()?)
+        .or_else(|| plain(subject, stack()?))
+        .or_else(|| geotiff::parts(subject, Georeference::default(), stack()?));
+    parts.map(|mut parts| {
+        parts.left_out.extend(map.left_out);
+        parts
+    })
+}
+
+/// Why a map has become a file of images.
+const NO_BANDS: &str =
+    "the place on the map: a GeoTIFF has at most 65,535 bands, and none of colours";
+
+/// Returns a file of images in the order of the other dimensions, which are named as tifffile does.
+fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
+    let (count, size) = (stack.pages()?, stack.page_size()?);
+    if count > MAX_PAGES {
+        return None;
+    }
+    let pages = (0..count).map(|number| stack.page(number.checked_mul(size)?));
+    let mut pages = pages.collect::<Option<Vec<_>>>()?;
+    let elements = stack.elements();
+    let own = (0..subject.shape.len()).collect();
+    let order = elements.order.as_ref().unwrap_or(&own);
+    let shape: Vec<u64> = order
+        .iter()
+        .filter_map(|&axis| subject.shape.get(axis).copied())
+        .collect();
+    let text = format!("{{\"shape\": {shape:?}}}");
+    pages
+        .first_mut()?
+        .tags
+        .push((tag::DESCRIPTION, TagValue::Text(text)));
+    Some(FileParts {
+        header: shortest_header(&pages, size.checked_mul(count)?)?,
+        elements: Some(elements),
+        ..FileParts::default()
+    })
+}

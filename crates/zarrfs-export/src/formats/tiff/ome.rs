@@ -1,0 +1,420 @@
+//! OME-TIFF: a stack described by OME-XML in the first directory, and the smaller copies of OME-Zarr's pyramid.
+//!
+//! Dimensions need not be moved but for rows and columns: the XML says in which order the images are. A level whose
+//! images are fewer has no place in the file, since each image has its smaller copies.
+
+use std::collections::{HashMap, HashSet};
+use std::iter;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::axes::{AxisKind, AxisMeaning, dimensions_of};
+use crate::formats::cf;
+use crate::formats::georeference::escaped;
+use crate::formats::group::{
+    GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, PlacedVariable,
+};
+use crate::formats::ome_zarr::{level_paths, multiscales};
+use crate::formats::surroundings::Surroundings;
+use crate::formats::tiff::directory::{TagValue, TiffPage, shortest_header};
+use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
+use crate::formats::units::{self, Quantity, Unit};
+use crate::formats::{ElementForm, FileParts, Format, Subject};
+use zarr_format::model::{Attributes, DataType, bytes_of};
+
+/// An array by itself.
+pub const FORMAT: Format = Format {
+    extension: "ome.tif",
+    needs: "bool, int8 to int32, uint8 to uint32, float32, float64, complex64 or complex128 in 2 to \
+            5 dimensions, none of length 0, of at most 8192 planes",
+    parts: Some(parts),
+    ragged: None,
+    is_basic: false,
+};
+
+/// The image of a group of OME-Zarr with its smaller copies.
+pub const PYRAMID: GroupFormat = GroupFormat {
+    extension: "ome.tif",
+    scope: GroupScope::Named(named_levels),
+    decode: cf::decoded,
+    plan: |contents| match levels(contents)[..] {
+        [] => Err("the group has no multiscales that name one of its arrays".to_string()),
+        [(_, first), ..] => pyramid(contents).ok_or_else(|| {
+            let (name, data_type) = (&first.path, &first.array.data_type);
+            let rank = first.array.shape.len();
+            format!(
+                "{name} cannot be held: {data_type} of {rank} dimensions and its number of images"
+            )
+        }),
+    },
+};
+
+/// The most levels of an image, and the most directories of all of its levels: a file of too many images leaves out the
+/// smallest levels.
+const MAX_LEVELS: usize = 32;
+const MAX_DIRECTORIES: usize = 1 << 16;
+
+fn type_name(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Bool | DataType::UInt(1) => "uint8",
+        DataType::UInt(2) => "uint16",
+        DataType::UInt(4) => "uint32",
+        DataType::Int(1) => "int8",
+        DataType::Int(2) => "int16",
+        DataType::Int(4) => "int32",
+        DataType::Float(4) => "float",
+        DataType::Float(8) => "double",
+        DataType::Complex(8) => "complex",
+        DataType::Complex(16) => "double-complex",
+        _ => return None,
+    })
+}
+
+/// Returns an array as a stack of as many images as a file has; nothing if it is none.
+fn stack_of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
+    type_name(&subject.array.data_type)?;
+    let stack = ImageStack::of(subject, axes)?;
+    (stack.is_known() && stack.pages()? <= MAX_PAGES).then_some(stack)
+}
+
+fn parts(subject: &Subject) -> Option<FileParts> {
+    let axes = image_axes(subject);
+    let stack = stack_of(subject, &axes)?;
+    let pages = described_pages(subject, &axes, &stack)?;
+    let pixels = stack.page_size()?.checked_mul(stack.pages()?)?;
+    Some(FileParts {
+        left_out: left_out(subject, &axes, &stack),
+        header: shortest_header(&pages, pixels)?,
+        elements: Some(stack.elements()),
+        ..FileParts::default()
+    })
+}
+
+/// Returns what the description of an image does not have.
+fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<String> {
+    let dimensions = dimensions_of(subject);
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(dimensions.without_directions());
+    let backwards = axes.iter().filter(|axis| axis.step() < 0.0);
+    let backwards = backwards.filter_map(|axis| axis.name.as_deref());
+    let backwards: Vec<&str> = backwards.collect();
+    if !backwards.is_empty() {
+        let names = backwards.join(", ");
+        left_out.push(format!(
+            "direction of {names}: OME has none, and they go backwards"
+        ));
+    }
+    let is_held = |axis: &&AxisMeaning| match axis.kind {
+        AxisKind::Time => unit(axis, Quantity::Time).is_some(),
+        _ => unit(axis, Quantity::Length).is_some(),
+    };
+    let others = axes.iter().filter(|axis| !is_held(axis));
+    left_out.extend(units::left_out(
+        others,
+        "OME has lengths, and times of frames",
+    ));
+    let sizes = measured(axes, stack).into_iter();
+    let unitless = sizes.filter_map(|(axis, _, quantity)| {
+        let axis = axis.filter(|axis| axis.scale.is_some() && unit(axis, quantity).is_none());
+        axis?.name.as_deref()
+    });
+    let unitless: Vec<&str> = unitless.collect();
+    if !unitless.is_empty() {
+        left_out.push(format!(
+            "distances of {}: OME takes those without a unit for micrometres or seconds",
+            unitless.join(", ")
+        ));
+    }
+    left_out
+}
+
+/// Returns the directories of all images from the first pixel of the file on, the first with the description of all.
+fn described_pages(
+    subject: &Subject,
+    axes: &[AxisMeaning],
+    stack: &ImageStack,
+) -> Option<Vec<TiffPage>> {
+    let mut pages = pages_of(stack, 0)?;
+    let text = TagValue::Text(xml(subject, axes, stack)?);
+    pages.first_mut()?.tags.push((tag::DESCRIPTION, text));
+    Some(pages)
+}
+
+/// Returns the directories of all images, of which the first begins at `offset` from the first pixel of the file.
+fn pages_of(stack: &ImageStack, offset: u64) -> Option<Vec<TiffPage>> {
+    let page = stack.page_size()?;
+    let offsets = (0..stack.pages()?).map(|number| offset.checked_add(number.checked_mul(page)?));
+    offsets.map(|offset| stack.page(offset?)).collect()
+}
+
+fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
+    let levels = levels(contents);
+    let (&(first, member), smaller) = levels.split_first()?;
+    let subject = subject_of(contents, member);
+    let axes = image_axes(&subject);
+    let stack = stack_of(&subject, &axes)?;
+    let mut pages = described_pages(&subject, &axes, &stack)?;
+    let mut placed = vec![(first, 0, stack.elements())];
+    let mut others = Vec::new();
+    let mut next = padded_size(member)?;
+    let most = MAX_DIRECTORIES / pages.len().max(1);
+    for &(number, member) in smaller {
+        if placed.len() >= most {
+            others.push(member.path.as_str());
+            continue;
+        }
+        let subject = subject_of(contents, member);
+        let level = stack_of(&subject, &image_axes(&subject));
+        let Some(level) = level.filter(|level| is_copy(&stack, level)) else {
+            others.push(member.path.as_str());
+            continue;
+        };
+        for (page, mut copy) in pages.iter_mut().zip(pages_of(&level, next)?) {
+            copy.tags.push((tag::SUBFILE_TYPE, TagValue::Long(1)));
+            page.smaller.push(copy);
+        }
+        placed.push((number, next, level.elements()));
+        next = next.checked_add(padded_size(member)?)?;
+    }
+    let header = shortest_header(&pages, next)?;
+    let begin = header.len() as u64;
+    let place =
+        |(member, offset, elements)| placed_level(contents, member, begin, (offset, elements));
+    let variables = placed.into_iter().map(place);
+    let variables = variables.collect::<Option<_>>()?;
+    let layout = GroupLayout {
+        header: Arc::new(header.into()),
+        variables,
+    };
+    let mut left_out = left_out(&subject, &axes, &stack);
+    if !others.is_empty() {
+        let names = others.join(", ");
+        left_out.push(format!(
+            "levels {names}: they are no smaller copies of each image, or there are too many images"
+        ));
+    }
+    Some(GroupPlan {
+        left_out,
+        ..GroupPlan::laid(layout)
+    })
+}
+
+/// Places a level of a pyramid, so many bytes after the header, with zeros behind it up to the next multiple of 8.
+fn placed_level(
+    contents: &GroupContents,
+    member: usize,
+    begin: u64,
+    (offset, elements): (u64, ElementForm),
+) -> Option<PlacedVariable> {
+    let array = &contents.members.get(member)?.array;
+    let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
+    let padding = usize::try_from(size.next_multiple_of(8) - size).ok()?;
+    let parts = FileParts {
+        header: Vec::new(),
+        elements: Some(elements),
+        trailer: vec![0; padding],
+        ..FileParts::default()
+    };
+    let offset = begin.checked_add(offset)?;
+    Some(PlacedVariable {
+        member,
+        offset,
+        parts,
+    })
+}
+
+fn subject_of<'a>(contents: &'a GroupContents, member: &'a GroupMember) -> Subject<'a> {
+    Subject {
+        array: &member.array,
+        shape: &member.array.shape,
+        name: member.path.as_bytes(),
+        chosen: "",
+        around: Surroundings::of_group(Some(&contents.attributes)),
+        taken: None,
+    }
+}
+
+fn padded_size(member: &GroupMember) -> Option<u64> {
+    let size = bytes_of(&member.array.shape, member.array.data_type.size()?).ok()?;
+    size.checked_next_multiple_of(8)
+}
+
+/// Whether a level has a smaller copy of each image.
+fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
+    let others = |stack: &ImageStack| {
+        let others = stack.others.iter().map(|axis| (axis.length, axis.kind));
+        others.collect::<Vec<_>>()
+    };
+    others(stack) == others(level)
+        && stack.has_samples_of(level)
+        && level.rows.length <= stack.rows.length
+        && level.columns.length <= stack.columns.length
+}
+
+/// Returns the paths of the levels of the first image of a group, as many as a file has at most.
+fn named_levels(group: &Attributes) -> Vec<String> {
+    let images = multiscales(group);
+    let paths = images.first().into_iter().flat_map(level_paths);
+    let mut seen = HashSet::new();
+    let paths = paths.filter(|path| seen.insert(path.to_string()));
+    paths.take(MAX_LEVELS).map(str::to_string).collect()
+}
+
+/// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
+/// it is named.
+fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
+    let images = multiscales(&contents.attributes);
+    let paths = images.first().into_iter().flat_map(level_paths);
+    let members = contents.members.iter().enumerate();
+    let mut unnamed: HashMap<&str, (usize, &GroupMember)> = members
+        .map(|(number, member)| (member.path.as_str(), (number, member)))
+        .collect();
+    let found = paths.filter_map(|path| unnamed.remove(path));
+    found.take(MAX_LEVELS).collect()
+}
+
+/// Returns the name of a unit as OME spells it, if it measures this.
+fn unit(axis: &AxisMeaning, quantity: Quantity) -> Option<&'static str> {
+    let unit = Unit::of(axis).filter(|unit| unit.quantity == quantity);
+    unit.map(|unit| unit.symbol)
+}
+
+/// Returns a number along a dimension and its unit as attributes of XML.
+fn measure(axis: &AxisMeaning, number: f64, (name, quantity): (&str, Quantity)) -> String {
+    let unit = unit(axis, quantity).map(|unit| format!(" {name}Unit=\"{unit}\""));
+    format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
+}
+
+/// Returns the dimensions of whose elements OME has the distances, with the name and the kind of each distance.
+fn measured<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measured<'a>; 4] {
+    let along = |kind| {
+        let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
+        other.and_then(|other| axes.get(other.axis))
+    };
+    let (x, y) = (axes.get(stack.columns.axis), axes.get(stack.rows.axis));
+    [
+        (x, "PhysicalSizeX", Quantity::Length),
+        (y, "PhysicalSizeY", Quantity::Length),
+        (along(StackKind::Slices), "PhysicalSizeZ", Quantity::Length),
+        (along(StackKind::Frames), "TimeIncrement", Quantity::Time),
+    ]
+}
+
+type Measured<'a> = (Option<&'a AxisMeaning>, &'static str, Quantity);
+
+/// Returns the distance between elements and its unit as attributes of XML: without a unit it would be another distance.
+fn step((axis, name, quantity): Measured) -> String {
+    let known = axis.filter(|axis| unit(axis, quantity).is_some());
+    let known = known.and_then(|axis| Some((axis, axis.scale?.abs())));
+    known.map_or_else(String::new, |(axis, step)| {
+        measure(axis, step, (name, quantity))
+    })
+}
+
+/// Returns the line that has the place and the time of the first image, if one is not 0. Programs take them for those of
+/// all images.
+fn place_line(axes: [Option<&AxisMeaning>; 4]) -> String {
+    if axes.iter().flatten().all(|axis| axis.origin == 0.0) {
+        return String::new();
+    }
+    let names = [
+        ("DeltaT", Quantity::Time),
+        ("PositionX", Quantity::Length),
+        ("PositionY", Quantity::Length),
+        ("PositionZ", Quantity::Length),
+    ];
+    let places = axes.into_iter().zip(names).filter_map(|(axis, name)| {
+        // A position without a unit is one of no known system; a time would be in seconds.
+        let axis =
+            axis.filter(|axis| name.1 == Quantity::Length || unit(axis, name.1).is_some())?;
+        Some(measure(axis, axis.origin, name))
+    });
+    let places: String = places.collect();
+    format!("<Plane TheZ=\"0\" TheC=\"0\" TheT=\"0\"{places}/>\n")
+}
+
+/// The dimensions that are no rows and columns, and the letters of OME for them.
+const KINDS: [(StackKind, char); 3] = [
+    (StackKind::Channels, 'C'),
+    (StackKind::Slices, 'Z'),
+    (StackKind::Frames, 'T'),
+];
+
+/// Returns the order of all dimensions of a stack, the fastest first.
+fn dimension_order(stack: &ImageStack) -> String {
+    let mut order = "XY".to_string();
+    let inner = stack.others.iter().rev().filter_map(|axis| axis.kind);
+    for kind in inner.chain(KINDS.map(|(kind, _)| kind)) {
+        let letter = KINDS.iter().find(|(known, _)| *known == kind);
+        let letter = letter.map(|(_, letter)| *letter);
+        order.extend(letter.filter(|&letter| !order.contains(letter)));
+    }
+    order
+}
+
+fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<String> {
+    let name = std::str::from_utf8(subject.name)
+        .map(escaped)
+        .unwrap_or_default();
+    let order = dimension_order(stack);
+    let (type_name, samples) = (type_name(&subject.array.data_type)?, stack.sample_count());
+    let (width, height) = (stack.columns.length, stack.rows.length);
+    let [channels, slices, frames] = KINDS.map(|(kind, _)| stack.length(kind));
+    let measured = measured(axes, stack);
+    let [x, y, z, time] = measured.map(|(axis, ..)| axis);
+    let steps = measured.map(step);
+    let place_line = place_line([time, x, y, z]);
+    let channel_lines = channel_lines(subject, channels, samples);
+    Some(format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <OME xmlns=\"http://www.openmicroscopy.org/Schemas/OME/2016-06\">\n\
+         <Image ID=\"Image:0\" Name=\"{name}\">\n\
+         <Pixels ID=\"Pixels:0\" DimensionOrder=\"{order}\" Type=\"{type_name}\" BigEndian=\"false\" \
+         SizeX=\"{width}\" SizeY=\"{height}\" SizeC=\"{}\" SizeZ=\"{slices}\" SizeT=\"{frames}\"{}>\n\
+         {channel_lines}<TiffData IFD=\"0\" PlaneCount=\"{}\"/>\n{place_line}\
+         </Pixels>\n</Image>\n</OME>\n",
+        channels * samples,
+        steps.concat(),
+        stack.pages()?,
+    ))
+}
+
+/// Returns a line for each channel.
+fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
+    let described = described_channels(subject);
+    let described = described.iter().map(Some).chain(iter::repeat(None));
+    let lines = (0..channels).zip(described);
+    lines
+        .map(|(number, described)| channel_line(described, number, samples))
+        .collect()
+}
+
+/// Returns what OME-Zarr says of the channels of an image, in order.
+fn described_channels(subject: &Subject) -> Vec<Value> {
+    let image = subject.image();
+    let group = |name| image.and_then(|image| image.attributes.get(name));
+    let omero = group("ome")
+        .and_then(|mut ome| Some(ome.get_mut("omero")?.take()))
+        .or_else(|| group("omero"));
+    let channels = omero.and_then(|mut omero| Some(omero.get_mut("channels")?.take()));
+    match channels {
+        Some(Value::Array(channels)) => channels,
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the line of a channel, with name and colour where OME-Zarr has them.
+fn channel_line(described: Option<&Value>, number: u64, samples: u64) -> String {
+    let text = |name| described.and_then(|channel| channel.get(name)?.as_str());
+    let label = text("label").map(|label| format!(" Name=\"{}\"", escaped(label)));
+    let colour = text("color").filter(|text| text.len() == 6);
+    let colour = colour.and_then(|text| u32::from_str_radix(text, 16).ok());
+    // The bytes are red, green, blue and opacity.
+    let colour = colour.map(|colour| format!(" Color=\"{}\"", (colour << 8 | 0xff).cast_signed()));
+    format!(
+        "<Channel ID=\"Channel:0:{number}\" SamplesPerPixel=\"{samples}\"{}{}/>\n",
+        label.unwrap_or_default(),
+        colour.unwrap_or_default()
+    )
+}

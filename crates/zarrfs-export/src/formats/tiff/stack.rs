@@ -1,0 +1,333 @@
+//! How an array is a stack of images: which dimensions are rows, columns and samples, and what the others are.
+
+use crate::formats::axes::{AxisKind, AxisMeaning};
+use crate::formats::georeference::{map_axes, plane};
+use crate::formats::tiff::directory::{TagValue, TiffPage};
+use crate::formats::{ElementForm, Subject};
+use zarr_format::model::DataType;
+
+/// The most images in a file: each has a directory.
+pub(super) const MAX_PAGES: u64 = 8192;
+
+/// Numbers of tags.
+pub(super) mod tag {
+    pub(in crate::formats::tiff) const SUBFILE_TYPE: u16 = 254;
+    pub(super) const WIDTH: u16 = 256;
+    pub(super) const HEIGHT: u16 = 257;
+    pub(super) const BITS: u16 = 258;
+    pub(super) const COMPRESSION: u16 = 259;
+    pub(super) const PHOTOMETRIC: u16 = 262;
+    pub(in crate::formats::tiff) const DESCRIPTION: u16 = 270;
+    pub(super) const OFFSETS: u16 = 273;
+    pub(super) const SAMPLES: u16 = 277;
+    pub(super) const ROWS_PER_STRIP: u16 = 278;
+    pub(super) const BYTE_COUNTS: u16 = 279;
+    pub(in crate::formats::tiff) const X_RESOLUTION: u16 = 282;
+    pub(in crate::formats::tiff) const Y_RESOLUTION: u16 = 283;
+    pub(super) const PLANAR: u16 = 284;
+    pub(in crate::formats::tiff) const RESOLUTION_UNIT: u16 = 296;
+    pub(super) const EXTRA_SAMPLES: u16 = 338;
+    pub(super) const SAMPLE_FORMAT: u16 = 339;
+}
+
+/// Returns the meaning of each dimension. Images of OME-Zarr before 0.3 are t, c, z, y, x and do not say so.
+pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
+    let mut axes = map_axes(subject);
+    let is_image = subject
+        .image()
+        .is_some_and(|image| image.attributes.get("multiscales").is_some());
+    let is_whole = subject.taken.is_none() && axes.iter().all(|axis| axis.name.is_none());
+    let kinds = [
+        AxisKind::Time,
+        AxisKind::Channel,
+        AxisKind::Z,
+        AxisKind::Y,
+        AxisKind::X,
+    ];
+    if is_image && is_whole && axes.len() == kinds.len() {
+        for (axis, kind) in axes.iter_mut().zip(kinds) {
+            axis.kind = kind;
+        }
+    }
+    axes
+}
+
+/// How the samples of a pixel lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SampleOrder {
+    /// One after the other.
+    Chunky,
+    /// Each in an image of its own.
+    Planar,
+}
+
+/// What a dimension beside rows and columns is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StackKind {
+    Frames,
+    Slices,
+    Channels,
+}
+
+/// A dimension of a stack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StackAxis {
+    /// Its place among the dimensions of the array.
+    pub(super) axis: usize,
+    pub(super) length: u64,
+    /// What it is; nothing if it is a fourth one beside rows and columns.
+    pub(super) kind: Option<StackKind>,
+}
+
+/// An array as a stack of images.
+pub(super) struct ImageStack {
+    /// The dimensions of the images, outermost first.
+    pub(super) others: Vec<StackAxis>,
+    pub(super) rows: StackAxis,
+    pub(super) columns: StackAxis,
+    /// The dimension of the samples of a pixel.
+    pub(super) samples: Option<(StackAxis, SampleOrder)>,
+    /// Whether the samples are colours.
+    pub(super) is_colour: bool,
+    /// Bytes of a sample.
+    size: u64,
+    /// The number of its format.
+    format: u16,
+}
+
+impl ImageStack {
+    /// Returns an array as a stack; nothing if it is none, or its type is none of TIFF.
+    pub(super) fn of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
+        let (size, format) = sample_type(&subject.array.data_type)?;
+        if !subject.is_image(zarr_format::model::MAX_RANK) || subject.shape.len() < 2 {
+            return None;
+        }
+        let samples = colours(subject, axes);
+        let samples_at = samples.map(|(axis, _)| axis);
+        let rest = (0..axes.len()).filter(|&axis| Some(axis) != samples_at);
+        let rest: Vec<usize> = rest.collect();
+        let (rows, columns) = plane_of(axes, &rest)?;
+        let is_other = |&axis: &usize| axis != rows && axis != columns;
+        let others = rest.into_iter().filter(is_other);
+        let axis = |axis: usize| {
+            let length = *subject.shape.get(axis)?;
+            let kind = None;
+            // Directories have lengths of 32 bits.
+            u32::try_from(length).ok()?;
+            Some(StackAxis { axis, length, kind })
+        };
+        let mut others: Vec<StackAxis> = others.map(axis).collect::<Option<_>>()?;
+        name_others(&mut others, axes);
+        Some(ImageStack {
+            others,
+            rows: axis(rows)?,
+            columns: axis(columns)?,
+            is_colour: samples.is_some(),
+            samples: match samples {
+                Some((place, order)) => Some((axis(place)?, order)),
+                None => None,
+            },
+            size,
+            format,
+        })
+    }
+
+    /// Whether each of the other dimensions is known to be one of frames, slices and channels.
+    pub(super) fn is_known(&self) -> bool {
+        self.others.iter().all(|axis| axis.kind.is_some())
+    }
+
+    /// Returns the number of images; nothing if they cannot be counted.
+    pub(super) fn pages(&self) -> Option<u64> {
+        let lengths = self.others.iter().map(|axis| axis.length);
+        lengths.into_iter().try_fold(1_u64, u64::checked_mul)
+    }
+
+    /// Whether another stack has the same samples.
+    pub(super) fn has_samples_of(&self, other: &ImageStack) -> bool {
+        let samples = |stack: &ImageStack| {
+            let order = stack.samples.map(|(axis, order)| (axis.length, order));
+            (order, stack.size, stack.format)
+        };
+        samples(self) == samples(other)
+    }
+
+    /// Returns the samples of a pixel.
+    pub(super) fn sample_count(&self) -> u64 {
+        self.samples.map_or(1, |(axis, _)| axis.length)
+    }
+
+    /// Returns the bytes of an image with all of its samples.
+    pub(super) fn page_size(&self) -> Option<u64> {
+        let pixels = self.rows.length.checked_mul(self.columns.length)?;
+        pixels
+            .checked_mul(self.sample_count())?
+            .checked_mul(self.size)
+    }
+
+    /// Returns the length along a dimension that is a kind, 1 if there is none.
+    pub(super) fn length(&self, kind: StackKind) -> u64 {
+        let found = self.others.iter().find(|axis| axis.kind == Some(kind));
+        found.map_or(1, |axis| axis.length)
+    }
+
+    /// Returns how the elements are written.
+    pub(super) fn elements(&self) -> ElementForm {
+        let mut order: Vec<usize> = self.others.iter().map(|axis| axis.axis).collect();
+        if let Some((axis, SampleOrder::Planar)) = self.samples {
+            order.push(axis.axis);
+        }
+        order.extend([self.rows.axis, self.columns.axis]);
+        if let Some((axis, SampleOrder::Chunky)) = self.samples {
+            order.push(axis.axis);
+        }
+        let is_own = order.iter().enumerate().all(|(place, &axis)| place == axis);
+        ElementForm {
+            order: (!is_own).then_some(order),
+            conversion: None,
+        }
+    }
+
+    /// Returns the directory of the image whose pixels begin at `offset` from the first ones of the file.
+    pub(super) fn page(&self, offset: u64) -> Option<TiffPage> {
+        let count = usize::try_from(self.sample_count()).ok()?;
+        let colours = if self.is_colour { 3 } else { 1 };
+        let planar = matches!(self.samples, Some((_, SampleOrder::Planar)));
+        let long = |axis: StackAxis| Some(TagValue::Long(u32::try_from(axis.length).ok()?));
+        let short = |number: u16| TagValue::Short(vec![number]);
+        let strips = self.strips(offset, planar)?;
+        let bits = u16::try_from(self.size * 8).ok()?;
+        let mut tags = vec![
+            (tag::WIDTH, long(self.columns)?),
+            (tag::HEIGHT, long(self.rows)?),
+            (tag::BITS, TagValue::Short(vec![bits; count])),
+            (tag::COMPRESSION, short(1)),
+            (tag::PHOTOMETRIC, short(if self.is_colour { 2 } else { 1 })),
+            (tag::OFFSETS, TagValue::Places(strips.places)),
+            (tag::SAMPLES, short(u16::try_from(count).ok()?)),
+            (
+                tag::ROWS_PER_STRIP,
+                TagValue::Long(u32::try_from(strips.rows).ok()?),
+            ),
+            (tag::BYTE_COUNTS, TagValue::Sizes(strips.sizes)),
+            (tag::PLANAR, short(if planar { 2 } else { 1 })),
+            (
+                tag::SAMPLE_FORMAT,
+                TagValue::Short(vec![self.format; count]),
+            ),
+        ];
+        if count > colours {
+            let extra = vec![0; count - colours];
+            tags.push((tag::EXTRA_SAMPLES, TagValue::Short(extra)));
+        }
+        Some(TiffPage {
+            tags,
+            smaller: Vec::new(),
+        })
+    }
+
+    /// Returns the strips of an image: one, which readers cut by themselves, and of images of samples such as they read in
+    /// one go.
+    fn strips(&self, offset: u64, is_planar: bool) -> Option<Strips> {
+        let samples = if is_planar { self.sample_count() } else { 1 };
+        let image = self.page_size()? / samples.max(1);
+        let row = image / self.rows.length.max(1);
+        let rows = if is_planar {
+            let fewest = (self.rows.length * samples).div_ceil(MAX_STRIPS);
+            (STRIP / row.max(1)).max(fewest).clamp(1, self.rows.length)
+        } else {
+            self.rows.length
+        };
+        let (mut places, mut sizes) = (Vec::new(), Vec::new());
+        for sample in 0..samples {
+            let (mut start, begin) = (0, offset.checked_add(sample.checked_mul(image)?)?);
+            while start < image {
+                let length = row.checked_mul(rows)?.min(image - start);
+                places.push(begin + start);
+                sizes.push(length);
+                start += length;
+            }
+        }
+        Some(Strips {
+            rows,
+            places,
+            sizes,
+        })
+    }
+}
+
+/// About how many bytes of an image readers take in one go, and how many such strips a file has at most.
+const STRIP: u64 = 1 << 16;
+const MAX_STRIPS: u64 = 1 << 15;
+
+/// Parts of an image, one after the other.
+struct Strips {
+    rows: u64,
+    places: Vec<u64>,
+    sizes: Vec<u64>,
+}
+
+/// Returns the dimensions of rows and columns among those at some places.
+fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<(usize, usize)> {
+    let picked = places.iter().filter_map(|&axis| axes.get(axis).cloned());
+    let (rows, columns) = plane(&picked.collect::<Vec<_>>())?;
+    Some((*places.get(rows)?, *places.get(columns)?))
+}
+
+/// Returns the bytes and the format of a sample.
+fn sample_type(data_type: &DataType) -> Option<(u64, u16)> {
+    Some(match data_type {
+        DataType::Bool => (1, 1),
+        DataType::UInt(width) => (*width as u64, 1),
+        DataType::Int(width) => (*width as u64, 2),
+        DataType::Float(width) => (*width as u64, 3),
+        DataType::Complex(width) => (*width as u64, 6),
+        _ => return None,
+    })
+}
+
+/// Returns the dimension of the colours of a pixel: three or four, the last dimension, or of bytes the first of three.
+fn colours(subject: &Subject, axes: &[AxisMeaning]) -> Option<(usize, SampleOrder)> {
+    let is_colours = |axis: usize| {
+        let named = axes.get(axis).is_some_and(|axis| {
+            let name = axis
+                .name
+                .as_deref()
+                .unwrap_or_default()
+                .to_ascii_lowercase();
+            axis.kind == AxisKind::Channel || ["rgb", "rgba"].contains(&name.as_str())
+        });
+        named && matches!(subject.shape.get(axis), Some(3 | 4))
+    };
+    let last = axes.len().checked_sub(1)?;
+    match subject.array.data_type {
+        DataType::UInt(1 | 2) if axes.len() >= 3 && is_colours(last) => {
+            Some((last, SampleOrder::Chunky))
+        }
+        DataType::UInt(1) if axes.len() == 3 && is_colours(0) => Some((0, SampleOrder::Planar)),
+        _ => None,
+    }
+}
+
+/// Says what the dimensions beside rows and columns are: by their names, and of others those that are left, slices first.
+fn name_others(others: &mut [StackAxis], axes: &[AxisMeaning]) {
+    let mut free = vec![StackKind::Channels, StackKind::Frames, StackKind::Slices];
+    for other in others.iter_mut() {
+        let kind = match axes.get(other.axis).map(|axis| axis.kind) {
+            Some(AxisKind::Time) => StackKind::Frames,
+            Some(AxisKind::Z) => StackKind::Slices,
+            Some(AxisKind::Channel) => StackKind::Channels,
+            _ => continue,
+        };
+        if let Some(place) = free.iter().position(|&other| other == kind) {
+            other.kind = Some(free.remove(place));
+        }
+    }
+    // Three without names are as they come in ImageJ: frames, slices, channels.
+    if others.len() == 3 && free.len() == 3 {
+        free = vec![StackKind::Frames, StackKind::Slices, StackKind::Channels];
+    }
+    for other in others.iter_mut().rev().filter(|axis| axis.kind.is_none()) {
+        other.kind = free.pop();
+    }
+}

@@ -1,0 +1,54 @@
+//! `.txt`: JSON lines, for elements without a fixed length alone.
+
+use serde_json::Value;
+
+use crate::formats::{Format, Ragged};
+use zarr_format::dialect::fill_json;
+use zarr_format::error::Result;
+use zarr_format::model::DataType;
+use zarrfs_array::array::ragged::{Growing, RaggedElements};
+
+/// One element a line in C order: text as a JSON string, bytes as a string if they are UTF-8 and as a list of
+/// numbers if not, JSON values as they are.
+pub const FORMAT: Format = Format {
+    extension: "txt",
+    needs: "elements without a fixed length, such as strings",
+    parts: None,
+    ragged: Some(Ragged::Made(ragged)),
+    is_basic: true,
+};
+
+fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+    for record in records.iter() {
+        out.push(line(records.data_type(), record).as_bytes())?;
+        out.push(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Returns an element as JSON.
+pub(super) fn line(data_type: &DataType, record: &[u8]) -> String {
+    let numbers = || Value::from(record.to_vec()).to_string();
+    match (data_type, std::str::from_utf8(record)) {
+        (DataType::List(element), _) => list(element, record).unwrap_or_else(numbers),
+        (_, Err(_)) => numbers(),
+        (DataType::Object, Ok(text)) => match serde_json::from_str(text) {
+            Ok(value @ (Value::Array(_) | Value::Object(_) | Value::Number(_))) => {
+                value.to_string()
+            }
+            Ok(value @ (Value::Bool(_) | Value::Null)) => value.to_string(),
+            _ => Value::from(text).to_string(),
+        },
+        (_, Ok(text)) => Value::from(text).to_string(),
+    }
+}
+
+/// Returns the elements of a list as JSON, if they are numbers.
+fn list(element: &DataType, record: &[u8]) -> Option<String> {
+    let size = element.size().filter(|&size| size > 0)?;
+    let numbers: Vec<Value> = record
+        .chunks_exact(size)
+        .map(|bytes| fill_json::value(element, bytes))
+        .collect();
+    Some(Value::from(numbers).to_string())
+}

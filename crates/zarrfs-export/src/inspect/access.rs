@@ -1,0 +1,142 @@
+//! A store opened with its hierarchy and its arrays, all within one budget of memory.
+//!
+//! Mounts and commands that look at a store open it here. Whether there are metadata at the root is not asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zarr_format::error::{Error, Result};
+use zarrfs_array::array::{Arrays, Engine, EngineDisk, Limits, SpillConfig};
+use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
+use zarrfs_store::layer::disk_cache;
+use zarrfs_store::layer::disk_cache::CacheNamespace;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::stats::Stats;
+use zarrfs_store::sync::budget::MemoryBudget;
+use zarrfs_store::{EntryKind, Key, StoreConfig, StoreInfo, StoreStack};
+
+/// Which store to open, how it is reached, and how much of it may be held.
+#[derive(Clone, Debug)]
+pub struct AccessConfig {
+    /// Path or URL of the store.
+    pub source: String,
+    /// Bytes that decoded chunks and chunks in flight may hold.
+    pub memory: u64,
+    /// Decoded bytes of one chunk.
+    pub max_chunk: u64,
+    /// Where decoded chunks go that memory has no room for.
+    pub spill: SpillConfig,
+    /// How long a request may take.
+    pub timeout: Duration,
+    /// How the store is reached.
+    pub store: StoreConfig,
+    /// How nodes are found and read.
+    pub hierarchy: HierarchyConfig,
+    /// Write chunks also where encoding and decoding again changes them.
+    pub lossy: bool,
+}
+
+impl AccessConfig {
+    /// Returns whether the store is on this machine.
+    pub fn is_local(&self) -> bool {
+        zarrfs_store::local_folder(&self.source).is_some()
+    }
+
+    /// Returns how many things of the store are asked for at a time.
+    pub fn concurrency(&self) -> usize {
+        if self.is_local() {
+            std::thread::available_parallelism().map_or(2, usize::from)
+        } else {
+            self.store.remote.concurrency
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            memory: self.memory,
+            max_chunk: self.max_chunk,
+            timeout: self.timeout,
+            fetches: if self.is_local() {
+                0
+            } else {
+                self.store.remote.concurrency
+            },
+            lossy: self.lossy,
+        }
+    }
+}
+
+/// A store with its hierarchy and its arrays.
+pub struct OpenedStore {
+    /// The store, with the layers over it.
+    pub stack: StoreStack,
+    /// Its nodes.
+    pub hierarchy: Arc<Hierarchy>,
+    /// Its arrays.
+    pub arrays: Arc<Arrays>,
+    /// What all of this is counted in.
+    pub memory: Arc<MemoryBudget>,
+}
+
+impl OpenedStore {
+    /// Opens a store; `put_over` puts on the stack what lies below the hierarchy, and may count that in the budget.
+    ///
+    /// Fails as `zarrfs_store::open` does, and with `Invalid` for what is no directory.
+    pub fn open(
+        context: &RequestContext,
+        config: &AccessConfig,
+        stats: &Arc<Stats>,
+        put_over: impl FnOnce(StoreStack, &Arc<MemoryBudget>) -> Result<StoreStack>,
+    ) -> Result<OpenedStore> {
+        let memory = MemoryBudget::beside_buffers(config.memory, stats.clone());
+        let opening = StoreConfig {
+            disk_cache: zarrfs_store::open_cache_dir(&config.source, &config.store.remote, stats)?,
+            memory: Some(memory.clone()),
+            ..config.store.clone()
+        };
+        let stack = StoreStack::open(context, &config.source, &opening, stats)?;
+        check_is_directory(context, &stack, &config.source)?;
+        let decoded = decoded_namespace(&opening, &config.source, stack.store.info());
+        let stack = put_over(stack, &memory)?;
+        let mut hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
+            .with_hints(stack.hints.clone())
+            .within(&memory);
+        if stack.tree.is_some() {
+            hierarchy = hierarchy.of_tree();
+        }
+        let hierarchy = Arc::new(hierarchy);
+        let disk = EngineDisk {
+            cache: decoded,
+            spill: config.spill.clone(),
+        };
+        let engine = Engine::within(memory.clone(), config.limits(), stats.clone(), disk);
+        Ok(OpenedStore {
+            arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
+            stack,
+            hierarchy,
+            memory,
+        })
+    }
+}
+
+fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str) -> Result<()> {
+    match stack.store.head(context, &Key::root())? {
+        Some(meta) if meta.kind == EntryKind::Directory => Ok(()),
+        _ => {
+            let why = "is not a store: expected a directory";
+            Err(Error::invalid(zarrfs_store::shown(source), why))
+        }
+    }
+}
+
+/// Returns where lengths go that took long to find, if there is a cache on disk.
+fn decoded_namespace(
+    opening: &StoreConfig,
+    source: &str,
+    store: &StoreInfo,
+) -> Option<CacheNamespace> {
+    let cache_dir = opening.disk_cache.as_ref()?;
+    let identity = disk_cache::identity(source, store);
+    let namespace = CacheNamespace::open(cache_dir, &format!("decoded\n{identity}"));
+    Some(namespace)
+}

@@ -1,0 +1,226 @@
+//! The variables that belong to a variable, as netCDF and CF find them.
+//!
+//! A name means the array in the variable's own group, or else in the nearest group above that has one.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::group::{GroupContents, GroupMember, MemberSource};
+use crate::inspect::surrounding_nodes::mapping_of;
+use zarr_format::error::Result;
+use zarr_format::model::{Array, Attributes, Node};
+use zarrfs_array::array::Arrays;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+
+/// The attributes by which a variable names those that have the bounds of its values.
+pub(super) const BOUNDS: [&str; 2] = ["bounds", "climatology"];
+
+/// The attribute that names the coordinates of a variable beside those of its dimensions.
+pub(super) const COORDINATES: &str = "coordinates";
+
+/// How many groups a name is looked for in: trees that people make have fewer levels.
+const MAX_GROUPS: usize = 32;
+
+/// A variable that belongs to another one.
+pub(super) struct Companion {
+    /// Its name.
+    pub(super) name: String,
+    pub(super) node: Arc<NodeEntry>,
+}
+
+impl Companion {
+    /// Adds the variable to the variables of a file, unless something there has its name.
+    pub(super) fn add_to(&self, arrays: &Arrays, contents: &mut GroupContents) -> Result<()> {
+        let members = contents.members.iter().map(|member| &member.path);
+        let groups = contents.subgroups.iter().map(|group| &group.path);
+        if members.chain(groups).any(|path| *path == self.name) {
+            return Ok(());
+        }
+        let array = match self.node.node() {
+            Ok(Node::Array(array)) => array,
+            Ok(Node::Group(_)) => return Ok(()),
+            Err(error) => {
+                contents.left_out.push(error.to_string());
+                return Ok(());
+            }
+        };
+        let open = arrays.open(&self.node)?;
+        match open.check_decodable() {
+            Err(error) => contents.left_out.push(error.to_string()),
+            Ok(()) => contents.members.push(GroupMember {
+                path: self.name.clone(),
+                array: Arc::new((**array).clone()),
+                source: Some(MemberSource::whole(open)),
+            }),
+        }
+        Ok(())
+    }
+}
+
+/// Whether an array has one value for each element along a dimension of a name and a length.
+pub(super) fn is_coordinate(array: &Array, name: &str, length: u64) -> bool {
+    let own = array.dimension_names.first().and_then(Option::as_deref);
+    array.shape == [length] && own.is_none_or(|own| own == name)
+}
+
+/// Returns the array that a name means in a group: there, or else in the nearest group above that has one. One that does
+/// not read hides those above. A name with slashes is a path, from the group or from the root.
+fn visible(
+    context: &RequestContext,
+    hierarchy: &Hierarchy,
+    group: &Key,
+    name: &str,
+) -> Result<Option<Arc<NodeEntry>>> {
+    if name.contains('/') {
+        let root = name.starts_with('/').then(Key::root);
+        let from = root.unwrap_or_else(|| group.clone());
+        let mut names = name.split('/').filter(|name| !["", "."].contains(name));
+        let path = names.try_fold(from, |above, name| match name {
+            ".." => above.parent(),
+            name => above.child(name.as_bytes()).ok(),
+        });
+        let node = path
+            .map(|path| hierarchy.node(context, &path))
+            .transpose()?;
+        return Ok(node.flatten().filter(|node| node.is_array()));
+    }
+    let groups = std::iter::successors(Some(group.clone()), Key::parent);
+    for group in groups.take(MAX_GROUPS) {
+        let Ok(path) = group.child(name.as_bytes()) else {
+            return Ok(None);
+        };
+        match hierarchy.node(context, &path)? {
+            Some(node) if node.is_array() || node.node.is_err() => return Ok(Some(node)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the coordinate variable that a dimension has in a group: the array that its name means, if that has one value
+/// for each element. Fails if that array does not read.
+pub(super) fn coordinate_variable(
+    context: &RequestContext,
+    hierarchy: &Hierarchy,
+    group: &Key,
+    (name, length): (&str, u64),
+) -> Result<Option<Arc<NodeEntry>>> {
+    let Some(node) = visible(context, hierarchy, group, name)? else {
+        return Ok(None);
+    };
+    node.node()?;
+    let is_found = node
+        .array()
+        .is_some_and(|array| is_coordinate(array, name, length));
+    Ok(is_found.then_some(node))
+}
+
+/// Returns the variables that belong to an array, each once: coordinates with their bounds, its own bounds and the variable
+/// of its map. `array` has the names of its dimensions.
+pub(super) fn companions(
+    context: &RequestContext,
+    hierarchy: &Hierarchy,
+    entry: &NodeEntry,
+    array: &Array,
+) -> Result<Vec<Companion>> {
+    let Some(group) = entry.path.parent() else {
+        return Ok(Vec::new());
+    };
+    let attributes = array.attributes.in_files();
+    let find = |group: &Key, name: &str| visible(context, hierarchy, group, name);
+    let mut found: Vec<Companion> = Vec::new();
+    let mut add = |name: &str, node: Arc<NodeEntry>| {
+        let name = last_name(name);
+        if node.path != entry.path && !found.iter().any(|known| known.name == name) {
+            let name = name.to_string();
+            found.push(Companion { name, node });
+        }
+    };
+    let dimensions = array.dimension_names.iter().zip(&array.shape);
+    let dimensions = dimensions.filter_map(|(name, &length)| Some((name.clone()?, Some(length))));
+    let named = names_of(attributes).into_iter().map(|name| (name, None));
+    for (name, length) in dimensions.chain(named) {
+        let Some(node) = find(&group, &name)? else {
+            continue;
+        };
+        let Some(own_group) = node.path.parent() else {
+            continue;
+        };
+        // A variable of another group may have other dimensions of these names.
+        let fits = |found: &Array| match length {
+            Some(length) => is_coordinate(found, &name, length),
+            None => are_dimensions_of(found, array),
+        };
+        if own_group != group && !node.array().is_none_or(fits) {
+            continue;
+        }
+        let bounds = node.array().map(|array| array.attributes.in_files());
+        let bounds = bounds.map(names_of_bounds).unwrap_or_default();
+        add(&name, node);
+        for name in bounds {
+            if let Some(node) = find(&own_group, &name)? {
+                add(&name, node);
+            }
+        }
+    }
+    for name in names_of_bounds(attributes) {
+        if let Some(node) = find(&group, &name)? {
+            add(&name, node);
+        }
+    }
+    if let Some(mapping) = mapping_of(entry, &|path| hierarchy.node(context, path))? {
+        let name = String::from_utf8_lossy(mapping.path.name()).into_owned();
+        add(&name, mapping);
+    }
+    Ok(found)
+}
+
+/// Returns what a name means in a file that has all variables in one group: the last part of a path.
+fn last_name(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, last)| last)
+}
+
+/// Has the first variable of a file that has all variables in one group name its coordinates there by names, not by paths.
+pub(super) fn name_without_paths(members: &mut [GroupMember]) {
+    let Some((own, others)) = members.split_first_mut() else {
+        return;
+    };
+    let attributes = &own.array.attributes;
+    let names = names_of(attributes.in_files());
+    if !names.iter().any(|name| name.contains('/')) {
+        return;
+    }
+    let held = |name: &&str| others.iter().any(|member| member.path == *name);
+    let names = names
+        .iter()
+        .map(|name| Some(last_name(name)).filter(held).unwrap_or(name));
+    let text = names.collect::<Vec<&str>>().join(" ");
+    let attributes = attributes.with(COORDINATES, &text.into());
+    Arc::make_mut(&mut own.array).attributes = attributes;
+}
+
+/// Whether the dimensions of a coordinate are among those of an array.
+fn are_dimensions_of(coordinate: &Array, array: &Array) -> bool {
+    let own: Vec<_> = array.dimension_names.iter().zip(&array.shape).collect();
+    let mut dimensions = coordinate.dimension_names.iter().zip(&coordinate.shape);
+    dimensions.all(|(name, length)| name.is_some() && own.contains(&(name, length)))
+        && coordinate.dimension_names.len() == coordinate.shape.len()
+}
+
+/// Returns the names that the attribute `coordinates` has.
+fn names_of(attributes: &Attributes) -> Vec<String> {
+    let named = attributes.get(COORDINATES);
+    let named = named.as_ref().and_then(Value::as_str).unwrap_or_default();
+    named.split_whitespace().map(str::to_string).collect()
+}
+
+/// Returns the names of the variables that have the bounds of an array.
+pub(super) fn names_of_bounds(attributes: &Attributes) -> Vec<String> {
+    let names = BOUNDS.iter().filter_map(|name| attributes.get(name));
+    names
+        .filter_map(|name| name.as_str().map(str::to_string))
+        .collect()
+}

@@ -1,0 +1,272 @@
+//! Selections of an array of a hierarchy: names of its dimensions, and the labels that coordinate variables give them.
+//!
+//! The coordinate variable of a dimension is the array of its name in the same group or in the nearest group above, if that
+//! has one dimension of the same length. It is read whole, and only where a selection names the dimension.
+
+use std::sync::Arc;
+
+use crate::formats::axes::axes_of;
+use crate::formats::calendar::Calendar;
+use crate::formats::cf;
+use crate::formats::cf::{CountedTimes, NoValues};
+use crate::formats::times::unit_of;
+use crate::formats::{Export, FileParts, Subject};
+use crate::inspect::companions::coordinate_variable;
+use crate::inspect::labels::Labels;
+use crate::inspect::selection::SelectableDimensions;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::{Region, Selection};
+use zarr_format::model::{Array, DataType, TimeUnit};
+use zarrfs_array::array::{Arrays, OpenArray};
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::ReadAt;
+
+/// An array in its hierarchy.
+pub struct ArrayInGroup<'a> {
+    /// Where nodes are found.
+    pub hierarchy: &'a Hierarchy,
+    /// The arrays of the hierarchy.
+    pub arrays: &'a Arrays,
+    /// The array.
+    pub entry: &'a NodeEntry,
+}
+
+/// The most bytes and elements of a coordinate variable that is read: a label takes 32 bytes at most beside its text.
+const MAX_LABELS: u64 = 16 << 20;
+const MAX_COUNT: u64 = 2 << 20;
+
+/// Whether a selection can name dimensions, whose labels then have to be read.
+pub fn names_dimensions(selection: &str) -> bool {
+    selection.contains('=')
+}
+
+impl ArrayInGroup<'_> {
+    /// Reads a selection; `Invalid` for what means nothing in this array.
+    pub fn select(&self, context: &RequestContext, text: &str) -> Result<Selection> {
+        self.selected(context, text, false)
+    }
+
+    /// Reads a selection for a file with coordinates, in which a date that is coarser than the labels is a slice of them.
+    pub fn select_with_coordinates(
+        &self,
+        context: &RequestContext,
+        text: &str,
+    ) -> Result<Selection> {
+        self.selected(context, text, true)
+    }
+
+    fn selected(
+        &self,
+        context: &RequestContext,
+        text: &str,
+        has_slices_of_dates: bool,
+    ) -> Result<Selection> {
+        let array = self.array()?;
+        let around = if names_dimensions(text) {
+            SurroundingNodes::of(context, self.hierarchy, self.entry)?
+        } else {
+            SurroundingNodes::default()
+        };
+        let subject = Subject {
+            around: around.attributes(),
+            name: self.entry.path.name(),
+            ..Subject::alone(array, &array.shape)
+        };
+        let axes = axes_of(&subject).into_iter();
+        let names: Vec<Option<String>> = axes.map(|axis| axis.name).collect();
+        let dimensions = SelectableDimensions {
+            shape: &array.shape,
+            names: &names,
+            labels: &|axis| {
+                self.labels(
+                    context,
+                    names.get(axis).cloned().flatten(),
+                    array.shape[axis],
+                )
+            },
+            has_slices_of_dates,
+        };
+        dimensions.select(text)
+    }
+
+    fn array(&self) -> Result<&Array> {
+        let not_array = || Error::invalid(&self.entry.path, "is not an array");
+        self.entry.array().ok_or_else(not_array)
+    }
+
+    /// Returns the labels of a dimension of this name and length; nothing if it has no coordinate variable.
+    fn labels(
+        &self,
+        context: &RequestContext,
+        name: Option<String>,
+        length: u64,
+    ) -> Result<Option<Labels>> {
+        let (Some(name), Some(group)) = (name, self.entry.path.parent()) else {
+            return Ok(None);
+        };
+        let dimension = (name.as_str(), length);
+        let found = coordinate_variable(context, self.hierarchy, &group, dimension)?;
+        let Some((node, array)) = found.as_ref().and_then(|node| Some((node, node.array()?)))
+        else {
+            return Ok(None);
+        };
+        let open = self.arrays.open(node)?;
+        read(context, &open, array).map(Some)
+    }
+}
+
+/// Fails with `TooLarge` for a coordinate variable that is not read, however much memory there is.
+pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
+    if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
+        let found = format!("a coordinate variable of more than {MAX_COUNT} elements");
+        return Err(Error::too_large(path, found));
+    }
+    if !array.data_type.is_variable() && array.byte_length()? > MAX_LABELS {
+        let found = format!("a coordinate variable of more than {MAX_LABELS} bytes");
+        return Err(Error::too_large(path, found));
+    }
+    Ok(())
+}
+
+/// Reads a coordinate variable, which `array` describes with its attributes.
+pub(super) fn read(
+    context: &RequestContext,
+    open: &Arc<OpenArray>,
+    array: &Array,
+) -> Result<Labels> {
+    open.check_decodable()?;
+    let region = Region::whole(&array.shape);
+    check_length(open.path(), array)?;
+    if array.data_type.is_variable() {
+        let records = open.records(context, &region)?;
+        let texts = records
+            .iter()
+            .map(|text| String::from_utf8_lossy(text).into_owned());
+        return Ok(Labels::Texts(texts.collect()));
+    }
+    let wrong = |why: NoValues| Error::new(Kind::NoFile, open.path(), why);
+    let counted = CountedTimes::of(array).map_err(wrong)?;
+    let decoded = match counted {
+        Some(_) => None,
+        None => match cf::decoded(array) {
+            Ok(decoded) => Some(decoded),
+            Err(NoValues::NotNumbers) => None,
+            Err(why) => return Err(wrong(why)),
+        },
+    };
+    let described = decoded.as_ref().map_or(array, |decoded| &decoded.array);
+    let conversion = decoded
+        .as_ref()
+        .and_then(|decoded| decoded.conversion.as_ref());
+    let mut parts = FileParts::plain(Vec::new());
+    if let Some(conversion) = conversion {
+        parts = parts.after(conversion, array.element_size()?);
+    }
+    let values = Export::of_parts(open, parts, region, 0)?;
+    let length =
+        usize::try_from(values.len()).map_err(|error| Error::too_large(open.path(), error))?;
+    let bytes = values.read_at(context, 0, length)?;
+    let labels = match counted {
+        Some(counted) => Some(Labels::Times(counted.times(&bytes), counted.calendar())),
+        None => labels_of(&described.data_type, &bytes),
+    };
+    labels.ok_or_else(|| {
+        let found = format!("elements of {} as labels", described.data_type);
+        Error::unsupported(open.path(), found)
+    })
+}
+
+/// Returns values as labels; nothing for types whose values are not labels.
+fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
+    let size = data_type.size().filter(|&size| size > 0)?;
+    let elements = bytes.chunks_exact(size);
+    let long = |bytes: &[u8]| bytes.try_into().map_or(0, i64::from_le_bytes);
+    Some(match data_type {
+        DataType::Bool | DataType::UInt(_) => Labels::Integers(elements.map(unsigned).collect()),
+        DataType::Int(_) => Labels::Integers(elements.map(signed).collect()),
+        DataType::Float(4) => {
+            let read = |bytes: &[u8]| bytes.try_into().map_or(f32::NAN, f32::from_le_bytes);
+            Labels::Floats(elements.map(read).map(f64::from).collect(), true)
+        }
+        DataType::Float(8) => {
+            let read = |bytes: &[u8]| bytes.try_into().map_or(f64::NAN, f64::from_le_bytes);
+            Labels::Floats(elements.map(read).collect(), false)
+        }
+        DataType::DateTime(unit) => {
+            let step = nanoseconds(unit)?;
+            let time = |count: i64| {
+                let is_time = count != i64::MIN;
+                is_time.then(|| i128::from(count).checked_mul(step))?
+            };
+            Labels::Times(elements.map(long).map(time).collect(), Calendar::Gregorian)
+        }
+        DataType::FixedBytes(_) => Labels::Texts(elements.map(utf8).collect()),
+        DataType::FixedText(_) => Labels::Texts(elements.map(utf32).collect()),
+        _ => return None,
+    })
+}
+
+fn unsigned(bytes: &[u8]) -> i128 {
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |number, &byte| number << 8 | i128::from(byte))
+}
+
+fn signed(bytes: &[u8]) -> i128 {
+    let (number, range) = (unsigned(bytes), 1_i128 << (8 * bytes.len()));
+    if number >= range / 2 {
+        number - range
+    } else {
+        number
+    }
+}
+
+fn utf8(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.trim_end_matches('\0').to_string()
+}
+
+fn utf32(bytes: &[u8]) -> String {
+    let (codes, _) = bytes.as_chunks::<4>();
+    let letters = codes
+        .iter()
+        .map(|code| char::from_u32(u32::from_le_bytes(*code)));
+    let text: String = letters.map(|letter| letter.unwrap_or('\u{fffd}')).collect();
+    text.trim_end_matches('\0').to_string()
+}
+
+/// Returns the nanoseconds of a unit of numpy; nothing for those whose lengths differ, or are shorter.
+pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
+    let name = match unit.name.as_str() {
+        "W" | "D" => "day",
+        "h" => "hour",
+        "m" => "minute",
+        "s" => "second",
+        "ms" => "millisecond",
+        "us" => "microsecond",
+        "ns" => "nanosecond",
+        _ => return None,
+    };
+    let days = if unit.name == "W" { 7 } else { 1 };
+    let scale = i128::from(unit.scale).checked_mul(days)?;
+    i128::from(unit_of(name)?).checked_mul(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_fit_nowhere_are_no_times() {
+        let unit = TimeUnit {
+            name: "W".to_string(),
+            scale: u32::MAX,
+        };
+        let bytes = [i64::MAX, 0, i64::MIN].map(i64::to_le_bytes).concat();
+        let found = labels_of(&DataType::DateTime(unit), &bytes);
+        let times = vec![None, Some(0), None];
+        assert_eq!(found, Some(Labels::Times(times, Calendar::Gregorian)));
+    }
+}

@@ -1,0 +1,331 @@
+//! What the names of decoded files ask for: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` after the name of an array.
+//!
+//! Names are read here for the files view and for commands; whether there is such a file is not looked at.
+
+use crate::formats::group::GroupFormat;
+use crate::formats::removed::RemovedFormat;
+use crate::formats::{FORMATS, Format, GROUP_FORMATS, VARIABLE_FORMATS};
+use zarr_format::error::{Error, Result};
+
+/// What follows the name of an array in that of one of its files.
+#[derive(Clone, Copy)]
+pub struct FileEnding<'a> {
+    /// What stands before the extension: the selection with its sign, and what asks for values as they are meant.
+    pub chosen: &'a str,
+    /// What is selected; nothing for the whole array.
+    pub selection: Option<&'a str>,
+    /// Whether the values are asked for that attributes say the elements mean.
+    pub is_meant: bool,
+    /// The format.
+    pub format: &'static Format,
+}
+
+/// What stands before the extension of a file of values as they are meant.
+const MEANT: &str = "cf";
+
+/// What stands before a selection.
+pub const SELECTED: char = '@';
+
+impl FileEnding<'_> {
+    /// Returns the ending of the file of all elements in a format.
+    pub fn whole(format: &'static Format) -> FileEnding<'static> {
+        FileEnding {
+            chosen: "",
+            selection: None,
+            is_meant: false,
+            format,
+        }
+    }
+
+    /// Reads what follows the name of an array; nothing if it names no format.
+    pub fn parse(ending: &[u8]) -> Option<FileEnding<'_>> {
+        let ending = str::from_utf8(ending).ok()?;
+        let format = format_of(ending)?;
+        let rest = ending.strip_suffix(format.extension)?.strip_suffix('.')?;
+        let meant = rest
+            .strip_suffix(MEANT)
+            .and_then(|rest| rest.strip_suffix('.'));
+        let selection = meant.unwrap_or(rest);
+        Some(FileEnding {
+            chosen: rest,
+            selection: match selection {
+                "" => None,
+                selection => Some(selection.strip_prefix(SELECTED)?),
+            },
+            is_meant: meant.is_some(),
+            format,
+        })
+    }
+}
+
+/// What a name asks for of a group, or of an array with its coordinates.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupChoice<'a> {
+    /// The format.
+    pub format: &'static GroupFormat,
+    /// What is selected; `None` for all.
+    pub selection: Option<&'a str>,
+    /// Whether the values are asked for that attributes say the elements mean.
+    pub is_meant: bool,
+}
+
+impl GroupChoice<'_> {
+    /// Returns the choice of all that a format can hold.
+    pub fn whole(format: &'static GroupFormat) -> GroupChoice<'static> {
+        GroupChoice {
+            format,
+            selection: None,
+            is_meant: false,
+        }
+    }
+
+    /// Reads what follows the name of an array: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` for the formats that have a variable
+    /// with its coordinates; `None` if it names none.
+    pub fn of_variable(ending: &[u8]) -> Option<GroupChoice<'_>> {
+        GroupChoice::of_ending(ending, VARIABLE_FORMATS)
+    }
+
+    /// Reads what follows the name of a group: the same for the formats of groups, of those without parts `.EXT` alone.
+    pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
+        let choice = GroupChoice::of_ending(ending, GROUP_FORMATS)?;
+        let is_whole = choice.selection.is_none() && !choice.is_meant;
+        (is_whole || choice.format.has_parts()).then_some(choice)
+    }
+
+    fn of_ending<'a>(
+        ending: &'a [u8],
+        formats: &[&'static GroupFormat],
+    ) -> Option<GroupChoice<'a>> {
+        let ending = str::from_utf8(ending).ok()?;
+        let (format, rest) = format_of_groups(ending, formats)?;
+        let meant = rest
+            .strip_suffix(MEANT)
+            .and_then(|rest| rest.strip_suffix('.'));
+        let selection = match meant.unwrap_or(rest) {
+            "" => None,
+            selection => Some(selection.strip_prefix(SELECTED)?),
+        };
+        Some(GroupChoice {
+            format,
+            selection,
+            is_meant: meant.is_some(),
+        })
+    }
+
+    /// Returns what the name of a file asks for by its end, if that names a format that has a variable with its coordinates.
+    pub fn of_name(name: &str) -> Option<GroupChoice<'static>> {
+        if RemovedFormat::of_name(name).is_some() {
+            return None;
+        }
+        GroupChoice::by_end(name, VARIABLE_FORMATS)
+    }
+
+    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` of such a format.
+    pub fn of_format(name: &str) -> Option<GroupChoice<'static>> {
+        GroupChoice::by_format(name, VARIABLE_FORMATS)
+    }
+
+    /// Returns what the name of a file of a group asks for by its end.
+    pub fn of_group_name(name: &str) -> Result<GroupChoice<'static>> {
+        if let Some(removed) = RemovedFormat::of_name(name) {
+            return Err(removed.error(name));
+        }
+        let why = "has no ending that names a format of groups";
+        let choice = GroupChoice::by_end(name, GROUP_FORMATS);
+        choice
+            .ok_or_else(|| not_of_groups(name, why))?
+            .checked(name)
+    }
+
+    /// Returns what the name of a format of groups asks for: `EXT` or `cf.EXT`.
+    pub fn of_group_format(name: &str) -> Result<GroupChoice<'static>> {
+        if let Some(removed) = RemovedFormat::of_extension(without_meant(name).unwrap_or(name)) {
+            return Err(removed.error(name));
+        }
+        let choice = GroupChoice::by_format(name, GROUP_FORMATS);
+        let choice = choice.ok_or_else(|| not_of_groups(name, "not a format of groups"))?;
+        choice.checked(name)
+    }
+
+    fn by_end(name: &str, formats: &[&'static GroupFormat]) -> Option<GroupChoice<'static>> {
+        let (format, stem) = format_of_groups(name, formats)?;
+        let meant = stem.strip_suffix(MEANT);
+        let is_meant = meant.is_some_and(|rest| rest.ends_with('.'));
+        Some(GroupChoice {
+            is_meant,
+            ..GroupChoice::whole(format)
+        })
+    }
+
+    fn by_format(name: &str, formats: &[&'static GroupFormat]) -> Option<GroupChoice<'static>> {
+        let meant = without_meant(name);
+        let extension = meant.unwrap_or(name);
+        let mut formats = formats.iter();
+        let format = formats.find(|format| format.extension == extension)?;
+        Some(GroupChoice {
+            is_meant: meant.is_some(),
+            ..GroupChoice::whole(format)
+        })
+    }
+}
+
+impl<'a> GroupChoice<'a> {
+    /// Returns the choice as it was asked for under a name; `Invalid` if its format has neither parts nor values as they
+    /// are meant, and these are asked for.
+    pub fn checked(self, name: &str) -> Result<GroupChoice<'a>> {
+        if self.format.has_parts() || (self.selection.is_none() && !self.is_meant) {
+            return Ok(self);
+        }
+        let formats = GROUP_FORMATS.iter().filter(|format| format.has_parts());
+        let names: Vec<&str> = formats.map(|format| format.extension).collect();
+        let (names, extension) = (names.join(", "), self.format.extension);
+        let why = match self.selection {
+            Some(_) => format!("files of a part of a group are {names}, not {extension}"),
+            None => format!(
+                "groups have values as they are meant in {names}, not in {extension}; '--format {extension}' writes them \
+                 as they are stored"
+            ),
+        };
+        Err(Error::invalid(name, why))
+    }
+}
+
+/// Returns the format of groups that a name ends with, and what stands before that and its dot.
+fn format_of_groups<'a>(
+    name: &'a str,
+    formats: &[&'static GroupFormat],
+) -> Option<(&'static GroupFormat, &'a str)> {
+    formats.iter().find_map(|&format| {
+        let stem = name.strip_suffix(format.extension)?;
+        Some((format, stem.strip_suffix('.')?))
+    })
+}
+
+/// Elements in a format, or the values that attributes say they mean.
+#[derive(Clone, Copy)]
+pub struct FileContent {
+    /// The format.
+    pub format: &'static Format,
+    /// Whether the file has the values that the elements mean.
+    pub is_meant: bool,
+}
+
+impl FileContent {
+    /// Returns what the ending of a file name asks for: `.EXT` or `.cf.EXT`.
+    pub fn of_name(name: &str) -> Result<FileContent> {
+        if let Some(removed) = RemovedFormat::of_name(name) {
+            return Err(removed.error(name));
+        }
+        // Of `cf.npy` and `npy` the longer one.
+        let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
+        let mut endings = endings.filter_map(|start| name.get(start..));
+        let found = endings.find_map(FileContent::of_extension);
+        found.ok_or_else(|| not_a_format(name, "has no ending that names a format"))
+    }
+
+    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` and nothing else.
+    pub fn of_format(name: &str) -> Result<FileContent> {
+        let extension = without_meant(name).unwrap_or(name);
+        if let Some(removed) = RemovedFormat::of_extension(extension) {
+            return Err(removed.error(name));
+        }
+        FileContent::of_extension(name).ok_or_else(|| not_a_format(name, "not a format"))
+    }
+
+    fn of_extension(name: &str) -> Option<FileContent> {
+        let meant = without_meant(name);
+        let extension = meant.unwrap_or(name);
+        let mut formats = FORMATS.iter();
+        formats
+            .find(|format| format.extension == extension)
+            .map(|format| FileContent {
+                format,
+                is_meant: meant.is_some(),
+            })
+    }
+}
+
+/// Returns the name of a format behind `cf.`, or `None` if that does not stand before it.
+fn without_meant(name: &str) -> Option<&str> {
+    name.strip_prefix(MEANT)?.strip_prefix('.')
+}
+
+/// Returns the error of a name that asks for no file of a group, with the names that do.
+fn not_of_groups(name: &str, why: &str) -> Error {
+    let names = GROUP_FORMATS.iter().map(|format| format.extension);
+    let names: Vec<&str> = names.collect();
+    Error::invalid(name, format!("{why}; there are {}", names.join(", ")))
+}
+
+/// Returns the error of a name that asks for no content, with the names that do.
+fn not_a_format(name: &str, why: &str) -> Error {
+    let names = FORMATS.iter().map(|format| format.extension);
+    let names: Vec<&str> = names.collect();
+    let names = names.join(", ");
+    Error::invalid(
+        name,
+        format!("{why}; there are {names}, with {MEANT} before any"),
+    )
+}
+
+/// Returns the removed format of a file that an ending names: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`.
+pub fn removed_format(ending: &[u8]) -> Option<RemovedFormat> {
+    let ending = str::from_utf8(ending).ok()?;
+    let is_ending = ending.starts_with(['.', SELECTED]);
+    RemovedFormat::of_name(ending).filter(|_| is_ending)
+}
+
+/// Returns the format that a name ends with: of `f.npy` and `npy` the longer one.
+pub fn format_of(name: &str) -> Option<&'static Format> {
+    let ends = |format: &&&Format| {
+        let stem = name.strip_suffix(format.extension);
+        stem.is_some_and(|stem| stem.ends_with('.'))
+    };
+    let fitting = FORMATS.iter().filter(ends);
+    let longest = fitting.max_by_key(|format| format.extension.len());
+    longest.copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_a_group_has_parts_and_meaning_but_for_images() {
+        for (name, extension, is_meant) in [
+            ("x.csv", "csv", false),
+            ("x.cf.csv", "csv", true),
+            ("dir/.cf.ndjson", "ndjson", true),
+            ("xcf.csv", "csv", false),
+            ("a.cf/x.ndjson", "ndjson", false),
+            ("x.cf.nc4", "nc4", true),
+            ("x.ome.tif", "ome.tif", false),
+        ] {
+            let choice = GroupChoice::of_group_name(name).unwrap();
+            let found = (choice.format.extension, choice.is_meant);
+            assert_eq!(found, (extension, is_meant), "{name}");
+        }
+        for (ending, expected) in [
+            (".cf.csv", Some((None, true, "csv"))),
+            ("@x=1.ndjson", Some((Some("x=1"), false, "ndjson"))),
+            ("@x=1.5.cf.nc", Some((Some("x=1.5"), true, "nc"))),
+            (".ome.tif", Some((None, false, "ome.tif"))),
+            ("@x=1.ome.tif", None),
+            (".cf.ome.tif", None),
+            ("x.csv", None),
+        ] {
+            let choice = GroupChoice::of_group(ending.as_bytes());
+            let found =
+                choice.map(|choice| (choice.selection, choice.is_meant, choice.format.extension));
+            assert_eq!(found, expected, "{ending}");
+        }
+        let why = |choice: Result<GroupChoice<'_>>| choice.unwrap_err().to_string();
+        for asked in [
+            GroupChoice::of_group_name("x.cf.ome.tif"),
+            GroupChoice::of_group_format("cf.ome.tif"),
+        ] {
+            let why = why(asked);
+            assert!(why.contains("ndjson, not in ome.tif"), "{why}");
+        }
+    }
+}

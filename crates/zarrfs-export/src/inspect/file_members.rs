@@ -1,0 +1,469 @@
+//! The members of a file of netCDF as a name asks for them: cut along dimensions, and as their attributes mean them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::axes::AxisKind;
+use crate::formats::cf::{self, DecodedArray, NoValues};
+use crate::formats::coordinate_variable::{CoordinateMeaning, Quantity};
+use crate::formats::group::{GroupFormat, GroupMember};
+use crate::inspect::companions::{BOUNDS, COORDINATES, is_coordinate};
+use crate::inspect::coordinates;
+use crate::inspect::labels::Labels;
+use crate::inspect::selection::SelectableDimensions;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::{SelectedAxis, Selection};
+use zarr_format::model::{Array, Attributes};
+use zarrfs_store::request_context::RequestContext;
+
+/// What is taken of each dimension of a file.
+#[derive(Default)]
+pub(super) struct Cut {
+    /// Length and selected elements of dimensions by name.
+    axes: BTreeMap<String, (u64, SelectedAxis)>,
+    /// What is selected of the member of a path, whatever its dimensions are called.
+    own: Option<(String, Selection)>,
+}
+
+impl Cut {
+    /// Reads a selection by names of dimensions of a group; `Invalid` for what means nothing.
+    pub(super) fn of_group(
+        context: &RequestContext,
+        members: &[GroupMember],
+        text: &str,
+    ) -> Result<Cut> {
+        let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
+        let is_named = |part: &str| part.contains('=');
+        if !text.split(',').all(is_named) {
+            let why = "in a group, dimensions have to be named, as in time=2020-01 or x=#0";
+            return Err(wrong(why.to_string()));
+        }
+        let dimensions = dimensions_of(members);
+        let names: Vec<_> = dimensions
+            .iter()
+            .map(|dimension| Some(dimension.name.to_string()))
+            .collect();
+        let shape: Vec<u64> = dimensions
+            .iter()
+            .map(|dimension| dimension.length)
+            .collect();
+        let labels = |axis: usize| match dimensions.get(axis) {
+            Some(dimension) => dimension.labels(context, members),
+            None => Ok(None),
+        };
+        let selectable = SelectableDimensions {
+            shape: &shape,
+            names: &names,
+            labels: &labels,
+            has_slices_of_dates: true,
+        };
+        let selection = selectable.select(text)?;
+        let selected = dimensions.iter().zip(&selection.axes);
+        let selected =
+            selected.filter(|(dimension, axis)| **axis != SelectedAxis::all(dimension.length));
+        let mut axes = BTreeMap::new();
+        for (dimension, &axis) in selected {
+            if let Some((path, length)) = dimension.other {
+                let Dimension {
+                    name, length: own, ..
+                } = dimension;
+                let why = format!("dimension '{name}' has {own} elements, and {length} in {path}");
+                return Err(wrong(why));
+            }
+            axes.insert(dimension.name.to_string(), (dimension.length, axis));
+        }
+        Ok(Cut { axes, own: None })
+    }
+
+    /// Returns what a selection of the member at a path takes of the dimensions of all; `Invalid` if it takes different
+    /// elements of dimensions of one name, which have one coordinate.
+    pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Result<Cut> {
+        let array = &member.array;
+        let names = array.dimension_names.iter().zip(&array.shape);
+        let is_all = |&(length, axis): &(u64, SelectedAxis)| axis == SelectedAxis::all(length);
+        let mut axes = BTreeMap::new();
+        for ((name, &length), &axis) in names.zip(&selection.axes) {
+            let Some(name) = name else { continue };
+            let own = (length, axis);
+            let other = axes.insert(name.clone(), own);
+            if other.is_some_and(|other| other != own && !(is_all(&other) && is_all(&own))) {
+                let why = format!(
+                    "several dimensions are called '{name}' and have one coordinate; select the same elements of each"
+                );
+                return Err(Error::invalid(&member.path, why));
+            }
+        }
+        axes.retain(|_, selected| !is_all(selected));
+        Ok(Cut {
+            axes,
+            own: Some((member.path.clone(), selection)),
+        })
+    }
+
+    /// Cuts members.
+    pub(super) fn apply(&self, members: &mut [GroupMember]) {
+        if self.axes.is_empty() && self.own.is_none() {
+            return;
+        }
+        let bounds: Vec<String> = members.iter().flat_map(bounds_of).collect();
+        let mut dropped: Vec<Vec<String>> = Vec::new();
+        for member in members.iter_mut() {
+            dropped.push(self.cut(member));
+        }
+        let paths: Vec<String> = members.iter().map(|member| member.path.clone()).collect();
+        for (member, names) in members.iter_mut().zip(dropped) {
+            if bounds.contains(&member.path) {
+                continue;
+            }
+            let coordinates = names.iter().filter(|name| {
+                let path = beside(&member.path, name);
+                path != member.path && paths.contains(&path)
+            });
+            name_coordinates(member, &coordinates.cloned().collect::<Vec<_>>());
+        }
+    }
+
+    /// Cuts a member; returns the names of the dimensions that it has lost.
+    fn cut(&self, member: &mut GroupMember) -> Vec<String> {
+        let selection = match &self.own {
+            Some((path, own)) if *path == member.path => own.clone(),
+            _ => self.selection_of(&member.array),
+        };
+        let array = Arc::make_mut(&mut member.array);
+        let kept = selection.kept();
+        let names = std::mem::take(&mut array.dimension_names);
+        let is_kept = |axis: &usize| kept.contains(axis);
+        let chunk_shape = std::mem::take(&mut array.chunk_shape);
+        let lengths = kept.iter().filter_map(|&axis| chunk_shape.get(axis));
+        array.chunk_shape = lengths.copied().collect();
+        array.chunk_edges = Vec::new();
+        array.shape = selection.shape();
+        let (mut left, mut lost) = (Vec::new(), Vec::new());
+        for (axis, name) in names.into_iter().enumerate() {
+            match name {
+                name if is_kept(&axis) => left.push(name),
+                Some(name) => lost.push(name),
+                None => {}
+            }
+        }
+        array.dimension_names = left;
+        if let Some(source) = &mut member.source {
+            source.selection = selection;
+        }
+        lost
+    }
+
+    fn selection_of(&self, array: &Array) -> Selection {
+        let axes = array.shape.iter().enumerate().map(|(axis, &length)| {
+            let name = array.dimension_names.get(axis).and_then(Option::as_ref);
+            let known = name.and_then(|name| self.axes.get(name));
+            match known {
+                Some(&(known, selected)) if known == length => selected,
+                _ => SelectedAxis::all(length),
+            }
+        });
+        Selection {
+            axes: axes.collect(),
+        }
+    }
+}
+
+/// A dimension of a group.
+struct Dimension<'a> {
+    name: &'a str,
+    length: u64,
+    /// A member in which a dimension of the name has another length, and that.
+    other: Option<(&'a str, u64)>,
+}
+
+impl Dimension<'_> {
+    /// Returns the labels of a dimension, if it has a coordinate variable in the group of an array along it, or above;
+    /// `Invalid` if another one of these has other labels, since the same elements are taken in all groups.
+    fn labels(&self, context: &RequestContext, members: &[GroupMember]) -> Result<Option<Labels>> {
+        let mut known: Option<(&str, Labels)> = None;
+        for coordinate in self.coordinates(members) {
+            let path = coordinate.path.as_str();
+            let open = &coordinate.source()?.array;
+            let found = coordinates::read(context, open, &coordinate.array)?;
+            match &known {
+                None => known = Some((path, found)),
+                Some((_, first)) if found.are_same(first) => {}
+                Some((first, _)) => {
+                    let name = self.name;
+                    let why = format!(
+                        "{first} and {path} have other labels; select by number in all groups, as in {name}=#0"
+                    );
+                    return Err(Error::invalid(format!("dimension '{name}'"), why));
+                }
+            }
+        }
+        Ok(known.map(|(_, labels)| labels))
+    }
+
+    /// Returns the coordinate variables of the dimension, each once: of each array along it the one in its group, or else
+    /// in the nearest group above that has an array of the name.
+    fn coordinates<'m>(&self, members: &'m [GroupMember]) -> Vec<&'m GroupMember> {
+        let mut found: Vec<&GroupMember> = Vec::new();
+        let places = places_of(members);
+        for member in members {
+            let array = &member.array;
+            let mut names = array.dimension_names.iter().zip(&array.shape);
+            if !names.any(|(name, &length)| self.is(name.as_deref(), length)) {
+                continue;
+            }
+            let nearest = nearest(&places, &member.path, self.name);
+            let nearest = nearest.and_then(|place| members.get(place));
+            let nearest =
+                nearest.filter(|nearest| is_coordinate(&nearest.array, self.name, self.length));
+            if let Some(nearest) = nearest
+                && !found.iter().any(|known| known.path == nearest.path)
+            {
+                found.push(nearest);
+            }
+        }
+        found
+    }
+
+    fn is(&self, name: Option<&str>, length: u64) -> bool {
+        name == Some(self.name) && length == self.length
+    }
+}
+
+/// Returns the dimensions of members, each once: those in the group itself first.
+fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
+    let mut list: Vec<Dimension> = Vec::new();
+    let mut ordered: Vec<&GroupMember> = members.iter().collect();
+    ordered.sort_by_key(|member| member.path.matches('/').count());
+    for member in ordered {
+        let array = &member.array;
+        for (name, &length) in array.dimension_names.iter().zip(&array.shape) {
+            let Some(name) = name else { continue };
+            match list.iter_mut().find(|known| known.name == name) {
+                None => list.push(Dimension {
+                    name,
+                    length,
+                    other: None,
+                }),
+                Some(known) if known.length != length => {
+                    known.other.get_or_insert((&member.path, length));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    list
+}
+
+/// Returns the path of a name in the group of a member.
+fn beside(path: &str, name: &str) -> String {
+    in_group(groups_of(path).next().unwrap_or_default(), name)
+}
+
+/// Returns the places of members by their paths.
+fn places_of(members: &[GroupMember]) -> BTreeMap<&str, usize> {
+    let paths = members.iter().map(|member| member.path.as_str());
+    paths.zip(0..).collect()
+}
+
+/// Returns the place of the array that a name means beside a member: in its group, or else in the nearest group above.
+fn nearest(places: &BTreeMap<&str, usize>, path: &str, name: &str) -> Option<usize> {
+    groups_of(path).find_map(|group| places.get(in_group(group, name).as_str()).copied())
+}
+
+/// Returns the path of a name in a group.
+fn in_group(group: &str, name: &str) -> String {
+    match group {
+        "" => name.to_string(),
+        group => format!("{group}/{name}"),
+    }
+}
+
+/// Returns the path of the group of a member and those of the groups above it, which end with that of the file.
+fn groups_of(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.rmatch_indices('/');
+    let groups = ends.filter_map(move |(end, _)| path.get(..end));
+    groups.chain(std::iter::once(""))
+}
+
+/// Adds names to the coordinates that a member names.
+fn name_coordinates(member: &mut GroupMember, names: &[String]) {
+    let before = match member.array.attributes.get(COORDINATES) {
+        Some(Value::String(text)) => text,
+        Some(_) => return,
+        None => String::new(),
+    };
+    let known: Vec<&str> = before.split_whitespace().collect();
+    let new = names.iter().map(String::as_str);
+    let new: Vec<&str> = new.filter(|name| !known.contains(name)).collect();
+    if !new.is_empty() {
+        let text = [known, new].concat().join(" ");
+        let array = Arc::make_mut(&mut member.array);
+        array.attributes = array.attributes.with(COORDINATES, &Value::from(text));
+    }
+}
+
+/// Returns the paths of the variables that have the bounds of a member.
+fn bounds_of(member: &GroupMember) -> Vec<String> {
+    let names = BOUNDS.iter().filter_map(|name| {
+        let named = member.array.attributes.get(name)?;
+        Some(beside(&member.path, named.as_str()?))
+    });
+    names.collect()
+}
+
+/// The standard names that programs of maps know coordinate variables by.
+const KNOWN_NAMES: [&str; 4] = [
+    "projection_x_coordinate",
+    "projection_y_coordinate",
+    "longitude",
+    "latitude",
+];
+
+/// Adds `axis` to the coordinate variables of maps whose names alone say that they run east or north: GDAL finds no place of
+/// a map by these.
+pub(super) fn tell_axes(members: &mut [GroupMember]) {
+    let (mut told, places): (Vec<(usize, &str)>, _) = (Vec::new(), places_of(members));
+    for map in members.iter() {
+        let array = &map.array;
+        if array.attributes.in_files().get("grid_mapping").is_none() {
+            continue;
+        }
+        for (name, &length) in array.dimension_names.iter().zip(&array.shape) {
+            let Some(name) = name else { continue };
+            let place = nearest(&places, &map.path, name);
+            let found = place.and_then(|place| Some((place, &members.get(place)?.array)));
+            let found = found.filter(|(_, found)| is_coordinate(found, name, length));
+            if let Some((place, axis)) =
+                found.and_then(|(place, found)| Some((place, untold_axis(name, found)?)))
+            {
+                told.push((place, axis));
+            }
+        }
+    }
+    for (place, axis) in told {
+        if let Some(member) = members.get_mut(place) {
+            let array = Arc::make_mut(&mut member.array);
+            array.attributes = array.attributes.with("axis", &axis.into());
+        }
+    }
+}
+
+/// Returns the axis of a coordinate variable that runs east or north, if its attributes do not say so as GDAL knows it.
+fn untold_axis(name: &str, array: &Array) -> Option<&'static str> {
+    let attributes = array.attributes.in_files();
+    let standard = attributes.get("standard_name");
+    let standard = standard.as_ref().and_then(Value::as_str);
+    let meaning = CoordinateMeaning::of(name, attributes);
+    let is_told = attributes.get("axis").is_some()
+        || meaning.quantity == Quantity::Degrees
+        || standard.is_some_and(|standard| KNOWN_NAMES.contains(&standard));
+    match meaning.kind {
+        _ if is_told => None,
+        AxisKind::X => Some("X"),
+        AxisKind::Y => Some("Y"),
+        _ => None,
+    }
+}
+
+/// What a file of values as they are meant does not have of its members.
+#[derive(Default)]
+pub(super) struct NotMeant {
+    /// A sentence on each member whose attributes mean nothing.
+    pub(super) members: Vec<String>,
+    /// A sentence on each member that has lost attributes.
+    pub(super) attributes: Vec<String>,
+}
+
+/// Has members with the values that their attributes say they mean in files of a format, and drops those whose attributes
+/// mean nothing. Bounds without units of their own are decoded by those of the times that they are of, as CF and xarray
+/// have it.
+pub(super) fn mean(members: &mut Vec<GroupMember>, format: &GroupFormat) -> NotMeant {
+    let (units, mut lost) = (units_of_bounds(members), NotMeant::default());
+    members.retain_mut(|member| match decoded(member, &units, format) {
+        Ok(decoded) => {
+            let own = member.array.in_files();
+            let is_lost = |name: &&&str| {
+                own.attributes.get(name).is_some() && decoded.array.attributes.get(name).is_none()
+            };
+            let limits: Vec<&str> = cf::LIMITS.iter().filter(is_lost).copied().collect();
+            if !limits.is_empty() {
+                let (path, limits) = (&member.path, limits.join(", "));
+                let sentence = format!("{path}: {limits}: of numbers as they are stored");
+                lost.attributes.push(sentence);
+            }
+            member.array = Arc::new(decoded.array);
+            if let Some(source) = &mut member.source {
+                source.conversion = decoded.conversion;
+            }
+            true
+        }
+        // Other elements than numbers are what they mean.
+        Err(NoValues::NotNumbers) => true,
+        Err(why) => {
+            lost.members.push(format!("{}: {why}", member.path));
+            false
+        }
+    });
+    lost
+}
+
+/// Says why the attributes of the member at a path mean nothing, if they do.
+pub(super) fn why_not_meant(
+    members: &[GroupMember],
+    path: &str,
+    format: &GroupFormat,
+) -> Option<NoValues> {
+    let member = members.iter().find(|member| member.path == path)?;
+    let why = decoded(member, &units_of_bounds(members), format).err();
+    why.filter(|why| *why != NoValues::NotNumbers)
+}
+
+/// Returns the attributes of those that have bounds, by the paths of the bounds.
+fn units_of_bounds(members: &[GroupMember]) -> BTreeMap<String, Attributes> {
+    let mut units = BTreeMap::new();
+    for member in members {
+        for path in bounds_of(member) {
+            units.insert(path, member.array.attributes.clone());
+        }
+    }
+    units
+}
+
+fn decoded(
+    member: &GroupMember,
+    units: &BTreeMap<String, Attributes>,
+    format: &GroupFormat,
+) -> std::result::Result<DecodedArray, NoValues> {
+    let mut array = (*member.array).clone();
+    let of_times = units.get(&member.path);
+    let inherited = of_times.map(|of_times| inherit_units(&mut array, of_times));
+    let mut decoded = (format.decode)(&array)?;
+    // They are those of the times alone.
+    let attributes = &decoded.array.attributes;
+    let inherited = inherited.unwrap_or_default().into_iter();
+    let inherited = inherited.filter(|name| attributes.get(name).is_some());
+    let removed: Vec<_> = inherited.map(|name| (name.to_string(), None)).collect();
+    if !removed.is_empty() {
+        decoded.array.attributes = attributes.edited(&removed);
+    }
+    Ok(decoded)
+}
+
+/// Gives bounds the attributes of times that they lack; returns the names of these.
+fn inherit_units(array: &mut Array, of_times: &Attributes) -> Vec<&'static str> {
+    let mut inherited = Vec::new();
+    let is_of_time =
+        matches!(of_times.get("units"), Some(Value::String(units)) if units.contains("since"));
+    for name in ["units", "calendar"] {
+        if is_of_time
+            && array.attributes.get(name).is_none()
+            && let Some(value) = of_times.get(name)
+        {
+            array.attributes = array.attributes.with(name, &value);
+            inherited.push(name);
+        }
+    }
+    inherited
+}

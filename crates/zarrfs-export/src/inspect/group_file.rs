@@ -1,0 +1,476 @@
+//! Files of groups that hold all of their arrays, such as `GROUP.nc`: what they are made of, or why there is none.
+//!
+//! What such a file consists of depends on all children of the group, of nested formats on all nodes below it: all of
+//! these are read to look one up.
+
+use std::sync::Arc;
+
+use crate::formats::GROUP_FORMATS;
+use crate::formats::group::{
+    GroupBody, GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope,
+    MadeLayout, MemberSource, OrWhyNot, Subgroup,
+};
+use crate::formats::table::is_annotated;
+use crate::inspect::companions::companions;
+use crate::inspect::file_ending::GroupChoice;
+use crate::inspect::file_members::{self, Cut};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::{Attributes, LEFT_OUT, MAX_IN_FILES};
+use zarrfs_array::array::{Arrays, OpenArray, RegionVersion};
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::request_context::RequestContext;
+
+/// A file of a group that opens.
+pub struct PlannedFile {
+    /// The format.
+    format: &'static GroupFormat,
+    /// The nodes that it was made of.
+    contents: GroupContents,
+    /// What it consists of.
+    plan: GroupPlan,
+}
+
+impl PlannedFile {
+    /// Returns the exact length in bytes. One that depends on elements is found by making the file, once for each content.
+    pub fn length(&self, context: &RequestContext) -> Result<u64> {
+        let made = match &self.plan.body {
+            GroupBody::Laid(layout) => return layout.len(&self.contents),
+            GroupBody::Made(made) | GroupBody::Checked(made) => made,
+        };
+        let version = |context: &RequestContext| self.version(context, made);
+        let measure = |context: &RequestContext| {
+            let file = GroupFile::open(context, &self.plan.body, &self.contents)?;
+            Ok(file.len())
+        };
+        let first = self.first_read(made)?;
+        first.length_of(context, &self.measured_name(), &version, measure)
+    }
+
+    /// Whether the length depends on elements.
+    pub fn is_made(&self) -> bool {
+        self.plan.body.made().is_some()
+    }
+
+    /// Returns a number of the content, which stays while chunks change.
+    pub fn content(&self) -> u64 {
+        self.plan.content(&self.contents)
+    }
+
+    /// Returns what the file does not have of the group, as `FileParts::left_out`.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        let all = self.contents.left_out.iter().chain(&self.plan.left_out);
+        all.map(String::as_str)
+    }
+
+    /// Returns the arrays that the bytes of the file may depend on, in the order of `GroupFile::arrays`.
+    pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        self.contents.decodable()
+    }
+
+    /// Opens the file.
+    pub fn open(&self, context: &RequestContext) -> Result<GroupFile> {
+        let open = || GroupFile::open(context, &self.plan.body, &self.contents);
+        let Some(made) = self.plan.body.made() else {
+            return open();
+        };
+        let version_of = |context: &RequestContext| self.version(context, made);
+        let version = version_of(context)?;
+        let file = open()?;
+        let (first, name) = (self.first_read(made)?, self.measured_name());
+        first.note_length(context, &name, &version_of, version, file.len())?;
+        Ok(file)
+    }
+
+    /// Returns the array that keeps the length of the file.
+    fn first_read(&self, made: &MadeLayout) -> Result<&Arc<OpenArray>> {
+        let first = made.read.first().copied().unwrap_or_default();
+        Ok(&self.contents.member(first)?.source()?.array)
+    }
+
+    /// Returns the name under which that array keeps it: another one for other metadata.
+    fn measured_name(&self) -> String {
+        let extension = self.format.extension;
+        format!("group.{extension} {:x}", self.content())
+    }
+
+    /// Returns the version of the elements that are read to make the file.
+    fn version(&self, context: &RequestContext, made: &MadeLayout) -> Result<RegionVersion> {
+        RegionVersion::of_all(made.read.iter().map(|&number| {
+            let source = self.contents.member(number)?.source()?;
+            source
+                .array
+                .region_version(context, &source.selection.bounds())
+        }))
+    }
+
+    /// Returns the file if all arrays that it has decode.
+    fn decodable(self) -> OrWhyNot<PlannedFile> {
+        let members: Vec<usize> = match &self.plan.body {
+            GroupBody::Laid(layout) => layout
+                .variables
+                .iter()
+                .map(|placed| placed.member)
+                .collect(),
+            GroupBody::Made(made) => made.read.clone(),
+            GroupBody::Checked(_) => (0..self.contents.members.len()).collect(),
+        };
+        let error = members.into_iter().find_map(|number| {
+            let source = self.contents.member(number).and_then(GroupMember::source);
+            source
+                .and_then(|source| source.array.check_decodable())
+                .err()
+        });
+        match error {
+            Some(error) => Err(error.to_string()),
+            None => Ok(self),
+        }
+    }
+
+    /// Returns the file of these contents, with the nodes that are chosen cut to what is; or why there is none.
+    pub(super) fn of(
+        context: &RequestContext,
+        (choice, cut): (&GroupChoice<'_>, &Cut),
+        mut contents: GroupContents,
+    ) -> Result<OrWhyNot<PlannedFile>> {
+        if choice.is_meant {
+            let is_table = matches!(choice.format.scope, GroupScope::Columns(_));
+            if is_table && is_annotated(&contents) {
+                return Ok(Err(format!(
+                    "no values as CF means them, since the attributes of a table of AnnData are not those of CF; \
+                     .{} has its values",
+                    choice.format.extension
+                )));
+            }
+            let lost = file_members::mean(&mut contents.members, choice.format);
+            let leaves_out = leaves_out(choice.format.scope) && !contents.members.is_empty();
+            if let Some(why) = lost.members.first().filter(|_| !leaves_out) {
+                return Ok(Err(why.clone()));
+            }
+            contents.left_out.extend(lost.members);
+            if !is_table {
+                // A table has no attributes at all.
+                contents.left_out.extend(lost.attributes);
+            }
+        }
+        file_members::tell_axes(&mut contents.members);
+        cut.apply(&mut contents.members);
+        let contents = shortened(contents);
+        let file = (choice.format.plan)(&contents).map(|plan| PlannedFile {
+            format: choice.format,
+            contents,
+            plan,
+        });
+        let file = match file.and_then(PlannedFile::decodable) {
+            Ok(file) => file,
+            Err(why) => return Ok(Err(why)),
+        };
+        if matches!(file.plan.body, GroupBody::Checked(_))
+            && let Err(error) = file.length(context)
+            && error.kind() == Kind::Unsupported
+        {
+            return Ok(Err(error.to_string()));
+        }
+        Ok(Ok(file))
+    }
+}
+
+/// A group of which files are made.
+#[derive(Clone, Copy)]
+pub struct GroupSource<'a> {
+    /// The hierarchy that it is in.
+    pub hierarchy: &'a Arc<Hierarchy>,
+    /// The open arrays of the hierarchy.
+    pub arrays: &'a Arrays,
+    /// The group.
+    pub group: &'a Arc<NodeEntry>,
+}
+
+/// The most nodes of a group that has such files.
+const MAX_NODES: usize = 4096;
+
+impl GroupSource<'_> {
+    /// Returns the file that a name asks for, or why there is none: the group has no arrays, or one that the format can
+    /// neither hold nor leave out. `Invalid` for a selection that means nothing in the group.
+    pub fn file(
+        &self,
+        context: &RequestContext,
+        choice: &GroupChoice<'_>,
+    ) -> Result<OrWhyNot<PlannedFile>> {
+        match self.nodes(context, choice.format.scope)? {
+            Ok(nodes) => self.planned(context, choice, nodes),
+            Err(why) => Ok(Err(why)),
+        }
+    }
+
+    /// Returns each format, and why the group has no file of it if it has none.
+    ///
+    /// Groups below are looked at where the arrays of the group itself do not make a file.
+    pub fn formats(
+        &self,
+        context: &RequestContext,
+    ) -> Result<Vec<(&'static GroupFormat, OrWhyNot<PlannedFile>)>> {
+        let answers = GROUP_FORMATS.iter().map(|&format| {
+            let is_nested = matches!(format.scope, GroupScope::Below);
+            let choice = GroupChoice::whole(format);
+            let own = match self.nodes(context, GroupScope::Own)? {
+                Ok(nodes) if is_nested => {
+                    // These formats have the groups below.
+                    let left_out = Vec::new();
+                    self.planned(context, &choice, NodesBelow { left_out, ..nodes })?
+                }
+                Err(why) if is_nested => Err(why),
+                _ => self.file(context, &choice)?,
+            };
+            let answer = match own {
+                Err(_) if is_nested => self.file(context, &choice)?,
+                own => own,
+            };
+            Ok((format, answer))
+        });
+        answers.collect()
+    }
+
+    fn planned(
+        &self,
+        context: &RequestContext,
+        choice: &GroupChoice<'_>,
+        nodes: NodesBelow,
+    ) -> Result<OrWhyNot<PlannedFile>> {
+        let format = choice.format;
+        let leaves_out = leaves_out(format.scope);
+        let mut left_out = nodes.left_out;
+        let mut members = Vec::new();
+        for node in &nodes.arrays {
+            let array = self.arrays.open(node)?;
+            match (member_of(self.group, node, &array), array.check_decodable()) {
+                (_, Err(error)) if leaves_out => left_out.push(error.to_string()),
+                (Some(member), _) => members.push(member),
+                _ if leaves_out => left_out.push(not_text(node)),
+                _ => return Ok(Err(not_text(node))),
+            }
+        }
+        if members.is_empty() && !matches!(format.scope, GroupScope::Named(_)) {
+            return Ok(Err("there is no array".to_string()));
+        }
+        let subgroups = nodes.groups.iter();
+        let mut contents = GroupContents {
+            attributes: self.group.node()?.attributes().clone(),
+            subgroups: subgroups
+                .filter_map(|node| subgroup_of(self.group, node))
+                .collect(),
+            members,
+            left_out,
+        };
+        if matches!(format.scope, GroupScope::Own | GroupScope::Below) {
+            self.add_companions(context, &nodes.arrays, &mut contents)?;
+        }
+        let cut = match choice.selection {
+            Some(text) => Cut::of_group(context, &contents.members, text)?,
+            None => Cut::default(),
+        };
+        PlannedFile::of(context, (choice, &cut), contents)
+    }
+
+    /// Adds the variables that belong to arrays and lie in a group above, as xarray does that writes a part of a tree.
+    fn add_companions(
+        &self,
+        context: &RequestContext,
+        arrays: &[Arc<NodeEntry>],
+        contents: &mut GroupContents,
+    ) -> Result<()> {
+        if self.group.path.is_root() {
+            return Ok(());
+        }
+        for node in arrays {
+            let Some(array) = node.array() else { continue };
+            for companion in companions(context, self.hierarchy, node, array)? {
+                // Others are among the arrays.
+                if companion.node.path.below(&self.group.path).is_none() {
+                    companion.add_to(self.arrays, contents)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the nodes of a scope, or why they make no file: there are too many, or some that do not read and may not be
+    /// left out.
+    fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrWhyNot<NodesBelow>> {
+        match scope {
+            GroupScope::Own | GroupScope::Below | GroupScope::Columns(_) => {
+                self.nodes_below(context, scope)
+            }
+            GroupScope::Named(paths) => {
+                self.nodes_at(context, &paths(self.group.node()?.attributes()))
+            }
+        }
+    }
+
+    /// Returns the arrays at paths from the group.
+    fn nodes_at(&self, context: &RequestContext, paths: &[String]) -> Result<OrWhyNot<NodesBelow>> {
+        let mut below = NodesBelow::default();
+        for path in paths {
+            let joined = path
+                .split('/')
+                .try_fold(self.group.path.clone(), |path, name| {
+                    path.child(name.as_bytes())
+                });
+            let Ok(joined) = joined else { continue };
+            match self.hierarchy.node(context, &joined)? {
+                Some(node) if node.is_array() => below.arrays.push(node),
+                Some(node) => {
+                    if let Err(error) = &node.node {
+                        return Ok(Err(not_read(error)));
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(Ok(below))
+    }
+
+    /// Returns the nodes in the group, and of the groups below it those of a scope with what is in them.
+    fn nodes_below(
+        &self,
+        context: &RequestContext,
+        scope: GroupScope,
+    ) -> Result<OrWhyNot<NodesBelow>> {
+        let leaves_out = leaves_out(scope);
+        let (mut below, mut count) = (NodesBelow::default(), 0);
+        let mut open = vec![self.group.clone()];
+        while let Some(group) = open.pop() {
+            let mut listing = self.hierarchy.children(context, &group)?;
+            while let Some(name) = listing.next(context)? {
+                count += 1;
+                if count > MAX_NODES {
+                    return Ok(Err(format!("{MAX_NODES} nodes at most")));
+                }
+                let Some(child) = self.hierarchy.child(context, &group, &name.name)? else {
+                    continue;
+                };
+                match &child.node {
+                    Err(error) if !leaves_out => return Ok(Err(not_read(error))),
+                    Err(error) => below.left_out.push(error.to_string()),
+                    Ok(_) if child.is_array() => below.arrays.push(child),
+                    Ok(node) => match (scope, str::from_utf8(child.path.name())) {
+                        (GroupScope::Below, _) => {
+                            below.groups.push(child.clone());
+                            open.push(child);
+                        }
+                        (GroupScope::Columns(is_column), Ok(name))
+                            if is_column(name, node.attributes()) =>
+                        {
+                            below.groups.push(child.clone());
+                            open.push(child);
+                        }
+                        (GroupScope::Columns(_), Ok(name)) => {
+                            below
+                                .left_out
+                                .push(format!("{name}: it is a group and no column"));
+                        }
+                        (GroupScope::Columns(_), Err(_)) => below.left_out.push(not_text(&child)),
+                        (GroupScope::Own, _) => {
+                            let name = String::from_utf8_lossy(child.path.name());
+                            below.left_out.push(format!(
+                                "{name}: it is a group, and the format has none; .nc4 has it"
+                            ));
+                        }
+                        (GroupScope::Named(_), _) => {}
+                    },
+                }
+            }
+        }
+        below.arrays.sort_by(|a, b| a.path.cmp(&b.path));
+        below.groups.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Ok(below))
+    }
+}
+
+/// Whether files of a scope lack nodes that cannot be read.
+fn leaves_out(scope: GroupScope) -> bool {
+    matches!(scope, GroupScope::Below | GroupScope::Columns(_))
+}
+
+/// The nodes below a group, in order of their paths.
+#[derive(Default)]
+struct NodesBelow {
+    groups: Vec<Arc<NodeEntry>>,
+    arrays: Vec<Arc<NodeEntry>>,
+    /// A sentence on each node that is not among them.
+    left_out: Vec<String>,
+}
+
+/// The longest attributes that the nodes in a file have whole together, in bytes of text.
+const MAX_TOGETHER: usize = 4 * MAX_IN_FILES;
+
+fn member_of(group: &NodeEntry, node: &NodeEntry, array: &Arc<OpenArray>) -> Option<GroupMember> {
+    Some(GroupMember {
+        path: relative(group, node)?,
+        array: Arc::new(node.array()?.clone()),
+        source: Some(MemberSource::whole(array.clone())),
+    })
+}
+
+fn subgroup_of(group: &NodeEntry, node: &NodeEntry) -> Option<Subgroup> {
+    Some(Subgroup {
+        path: relative(group, node)?,
+        attributes: node.node.as_ref().ok()?.attributes().clone(),
+    })
+}
+
+/// Returns the contents of a file with the attributes that it has: the whole ones, if those of all nodes are short enough
+/// for a header. A sentence says what is left out.
+fn shortened(mut contents: GroupContents) -> GroupContents {
+    let GroupContents {
+        attributes,
+        subgroups,
+        members,
+        left_out,
+    } = &mut contents;
+    let own = std::iter::once(&*attributes);
+    let below = subgroups.iter().map(|group| &group.attributes);
+    let arrays = members.iter().map(|member| &member.array.attributes);
+    let lengths = own.chain(below).chain(arrays);
+    let length: usize = lengths.map(|held| held.in_files().text().len()).sum();
+    let mut sentence = None;
+    let mut held = |attributes: &Attributes| {
+        let held = match length {
+            0..=MAX_TOGETHER => attributes.in_files().clone(),
+            _ => attributes.of_meaning(),
+        };
+        if held.text().len() != attributes.text().len() {
+            sentence = held
+                .get(LEFT_OUT)
+                .and_then(|text| Some(text.as_str()?.to_string()));
+        }
+        held
+    };
+    *attributes = held(attributes);
+    for group in subgroups {
+        group.attributes = held(&group.attributes);
+    }
+    for member in members {
+        let own = &member.array.attributes;
+        if length > MAX_TOGETHER || !own.is_in_files() {
+            let attributes = held(own);
+            Arc::make_mut(&mut member.array).attributes = attributes;
+        }
+    }
+    left_out.extend(sentence);
+    contents
+}
+
+/// Returns the path of a node from a group above it; nothing if it is not text.
+fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
+    let path = node.path.below(&group.path)?;
+    String::from_utf8(path.as_bytes().to_vec()).ok()
+}
+
+fn not_read(error: &Error) -> String {
+    format!("nothing is left out, and a node does not read: {error}")
+}
+
+fn not_text(node: &NodeEntry) -> String {
+    let path = node.path.as_bytes().escape_ascii();
+    format!("{path}: the name is not UTF-8")
+}

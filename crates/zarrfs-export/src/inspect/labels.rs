@@ -1,0 +1,265 @@
+//! The labels of a dimension: the values of its coordinate variable.
+//!
+//! One label takes its element and drops the dimension; a slice of labels keeps it, both ends included. Numbers are
+//! compared as the variable has them, so that 0.1 is found among floats of four bytes; a date is all of its time, so that
+//! 2020-03 is found among times that are to the second.
+
+use std::cmp::Ordering;
+
+use crate::formats::calendar::Calendar;
+use crate::formats::times::{period_of, split_times, time_text};
+use zarr_format::grid::SelectedAxis;
+
+/// The labels along a dimension, one an element.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Labels {
+    /// Whole numbers.
+    Integers(Vec<i128>),
+    /// Other numbers, and whether they were of four bytes at most.
+    Floats(Vec<f64>, bool),
+    /// Text.
+    Texts(Vec<String>),
+    /// Times in nanoseconds, nothing for what is no time; and their calendar.
+    Times(Vec<Option<i128>>, Calendar),
+}
+
+/// What a label is compared with: -1 for one before it, 0 for itself, 1 for one after it.
+type Compare<'a> = Box<dyn Fn(usize) -> Option<Ordering> + 'a>;
+
+impl Labels {
+    /// Returns how many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Labels::Integers(values) => values.len(),
+            Labels::Floats(values, _) => values.len(),
+            Labels::Texts(values) => values.len(),
+            Labels::Times(values, _) => values.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether others are the same, one for one, be they whole numbers or floats. What is no number is the same as another
+    /// that is none.
+    pub fn are_same(&self, others: &Labels) -> bool {
+        match (self, others) {
+            (Labels::Floats(own, _), Labels::Floats(others, _)) => {
+                let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+                own.len() == others.len() && own.iter().zip(others).all(is_same)
+            }
+            (Labels::Integers(whole), Labels::Floats(floats, _))
+            | (Labels::Floats(floats, _), Labels::Integers(whole)) => {
+                let is_same = |(&whole, &float): (&i128, &f64)| whole_number(float) == Some(whole);
+                whole.len() == floats.len() && whole.iter().zip(floats).all(is_same)
+            }
+            (own, others) => own == others,
+        }
+    }
+
+    /// Returns the elements that a label, or `FROM:TO:STEP`, means; or why it means none.
+    pub fn select(&self, part: &str) -> Result<SelectedAxis, String> {
+        let parts = match self {
+            Labels::Times(..) => split_times(part),
+            _ => part.split(':').map(str::trim).collect(),
+        };
+        match *parts.as_slice() {
+            [one] => self.one(one),
+            [from, to] => self.between(from, to, 1),
+            [from, to, step] => {
+                let step = step.parse().ok().filter(|&step| step != 0);
+                self.between(from, to, step.ok_or("a step is a number other than 0")?)
+            }
+            _ => Err(format!("'{part}' is neither a label nor a slice of labels")),
+        }
+    }
+
+    /// Like `select`, but a date that is coarser than the labels is a slice of them, as pandas and xarray have it.
+    pub fn select_dates(&self, part: &str) -> Result<SelectedAxis, String> {
+        if let Labels::Times(values, calendar) = self
+            && let [one] = split_times(part)[..]
+            && let Some(period) = period_of(one, *calendar)
+            && period.end - period.start > resolution(values)
+            && self.range(one, one)?.is_some()
+        {
+            return self.between(one, one, 1);
+        }
+        self.select(part)
+    }
+
+    fn one(&self, label: &str) -> Result<SelectedAxis, String> {
+        let compare = self.compare(label)?;
+        let mut found = (0..self.len()).filter(|&at| compare(at) == Some(Ordering::Equal));
+        match (found.next(), found.next()) {
+            (Some(at), None) => Ok(SelectedAxis {
+                start: at as u64,
+                is_index: true,
+                ..SelectedAxis::all(1)
+            }),
+            (Some(_), Some(_)) => Err(format!(
+                "'{label}' is the label of several elements; a slice takes them"
+            )),
+            (None, _) => Err(format!("no element is labelled '{label}'{}", self.ends())),
+        }
+    }
+
+    /// Selects the elements between two labels in whichever order they are given.
+    fn between(&self, from: &str, to: &str, step: i64) -> Result<SelectedAxis, String> {
+        let nothing = || format!("no element between '{from}' and '{to}'{}", self.ends());
+        let range = self.range(from, to)?;
+        let range = if range.is_none() {
+            self.range(to, from)?
+        } else {
+            range
+        };
+        let (first, last) = range.ok_or_else(nothing)?;
+        let span = (last - first) as u64;
+        Ok(SelectedAxis {
+            start: if step > 0 { first as u64 } else { last as u64 },
+            step,
+            count: span / step.unsigned_abs() + 1,
+            is_index: false,
+        })
+    }
+
+    /// Returns the first and the last element from one label to another; nothing if there is none.
+    fn range(&self, from: &str, to: &str) -> Result<Option<(usize, usize)>, String> {
+        let (low, high) = (self.bound(from)?, self.bound(to)?);
+        let is_in = |at: &usize| {
+            let of = |bound: &Option<Compare>| bound.as_ref().map(|compare| compare(*at));
+            !matches!(of(&low), Some(None | Some(Ordering::Less)))
+                && !matches!(of(&high), Some(None | Some(Ordering::Greater)))
+        };
+        let found: Vec<usize> = (0..self.len()).filter(is_in).collect();
+        match (found.first(), found.last()) {
+            (Some(&first), Some(&last)) if last - first + 1 == found.len() => {
+                Ok(Some((first, last)))
+            }
+            (Some(_), _) => Err("the labels are in no order, and have no slices".to_string()),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// Like `compare`, of an end of a slice; nothing if none is given.
+    fn bound<'a>(&'a self, label: &'a str) -> Result<Option<Compare<'a>>, String> {
+        match label {
+            "" => Ok(None),
+            label => self.compare(label).map(Some),
+        }
+    }
+
+    /// Returns what compares elements with a label; fails for what cannot be one.
+    fn compare<'a>(&'a self, label: &'a str) -> Result<Compare<'a>, String> {
+        let number = || label.parse::<f64>();
+        let no_number = || format!("'{label}' is no number, as labels are here");
+        Ok(match self {
+            Labels::Integers(values) => match label.parse::<i128>() {
+                Ok(label) => Box::new(move |at| Some(values.get(at)?.cmp(&label))),
+                Err(_) => {
+                    let label = number().map_err(|_| no_number())?;
+                    Box::new(move |at| as_float(*values.get(at)?).partial_cmp(&label))
+                }
+            },
+            Labels::Floats(values, is_single) => {
+                let label = number().map_err(|_| no_number())?;
+                let label = if *is_single { rounded(label) } else { label };
+                Box::new(move |at| values.get(at)?.partial_cmp(&label))
+            }
+            Labels::Texts(values) => Box::new(move |at| Some(values.get(at)?.as_str().cmp(label))),
+            Labels::Times(values, calendar) => {
+                let period = period_of(label, *calendar);
+                let wrong = || format!("'{label}' is no time, as 2020-01-31T12:00 is one");
+                let period = period.ok_or_else(wrong)?;
+                Box::new(move |at| {
+                    let time = (*values.get(at)?)?;
+                    Some(match time {
+                        _ if time < period.start => Ordering::Less,
+                        _ if time >= period.end => Ordering::Greater,
+                        _ => Ordering::Equal,
+                    })
+                })
+            }
+        })
+    }
+
+    /// Says what the first and the last label are.
+    fn ends(&self) -> String {
+        let show = |at: usize| match self {
+            Labels::Integers(values) => values.get(at).map(ToString::to_string),
+            Labels::Floats(values, _) => values.get(at).map(ToString::to_string),
+            Labels::Texts(values) => values.get(at).cloned(),
+            Labels::Times(values, calendar) => {
+                let time = values.get(at).copied().flatten();
+                time.map(|time| time_text(time, *calendar))
+            }
+        };
+        let ends = show(0).zip(show(self.len().saturating_sub(1)));
+        ends.map_or(String::new(), |(first, last)| {
+            format!("; the labels are from {first} to {last}")
+        })
+    }
+}
+
+/// Returns the longest unit of time of which all times are multiples, a day at most, in nanoseconds.
+fn resolution(times: &[Option<i128>]) -> i128 {
+    const SECOND: i128 = 1_000_000_000;
+    let units = [86_400 * SECOND, 3600 * SECOND, 60 * SECOND, SECOND];
+    let are_multiples = |unit: &i128| times.iter().flatten().all(|time| time % unit == 0);
+    units.into_iter().find(are_multiples).unwrap_or(1)
+}
+
+/// Returns a float as a whole number, if it is one.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "what is beyond any coordinate becomes the nearest number, which none is"
+)]
+fn whole_number(value: f64) -> Option<i128> {
+    (value.fract() == 0.0).then_some(value as i128)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a label with a fraction is compared with whole numbers"
+)]
+fn as_float(value: i128) -> f64 {
+    value as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the label is that of a float of four bytes"
+)]
+fn rounded(label: f64) -> f64 {
+    f64::from(label as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_and_floats_of_the_same_values_are_the_same_labels() {
+        let whole = |values: &[i128]| Labels::Integers(values.to_vec());
+        let floats = |values: &[f64]| Labels::Floats(values.to_vec(), false);
+        let large = 1_i128 << 63;
+        for (own, others, expected) in [
+            (
+                whole(&[0, -1, large]),
+                floats(&[-0.0, -1.0, large as f64]),
+                true,
+            ),
+            (whole(&[large + 1]), floats(&[large as f64]), false),
+            (whole(&[1]), floats(&[1.5]), false),
+            (whole(&[1]), floats(&[1.0, 2.0]), false),
+            (whole(&[i128::MAX]), floats(&[f64::INFINITY]), false),
+            (whole(&[0]), floats(&[f64::NAN]), false),
+            (floats(&[f64::NAN]), floats(&[f64::NAN]), true),
+            (whole(&[1]), Labels::Texts(vec!["1".to_string()]), false),
+        ] {
+            assert_eq!(own.are_same(&others), expected, "{own:?} {others:?}");
+            assert_eq!(others.are_same(&own), expected, "{others:?} {own:?}");
+        }
+    }
+}

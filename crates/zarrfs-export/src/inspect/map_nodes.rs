@@ -1,0 +1,247 @@
+//! The nodes around an array that say where a map lies: the level of GeoZarr, the grid mapping that no attribute names, the root
+//! of a product of EOPF, and the coordinate variables of rows and columns, whose values are read.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::Subject;
+use crate::formats::axes::AxisKind;
+use crate::formats::coordinate_variable::{
+    CoordinateMeaning, CoordinateVariable, Line, unknown_unit,
+};
+use crate::formats::georeference::level_base;
+use crate::formats::map_layout::{LevelBase, MapLayout};
+use crate::formats::ome_zarr::names_level;
+use crate::inspect::coordinate_lines::CoordinateLines;
+use crate::inspect::surrounding_nodes::{FindNode, SurroundingNodes, attributes, groups_above};
+use zarr_format::error::Result;
+use zarr_format::model::{Array, Attributes};
+use zarrfs_array::array::Arrays;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+
+/// Where the nodes and the values are found that say where a map lies.
+pub struct MapSource<'a> {
+    /// The nodes.
+    pub hierarchy: &'a Hierarchy,
+    /// The arrays of the hierarchy.
+    pub arrays: &'a Arrays,
+    /// What was read before.
+    pub lines: &'a CoordinateLines,
+}
+
+impl MapSource<'_> {
+    /// Adds those of an array to the nodes around it. Fails if the values of a coordinate variable do not read.
+    pub fn add_to(
+        &self,
+        context: &RequestContext,
+        mut around: SurroundingNodes,
+        array: &NodeEntry,
+    ) -> Result<SurroundingNodes> {
+        let find = |path: &Key| self.hierarchy.node(context, path);
+        let (Some(found), Some(group)) = (array.array(), around.group.clone()) else {
+            return Ok(around);
+        };
+        let own = attributes(Some(&group));
+        if around.image.is_some() || own.is_some_and(|own| names_level(own, array.path.name())) {
+            // OME-Zarr has no variables beside its levels.
+            return Ok(around);
+        }
+        let mut unplaced = None;
+        if let Some(level) = named_level(&array.path, &find)? {
+            around.level = Some(level.told.clone());
+            around.levels = Some(level.group.clone()).filter(|levels| levels.path != group.path);
+            unplaced = Some(level).filter(|level| !is_placed(level));
+        }
+        if !group.path.is_root() {
+            around.root = find(&Key::root())?;
+        }
+        if around.mapping.is_none() {
+            around.mapping = unnamed_mapping(array, &find)?;
+        }
+        let variables = coordinate_variables(array, found, &find)?;
+        for variable in variables {
+            around.coordinates.push(match variable {
+                Some((node, meaning)) => Some(CoordinateVariable {
+                    name: String::from_utf8_lossy(node.path.name()).into_owned(),
+                    line: match attributes(Some(&node)).and_then(unknown_unit) {
+                        Some(unit) => Line::UnknownUnit(unit),
+                        None => (self.lines).line(context, self.arrays, (&node, &meaning))?,
+                    },
+                    meaning,
+                }),
+                None => None,
+            });
+        }
+        // Coordinate variables of its own tell where a level lies.
+        if let Some(level) = unplaced.filter(|_| around.coordinates.iter().all(Option::is_none)) {
+            around.base = self.base_of(context, &level)?;
+        }
+        Ok(around)
+    }
+
+    /// Finds the level of which another one was made, and where that lies.
+    fn base_of(&self, context: &RequestContext, level: &NamedLevel) -> Result<Option<LevelBase>> {
+        let Some(source) = level.layout.source(&level.path) else {
+            return Ok(None);
+        };
+        let names = source.path.split('/').chain(level.below.split('/'));
+        let mut names = names.filter(|name| !name.is_empty());
+        let from = level.group.path.clone();
+        let Ok(path) = names.try_fold(from, |above, name| above.child(name.as_bytes())) else {
+            return Ok(None);
+        };
+        let Some(node) = self.hierarchy.node(context, &path)? else {
+            return Ok(None);
+        };
+        let Some(array) = node.array() else {
+            return Ok(None);
+        };
+        // It was made of no other one, so that this ends.
+        let around = SurroundingNodes::of(context, self.hierarchy, &node)?;
+        let around = self.add_to(context, around, &node)?;
+        let subject = Subject {
+            name: path.name(),
+            around: around.attributes(),
+            ..Subject::alone(array, &array.shape)
+        };
+        Ok(level_base(&subject, source))
+    }
+}
+
+/// A level of GeoZarr that an array is of.
+struct NamedLevel {
+    /// The group with the layout.
+    group: Arc<NodeEntry>,
+    layout: MapLayout,
+    /// What the layout says of the level.
+    told: Attributes,
+    /// The paths of the level from the group, and of the array from the level.
+    path: String,
+    below: String,
+}
+
+/// Finds the layout of GeoZarr that names an array, or a group in which it is, as a level: that of the nearest group.
+fn named_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
+    for above in groups_above(array) {
+        let Some(group) = find(&above)? else { continue };
+        let Some(layout) = attributes(Some(&group)).and_then(MapLayout::of) else {
+            continue;
+        };
+        let paths = std::iter::successors(array.below(&above), Key::parent);
+        for level in paths.take_while(|path| !path.is_root()) {
+            let whole = array.below(&above).and_then(|whole| whole.below(&level));
+            let text = |key: &Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
+            let path = text(&level);
+            if let Some(told) = layout.level(&path) {
+                let below = whole.map(|key| text(&key)).unwrap_or_default();
+                return Ok(Some(NamedLevel {
+                    group,
+                    layout,
+                    told,
+                    path,
+                    below,
+                }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a layout says where a level lies.
+fn is_placed(level: &NamedLevel) -> bool {
+    let has = |name| level.told.get(name).is_some();
+    has("spatial:transform") || has("proj:transform")
+}
+
+/// Finds the variable that rioxarray writes, in the group of an array that names none: programs that compute with an array
+/// keep the variable and lose the attribute.
+fn unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
+    let is_named = |array: &Array| array.attributes.in_files().get("grid_mapping").is_some();
+    let group = array.path.parent();
+    let path = group.and_then(|group| group.child(b"spatial_ref").ok());
+    let path = path.filter(|_| array.array().is_some_and(|array| !is_named(array)));
+    let Some(path) = path else { return Ok(None) };
+    let is_mapping = |node: &Arc<NodeEntry>| {
+        let array = node.array();
+        array.is_some_and(|array| array.shape.iter().all(|&length| length == 1))
+    };
+    Ok(find(&path)?.filter(is_mapping))
+}
+
+/// The variable of a dimension, and what its values are.
+type FoundVariable = (Arc<NodeEntry>, CoordinateMeaning);
+
+/// Finds the coordinate variables of the dimensions along which a map can run, from the last one on, until one runs east
+/// and one runs north: the arrays of their names, or those of one dimension that the attribute `coordinates` names.
+fn coordinate_variables(
+    array: &NodeEntry,
+    found: &Array,
+    find: FindNode<'_>,
+) -> Result<Vec<Option<FoundVariable>>> {
+    let mut variables = vec![None; found.shape.len()];
+    let dimensions = found.dimension_names.iter().zip(&found.shape).enumerate();
+    for (axis, (name, &length)) in dimensions.collect::<Vec<_>>().into_iter().rev() {
+        let Some(name) = name.as_deref() else {
+            continue;
+        };
+        let own = [name.to_string()];
+        for other in own.into_iter().chain(coordinate_names(found)) {
+            let variable = variable_of((array, &other), (name, length), find)?;
+            if variable.is_some() {
+                variables[axis] = variable;
+                break;
+            }
+        }
+        let has = |kind| {
+            let mut found = variables.iter().flatten();
+            found.any(|(_, meaning): &FoundVariable| meaning.kind == kind)
+        };
+        if has(AxisKind::X) && has(AxisKind::Y) {
+            break;
+        }
+    }
+    Ok(variables)
+}
+
+/// How many variables that an array names are looked for.
+const MAX_COORDINATES: usize = 16;
+
+/// Returns the names that the attribute `coordinates` has.
+fn coordinate_names(array: &Array) -> Vec<String> {
+    let names = array.attributes.in_files().get("coordinates");
+    let names = names.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let names = names.split_whitespace().take(MAX_COORDINATES);
+    names.map(str::to_string).collect()
+}
+
+/// Finds the variable of a name that has one number for each element along a dimension: in the group of the array, or else
+/// in the nearest group above; nothing if it runs neither east nor north.
+fn variable_of(
+    (array, name): (&NodeEntry, &str),
+    (dimension, length): (&str, u64),
+    find: FindNode<'_>,
+) -> Result<Option<FoundVariable>> {
+    for group in groups_above(&array.path) {
+        let Ok(path) = group.child(name.as_bytes()) else {
+            return Ok(None);
+        };
+        let Some(node) = find(&path)? else { continue };
+        let Some(variable) = node.array() else {
+            return Ok(None);
+        };
+        let is_of = match &variable.dimension_names[..] {
+            [Some(own)] => own == dimension,
+            _ => name == dimension,
+        };
+        if variable.shape != [length] || !is_of {
+            return Ok(None);
+        }
+        let meaning = CoordinateMeaning::of(name, variable.attributes.in_files());
+        let is_of_map = matches!(meaning.kind, AxisKind::X | AxisKind::Y);
+        return Ok(is_of_map.then_some((node, meaning)));
+    }
+    Ok(None)
+}

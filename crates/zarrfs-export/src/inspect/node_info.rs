@@ -1,0 +1,203 @@
+//! One node in full: what its documents say, what of it is stored, and what lies in it.
+
+use std::sync::Arc;
+
+use crate::formats::netcdf;
+use crate::formats::surroundings::Surroundings;
+use crate::inspect::array_info::ArrayInfo;
+use crate::inspect::coordinate_lines::CoordinateLines;
+use crate::inspect::left_out::LeftOut;
+use crate::inspect::locate::StorePath;
+use crate::inspect::map_nodes::MapSource;
+use crate::inspect::refused_files;
+use crate::inspect::refused_files::{GroupFiles, RefusedFile};
+use crate::inspect::root_name::root_name;
+use crate::inspect::stored::StoredFacts;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::inspect::tree::{NodeFacts, TreeConfig};
+use crate::inspect::tree_walk::tree;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::{Attributes, Node};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+
+/// A node.
+pub struct NodeInfo {
+    /// Its name in the files view.
+    pub name: String,
+    /// The dialect whose documents describe it, if any does.
+    pub dialect: Option<&'static str>,
+    /// The documents that it was read from.
+    pub documents: Vec<Key>,
+    /// Whether what lies below it is read from consolidated metadata.
+    pub is_consolidated: bool,
+    /// The user's attributes.
+    pub attributes: Attributes,
+    /// What it is.
+    pub facts: NodeFacts,
+    /// How much of an array is stored, or why that is not known.
+    pub stored: Option<Result<StoredFacts>>,
+    /// The nodes directly in a group, or why they are not known.
+    pub children: Option<Result<ChildCounts>>,
+    /// The files of a group that hold all of its arrays, or why they are not known.
+    pub group_files: Option<Result<GroupFiles>>,
+    /// The decoded files that an array which decodes has not.
+    pub refused_files: Vec<RefusedFile>,
+    /// What the decoded files leave out.
+    pub left_out: LeftOut,
+    /// Attributes that have other names in files of netCDF, and these.
+    pub renamed_attributes: Vec<(String, String)>,
+}
+
+/// How many nodes lie directly in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChildCounts {
+    /// Groups, those among them that no document describes.
+    pub groups: usize,
+    /// Arrays.
+    pub arrays: usize,
+    /// Nodes whose documents do not read.
+    pub broken: usize,
+    /// Whether these are the nodes that attributes name, so that there may be others.
+    pub is_partial: bool,
+}
+
+impl NodeInfo {
+    /// Describes the node at a path; `NotFound` if there is none. An array that was opened as a store of its own is that of
+    /// a group in `above`, whose other nodes say something of its files.
+    pub fn of(
+        context: &RequestContext,
+        located: &StorePath,
+        above: Option<&StorePath>,
+    ) -> Result<NodeInfo> {
+        let entry = located.opened.hierarchy.node(context, &located.path)?;
+        let missing = || Error::new(Kind::NotFound, &located.path, "no such group or array");
+        let entry = entry.ok_or_else(missing)?;
+        let name = if entry.path.is_root() {
+            root_name(&located.source)
+        } else {
+            String::from_utf8_lossy(entry.path.name()).into_owned()
+        };
+        let in_group = match above {
+            Some(above) => above.opened.hierarchy.node(context, &above.path)?,
+            None => None,
+        };
+        let opened = above.filter(|_| in_group.is_some()).unwrap_or(located);
+        let opened = &opened.opened;
+        let in_group = in_group.as_ref().unwrap_or(&entry);
+        let mut around = SurroundingNodes::of(context, &opened.hierarchy, in_group)?;
+        let source = MapSource {
+            hierarchy: &opened.hierarchy,
+            arrays: &opened.arrays,
+            lines: &CoordinateLines::default(),
+        };
+        let numbers = around
+            .clone()
+            .with_numbers(context, &opened.hierarchy, &opened.arrays);
+        let with_place = numbers.and_then(|around| source.add_to(context, around, in_group));
+        let unread = match with_place {
+            Ok(with_place) => {
+                around = with_place;
+                None
+            }
+            Err(error) => Some(error),
+        };
+        let (mut facts, stored, children) =
+            facts(context, located, &entry, (&name, around.attributes()))?;
+        let attributes = match &entry.node {
+            Ok(node) => node.attributes().clone(),
+            Err(_) => Attributes::default(),
+        };
+        let group_files = matches!(facts, NodeFacts::Group)
+            .then(|| GroupFiles::of(context, located, &entry, &name));
+        let (refused_files, left_out) = match (&mut facts, entry.array()) {
+            (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
+                let around = around.attributes();
+                let mut left_out = LeftOut::of_array(array, &name, around);
+                if let Some(error) = unread {
+                    left_out.add_unread(&name, &error);
+                }
+                let mut refused = refused_files::of_array(array, &name, around);
+                let with_coordinates = GroupFiles::of_variable(context, located, &entry, &name)?;
+                info.add_files(with_coordinates.names);
+                refused.extend(with_coordinates.refused);
+                left_out.extend(with_coordinates.left_out);
+                (refused, left_out)
+            }
+            _ => (Vec::new(), LeftOut::default()),
+        };
+        let renamed_attributes = netcdf::renamed(&attributes, entry.array());
+        Ok(NodeInfo {
+            name,
+            dialect: entry.dialect(),
+            documents: documents(&entry),
+            is_consolidated: entry.is_consolidated(),
+            attributes,
+            facts,
+            stored,
+            children,
+            group_files,
+            refused_files,
+            left_out,
+            renamed_attributes,
+        })
+    }
+}
+
+/// What a node is, how much of it is stored, and what is in it.
+type FactsOfNode = (
+    NodeFacts,
+    Option<Result<StoredFacts>>,
+    Option<Result<ChildCounts>>,
+);
+
+fn facts(
+    context: &RequestContext,
+    located: &StorePath,
+    entry: &Arc<NodeEntry>,
+    (name, around): (&str, Surroundings<'_>),
+) -> Result<FactsOfNode> {
+    Ok(match &entry.node {
+        Err(error) => (NodeFacts::Broken(error.clone()), None, None),
+        Ok(Node::Group(_)) => (NodeFacts::Group, None, Some(children(context, located))),
+        Ok(Node::Array(_)) => {
+            let open = located.opened.arrays.open(entry)?;
+            let stored = StoredFacts::count(context, &open, u64::MAX, located.concurrency);
+            let info = ArrayInfo::of(&open, name, around);
+            (NodeFacts::Array(Box::new(info)), Some(stored), None)
+        }
+    })
+}
+
+fn documents(entry: &NodeEntry) -> Vec<Key> {
+    if let Some(broken) = &entry.broken {
+        let keys = broken.documents.iter();
+        return keys.map(|document| document.key.clone()).collect();
+    }
+    let documents = entry.documents.as_deref().unwrap_or_default();
+    documents.iter().map(|(key, _)| key.clone()).collect()
+}
+
+fn children(context: &RequestContext, located: &StorePath) -> Result<ChildCounts> {
+    let config = TreeConfig {
+        depth: 1,
+        chunks: 0,
+        threads: located.concurrency,
+    };
+    let root = root_name(&located.source);
+    let nodes = tree(context, &located.opened, (&located.path, &root), &config)?;
+    let mut counts = ChildCounts::default();
+    for node in nodes {
+        match (node.depth, node.facts) {
+            (0, _) => {
+                node.fault.map_or(Ok(()), Err)?;
+                counts.is_partial = node.is_partial;
+            }
+            (_, NodeFacts::Group) => counts.groups += 1,
+            (_, NodeFacts::Array(_)) => counts.arrays += 1,
+            (_, NodeFacts::Broken(_)) => counts.broken += 1,
+        }
+    }
+    Ok(counts)
+}

@@ -1,0 +1,489 @@
+//! A plane of an array as numbers: the range of all of them, and those that a picture has room for.
+//!
+//! A plane is the last two of the selected dimensions that are longer than one element; the others are seen at their first
+//! one. It is read whole, since the range of some of its elements would be that of a picture's size, unless that takes
+//! decoding more than `MAX_DECODED`.
+
+use std::sync::Arc;
+
+use crate::inspect::selected::SelectedElements;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::Selection;
+use zarr_format::model::{DataType, bytes_of};
+use zarrfs_array::array::OpenArray;
+
+use half::f16;
+use zarrfs_store::request_context::RequestContext;
+
+/// The most bytes of decoded chunks under a plane that is read whole: some seconds on this machine, and a minute by a
+/// usual connection.
+const MAX_DECODED: u64 = 1 << 30;
+
+/// What a chunk counts for at least: a request for it takes as long as one for so many bytes, about.
+const MIN_CHUNK: u64 = 64 << 10;
+
+/// What a picture has room for.
+#[derive(Clone, Copy, Debug)]
+pub struct PictureRoom {
+    /// The most rows.
+    pub rows: u64,
+    /// The most columns.
+    pub columns: u64,
+    /// Whether a place in it is twice as high as wide, as a letter is.
+    pub is_tall: bool,
+}
+
+/// A plane of numbers.
+#[derive(Clone, Debug)]
+pub struct NumberPlane {
+    /// What is selected along each dimension of the array; one element of each but those of the plane.
+    pub selection: Selection,
+    /// The dimensions that are rows and columns, if there are two.
+    pub axes: (Option<usize>, Option<usize>),
+    /// How many numbers a row of the picture has.
+    pub width: usize,
+    /// The numbers that are drawn, row after row; nothing for the fill value and for what is no number.
+    pub drawn: Vec<Option<f64>>,
+    /// Every how many elements one is drawn, along rows and along columns.
+    pub steps: (u64, u64),
+    /// The range of all numbers.
+    pub all: Range,
+    /// The range of those that are not the fill value, by which they are coloured.
+    pub valued: Range,
+    /// What else there is.
+    pub dark: DarkElements,
+    /// What reading all of the plane would take, if only what is drawn was read.
+    pub unread: Option<ChunksUnder>,
+}
+
+/// The chunks under a selection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunksUnder {
+    /// How many there are.
+    pub count: u64,
+    /// Bytes of them decoded.
+    pub bytes: u64,
+}
+
+/// The least and the largest of some numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Range {
+    ends: Option<[Extreme; 2]>,
+}
+
+/// A number and the element that it is.
+#[derive(Clone, Debug)]
+struct Extreme {
+    number: f64,
+    element: Vec<u8>,
+}
+
+/// Which elements there are that have no colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DarkElements {
+    /// The fill value, if that is a finite number.
+    pub fill: bool,
+    /// NaN, or what is no time.
+    pub nan: bool,
+    /// Infinities.
+    pub infinite: bool,
+}
+
+impl NumberPlane {
+    /// Reads a plane, as far as a picture has room for; `Unsupported` for elements that are no numbers. `progress` gets the
+    /// bytes that are read and those that will be.
+    pub fn read(
+        context: &RequestContext,
+        array: &Arc<OpenArray>,
+        selection: &Selection,
+        room: PictureRoom,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<NumberPlane> {
+        let about = |error: Error| error.about(array.path());
+        let (data_type, fill) = (&array.array().data_type, &array.array().fill_value);
+        number_of(data_type, &fill.bytes).map_err(about)?;
+        let (selection, axes) = plane_of(selection);
+        let count = |axis: Option<usize>| {
+            axis.and_then(|axis| selection.axes.get(axis))
+                .map_or(1, |axis| axis.count)
+        };
+        let (rows, columns) = (count(axes.0), count(axes.1));
+        let steps = steps((rows, columns), room);
+        let chunks = chunks_under(array, &selection)?;
+        let is_whole = chunks.cost() <= MAX_DECODED || steps == (1, 1);
+        let (read, read_steps) = if is_whole {
+            (selection.clone(), steps)
+        } else {
+            (thinned(&selection, axes, steps), (1, 1))
+        };
+        let elements = SelectedElements::new(array.clone(), read)?;
+        let columns = if is_whole {
+            columns
+        } else {
+            columns.div_ceil(steps.1)
+        };
+        let mut reader = PlaneReader {
+            data_type,
+            fill: (!fill.is_none).then_some(&fill.bytes[..]),
+            columns,
+            steps: read_steps,
+            column: 0,
+            skipped: (0, 0),
+            drawn: Vec::new(),
+            all: Range::default(),
+            valued: Range::default(),
+            dark: DarkElements::default(),
+        };
+        let (size, total) = (elements.element_size().max(1), elements.len());
+        let mut done = 0;
+        progress(0, total);
+        elements.read(context, &mut |bytes| {
+            for element in bytes.chunks_exact(size) {
+                reader.add(element).map_err(about)?;
+            }
+            done += bytes.len() as u64;
+            progress(done, total);
+            Ok(true)
+        })?;
+        Ok(NumberPlane {
+            selection,
+            axes,
+            width: usize::try_from(columns.div_ceil(read_steps.1)).unwrap_or(usize::MAX),
+            drawn: reader.drawn,
+            steps,
+            all: reader.all,
+            valued: reader.valued,
+            dark: reader.dark,
+            unread: (!is_whole).then_some(chunks),
+        })
+    }
+
+    /// Returns where each number lies between the least and the largest, from 0 to 1.
+    pub fn shares(&self) -> impl Iterator<Item = Option<f64>> {
+        let range = self.valued.numbers().filter(|(low, high)| low < high);
+        // Half of each, since the difference of two numbers may be beyond all numbers.
+        let half = |number: f64| number / 2.0;
+        let share = move |value: f64| {
+            range.map_or(1.0, |(low, high)| {
+                (half(value) - half(low)) / (half(high) - half(low))
+            })
+        };
+        self.drawn.iter().map(move |value| value.map(share))
+    }
+}
+
+impl Range {
+    /// Returns the elements that are the least and the largest; nothing if there are none.
+    pub fn elements(&self) -> Option<[&[u8]; 2]> {
+        let ends = self.ends.as_ref()?;
+        Some(ends.each_ref().map(|end| &end.element[..]))
+    }
+
+    /// Returns them as numbers.
+    pub fn numbers(&self) -> Option<(f64, f64)> {
+        let [low, high] = self.ends.as_ref()?;
+        Some((low.number, high.number))
+    }
+
+    /// Takes a number in.
+    fn add(&mut self, number: f64, element: &[u8], data_type: &DataType) {
+        let new = || Extreme {
+            number,
+            element: element.to_vec(),
+        };
+        let Some([low, high]) = &mut self.ends else {
+            self.ends = Some([new(), new()]);
+            return;
+        };
+        if number < low.number || (number == low.number && is_less(data_type, element, low)) {
+            *low = new();
+        }
+        if number > high.number || (number == high.number && is_more(data_type, element, high)) {
+            *high = new();
+        }
+    }
+}
+
+/// Whether one of two whole numbers that are the same float is less than the other.
+fn is_less(data_type: &DataType, element: &[u8], than: &Extreme) -> bool {
+    element != than.element && whole_of(data_type, element) < whole_of(data_type, &than.element)
+}
+
+fn is_more(data_type: &DataType, element: &[u8], than: &Extreme) -> bool {
+    element != than.element && whole_of(data_type, element) > whole_of(data_type, &than.element)
+}
+
+/// Takes the elements of a plane in order.
+struct PlaneReader<'a> {
+    data_type: &'a DataType,
+    /// The fill value, if the array has one.
+    fill: Option<&'a [u8]>,
+    columns: u64,
+    steps: (u64, u64),
+    /// The column of the next element.
+    column: u64,
+    /// How many rows and columns follow before one is drawn.
+    skipped: (u64, u64),
+    drawn: Vec<Option<f64>>,
+    all: Range,
+    valued: Range,
+    dark: DarkElements,
+}
+
+impl PlaneReader<'_> {
+    fn add(&mut self, element: &[u8]) -> Result<()> {
+        let number = number_of(self.data_type, element)?;
+        let is_fill = self.fill == Some(element);
+        self.dark.nan |= number.is_none_or(f64::is_nan);
+        self.dark.infinite |= number.is_some_and(f64::is_infinite);
+        let number = number.filter(|number| number.is_finite());
+        if let Some(number) = number {
+            self.all.add(number, element, self.data_type);
+            self.dark.fill |= is_fill;
+            if !is_fill {
+                self.valued.add(number, element, self.data_type);
+            }
+        }
+        if self.skipped == (0, 0) {
+            self.drawn.push(number.filter(|_| !is_fill));
+        }
+        self.column += 1;
+        self.skipped.1 = after(self.skipped.1, self.steps.1);
+        if self.column >= self.columns {
+            self.column = 0;
+            self.skipped = (after(self.skipped.0, self.steps.0), 0);
+        }
+        Ok(())
+    }
+}
+
+/// Counts down to the next of every `step` places.
+fn after(skipped: u64, step: u64) -> u64 {
+    skipped.checked_sub(1).unwrap_or(step - 1)
+}
+
+/// Returns one element along all dimensions of a selection but those of its plane, and these, rows first.
+fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)) {
+    let kept = selection.kept().into_iter().rev();
+    let is_long = |axis: &usize| selection.axes.get(*axis).is_some_and(|axis| axis.count > 1);
+    let mut long = kept.clone().filter(is_long);
+    let (columns, rows) = match (long.next(), long.next()) {
+        (None, _) => (kept.clone().next(), None),
+        found => found,
+    };
+    let mut selection = selection.clone();
+    for (axis, selected) in selection.axes.iter_mut().enumerate() {
+        if Some(axis) != rows && Some(axis) != columns && !selected.is_index {
+            selected.count = selected.count.min(1);
+            selected.is_index = selected.count == 1;
+        }
+    }
+    (selection, (rows, columns))
+}
+
+/// Returns every how many elements of a plane one is drawn for the picture to have its shape, along rows and along columns.
+fn steps((rows, columns): (u64, u64), room: PictureRoom) -> (u64, u64) {
+    let (most_rows, most_columns) = (room.rows.max(1), room.columns.max(1));
+    if !room.is_tall {
+        let step = rows.div_ceil(most_rows).max(columns.div_ceil(most_columns));
+        return (step.max(1), step.max(1));
+    }
+    // A small plane is drawn with two letters for each element.
+    if rows <= most_rows && columns <= most_columns / 2 {
+        return (1, 1);
+    }
+    let step = rows
+        .div_ceil(most_rows.saturating_mul(2))
+        .max(columns.div_ceil(most_columns))
+        .max(1);
+    (step.saturating_mul(2).min(rows.max(1)), step)
+}
+
+/// Returns every nth element of a plane.
+fn thinned(
+    selection: &Selection,
+    (rows, columns): (Option<usize>, Option<usize>),
+    steps: (u64, u64),
+) -> Selection {
+    let mut selection = selection.clone();
+    for (axis, step) in [(rows, steps.0), (columns, steps.1)] {
+        let Some(axis) = axis.and_then(|axis| selection.axes.get_mut(axis)) else {
+            continue;
+        };
+        axis.count = axis.count.div_ceil(step);
+        let factor = i64::try_from(step).unwrap_or(i64::MAX);
+        axis.step = axis.step.saturating_mul(factor);
+    }
+    selection
+}
+
+impl ChunksUnder {
+    /// Returns the bytes that they count for, as if each had `MIN_CHUNK` of them at least.
+    fn cost(self) -> u64 {
+        self.bytes.max(self.count.saturating_mul(MIN_CHUNK))
+    }
+}
+
+fn chunks_under(array: &OpenArray, selection: &Selection) -> Result<ChunksUnder> {
+    let grid = array.decoded_grid()?;
+    let mut count = 1_u64;
+    for (axis, selected) in selection.axes.iter().enumerate() {
+        let Some(last) = selected.count.checked_sub(1) else {
+            return Ok(ChunksUnder { count: 0, bytes: 0 });
+        };
+        let ends = [0, last].map(|number| grid.chunk_at(axis, selected.at(number)));
+        let along = (ends[0].abs_diff(ends[1]) + 1).min(selected.count);
+        count = count.saturating_mul(along);
+    }
+    let shape = grid.chunk_shape().iter().zip(&array.array().shape);
+    let shape: Vec<u64> = shape.map(|(&chunk, &length)| chunk.min(length)).collect();
+    let chunk = bytes_of(&shape, array.array().element_size()?)?;
+    Ok(ChunksUnder {
+        count,
+        bytes: count.saturating_mul(chunk),
+    })
+}
+
+/// Returns a whole number; nothing for a number of another type.
+fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
+    let mut wide = [0; 16];
+    wide.get_mut(..element.len())?.copy_from_slice(element);
+    let number = i128::from_le_bytes(wide);
+    match data_type {
+        DataType::UInt(_) => Some(number),
+        DataType::Int(_) | DataType::DateTime(_) | DataType::TimeDelta(_) => {
+            let unused = 128 - 8 * u32::try_from(element.len()).ok()?;
+            Some((number << unused) >> unused)
+        }
+        _ => None,
+    }
+}
+
+/// Returns an element as a number: of a complex one its magnitude, nothing for what is not a time.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a colour shows no more than the first digits"
+)]
+fn number_of(data_type: &DataType, element: &[u8]) -> Result<Option<f64>> {
+    let no_number = || Error::unsupported("data_type", format!("{data_type} is no number"));
+    let mut wide = [0; 8];
+    let mut word = |bytes: &[u8]| {
+        wide.fill(0);
+        if let Some(low) = wide.get_mut(..bytes.len()) {
+            low.copy_from_slice(bytes);
+        }
+        u64::from_le_bytes(wide)
+    };
+    Ok(match data_type {
+        DataType::Bool | DataType::UInt(_) => Some(word(element) as f64),
+        DataType::Int(width) => {
+            let unused = 64 - 8 * u32::try_from(*width).unwrap_or(8).min(8);
+            Some(((word(element) << unused).cast_signed() >> unused) as f64)
+        }
+        DataType::DateTime(_) | DataType::TimeDelta(_) => {
+            let count = word(element).cast_signed();
+            (count != i64::MIN).then_some(count as f64)
+        }
+        DataType::Float(_) => float(element),
+        DataType::Complex(width) => {
+            let parts = element.split_at_checked(width / 2).ok_or_else(no_number)?;
+            float(parts.0)
+                .zip(float(parts.1))
+                .map(|(re, im)| re.hypot(im))
+        }
+        DataType::Small(number) if element.len() == number.word => number.value(element),
+        _ => return Err(no_number()),
+    })
+}
+
+fn float(bytes: &[u8]) -> Option<f64> {
+    match *bytes {
+        [a, b] => Some(f16::from_le_bytes([a, b]).to_f64()),
+        [a, b, c, d] => Some(f64::from(f32::from_le_bytes([a, b, c, d]))),
+        [a, b, c, d, e, f, g, h] => Some(f64::from_le_bytes([a, b, c, d, e, f, g, h])),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(rows: u64, columns: u64, is_tall: bool) -> PictureRoom {
+        PictureRoom {
+            rows,
+            columns,
+            is_tall,
+        }
+    }
+
+    #[test]
+    fn the_plane_is_the_last_two_long_dimensions() {
+        let plane = |shape: &[u64], text: &str| {
+            let (selection, axes) =
+                plane_of(&crate::inspect::selection::parse(text, shape).unwrap());
+            (selection.shape(), axes)
+        };
+        assert_eq!(
+            plane(&[5, 7, 100, 33], "..."),
+            (vec![100, 33], (Some(2), Some(3)))
+        );
+        assert_eq!(
+            plane(&[100, 33, 1, 1], "..."),
+            (vec![100, 33], (Some(0), Some(1)))
+        );
+        assert_eq!(plane(&[5, 7, 9], ":,2,:"), (vec![5, 9], (Some(0), Some(2))));
+        assert_eq!(plane(&[1, 9], "..."), (vec![9], (None, Some(1))));
+        assert_eq!(plane(&[1, 1], "..."), (vec![1], (None, Some(1))));
+        assert_eq!(plane(&[3, 4], "1,2"), (vec![], (None, None)));
+        assert_eq!(plane(&[], "..."), (vec![], (None, None)));
+        assert_eq!(plane(&[4, 0, 3], "...").0.iter().product::<u64>(), 0);
+    }
+
+    #[test]
+    fn a_picture_has_the_shape_of_its_plane() {
+        // Squares: the same step along both dimensions.
+        assert_eq!(steps((100, 33), room(64, 32, false)), (2, 2));
+        assert_eq!(steps((10, 1000), room(64, 80, false)), (13, 13));
+        assert_eq!(steps((64, 80), room(64, 80, false)), (1, 1));
+        // Letters are twice as high as wide.
+        assert_eq!(steps((32, 40), room(32, 80, true)), (1, 1));
+        assert_eq!(steps((32, 80), room(32, 80, true)), (2, 1));
+        assert_eq!(steps((1000, 1000), room(32, 80, true)), (32, 16));
+        assert_eq!(steps((1, 1000), room(32, 80, true)), (1, 13));
+        for (rows, columns) in [(7, 900), (900, 7), (1, 1), (100, 400), (u64::MAX, u64::MAX)] {
+            for room in [room(32, 80, true), room(64, 20, false), room(1, 1, true)] {
+                let steps = steps((rows, columns), room);
+                assert!(rows.div_ceil(steps.0) <= room.rows, "{rows} {steps:?}");
+                assert!(
+                    columns.div_ceil(steps.1) <= room.columns,
+                    "{columns} {steps:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn whole_numbers_that_are_one_float_are_told_apart() {
+        let data_type = DataType::Int(8);
+        let mut range = Range::default();
+        for number in [i64::MAX - 1, i64::MAX, i64::MAX - 2, -5] {
+            let element = number.to_le_bytes();
+            let number = number_of(&data_type, &element).unwrap().unwrap();
+            range.add(number, &element, &data_type);
+        }
+        let ends = [-5, i64::MAX].map(i64::to_le_bytes);
+        assert_eq!(range.elements(), Some([&ends[0][..], &ends[1][..]]));
+    }
+
+    #[test]
+    fn elements_are_numbers() {
+        let number = |data_type, bytes: &[u8]| number_of(&data_type, bytes).unwrap();
+        assert_eq!(number(DataType::Int(2), &[0xff, 0xff]), Some(-1.0));
+        assert_eq!(number(DataType::UInt(2), &[0xff, 0xff]), Some(65535.0));
+        assert_eq!(number(DataType::Float(2), &[0, 0x3c]), Some(1.0));
+        let complex = [3_f32.to_le_bytes(), 4_f32.to_le_bytes()].concat();
+        assert_eq!(number(DataType::Complex(8), &complex), Some(5.0));
+        assert!(number_of(&DataType::Raw(2), &[0, 0]).is_err());
+    }
+}

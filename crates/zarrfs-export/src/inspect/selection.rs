@@ -1,0 +1,363 @@
+//! Which elements of an array a person means, in the words of numpy: `0,:,10:20`, `...`, `::2`, `-1`; and by the name of
+//! a dimension: `t=3`, `time=2020-01-01`.
+//!
+//! A number takes one element and drops its dimension, a slice keeps it. Slices are cut off at the edges, numbers are
+//! not. Nothing is read here: `labels` knows the labels of dimensions.
+
+use std::num::{IntErrorKind, ParseIntError};
+
+use crate::inspect::labels::Labels;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::{SelectedAxis, Selection};
+use zarr_format::model::MAX_RANK;
+
+/// Returns the labels along a dimension of an array; nothing if it has none.
+pub type LabelsOf<'a> = dyn Fn(usize) -> Result<Option<Labels>> + 'a;
+
+/// What a selection can speak of.
+pub struct SelectableDimensions<'a> {
+    /// Elements along each dimension.
+    pub shape: &'a [u64],
+    /// Their names, as far as they have some.
+    pub names: &'a [Option<String>],
+    /// Their labels.
+    pub labels: &'a LabelsOf<'a>,
+    /// Whether a date that is coarser than the labels is a slice of them.
+    pub has_slices_of_dates: bool,
+}
+
+/// What begins the number of an element, or a slice of numbers, where labels are expected.
+const NUMBER: char = '#';
+
+/// Why a part of a selection means nothing.
+enum PartFault {
+    /// In the words of a person.
+    Wrong(String),
+    /// Labels could not be read.
+    Failed(Error),
+}
+
+impl From<String> for PartFault {
+    fn from(why: String) -> PartFault {
+        PartFault::Wrong(why)
+    }
+}
+
+/// Parts of named dimensions with their places, and the others.
+type SortedParts<'t> = (Vec<(usize, &'t str)>, Vec<&'t str>);
+
+type PartResult<T> = std::result::Result<T, PartFault>;
+
+/// Reads a selection from an array of a shape whose dimensions have no names; `Invalid` for what numpy would refuse.
+pub fn parse(text: &str, shape: &[u64]) -> Result<Selection> {
+    let dimensions = SelectableDimensions {
+        shape,
+        names: &[],
+        labels: &|_| Ok(None),
+        has_slices_of_dates: false,
+    };
+    dimensions.select(text)
+}
+
+impl SelectableDimensions<'_> {
+    /// Reads a selection. Parts without a name are of the dimensions that are not named, in their order. `Invalid` for
+    /// what means nothing; fails as reading labels does.
+    pub fn select(&self, text: &str) -> Result<Selection> {
+        let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
+        let explained = |fault| match fault {
+            PartFault::Wrong(why) => wrong(why),
+            PartFault::Failed(error) => error,
+        };
+        let (named, unnamed) = self.sorted(text).map_err(explained)?;
+        let mut axes: Vec<Option<SelectedAxis>> = vec![None; self.shape.len()];
+        for (axis, part) in named {
+            let selected = self.labelled(axis, part).map_err(explained)?;
+            if axes[axis].replace(selected).is_some() {
+                return Err(wrong(format!("dimension {axis} is named twice")));
+            }
+        }
+        self.select_unnamed(&mut axes, &unnamed)
+            .map_err(explained)?;
+        let all = axes.iter().zip(self.shape);
+        let all = all.map(|(axis, &length)| axis.unwrap_or(SelectedAxis::all(length)));
+        Ok(Selection {
+            axes: all.collect(),
+        })
+    }
+
+    /// Returns the parts of a selection, those of named dimensions with their places.
+    fn sorted<'t>(&self, text: &'t str) -> PartResult<SortedParts<'t>> {
+        let bare = match text.trim().strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').ok_or_else(not_closed)?.trim(),
+            None => text.trim(),
+        };
+        // As of a tuple, the last part may have a comma behind it.
+        let bare = bare
+            .strip_suffix(',')
+            .filter(|rest| !rest.is_empty())
+            .unwrap_or(bare);
+        let (mut named, mut unnamed) = (Vec::new(), Vec::new());
+        for part in bare.split(',').map(str::trim).filter(|_| !bare.is_empty()) {
+            match part.split_once('=') {
+                None => unnamed.push(part),
+                Some((name, part)) => named.push((self.place(name.trim())?, part.trim())),
+            }
+        }
+        Ok((named, unnamed))
+    }
+
+    fn place(&self, wanted: &str) -> PartResult<usize> {
+        let mut names = self.names.iter();
+        let place = names.position(|name| name.as_deref() == Some(wanted));
+        let known = place.filter(|&place| place < self.shape.len());
+        Ok(known.ok_or_else(|| {
+            let names: Vec<&str> = self.names.iter().flatten().map(String::as_str).collect();
+            match names.as_slice() {
+                [] => "the dimensions have no names".to_string(),
+                names => format!(
+                    "no dimension is named '{wanted}'; there are {}",
+                    names.join(", ")
+                ),
+            }
+        })?)
+    }
+
+    fn select_unnamed(&self, axes: &mut [Option<SelectedAxis>], parts: &[&str]) -> PartResult<()> {
+        let dots = parts.iter().filter(|part| **part == "...").count();
+        let given = parts.len() - dots;
+        if dots > 1 {
+            return Err("'...' may stand there once".to_string().into());
+        }
+        let named = axes.iter().flatten().count();
+        let rank = axes.len();
+        let Some(missing) = (rank - named)
+            .checked_sub(given)
+            .filter(|_| given <= MAX_RANK)
+        else {
+            let beside = if named > 0 {
+                " beside those that are named"
+            } else {
+                ""
+            };
+            let left = rank - named;
+            return Err(format!("{given} dimensions, but the array has {left}{beside}").into());
+        };
+        let mut free = axes
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, axis)| axis.is_none());
+        for part in parts {
+            if *part == "..." {
+                (&mut free).take(missing).for_each(drop);
+            } else if let Some((axis, selected)) = free.next() {
+                *selected = Some(self.numbered(axis, part)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn length(&self, axis: usize) -> u64 {
+        self.shape.get(axis).copied().unwrap_or(0)
+    }
+
+    /// Reads numbers of elements along a dimension.
+    fn numbered(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
+        let length = self.length(axis);
+        Ok(axis_of(part, length)
+            .map_err(|why| format!("{why} for dimension {axis} of {length} elements"))?)
+    }
+
+    /// Says of what is no number that there are no labels.
+    fn without_labels(&self, axis: usize, why: &str) -> String {
+        let (name, length) = (self.names.get(axis).cloned().flatten(), self.length(axis));
+        let name = name.unwrap_or_default();
+        format!(
+            "{why}; no group has labels for it, which would be an array '{name}' of {length} values, so that elements are \
+             selected by number"
+        )
+    }
+
+    /// Reads labels along a dimension, or numbers where it has none.
+    fn labelled(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
+        if let Some(numbers) = part.strip_prefix(NUMBER) {
+            return self.numbered(axis, numbers);
+        }
+        match (self.labels)(axis).map_err(PartFault::Failed)? {
+            None => self.numbered(axis, part).map_err(|fault| match fault {
+                PartFault::Wrong(why) => PartFault::Wrong(self.without_labels(axis, &why)),
+                fault => fault,
+            }),
+            Some(labels) if self.has_slices_of_dates => Ok(labels.select_dates(part)?),
+            Some(labels) => Ok(labels.select(part)?),
+        }
+    }
+}
+
+fn not_closed() -> String {
+    "'[' has no ']'".to_string()
+}
+
+/// Reads a number; one that is too large or too small is the largest or smallest, since slices are cut off at the edges.
+fn whole_number(text: &str) -> Option<i64> {
+    text.parse()
+        .or_else(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => Ok(i64::MAX),
+            IntErrorKind::NegOverflow => Ok(i64::MIN),
+            _ => Err(error),
+        })
+        .ok()
+}
+
+/// Reads what is selected along one dimension.
+fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String> {
+    let numbers: Vec<&str> = part.split(':').map(str::trim).collect();
+    let number = |text: &str| match text {
+        "" => Ok(None),
+        text => whole_number(text)
+            .map(Some)
+            .ok_or_else(|| format!("'{part}' is neither a number nor a slice")),
+    };
+    match numbers.as_slice() {
+        [one] => match number(one)? {
+            None => Err("nothing is given".to_string()),
+            Some(index) => {
+                let whole = i128::from(length);
+                let at = i128::from(index) + if index < 0 { whole } else { 0 };
+                let start = u64::try_from(at).ok().filter(|&at| at < length);
+                let start = start.ok_or_else(|| format!("{one} is out of bounds"))?;
+                Ok(SelectedAxis {
+                    start,
+                    step: 1,
+                    count: 1,
+                    is_index: true,
+                })
+            }
+        },
+        [from, to] => slice(number(from)?, number(to)?, 1, length),
+        [from, to, step] => slice(
+            number(from)?,
+            number(to)?,
+            number(step)?.unwrap_or(1),
+            length,
+        ),
+        _ => Err(format!("'{part}' is neither a number nor a slice")),
+    }
+}
+
+/// Cuts a slice off at the edges, as Python's `slice.indices` does.
+fn slice(
+    from: Option<i64>,
+    to: Option<i64>,
+    step: i64,
+    length: u64,
+) -> std::result::Result<SelectedAxis, String> {
+    if step == 0 {
+        return Err("a step of 0".to_string());
+    }
+    let whole = i128::from(length);
+    let (low, high) = if step > 0 {
+        (0, whole)
+    } else {
+        (-1, whole - 1)
+    };
+    let bound = |given: Option<i64>, default: i128| match given {
+        None => default,
+        Some(given) if given < 0 => (i128::from(given) + whole).clamp(low, high),
+        Some(given) => i128::from(given).clamp(low, high),
+    };
+    let (first, last) = if step > 0 {
+        (bound(from, low), bound(to, high))
+    } else {
+        (bound(from, high), bound(to, low))
+    };
+    let stride = i128::from(step).abs();
+    let span = if step > 0 { last - first } else { first - last };
+    let count = (span.max(0) + stride - 1) / stride;
+    Ok(SelectedAxis {
+        start: u64::try_from(first).unwrap_or_default(),
+        step,
+        count: u64::try_from(count).unwrap_or_default(),
+        is_index: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picked(text: &str, length: u64) -> Vec<u64> {
+        let selection = parse(text, &[length]).unwrap();
+        let axis = selection.axes[0];
+        (0..axis.count).map(|number| axis.at(number)).collect()
+    }
+
+    #[test]
+    fn slices_are_those_of_python() {
+        // What `list(range(10))[...]` says.
+        let expected: [(&str, &[u64]); 15] = [
+            ("2:5", &[2, 3, 4]),
+            (":3", &[0, 1, 2]),
+            ("-2:", &[8, 9]),
+            ("::4", &[0, 4, 8]),
+            ("::-4", &[9, 5, 1]),
+            ("7:2:-2", &[7, 5, 3]),
+            ("-100:100:5", &[0, 5]),
+            ("5:2", &[]),
+            ("20:", &[]),
+            (":-8", &[0, 1]),
+            (" 1 : 2 ", &[1]),
+            ("-1", &[9]),
+            ("[-1]", &[9]),
+            ("8:99999999999999999999,", &[8, 9]),
+            ("-99999999999999999999:2", &[0, 1]),
+        ];
+        for (text, numbers) in expected {
+            assert_eq!(picked(text, 10), numbers, "{text}");
+        }
+        assert!(picked("::-1", 0).is_empty());
+        assert_eq!(picked("::9223372036854775807", u64::MAX).len(), 3);
+    }
+
+    #[test]
+    fn dimensions_are_dropped_and_filled_in() {
+        let shape = |text: &str| parse(text, &[4, 5, 6]).unwrap().shape();
+        assert_eq!(shape(""), [4, 5, 6]);
+        assert_eq!(shape("0"), [5, 6]);
+        assert_eq!(shape("[..., 1]"), [4, 5]);
+        assert_eq!(shape("0,...,1:3"), [5, 2]);
+        assert_eq!(shape("0,1,2"), [0; 0]);
+        assert_eq!(shape("0,1,2,..."), [0; 0]);
+        assert_eq!(parse("...", &[]).unwrap().shape(), [0; 0]);
+    }
+
+    #[test]
+    fn a_box_has_no_gaps() {
+        let region = |text: &str| parse(text, &[4, 5]).unwrap().region();
+        assert!(region("1:3,2").is_some() && region("::2,0").is_none());
+        assert!(region("::-1,0").is_none() && region("0:1:-1,0").is_some());
+    }
+
+    #[test]
+    fn faults_name_the_dimension() {
+        let fault = |text: &str| parse(text, &[4, 5]).unwrap_err().to_string();
+        assert_eq!(
+            fault("0,5"),
+            "selection '0,5': 5 is out of bounds for dimension 1 of 5 elements"
+        );
+        assert_eq!(
+            fault("a"),
+            "selection 'a': 'a' is neither a number nor a slice for dimension 0 of 4 elements"
+        );
+        assert!(fault("0,0,0").ends_with("3 dimensions, but the array has 2"));
+        assert!(fault("...,...").ends_with("'...' may stand there once"));
+        assert!(fault("::0").contains("a step of 0"));
+        assert!(
+            fault("[0").ends_with("'[' has no ']'") && fault("0]").contains("neither a number")
+        );
+        assert!(fault("99999999999999999999").contains("99999999999999999999 is out of bounds"));
+        assert!(
+            fault(",").contains("nothing is given") && fault("0,,").contains("nothing is given")
+        );
+        assert!(fault("0,,1").contains("3 dimensions") && fault(",1").contains("nothing is given"));
+    }
+}

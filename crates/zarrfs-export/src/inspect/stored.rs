@@ -1,0 +1,114 @@
+//! How much of an array is stored: how many of its chunks, in how many bytes.
+//!
+//! The chunks are counted as the store lists them, so that a grid of any size costs what is stored of it.
+
+use std::sync::Arc;
+
+use zarr_format::error::Result;
+use zarr_format::grid::Grid;
+use zarrfs_array::array::{FoundChunk, OpenArray, ScanDetail};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+
+/// A stored chunk, and its length in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkLength {
+    /// Its key.
+    pub key: Key,
+    /// Its length as it is stored.
+    pub bytes: u64,
+}
+
+/// How much of an array is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredFacts {
+    /// Chunks that the grid has.
+    pub total: u64,
+    /// Chunks that are stored.
+    pub present: u64,
+    /// Bytes of these as they are stored.
+    pub bytes: u64,
+    /// Elements of these that lie in the array, at most as many as there are numbers for.
+    pub elements: u128,
+    /// One of the shortest.
+    pub smallest: Option<ChunkLength>,
+    /// One of the longest.
+    pub largest: Option<ChunkLength>,
+    /// Whether all stored chunks were counted.
+    pub is_whole: bool,
+}
+
+impl StoredFacts {
+    /// Counts the chunks of an array, at least `limit` of them if there are as many; asks for `threads` of them at a time.
+    ///
+    /// Fails if the store does not say which chunks it has, or the grid is not known.
+    pub fn count(
+        context: &RequestContext,
+        array: &Arc<OpenArray>,
+        limit: u64,
+        threads: usize,
+    ) -> Result<StoredFacts> {
+        let grid = array.stored_grid()?;
+        let mut facts = StoredFacts {
+            total: grid.len(),
+            ..StoredFacts::default()
+        };
+        let mut scan = array.scan_chunks(context, ScanDetail::Length, threads)?;
+        while facts.present < limit {
+            match scan.next_batch(context)? {
+                None => {
+                    facts.is_whole = true;
+                    break;
+                }
+                Some(batch) => batch.iter().for_each(|chunk| facts.add(grid, chunk)),
+            }
+        }
+        Ok(facts)
+    }
+
+    fn add(&mut self, grid: &Grid, chunk: &FoundChunk) {
+        let bytes = chunk.size.unwrap_or_default();
+        let shape = grid.region(&chunk.indices).shape;
+        self.present += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let lengths = shape.iter().map(|&length| u128::from(length));
+        let elements = lengths.fold(1_u128, u128::saturating_mul);
+        self.elements = self.elements.saturating_add(elements);
+        let found = || ChunkLength {
+            key: chunk.key.clone(),
+            bytes,
+        };
+        // Of equal lengths the first key, so that the order of a listing does not matter.
+        let is_before = |other: &ChunkLength| chunk.key < other.key;
+        let is_smaller =
+            |other: &ChunkLength| bytes < other.bytes || bytes == other.bytes && is_before(other);
+        let is_larger =
+            |other: &ChunkLength| bytes > other.bytes || bytes == other.bytes && is_before(other);
+        if self.smallest.as_ref().is_none_or(is_smaller) {
+            self.smallest = Some(found());
+        }
+        if self.largest.as_ref().is_none_or(is_larger) {
+            self.largest = Some(found());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_any_grid_are_counted() {
+        let huge = vec![u64::MAX; 3];
+        let grid = Grid::new(&huge, &huge).unwrap();
+        let mut facts = StoredFacts::default();
+        let chunk = FoundChunk {
+            indices: [0, 0, 0].as_slice().into(),
+            key: Key::root(),
+            size: Some(u64::MAX),
+        };
+        facts.add(&grid, &chunk);
+        facts.add(&grid, &chunk);
+        assert_eq!((facts.elements, facts.bytes), (u128::MAX, u64::MAX));
+    }
+}

@@ -1,0 +1,373 @@
+//! The nodes around an array that say something of it: the group that it is in, the group of OME-Zarr or GeoZarr that
+//! names it as a level of an image, the image that it has the labels of, the variable of its grid mapping, and the
+//! coordinate variables of its dimensions.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::coordinate_variable::CoordinateVariable;
+use crate::formats::map_layout::LevelBase;
+use crate::formats::ome_zarr::{
+    has_systems, is_scene, labelled_image, names_level, number_paths, scene_number_paths,
+};
+use crate::formats::surroundings::{ImageGroup, SceneGroup, StoredNumbers, Surroundings};
+use crate::formats::{Export, FileParts};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Region;
+use zarr_format::model::{Array, Attributes, DataType, MAX_RANK};
+use zarrfs_array::array::Arrays;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::ReadAt;
+
+/// How many groups above its own may name an array, or have the variable that it names.
+const MAX_ABOVE: usize = 4;
+
+/// The nodes around an array.
+#[derive(Clone, Default)]
+pub struct SurroundingNodes {
+    /// The group that it is in.
+    pub group: Option<Arc<NodeEntry>>,
+    /// The group of its image and the path from there, if that is not the group that it is in.
+    pub(super) image: Option<(Arc<NodeEntry>, Key)>,
+    /// The group of the image that the array has the labels of, and the path from there to the group that names it as a
+    /// level.
+    labelled: Option<(Arc<NodeEntry>, Key)>,
+    /// The numbers of transformations of these two that are stored in arrays.
+    numbers: Vec<StoredNumbers>,
+    labelled_numbers: Vec<StoredNumbers>,
+    /// The scenes in which these two are.
+    scene: Option<SceneNode>,
+    labelled_scene: Option<SceneNode>,
+    pub(super) mapping: Option<Arc<NodeEntry>>,
+    /// What the layout of GeoZarr says of the level that the array is of.
+    pub(super) level: Option<Attributes>,
+    /// The group with that layout, if it is one above the array's own.
+    pub(super) levels: Option<Arc<NodeEntry>>,
+    /// The level of which this one was made.
+    pub(super) base: Option<LevelBase>,
+    /// The root of the hierarchy, if that is not the array's own group.
+    pub(super) root: Option<Arc<NodeEntry>>,
+    /// In the order of the dimensions.
+    pub(super) coordinates: Vec<Option<CoordinateVariable>>,
+}
+
+/// A group that says how the images below it lie to one another.
+#[derive(Clone)]
+struct SceneNode {
+    group: Arc<NodeEntry>,
+    /// The path of an image from there.
+    image: Key,
+    numbers: Vec<StoredNumbers>,
+}
+
+/// Finds the node at a path.
+pub type FindNode<'a> = &'a dyn Fn(&Key) -> Result<Option<Arc<NodeEntry>>>;
+
+impl SurroundingNodes {
+    /// Returns the group of an array alone.
+    pub fn of_group(group: Option<Arc<NodeEntry>>) -> SurroundingNodes {
+        SurroundingNodes {
+            group,
+            ..SurroundingNodes::default()
+        }
+    }
+
+    /// Finds the nodes around an array.
+    pub fn of(
+        context: &RequestContext,
+        hierarchy: &Hierarchy,
+        array: &NodeEntry,
+    ) -> Result<SurroundingNodes> {
+        let group = match array.path.parent() {
+            Some(group) => hierarchy.node(context, &group)?,
+            None => None,
+        };
+        let alone = SurroundingNodes::of_group(group);
+        alone.with_others(array, &|path| hierarchy.node(context, path))
+    }
+
+    /// Finds those beside the group; fails as `find` does.
+    pub fn with_others(
+        mut self,
+        array: &NodeEntry,
+        find: FindNode<'_>,
+    ) -> Result<SurroundingNodes> {
+        if self.group.is_none() {
+            return Ok(self);
+        }
+        self.image = self.image_above(array, find)?;
+        self.labelled = self.labelled_by(find)?;
+        self.mapping = mapping_of(array, find)?;
+        let image = self.image.as_ref().map(|(group, _)| group);
+        self.scene = scene_above(image.or(self.group.as_ref()), find)?;
+        self.labelled_scene = scene_above(self.labelled.as_ref().map(|(group, _)| group), find)?;
+        Ok(self)
+    }
+
+    /// Reads the numbers of transformations of images that are stored in arrays; those that do not decode are left out.
+    pub fn with_numbers(
+        mut self,
+        context: &RequestContext,
+        hierarchy: &Hierarchy,
+        arrays: &Arrays,
+    ) -> Result<SurroundingNodes> {
+        let read = |group: Option<&Arc<NodeEntry>>, paths: Option<Vec<String>>| {
+            let paths = paths.unwrap_or_default();
+            let mut found = Vec::new();
+            for path in paths {
+                let mut names = path.split('/').filter(|name| !["", "."].contains(name));
+                let from = group.map(|group| group.path.clone()).unwrap_or_default();
+                let key = names.try_fold(from, |above, name| above.child(name.as_bytes()));
+                let Ok(key) = key else { continue };
+                let Some(node) = hierarchy.node(context, &key)? else {
+                    continue;
+                };
+                match stored_numbers(context, arrays, &node) {
+                    Ok(list) => found.extend(list.map(|list| StoredNumbers { path, list })),
+                    Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(found)
+        };
+        let image = self.image.as_ref().map(|(group, _)| group);
+        let image = image.or(self.group.as_ref());
+        let labelled = self.labelled.as_ref().map(|(group, _)| group);
+        let of_image = read(image, attributes(image).map(number_paths))?;
+        self.labelled_numbers = read(labelled, attributes(labelled).map(number_paths))?;
+        self.numbers = of_image;
+        for scene in [&mut self.scene, &mut self.labelled_scene]
+            .into_iter()
+            .flatten()
+        {
+            let group = Some(&scene.group);
+            let paths = attributes(group);
+            let paths = paths.map(|scene_of| scene_number_paths(scene_of, scene.image.as_bytes()));
+            scene.numbers = read(group, paths)?;
+        }
+        Ok(self)
+    }
+
+    /// Returns the attributes of these nodes.
+    pub fn attributes(&self) -> Surroundings<'_> {
+        Surroundings {
+            group: attributes(self.group.as_ref()),
+            image: image_group(self.image.as_ref(), &self.numbers, self.scene.as_ref()),
+            labelled: image_group(
+                self.labelled.as_ref(),
+                &self.labelled_numbers,
+                self.labelled_scene.as_ref(),
+            ),
+            numbers: &self.numbers,
+            scene: scene_group(self.scene.as_ref()),
+            mapping: attributes(self.mapping.as_ref()),
+            level: self.level.as_ref(),
+            levels: attributes(self.levels.as_ref()),
+            base: self.base.as_ref(),
+            root: attributes(self.root.as_ref()),
+            coordinates: &self.coordinates,
+        }
+    }
+
+    /// Finds the nearest group above the array's own that names it as a level of an image, where its own does not.
+    fn image_above(
+        &self,
+        array: &NodeEntry,
+        find: FindNode<'_>,
+    ) -> Result<Option<(Arc<NodeEntry>, Key)>> {
+        let own = attributes(self.group.as_ref());
+        if own.is_some_and(|own| names_level(own, array.path.name())) {
+            return Ok(None);
+        }
+        for above in groups_above(&array.path).into_iter().skip(1) {
+            let Some(group) = find(&above)? else { continue };
+            let path = array.path.below(&above);
+            let named = path.filter(|path| {
+                let group = attributes(Some(&group));
+                group.is_some_and(|group| names_level(group, path.as_bytes()))
+            });
+            if let Some(path) = named {
+                return Ok(Some((group, path)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds the group of the image that the array has the labels of.
+    fn labelled_by(&self, find: FindNode<'_>) -> Result<Option<(Arc<NodeEntry>, Key)>> {
+        let labels = self.image.as_ref().map(|(group, _)| group);
+        let Some(labels) = labels.or(self.group.as_ref()) else {
+            return Ok(None);
+        };
+        let Some(path) = attributes(Some(labels)).and_then(labelled_image) else {
+            return Ok(None);
+        };
+        let mut names = path.split('/').filter(|name| !["", "."].contains(name));
+        let image = names.try_fold(labels.path.clone(), |above, name| match name {
+            ".." => above.parent(),
+            name => above.child(name.as_bytes()).ok(),
+        });
+        let Some((image, path)) = image.and_then(|image| {
+            let path = labels.path.below(&image)?;
+            Some((image, path))
+        }) else {
+            return Ok(None);
+        };
+        Ok(find(&image)?.map(|image| (image, path)))
+    }
+}
+
+/// The most elements of an array that has the numbers of a transformation: an affine one of as many dimensions as an array
+/// has at most.
+const MAX_NUMBERS: u64 = (MAX_RANK * (MAX_RANK + 1)) as u64;
+
+/// Reads the numbers of a transformation, a list or a list of rows; nothing if the array is of another kind.
+fn stored_numbers(
+    context: &RequestContext,
+    arrays: &Arrays,
+    node: &Arc<NodeEntry>,
+) -> Result<Option<Value>> {
+    let Some(array) = node.array() else {
+        return Ok(None);
+    };
+    let size = match array.data_type {
+        DataType::Float(size @ (4 | 8)) => size,
+        _ => return Ok(None),
+    };
+    let count = array
+        .shape
+        .iter()
+        .try_fold(1_u64, |count, &length| count.checked_mul(length));
+    let columns = match array.shape[..] {
+        [_] => None,
+        [_, columns] if columns > 0 => usize::try_from(columns).ok(),
+        _ => return Ok(None),
+    };
+    if count.is_none_or(|count| count > MAX_NUMBERS) {
+        return Ok(None);
+    }
+    let open = arrays.open(node)?;
+    open.check_decodable()?;
+    let parts = FileParts::plain(Vec::new());
+    let export = Export::of_parts(&open, parts, Region::whole(&array.shape), 0)?;
+    let length =
+        usize::try_from(export.len()).map_err(|error| Error::too_large(open.path(), error))?;
+    let bytes = export.read_at(context, 0, length)?;
+    let number = |bytes: &[u8]| match bytes.try_into() {
+        Ok(bytes) => f64::from_le_bytes(bytes),
+        Err(_) => bytes
+            .try_into()
+            .map_or(f64::NAN, |bytes| f64::from(f32::from_le_bytes(bytes))),
+    };
+    let numbers: Vec<Value> = bytes
+        .chunks_exact(size)
+        .map(|bytes| number(bytes).into())
+        .collect();
+    Ok(Some(match columns {
+        None => numbers.into(),
+        Some(columns) => numbers.chunks(columns).map(Value::from).collect(),
+    }))
+}
+
+/// Returns the attributes of a group of OME-Zarr, with the path from there.
+fn image_group<'a>(
+    group: Option<&'a (Arc<NodeEntry>, Key)>,
+    numbers: &'a [StoredNumbers],
+    scene: Option<&'a SceneNode>,
+) -> Option<ImageGroup<'a>> {
+    let (group, path) = group?;
+    Some(ImageGroup {
+        attributes: attributes(Some(group))?,
+        path: path.as_bytes(),
+        numbers,
+        scene: scene_group(scene),
+    })
+}
+
+/// Returns the attributes of a scene, with the path of the image from there.
+fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
+    let scene = scene?;
+    Some(SceneGroup {
+        attributes: attributes(Some(&scene.group))?,
+        path: scene.image.as_bytes(),
+        numbers: &scene.numbers,
+    })
+}
+
+/// Finds the nearest group above that of an image that says how the images below it lie to one another.
+fn scene_above(image: Option<&Arc<NodeEntry>>, find: FindNode<'_>) -> Result<Option<SceneNode>> {
+    let Some(image) = image.filter(|image| attributes(Some(image)).is_some_and(has_systems)) else {
+        return Ok(None);
+    };
+    for above in groups_above(&image.path) {
+        let Some(group) = find(&above)? else { continue };
+        let path = image.path.below(&above);
+        if let Some(image) = path.filter(|_| attributes(Some(&group)).is_some_and(is_scene)) {
+            let numbers = Vec::new();
+            return Ok(Some(SceneNode {
+                group,
+                image,
+                numbers,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the group of an array and those above it, the nearest first.
+pub(super) fn groups_above(array: &Key) -> Vec<Key> {
+    let above = std::iter::successors(array.parent(), Key::parent);
+    above.take(1 + MAX_ABOVE).collect()
+}
+
+/// Finds the variable that `grid_mapping` names: in the group of the array, or else in the nearest group above that has it.
+pub(super) fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
+    let Some(found) = array.array() else {
+        return Ok(None);
+    };
+    let Some(Value::String(named)) = found.attributes.in_files().get("grid_mapping") else {
+        return Ok(None);
+    };
+    let first = mapping_name(&named, found);
+    let from = match first.strip_prefix('/') {
+        Some(_) => vec![Key::root()],
+        None => groups_above(&array.path),
+    };
+    let names = || first.split('/').filter(|name| !name.is_empty());
+    for group in from {
+        let path = names().try_fold(group, |path, name| path.child(name.as_bytes()));
+        let Ok(path) = path else { return Ok(None) };
+        match find(&path)? {
+            Some(found) if found.array().is_some() => return Ok(Some(found)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the name of a grid mapping. Of several each is followed by a colon and the coordinates that it is for; those of
+/// the dimensions count.
+fn mapping_name<'a>(named: &'a str, array: &Array) -> &'a str {
+    let mut mapping = None;
+    for word in named.split_whitespace() {
+        if let Some(name) = word.strip_suffix(':') {
+            mapping = Some(name);
+        } else if let Some(mapping) = mapping {
+            let is_own = |name: &Option<String>| name.as_deref() == Some(word);
+            if array.dimension_names.iter().any(is_own) {
+                return mapping;
+            }
+        }
+    }
+    let first = named.split_whitespace().next().unwrap_or_default();
+    first.trim_end_matches(':')
+}
+
+/// Returns the attributes of a node that files have.
+pub(super) fn attributes(node: Option<&Arc<NodeEntry>>) -> Option<&Attributes> {
+    let node = node.and_then(|node| node.node.as_ref().ok());
+    node.map(|node| node.attributes().in_files())
+}

@@ -1,0 +1,325 @@
+//! Makes the changes of a commit in the store, phase by phase.
+//!
+//! Each change is made on the condition that the store still has what was compared, and is recorded when it is done.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use rustix::fs::OFlags;
+
+use super::plan::{CommitStep, phases};
+use super::{Commit, Conflicts, Outcome, ProgressFn, parallel_keys};
+use crate::OverlayCore;
+use crate::changes::{ChangeAction, ChangedKey};
+use crate::content;
+use crate::journal_line::JournalRecord;
+use crate::keys_dir::os_error;
+use crate::listing::list_recursive;
+use zarr_format::dialect::copies::{CopyHolder, MAX_DOCUMENT};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{Condition, ETag, Key, PutBody};
+
+/// A commit whose steps are known to be without conflict, or are forced.
+pub(super) struct Apply<'a> {
+    pub(super) commit: &'a Commit<'a>,
+    pub(super) force: bool,
+    pub(super) applied: Applied,
+}
+
+/// How much of a commit the store has.
+#[derive(Default)]
+pub(super) struct Applied {
+    put: AtomicU64,
+    bytes: AtomicU64,
+    erased: AtomicU64,
+}
+
+impl Applied {
+    /// Notes that the store has a change.
+    fn note(&self, change: &ChangedKey) {
+        self.bytes.fetch_add(change.bytes(), Ordering::Relaxed);
+        let count = match change.action {
+            ChangeAction::Erase => &self.erased,
+            _ => &self.put,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes the changes from those that are left.
+    pub(super) fn add_to(&self, outcome: &mut Outcome) {
+        outcome.put += self.put.load(Ordering::Relaxed);
+        outcome.bytes += self.bytes.load(Ordering::Relaxed);
+        outcome.erased += self.erased.load(Ordering::Relaxed);
+        let done = outcome.put + outcome.erased;
+        outcome.left = outcome.left.saturating_sub(done);
+    }
+}
+
+impl Apply<'_> {
+    /// Makes the changes; returns the keys that other programs changed since they were compared. `files_above` are
+    /// objects in the way, which are removed by force.
+    pub(super) fn run(
+        &self,
+        context: &RequestContext,
+        steps: Vec<CommitStep>,
+        files_above: &[Key],
+        progress: &ProgressFn,
+    ) -> Result<Conflicts> {
+        for file in files_above {
+            self.commit
+                .core
+                .store
+                .erase(context, file, &Condition::Any)?;
+        }
+        let total = steps.len();
+        progress(0, total);
+        let done = AtomicUsize::new(0);
+        let (puts, erases): (Vec<CommitStep>, Vec<CommitStep>) = steps
+            .into_iter()
+            .partition(|step| step.change.action != ChangeAction::Erase);
+        let (erases, conflicts) = self.remove_obstacles(context, &puts, erases)?;
+        if !conflicts.is_empty() {
+            return Ok(conflicts);
+        }
+        for phase in phases(puts, erases) {
+            let conflicts = self.apply_all(context, phase, &|| {
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+            })?;
+            if !conflicts.is_empty() {
+                return Ok(conflicts);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Removes first what is in the way of a put: a file where a folder comes, or a folder where a file comes.
+    /// Returns the removals that are left, and the keys that other programs changed.
+    fn remove_obstacles(
+        &self,
+        context: &RequestContext,
+        puts: &[CommitStep],
+        erases: Vec<CommitStep>,
+    ) -> Result<(Vec<CommitStep>, Conflicts)> {
+        let keys: HashSet<&Key> = puts.iter().map(|step| &step.change.key).collect();
+        let above = |key: &Key| std::iter::successors(key.parent(), Key::parent);
+        let folders: HashSet<Key> = keys.iter().flat_map(|key| above(key)).collect();
+        let is_obstacle = |step: &CommitStep| {
+            let key = &step.change.key;
+            folders.contains(key) || above(key).any(|folder| keys.contains(&folder))
+        };
+        let (obstacles, others) = erases.into_iter().partition(is_obstacle);
+        let conflicts = self.apply_all(context, obstacles, &|| {})?;
+        let core = self.commit.core;
+        for step in puts {
+            let key = &step.change.key;
+            let is_hidden = self.commit.layered.layer.lower_key(key).as_ref() != Some(key);
+            if !step.is_folder && !is_hidden {
+                continue;
+            }
+            let stored = list_recursive(context, &*core.store, key)?;
+            if step.is_folder {
+                let mut below = stored.objects.iter().map(|(key, _)| key);
+                below.try_for_each(|key| core.store.erase(context, key, &Condition::Any))?;
+            }
+            core.erase_folders(context, &stored.folders)?;
+        }
+        Ok((others, conflicts))
+    }
+
+    /// Applies steps in any order; returns the keys that other programs changed since they were compared.
+    fn apply_all(
+        &self,
+        context: &RequestContext,
+        steps: Vec<CommitStep>,
+        done: &(dyn Fn() + Sync),
+    ) -> Result<Conflicts> {
+        let apply = |step: CommitStep| {
+            let applied = self.apply_step(context, &step);
+            done();
+            (step.change.key, applied)
+        };
+        let mut conflicts = Vec::new();
+        for (key, applied) in parallel_map(parallel_keys(&*self.commit.core.store), steps, &apply) {
+            match applied {
+                Err(error) if error.kind() == Kind::Changed => {
+                    conflicts.push((key, "was changed by somebody else just now".to_string()));
+                }
+                applied => applied?,
+            }
+        }
+        Ok(conflicts)
+    }
+
+    fn apply_step(&self, context: &RequestContext, step: &CommitStep) -> Result<()> {
+        let condition = match &step.now {
+            _ if self.force => Condition::Any,
+            None => Condition::Absent,
+            Some(etag) => Condition::Match(etag.text.clone()),
+        };
+        match step.change.action {
+            ChangeAction::Erase => self.erase(context, step, &condition)?,
+            _ => self.put(context, step, &condition)?,
+        }
+        self.applied.note(&step.change);
+        Ok(())
+    }
+
+    fn erase(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        condition: &Condition,
+    ) -> Result<()> {
+        let key = &step.change.key;
+        if !step.is_done {
+            self.note_try(key, None)?;
+            self.commit.core.store.erase(context, key, condition)?;
+        }
+        self.record(JournalRecord::Reverted(key.clone()))
+    }
+
+    /// Records a step that is made or about to be made. Those of a frozen layer, whose content does not change, are found
+    /// in the store again by the next commit: without room in the upper folder they are not written down.
+    fn record(&self, record: JournalRecord) -> Result<()> {
+        let layer = &self.commit.layered.layer;
+        if self.commit.is_live {
+            layer.record(vec![record])
+        } else {
+            layer.record_if_room(vec![record])
+        }
+    }
+
+    fn put(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        condition: &Condition,
+    ) -> Result<()> {
+        let (core, layer) = (self.commit.core, &self.commit.layered.layer);
+        let key = &step.change.key;
+        let number = layer.write_number(key);
+        let file = self.upper_file(key)?;
+        let etag = match &step.now {
+            Some(etag) if step.is_done => etag.clone(),
+            _ => self.put_file(context, step, &file, condition)?,
+        };
+        let (record_key, version) = (key.clone(), etag.version.told_of(key)?);
+        let committed = JournalRecord::Committed {
+            key: record_key,
+            version,
+        };
+        if !self.commit.is_live {
+            return self.record(committed);
+        }
+        let _names = core.names.lock();
+        let is_pending = core.registered(key).is_some_and(|file| file.is_pending());
+        let is_unchanged = layer.write_number(key) == number && layer.is_file_of(key, &file)?;
+        if is_unchanged && !is_pending {
+            return layer.record(vec![committed]);
+        }
+        // Written during the put: for the next commit the base is what the store has now.
+        let key = key.clone();
+        layer.record(vec![
+            JournalRecord::Reverted(key.clone()),
+            JournalRecord::Base {
+                key,
+                version: Some(version),
+                is_frozen: false,
+                content: None,
+            },
+        ])
+    }
+
+    fn put_file(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        file: &File,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let key = &step.change.key;
+        if let Some(bytes) = self.with_stored_copies(context, step, file)? {
+            self.commit.note_put(key, &bytes)?;
+            return self
+                .commit
+                .core
+                .store
+                .put(context, key, PutBody::Bytes(&bytes), condition);
+        }
+        self.note_try(key, Some(file))?;
+        let length = file
+            .metadata()
+            .map_err(|error| Error::os(key, error))?
+            .len();
+        let body = PutBody::FileAsIs(file, length);
+        self.commit.core.store.put(context, key, body, condition)
+    }
+
+    /// Returns what is put of a document of which zarrfs itself edited members other than the copies: those stay as the
+    /// store has them. `None` for any other file, as one that was renamed: the store has another document there.
+    fn with_stored_copies(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        file: &File,
+    ) -> Result<Option<Vec<u8>>> {
+        let (key, store) = (&step.change.key, &self.commit.core.store);
+        let layer = &self.commit.layered.layer;
+        let is_program = layer.lock().records.program_copies.stale(key).is_some();
+        let is_edited = !is_program && layer.lower_key(key).as_ref() == Some(key);
+        let Some(holder) = CopyHolder::of_key(key).filter(|_| is_edited) else {
+            return Ok(None);
+        };
+        let length = file
+            .metadata()
+            .map_err(|error| Error::os(key, error))?
+            .len();
+        let length = usize::try_from(length.min(MAX_DOCUMENT)).unwrap_or(usize::MAX);
+        let own = content::read_file(file, 0, length).map_err(|error| Error::os(key, error))?;
+        if !holder.may_have_copies(&own) {
+            return Ok(None);
+        }
+        // What is remembered may be older than what was compared.
+        store.info().changes.note(key);
+        let stored = store.get(context, key, MAX_DOCUMENT)?;
+        let read = stored.as_ref().map(|object| object.version);
+        let compared = step.now.as_ref().map(|etag| etag.version);
+        let is_same = match (read, compared) {
+            (Some(read), Some(compared)) => read.may_be(compared),
+            (read, compared) => read == compared,
+        };
+        if !self.force && !is_same {
+            let why = "was changed since it was compared";
+            return Err(Error::new(Kind::Changed, key, why));
+        }
+        Ok(stored.and_then(|stored| holder.with_copies_of(&own, &stored.bytes)))
+    }
+
+    /// Notes what is put, or that the key is removed, for the case that the store does it and no answer
+    /// comes: it is lost, or this process ends.
+    fn note_try(&self, key: &Key, file: Option<&File>) -> Result<()> {
+        let digest = file.map(content::file_digest).transpose();
+        let tried = JournalRecord::Tried {
+            digest: digest.map_err(|error| Error::os(key, error))?,
+            key: key.clone(),
+        };
+        self.record(tried)
+    }
+
+    fn upper_file(&self, key: &Key) -> Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = self.commit.layered.layer.keys.open_key(key, flags);
+        Ok(File::from(fd.map_err(|error| os_error(key, error))?))
+    }
+}
+
+impl OverlayCore {
+    /// Removes folders of the store that are empty, given each before those in it.
+    pub(super) fn erase_folders(&self, context: &RequestContext, folders: &[Key]) -> Result<()> {
+        let mut inner_first = folders.iter().rev();
+        inner_first.try_for_each(|folder| self.store.erase_folder(context, folder))
+    }
+}

@@ -1,0 +1,324 @@
+//! The copies of documents in consolidated metadata of the store: brought up to date after the documents.
+//!
+//! They are derived of what the store has then, so that a commit which goes on after a kill comes to the same, and one
+//! that ended early leaves nothing of what it did not put. They are no changes of the user: no conflict, and counted
+//! nowhere. Other copies, and what another program writes into the document meanwhile, stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use twox_hash::XxHash3_128;
+
+use super::{Commit, parallel_keys};
+use crate::OverlayCore;
+use crate::journal_line::JournalRecord;
+use crate::layer::Located;
+use zarr_format::dialect::copies::{Copies, CopyHolder, MAX_DOCUMENT};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::json_text::MemberChange;
+use zarr_format::model::document::ZARRAY;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{Condition, Key, Object, PutBody, StoreVersion};
+
+/// How often a document is read again that other programs change each time before its copies are put.
+const MAX_ATTEMPTS: usize = 16;
+
+/// Of which changes of a layer the copies are brought up to date.
+#[derive(Clone, Copy, PartialEq)]
+enum Scope {
+    All,
+    /// Those that a commit which ended early has made.
+    Made,
+}
+
+/// Documents that may hold copies, by their keys.
+pub(super) type Holders = BTreeMap<Key, CopyHolder>;
+
+impl OverlayCore {
+    /// Brings the copies of what a commit that ended early has put at a path and below up to date, before the rest of it
+    /// is discarded.
+    pub(crate) fn finish_copies(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        path: &Key,
+    ) -> Result<()> {
+        let Some(frozen) = self.top().frozen.clone() else {
+            return Ok(());
+        };
+        let commit = Commit {
+            core: self,
+            layered: &frozen,
+            is_live: false,
+        };
+        let paths = std::slice::from_ref(path);
+        let holders = commit.holders_of(paths, Scope::Made);
+        commit.update_each(context, paths, holders, Scope::Made)
+    }
+}
+
+impl Commit<'_> {
+    /// Returns the documents that may hold copies of what the layer changes at these paths and below. Asked before the
+    /// changes are made: records of those that are made tell less.
+    pub(super) fn holders(&self, paths: &[Key]) -> Holders {
+        self.holders_of(paths, Scope::All)
+    }
+
+    fn holders_of(&self, paths: &[Key], scope: Scope) -> Holders {
+        let layer = &self.layered.layer;
+        let state = layer.lock();
+        let is_meant = |document: &Key| {
+            let is_tried = !state.records.tried(document).is_empty();
+            let base = state.records.base(document);
+            scope == Scope::All || is_tried || base.is_some_and(|base| base.is_committed)
+        };
+        let mut holders = Vec::new();
+        for path in paths {
+            let documents = state.records.documents_below(path).into_iter();
+            for document in documents.filter(is_meant) {
+                holders.extend(CopyHolder::above_document(&document));
+                // What a program wrote may have copies of documents that were discarded since.
+                let stale = state.records.program_copies.stale(&document);
+                let is_stale = stale.is_some_and(|stale| !stale.is_empty());
+                holders.extend(CopyHolder::of_key(&document).filter(|_| is_stale));
+            }
+            for (at, _) in state.records.whiteouts_of_documents(path) {
+                // A removal that was made has no base any more. That of a folder never had one: the store is asked.
+                if state.records.base(at).is_some() && !is_meant(at) {
+                    continue;
+                }
+                holders.extend(CopyHolder::above_tree(at));
+            }
+        }
+        drop(state);
+        let is_array = |folder: &Key| {
+            let document = folder.child(ZARRAY.as_bytes()).ok();
+            document.is_some_and(|document| matches!(layer.keys.stat(&document), Ok(Some(_))))
+        };
+        let holders = holders.into_iter();
+        holders
+            .filter(|holder| !is_array(holder.folder()))
+            .map(|holder| (holder.key().clone(), holder))
+            .collect()
+    }
+
+    /// Brings the copies of what the layer changed at these paths and below up to date.
+    pub(super) fn update_copies(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        holders: Holders,
+    ) -> Result<()> {
+        self.update_each(context, paths, holders, Scope::All)
+    }
+
+    fn update_each(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        holders: Holders,
+        scope: Scope,
+    ) -> Result<()> {
+        if holders.is_empty() {
+            return Ok(());
+        }
+        let _one = self.core.copying.lock();
+        // Most are not there.
+        let look = |(key, holder): (Key, CopyHolder)| -> Result<Option<CopyHolder>> {
+            let stored = self.stored(context, &key)?;
+            let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
+            Ok(stored.map(|_| holder))
+        };
+        let holders = holders.into_iter().collect();
+        for holder in parallel_map(parallel_keys(&*self.core.store), holders, &look) {
+            if let Some(holder) = holder? {
+                self.update_holder(context, paths, &holder, scope)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn update_holder(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        holder: &CopyHolder,
+        scope: Scope,
+    ) -> Result<()> {
+        let (key, store) = (holder.key(), &self.core.store);
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(stored) = self.stored(context, key)? else {
+                return Ok(());
+            };
+            let Some(bytes) = self.with_copies(context, (paths, scope), holder, &stored.bytes)?
+            else {
+                return Ok(());
+            };
+            self.note_put(key, &bytes)?;
+            let condition = Condition::Version(stored.version);
+            match store.put(context, key, PutBody::Bytes(&bytes), &condition) {
+                Err(error) if error.kind() == Kind::Changed => {
+                    // What is remembered of it does not count any more.
+                    store.info().changes.note(key);
+                }
+                put => {
+                    let version = put?.version.told_of(key)?;
+                    return self.note_updated(key, version);
+                }
+            }
+        }
+        let why = "is changed each time; the next commit brings the copies in it up to date";
+        Err(Error::unavailable(key, why))
+    }
+
+    /// Returns a document of the store; `None` if it is missing or too long to hold copies that are read.
+    fn stored(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
+        match self.core.store.get(context, key, MAX_DOCUMENT) {
+            Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::NameTooLong) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Returns a document of the store with the right copies; `None` if it has these already, or holds none.
+    fn with_copies(
+        &self,
+        context: &RequestContext,
+        (paths, scope): (&[Key], Scope),
+        holder: &CopyHolder,
+        bytes: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        if !holder.may_have_copies(bytes) {
+            return Ok(None);
+        }
+        let Some(copies) = holder.find_copies(bytes) else {
+            return Ok(None);
+        };
+        // What the store has of a program's text was put after the documents below.
+        let (documents, scope) = match self.stale_since_put(holder) {
+            Some(stale) => {
+                let layered = self.layered;
+                let stale = layered.stale_documents(context, holder, &copies, stale.iter())?;
+                (stale, Scope::All)
+            }
+            None => (self.changed_documents(paths, holder, &copies)?, scope),
+        };
+        let read = |(name, document): (String, Key)| -> Result<Option<MemberChange>> {
+            let is_made = scope == Scope::Made;
+            if is_made && !self.may_be_made(&document) {
+                return Ok(None);
+            }
+            let object = self.committed(context, &document)?;
+            if is_made && !self.is_made(&document, object.as_ref()) {
+                return Ok(None);
+            }
+            let copy = object.and_then(|object| holder.copy_of(&object.bytes));
+            Ok(Some((name, copy)))
+        };
+        let documents = documents.into_iter().collect();
+        let changes = parallel_map(parallel_keys(&*self.core.store), documents, &read);
+        let changes = changes.into_iter().filter_map(Result::transpose);
+        let changes = changes.collect::<Result<Vec<MemberChange>>>()?;
+        let edited = copies.edited(&changes);
+        Ok((edited != bytes).then_some(edited))
+    }
+
+    /// Whether the store may have the layer's change of a document already.
+    fn may_be_made(&self, document: &Key) -> bool {
+        let state = self.layered.layer.lock();
+        let is_tried = !state.records.tried(document).is_empty();
+        match state.records.base(document) {
+            Some(base) => base.is_committed || is_tried,
+            None => state.records.lower_key(document).as_ref() != Some(document),
+        }
+    }
+
+    /// Whether the store, which has this of a document, has the layer's change of it, though no answer came.
+    fn is_made(&self, document: &Key, stored: Option<&Object>) -> bool {
+        let state = self.layered.layer.lock();
+        match state.records.base(document) {
+            Some(base) if base.is_committed => true,
+            Some(_) => {
+                let digest = stored.map(|object| XxHash3_128::oneshot(&object.bytes));
+                state.records.tried(document).contains(&digest)
+            }
+            None => stored.is_none(),
+        }
+    }
+
+    /// Returns the paths at and below which something was changed since a program wrote a document, if the store has what
+    /// the program wrote.
+    fn stale_since_put(&self, holder: &CopyHolder) -> Option<BTreeSet<Key>> {
+        let layer = &self.layered.layer;
+        let base = layer.base(holder.key());
+        let state = layer.lock();
+        let stale = state.records.program_copies.stale(holder.key());
+        stale
+            .filter(|_| base.is_some_and(|base| base.is_committed))
+            .cloned()
+    }
+
+    /// Returns the documents that the layer changed of which a document of the store holds a copy, or should hold one, by
+    /// the names of the copies.
+    fn changed_documents(
+        &self,
+        paths: &[Key],
+        holder: &CopyHolder,
+        copies: &Copies<'_>,
+    ) -> Result<BTreeMap<String, Key>> {
+        let layer = &self.layered.layer;
+        let is_meant = |document: &Key| paths.iter().any(|path| document.below(path).is_some());
+        let own = layer.lock().records.documents_below(holder.folder());
+        let mut found: BTreeMap<String, Key> = own
+            .into_iter()
+            .filter(is_meant)
+            .filter_map(|document| Some((holder.copy_name(&document)?, document)))
+            .collect();
+        for (name, _) in copies.members() {
+            if let Some(document) = holder.document_of(name).filter(is_meant)
+                && !matches!(layer.locate(&document)?, Located::Lower(lower) if lower == document)
+            {
+                found.insert(name.to_string(), document);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns a document as the store has it: the layer's file, if that was put.
+    fn committed(&self, context: &RequestContext, document: &Key) -> Result<Option<Object>> {
+        let base = self.layered.layer.base(document);
+        if base.is_some_and(|base| base.is_committed)
+            && let Some(own) = self.layered.own_object(context, document)?
+        {
+            return Ok(Some(own));
+        }
+        self.stored(context, document)
+    }
+
+    /// Notes what is put for the case that no answer comes, and for changes that programs make of the document meanwhile:
+    /// their base is not what the store has then, though nobody else changed it.
+    pub(super) fn note_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        let tried = JournalRecord::Tried {
+            key: key.clone(),
+            digest: Some(XxHash3_128::oneshot(bytes)),
+        };
+        // A program may have opened the document, and write it before the put is made: nothing is known of it yet.
+        self.core.top().layer.record_if_room(vec![tried.clone()])?;
+        let layer = &self.layered.layer;
+        let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
+        if is_known && !self.is_live {
+            layer.record_if_room(vec![tried])?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the store has a document with other copies.
+    fn note_updated(&self, key: &Key, version: StoreVersion) -> Result<()> {
+        let layer = &self.layered.layer;
+        if layer.base(key).is_some_and(|base| base.is_committed) {
+            let key = key.clone();
+            layer.record_if_room(vec![JournalRecord::Committed { key, version }])?;
+        }
+        self.core.note_change(key);
+        Ok(())
+    }
+}

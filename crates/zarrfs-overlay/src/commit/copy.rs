@@ -1,0 +1,106 @@
+//! Copies a whole store into another: chunks first, then the metadata that names them.
+//!
+//! A copy that was cut off can be run again: what the other store already has, byte for byte, is not put twice;
+//! anything else there is a conflict.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::plan::phase;
+use super::{Outcome, ProgressFn, parallel_keys};
+use crate::listing::list_recursive;
+use crate::{content, upper};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{Condition, Key, PutBody, Reader, Store};
+
+/// Objects of at most this many bytes are copied in memory; longer ones by way of a temporary file.
+const MAX_IN_MEMORY: usize = 16 << 20;
+
+/// Copies every key of a store into one that is empty, or that a copy which was cut off has left.
+pub fn copy_all(
+    context: &RequestContext,
+    from: &dyn Store,
+    to: &dyn Store,
+    progress: &ProgressFn,
+) -> Result<Outcome> {
+    let stored = list_recursive(context, from, &Key::root())?.objects;
+    let mut keys: Vec<Key> = stored.into_iter().map(|(key, _)| key).collect();
+    keys.sort_by_key(phase);
+    let total = keys.len();
+    progress(0, total);
+    let done = AtomicUsize::new(0);
+    let mut outcome = Outcome::default();
+    for keys in keys.chunk_by(|a, b| phase(a) == phase(b)) {
+        let copy = |key: Key| {
+            let copied = copy_key(context, from, to, &key);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+            (key, copied)
+        };
+        for (key, copied) in parallel_map(
+            parallel_keys(from).max(parallel_keys(to)),
+            keys.to_vec(),
+            &copy,
+        ) {
+            match copied {
+                Ok(bytes) => {
+                    outcome.put += 1;
+                    outcome.bytes += bytes;
+                }
+                Err(error) if error.kind() == Kind::Changed => {
+                    let why = "is there already, with another content";
+                    outcome.conflicts.push((key, why.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // Metadata is not copied unless all chunks that it names were.
+        if !outcome.conflicts.is_empty() {
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Copies an object; returns its length in bytes. `Changed` if the other store has another content.
+fn copy_key(context: &RequestContext, from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
+    let reader = from.open(context, key, None)?;
+    let size = reader.meta(context)?.size;
+    let put = |body: PutBody<'_>| match to.put(context, key, body, &Condition::Absent) {
+        Err(error) if error.kind() == Kind::Changed => {
+            if content::is_same(context, &*reader, &*to.open(context, key, None)?)? {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        }
+        done => done.map(|_| ()),
+    };
+    match usize::try_from(size) {
+        Ok(size) if size <= MAX_IN_MEMORY => {
+            put(PutBody::Bytes(&reader.read_at(context, 0, size)?))?
+        }
+        _ => {
+            let file = spooled(context, &*reader).map_err(|error| error.about(key))?;
+            put(PutBody::File(&file, size))?;
+        }
+    }
+    Ok(size)
+}
+
+/// Returns a temporary file without a name that has an object's bytes.
+fn spooled(context: &RequestContext, reader: &dyn Reader) -> Result<File> {
+    let failed = |error| Error::os("a temporary file", error);
+    let mut file = upper::unnamed_file().map_err(failed)?;
+    let mut at = 0;
+    loop {
+        let bytes = reader.read_at(context, at, MAX_IN_MEMORY)?;
+        if bytes.is_empty() {
+            return Ok(file);
+        }
+        file.write_all(&bytes).map_err(failed)?;
+        at += bytes.len() as u64;
+    }
+}

@@ -1,0 +1,266 @@
+//! What was renamed in the store is copied to the layer before it is committed: after that it is put like anything that
+//! was written. The version that was copied is the condition on which the old key is removed.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+use super::{Commit, parallel_keys};
+use crate::changes::{ChangeAction, ChangeSet, ChangedKey, HiddenSubtree, MovedSubtree};
+use crate::journal_line::{ContentDigest, JournalRecord, Mark};
+use crate::keys_dir::os_error;
+use crate::layer::{ChangeLayer, Located};
+use crate::{attributes, content, mode};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{Key, StoreVersion, Version};
+
+impl Commit<'_> {
+    /// Copies what was renamed in the store to the layer.
+    pub(super) fn fetch_moved(
+        &self,
+        context: &RequestContext,
+        hidden: &[HiddenSubtree],
+        changes: &ChangeSet,
+    ) -> Result<()> {
+        let copies = changes
+            .keys
+            .iter()
+            .filter_map(|change| match &change.action {
+                ChangeAction::Copy { from, .. } => Some((&change.key, from)),
+                _ => None,
+            });
+        let fetch = |(key, from)| self.fetch(context, key, from);
+        let fetched = parallel_map(parallel_keys(&*self.core.store), copies.collect(), &fetch);
+        fetched.into_iter().collect::<Result<()>>()?;
+        for HiddenSubtree { at, moved, .. } in hidden {
+            if let Some(moved) = moved {
+                self.make_moved_folders(at, moved)?;
+            }
+        }
+        if self.is_live {
+            self.hide_fetched(hidden)?;
+        }
+        // A listing of what was renamed finds it where it is now.
+        self.core.note_tree_change(&Key::root());
+        Ok(())
+    }
+
+    /// Returns the error of copies for which there was no room, with how much is needed; any other error as it is.
+    pub(super) fn without_room_for_copies(
+        &self,
+        context: &RequestContext,
+        error: Error,
+        paths: &[Key],
+        hidden: &[HiddenSubtree],
+    ) -> Error {
+        let Ok(changes) = self.layered.changes_at(context, paths, hidden) else {
+            return error;
+        };
+        let is_copy = |change: &&ChangedKey| matches!(change.action, ChangeAction::Copy { .. });
+        let left: Vec<u64> = changes
+            .keys
+            .iter()
+            .filter(is_copy)
+            .map(ChangedKey::bytes)
+            .collect();
+        let needs = format!(
+            "what was renamed in the store is copied here first: {} files of {} bytes are left to be copied",
+            left.len(),
+            left.iter().sum::<u64>(),
+        );
+        self.core.upper.without_room(error, &needs)
+    }
+
+    /// Has the whiteouts of what was copied hide only. The paths are locked, so they were not renamed meanwhile.
+    fn hide_fetched(&self, hidden: &[HiddenSubtree]) -> Result<()> {
+        let fetched = hidden.iter().filter_map(|subtree| {
+            let moved = subtree.moved.as_ref()?;
+            (moved.source != subtree.at).then_some(&subtree.at)
+        });
+        let whiteouts = fetched.map(|at| JournalRecord::Whiteout {
+            key: at.clone(),
+            source: None,
+        });
+        let _names = self.core.names.lock();
+        self.layered.layer.record(whiteouts.collect())
+    }
+
+    /// Makes the folders that were renamed in the store: those without a key in them stay in the upper folder.
+    fn make_moved_folders(&self, at: &Key, moved: &MovedSubtree) -> Result<()> {
+        for from in &moved.stored.folders {
+            if let Some(key) = self.layered.moved_key(from, &moved.source, at) {
+                self.make_folder(&key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a folder in the layer, and those above it.
+    fn make_folder(&self, key: &Key) -> Result<()> {
+        let keys = &self.layered.layer.keys;
+        if key.is_root() || keys.stat(key)?.is_some() {
+            return Ok(());
+        }
+        if let Some(parent) = key.parent() {
+            self.make_folder(&parent)?;
+        }
+        let change = self.core.initial_attributes(mode(0o755), None);
+        let made = keys.parent(key).and_then(|(folder, name)| {
+            match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
+                Err(Errno::EXIST) => Ok(()),
+                made => made.and_then(|()| attributes::set_named(&folder, name, &change)),
+            }
+        });
+        made.map_err(|error| os_error(key, error))
+    }
+
+    /// Copies the store's object `from`, which shows at `key`, to the layer.
+    fn fetch(&self, context: &RequestContext, key: &Key, from: &Key) -> Result<()> {
+        let (core, layer) = (self.core, &self.layered.layer);
+        let reader = match core.store.open(context, from, None) {
+            // Another program has removed it since it was listed.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            reader => reader?,
+        };
+        let pending = core.upper.create_pending(key);
+        let (name, file) = pending.map_err(|error| os_error(key, error))?;
+        let copied =
+            content::copy_stored(context, &*reader, &file).and_then(|(version, content)| {
+                let stored = self.layered.stored_attributes(key);
+                let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
+                attributes::set_open(&file, &change).map_err(|error| Error::os("", error))?;
+                let version = version.told_of(from)?;
+                let mark = content::mark_with(&file, Some(content.digest));
+                let mark = mark.map_err(|error| Error::os(key, error))?;
+                let copy = FetchedCopy {
+                    name: &name,
+                    file: &file,
+                    mark,
+                };
+                self.give_key(context, (from, version), key, copy)
+            });
+        copied.map_err(|error| {
+            core.upper.discard_pending(&name);
+            error.about(key)
+        })?;
+        if self.is_live {
+            layer.lock().write_numbers.advance(key);
+        }
+        Ok(())
+    }
+
+    /// Takes the key away from an open file that was opened on another content than the one that was copied. From here on
+    /// no such file is entered, and what is open under the key is what the store will have there.
+    fn revoke_other_content(&self, key: &Key, (from, version): (&Key, StoreVersion)) {
+        let Some(file) = self.core.registered(key) else {
+            return;
+        };
+        let opened = file.unwritten_version();
+        let is_copied = |(lower, opened): (Key, StoreVersion)| {
+            lower == *from && Version::from(opened).may_be(version.into())
+        };
+        if opened.is_some_and(|opened| !is_copied(opened)) {
+            self.core.revoke_if(key, &file);
+        }
+    }
+
+    /// Gives a copy the key at which the object that was copied shows, unless something else is there by now.
+    fn give_key(
+        &self,
+        context: &RequestContext,
+        (from, version): (&Key, StoreVersion),
+        key: &Key,
+        copy: FetchedCopy<'_>,
+    ) -> Result<()> {
+        let (core, layer) = (self.core, &self.layered.layer);
+        let base = match layer.base(key) {
+            Some(_) => None,
+            None => {
+                let version = core.store.version(context, key)?;
+                Some(version.map(|version| version.told_of(key)).transpose()?)
+            }
+        };
+        let _names = self.is_live.then(|| core.names.lock());
+        if !matches!(layer.locate(key)?, Located::Lower(shown) if shown == *from) {
+            core.upper.discard_pending(copy.name);
+            return Ok(());
+        }
+        if let Some(parent) = key.parent() {
+            self.make_folder(&parent)?;
+        }
+        let mut records = Vec::new();
+        if let Some(version) = base {
+            records.push(base_record(key, version, None));
+            if layer.lock().records.encoded_by(key).is_some() {
+                // It came with its folder, and with the metadata in there.
+                let (at, by) = (key.clone(), None);
+                records.push(JournalRecord::EncodedBy { at, by });
+            }
+        }
+        let is_hidden = layer.lower_key(from).as_ref() != Some(from);
+        let copied = copy.mark.content();
+        match layer.base(from) {
+            None if is_hidden => {
+                let content = copied.filter(|_| core.takes_digest_of(version.into()));
+                records.push(base_record(from, Some(version), content));
+            }
+            // Another program has changed it. If it changes it back, the copy is still of the other content: the digest
+            // must not tell that all is as it was.
+            Some(base) if base.content.is_some() && base.content != copied => {
+                records.push(JournalRecord::Reverted(from.clone()));
+                records.push(base_record(from, base.version, None));
+            }
+            _ => {}
+        }
+        let (written, mark) = (key.clone(), copy.mark);
+        records.push(JournalRecord::Written { key: written, mark });
+        records.extend(keep_attributes_of_copy(layer, key, (copy.file, version))?);
+        layer.record(records)?;
+        if self.is_live {
+            self.revoke_other_content(key, (from, version));
+        }
+        let _shape = layer.reshape();
+        layer.publish(&core.upper, copy.name, key).map(drop)
+    }
+}
+
+/// A copy of what the store has, in `pending/`.
+struct FetchedCopy<'a> {
+    name: &'a str,
+    file: &'a File,
+    mark: Mark,
+}
+
+/// Gives a copy the attributes that were set of its key without the content, and returns the record by which they are kept
+/// beside it: the copy is no change, and goes when the store has it under its new name.
+fn keep_attributes_of_copy(
+    layer: &ChangeLayer,
+    key: &Key,
+    (copy, version): (&File, StoreVersion),
+) -> Result<Option<JournalRecord>> {
+    let Some(mut attributes) = layer.kept_attributes(key)? else {
+        return Ok(None);
+    };
+    let given = attributes.give_to_copy(copy, version.into());
+    given.map_err(|error| os_error(key, error))?;
+    Arc::make_mut(&mut attributes).is_of_copy = true;
+    let key = key.clone();
+    Ok(Some(JournalRecord::Attributes { key, attributes }))
+}
+
+fn base_record(
+    key: &Key,
+    version: Option<StoreVersion>,
+    content: Option<ContentDigest>,
+) -> JournalRecord {
+    JournalRecord::Base {
+        key: key.clone(),
+        version,
+        is_frozen: false,
+        content,
+    }
+}

@@ -1,0 +1,210 @@
+//! The steps of a commit: each change with what the store has now, and their order.
+//!
+//! Nothing is changed here. Changes of other programs are seen from the versions and, where the store had another one, from
+//! length and digest of the content if these were recorded; what an earlier commit did that was cut off, from the content.
+//! A server without ETags tells size and time alone: these count only where no digest was recorded.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Outcome, parallel_keys};
+use crate::changes::{BaseState, ChangeAction, ChangedKey};
+use crate::content;
+use crate::layered_store::LayeredStore;
+use zarr_format::error::{Kind, Result};
+use zarr_format::model::document;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{ETag, EntryKind, Key, Store};
+
+/// What a commit is to do.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<CommitStep>,
+    /// Objects of the store where the changes need folders.
+    pub(super) files_above: Vec<Key>,
+    /// The conflicts, and what the steps come to.
+    pub(super) outcome: Outcome,
+}
+
+/// A change, and what the store has now.
+pub(super) struct CommitStep {
+    pub(super) change: ChangedKey,
+    pub(super) now: Option<ETag>,
+    /// The store is already as the change would make it.
+    pub(super) is_done: bool,
+    /// The store has a folder where an object is to be put, which nothing here hides.
+    pub(super) is_folder: bool,
+    /// The server sent no ETag of what the change replaces.
+    pub(super) lacks_etag: bool,
+}
+
+impl CommitStep {
+    /// Returns what another program did to the key since it was first changed here, or to the array of a chunk, of which
+    /// `array` tells.
+    pub(super) fn conflict(
+        &self,
+        array: impl FnOnce() -> Option<&'static str>,
+    ) -> Option<&'static str> {
+        if self.is_done {
+            return None;
+        }
+        if self.is_folder {
+            return Some("is a folder in the store");
+        }
+        if let Some(why) = array() {
+            return Some(why);
+        }
+        let now = self.now.as_ref().map(|etag| etag.version);
+        match (self.change.base, now) {
+            (BaseState::Moved | BaseState::Frozen, _) | (BaseState::Unseen, None) => None,
+            (base, now) if base.is(now) => None,
+            (BaseState::Unseen, Some(_)) => Some("is in the store, which was not seen before"),
+            (BaseState::Known(None), _) => Some("was made by somebody else"),
+            (BaseState::Known(Some(_)), None) => Some("was removed by somebody else"),
+            (BaseState::Known(Some(_)), Some(_)) => Some("was changed by somebody else"),
+        }
+    }
+}
+
+/// Asks the store what it has of a key now.
+pub(super) fn probe(
+    context: &RequestContext,
+    store: &Arc<dyn Store>,
+    shown: &Arc<dyn Store>,
+    layered: &LayeredStore,
+    mut change: ChangedKey,
+) -> Result<CommitStep> {
+    let now = store.etag(context, &change.key)?;
+    let is_put = change.action != ChangeAction::Erase;
+    let is_expected = change.base.is(now.as_ref().map(|etag| etag.version));
+    let is_done = match (&change.action, &now) {
+        (ChangeAction::Erase, None) => true,
+        (ChangeAction::Put(_), Some(_)) if !is_expected => {
+            has_content(context, &**store, &**shown, &change.key)?
+        }
+        _ => false,
+    };
+    let lacks_etag = !is_done && change.base.lacks_etag();
+    let is_same = || match &now {
+        Some(now) if lacks_etag && layered.base_content(&change.key).is_none() => {
+            let may_be = change.base.may_be(now.version);
+            Ok(may_be || is_known(context, &**store, layered, &change.key, Some(now))?)
+        }
+        now => is_known(context, &**store, layered, &change.key, now.as_ref()),
+    };
+    if !is_done && !is_expected && is_same()? {
+        let now = now.as_ref().map(|etag| etag.version.told_of(&change.key));
+        change.base = BaseState::Known(now.transpose()?);
+    }
+    let is_folder = is_put
+        && layered.shows_own_key(&change.key)
+        && now.is_none()
+        && is_folder(context, &**store, &change.key)?;
+    Ok(CommitStep {
+        change,
+        now,
+        is_done,
+        is_folder,
+        lacks_etag,
+    })
+}
+
+/// Whether the change of a key may be made although the store has another version of it than before: it has the same bytes,
+/// or what was put from here, or lost what was removed from here, though no answer came.
+fn is_known(
+    context: &RequestContext,
+    store: &dyn Store,
+    layered: &LayeredStore,
+    key: &Key,
+    now: Option<&ETag>,
+) -> Result<bool> {
+    let (tried, base) = (layered.tried(key), layered.base_content(key));
+    let Some(now) = now.filter(|_| !tried.is_empty() || base.is_some()) else {
+        return Ok(tried.contains(&None));
+    };
+    let reader = match store.open(context, key, None) {
+        Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+        reader => reader?,
+    };
+    let size = reader.meta(context)?.size;
+    if tried.is_empty() && base.is_none_or(|base| base.length != size) {
+        return Ok(false);
+    }
+    let found = content::digest(context, &*reader)?;
+    let is_known = tried.contains(&Some(found.digest)) || base == Some(found);
+    Ok(is_known && reader.meta(context)?.version.may_be(now.version))
+}
+
+fn is_folder(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {
+    let found = store.head(context, key)?;
+    Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
+}
+
+/// Whether the store has the bytes that are shown.
+fn has_content(
+    context: &RequestContext,
+    store: &dyn Store,
+    shown: &dyn Store,
+    key: &Key,
+) -> Result<bool> {
+    match store.open(context, key, None) {
+        Err(error) if error.kind() == Kind::NotFound => Ok(false),
+        stored => content::is_same(context, &*stored?, &*shown.open(context, key, None)?),
+    }
+}
+
+/// Returns the objects that the store has where these changes need folders, but for those that are removed.
+pub(super) fn files_above(
+    context: &RequestContext,
+    store: &Arc<dyn Store>,
+    changes: &[ChangedKey],
+) -> Result<Vec<Key>> {
+    let (erased, put): (Vec<&ChangedKey>, Vec<&ChangedKey>) = changes
+        .iter()
+        .partition(|change| change.action == ChangeAction::Erase);
+    let erased: HashSet<&Key> = erased.into_iter().map(|change| &change.key).collect();
+    let above = |change: &ChangedKey| std::iter::successors(change.key.parent(), Key::parent);
+    let folders: HashSet<Key> = put.into_iter().flat_map(above).collect();
+    let folders = folders.into_iter();
+    let folders: Vec<Key> = folders
+        .filter(|key| !key.is_root() && !erased.contains(key))
+        .collect();
+    let look = |key: Key| Ok(store.etag(context, &key)?.map(|_| key));
+    let found = parallel_map(parallel_keys(&**store), folders, &look);
+    let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
+    Ok(found?.into_iter().flatten().collect())
+}
+
+/// The place of a key in the order of a commit: chunks first, then metadata from the leaves up, then consolidated
+/// metadata.
+pub(super) fn phase(key: &Key) -> (u8, usize) {
+    let height = usize::MAX - key.names().count();
+    match key.name() {
+        name if document::is_consolidated(name) => (2, height),
+        name if document::is_document(name) => (1, height),
+        _ => (0, 0),
+    }
+}
+
+/// Returns the steps in groups, each of which comes after those before it.
+pub(super) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<Vec<CommitStep>> {
+    puts.sort_by_key(|step| phase(&step.change.key));
+    let mut phases: Vec<Vec<CommitStep>> = Vec::new();
+    let mut last = None;
+    for step in puts {
+        let now = phase(&step.change.key);
+        if last.replace(now) != Some(now) {
+            phases.push(Vec::new());
+        }
+        if let Some(phase) = phases.last_mut() {
+            phase.push(step);
+        }
+    }
+    // Documents go before the chunks that they name.
+    let (documents, chunks): (Vec<CommitStep>, Vec<CommitStep>) = erases
+        .into_iter()
+        .partition(|step| phase(&step.change.key).0 > 0);
+    phases.extend([documents, chunks]);
+    phases
+}

@@ -1,0 +1,311 @@
+//! Discard: drops changes, so that the store's own state shows again.
+//!
+//! A rename has two sides, and discarding one of them must not leave half of it: with the new name the rename is
+//! undone; the old name alone cannot be discarded, and the message names the new one.
+
+use std::sync::Arc;
+
+use rustix::fs::AtFlags;
+
+use super::journal_line::JournalRecord;
+use super::layer::{ChangeLayer, Whiteout};
+use super::name_change::NameChange;
+use super::upper::Upper;
+use super::{Overlay, OverlayCore};
+use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Key};
+
+/// What a discard did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discarded {
+    /// Keys whose changes were dropped.
+    pub dropped: u64,
+    /// Keys that a commit which ended early had put into the store: they stay there.
+    pub stored: u64,
+}
+
+impl Overlay {
+    /// Drops what was changed at a path and below. Files that are open keep their
+    /// content until they are closed, and take no more writes. What was renamed from elsewhere to there has its old name
+    /// again. Waits for a commit.
+    ///
+    /// `NotFound` if nothing was changed there, `Invalid` if something was renamed from there to elsewhere, or if the
+    /// old name of something that was renamed there is in use.
+    pub fn discard(&self, context: &RequestContext, path: &Key) -> Result<Discarded> {
+        let core = &self.0;
+        let _one = core.committing.lock();
+        if let Err(error) = core.finish_copies(context, path) {
+            log::warn!("copies of what a commit has put may be old: {error}");
+        }
+        let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
+            let layers = change.layers();
+            let mut undone = Vec::new();
+            for layer in &layers {
+                undone.push(renames_to_undo(layer, path)?);
+            }
+            check_changed(core, &layers, path)?;
+            for file in core.registered_below(path) {
+                file.key().iter().for_each(|key| core.revoke(key));
+            }
+            core.open.lock().ids.remove_below(path);
+            note_stale_on_top(&layers, path, &undone)?;
+            let mut discarded = Discarded::default();
+            for (layer, undone) in layers.iter().zip(undone) {
+                discarded.stored += committed(layer, path);
+                discarded.dropped += discard_in_layer(&core.upper, layer, path, undone)?;
+            }
+            core.note_tree_change(&Key::root());
+            let dropped = discarded.dropped.saturating_sub(discarded.stored);
+            discarded.dropped = if discarded.stored == 0 {
+                dropped.max(1)
+            } else {
+                dropped
+            };
+            Ok(discarded)
+        })?;
+        // What was discarded does not come back after a loss of power.
+        core.sync_all()?;
+        Ok(discarded)
+    }
+}
+
+impl OverlayCore {
+    /// Drops the only change of a key, which the store did not take. The path is locked.
+    pub(super) fn take_back(&self, key: &Key) -> Result<()> {
+        let _names = self.names.lock();
+        self.revoke(key);
+        self.open.lock().ids.remove(key);
+        discard_in_layer(&self.upper, &self.top().layer, key, Vec::new())?;
+        self.note_change(key);
+        Ok(())
+    }
+}
+
+impl NameChange<'_> {
+    /// Returns the layers of changes, that of programs first.
+    fn layers(&self) -> Vec<Arc<ChangeLayer>> {
+        let frozen = self.top.frozen.iter().map(|frozen| frozen.layer.clone());
+        std::iter::once(self.top.layer.clone())
+            .chain(frozen)
+            .collect()
+    }
+}
+
+/// Returns how many keys at a path and below a commit has put into the store, which has not ended.
+fn committed(layer: &ChangeLayer, path: &Key) -> u64 {
+    let bases = layer.lock().records.bases_below(path);
+    bases.iter().filter(|(_, base)| base.is_committed).count() as u64
+}
+
+/// `NotFound` if nothing was changed at a path and below.
+fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) -> Result<()> {
+    let open = core.registered_below(path);
+    let mut is_changed = open.iter().any(|file| file.is_pending());
+    for layer in layers {
+        let state = layer.lock();
+        is_changed |= !state.records.bases_below(path).is_empty();
+        is_changed |= !state.records.whiteouts(path).is_empty();
+        is_changed |= !state.records.kept_attributes_below(path).is_empty();
+        drop(state);
+        is_changed |= !path.is_root() && layer.keys.stat(path)?.is_some();
+        is_changed |= !layer.keys.names(path).unwrap_or_default().is_empty();
+    }
+    if is_changed {
+        return Ok(());
+    }
+    let why = "nothing was changed there";
+    Err(Error::new(Kind::NotFound, path, why))
+}
+
+/// Returns the old names of what was renamed to a path and below, from elsewhere. `Invalid` if one of them is in use
+/// again, or if something was renamed from there to elsewhere.
+fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
+    let is_inside = |key: &Key| key.below(path).is_some();
+    let mut old_names = Vec::new();
+    for (at, source) in layer.whiteouts(&Key::root()) {
+        let Some(source) = source else { continue };
+        match (is_inside(&at), is_inside(&source)) {
+            (true, false) => {
+                check_unused(layer, &source, &at)?;
+                old_names.push(source);
+            }
+            (false, true) if !at.is_root() => {
+                let why = format!("was renamed to {at}: discard that, and it has its old name");
+                return Err(Error::invalid(source, why));
+            }
+            _ => {}
+        }
+    }
+    Ok(old_names)
+}
+
+/// `Invalid` if something else has the old name of what was renamed.
+fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<()> {
+    let shows_folder = |folder: &Key| layer.lower_key(folder).as_ref() == Some(folder);
+    let is_hidden = layer.lower_key(old_name).is_none();
+    let is_free = is_hidden && layer.keys.stat(old_name)?.is_none();
+    if is_free && old_name.parent().as_ref().is_none_or(shows_folder) {
+        return Ok(());
+    }
+    let why = format!("was renamed from {old_name}, which was changed since: discard that too");
+    Err(Error::invalid(new_name, why))
+}
+
+/// Notes in the layer on top that copies which a program wrote there may be others than what shows once the changes of a
+/// frozen layer are dropped, and its renames `undone`: they may be of those.
+fn note_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>]) -> Result<()> {
+    let [top, _frozen] = layers else {
+        return Ok(());
+    };
+    let old_names = undone.iter().skip(1).flatten();
+    let mut records = Vec::new();
+    let state = top.lock();
+    for path in std::iter::once(path).chain(old_names) {
+        for holder in CopyHolder::above_tree(path) {
+            if state.records.program_copies.stale(holder.key()).is_some() {
+                records.push(JournalRecord::CopiesStale {
+                    holder: holder.key().clone(),
+                    path: path.clone(),
+                });
+            }
+        }
+    }
+    drop(state);
+    top.record(records)
+}
+
+/// Drops what a layer changes at a path and below, and shows again what was renamed from these `old_names`; returns how
+/// many keys that were. What the store has shows first: a file that is gone while its name still hides that of the
+/// store would count as removed, and a commit would remove it.
+fn discard_in_layer(
+    upper: &Upper,
+    layer: &ChangeLayer,
+    path: &Key,
+    old_names: Vec<Key>,
+) -> Result<u64> {
+    let with_attributes = layer.keys_with_attributes(path)?.len();
+    let _shape = layer.reshape();
+    let bases = layer.lock().records.bases_below(path);
+    let shown = show_lower(layer, path, old_names)?;
+    let marked = layer.lock().records.marks.keys_below(path);
+    layer.record(marked.into_iter().map(JournalRecord::Removed).collect())?;
+    let removed = remove_all(layer, path)?;
+    let incomplete = layer.lock().records.incomplete_below(path).into_iter();
+    let mut records: Vec<_> = incomplete.map(JournalRecord::Completed).collect();
+    let changed = (bases.len().max(shown) + with_attributes) as u64;
+    records.extend(layer.dropped_attributes(path));
+    let bases = bases.into_iter().map(|(key, _)| key);
+    records.extend(bases.map(JournalRecord::Reverted));
+    let encoded = layer.lock().records.encoded_below(path).into_iter();
+    records.extend(encoded.map(|(at, _)| JournalRecord::EncodedBy { at, by: None }));
+    layer.record(records)?;
+    layer.forget_contents(upper, path)?;
+    layer.lock().write_numbers.forget_below(path);
+    Ok(changed.max(removed))
+}
+
+/// Shows again what the layer hides of those below at a path and below, and at these `old_names`; returns how many keys
+/// of the path those were.
+fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<usize> {
+    let state = layer.lock();
+    let whiteouts: Vec<Whiteout> = state.records.whiteouts(path);
+    let mut records = Vec::new();
+    for old_name in old_names {
+        let moved = state.records.bases_below(&old_name).into_iter();
+        records.extend(moved.map(|(key, _)| JournalRecord::Reverted(key)));
+        records.push(JournalRecord::WhiteoutRemoved(old_name));
+    }
+    drop(state);
+    let shown = whiteouts.len();
+    let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
+    records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
+    layer.record(records)?;
+    // The disk must not have the removals that follow without this.
+    layer.sync_journal()?;
+    Ok(shown)
+}
+
+/// Removes what a layer has at a path and below; returns how many files, and folders without any, that were.
+fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
+    match layer.keys.kind(path)? {
+        None => return Ok(0),
+        Some(EntryKind::Directory) => {}
+        Some(_) => {
+            layer.keys.remove(path, AtFlags::empty())?;
+            return Ok(1);
+        }
+    }
+    let mut removed = 0;
+    for (name, _) in layer.keys.names(path)? {
+        removed += remove_all(layer, &path.child(&name)?)?;
+    }
+    if path.is_root() {
+        return Ok(removed);
+    }
+    layer.keys.remove(path, AtFlags::REMOVEDIR)?;
+    Ok(removed.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OverlayConfig;
+    use zarrfs_store::Store;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::tree::{Credentials, Tree};
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn open(folder: &std::path::Path, store: &Arc<MemoryStore>) -> Overlay {
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        Overlay::open(&folder.join("upper"), store.clone(), "a store", config).unwrap()
+    }
+
+    /// A file of the store was removed and made anew; the daemon is killed in the middle of the discard.
+    #[test]
+    fn a_discard_that_is_cut_off_removes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::default());
+        store.set(key("a"), b"old".to_vec());
+        let overlay = open(folder.path(), &store);
+        Tree::unlink(&overlay, &UNLIMITED, &key("a")).unwrap();
+        let credentials = Credentials {
+            uid: 0,
+            gid: 0,
+            mode: 0o644,
+        };
+        let file = Tree::create(&overlay, &UNLIMITED, &key("a"), &credentials).unwrap();
+        file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        drop(file);
+        let layer = overlay.0.top().layer.clone();
+        show_lower(&layer, &key("a"), Vec::new()).unwrap();
+        let (synced, length) = {
+            let state = layer.lock();
+            (state.journal.synced(), state.journal.len())
+        };
+        assert_eq!(
+            synced, length,
+            "after a loss of power the store shows as well"
+        );
+        drop((layer, overlay));
+        let overlay = open(folder.path(), &store);
+        let found = Store::get(&overlay, &UNLIMITED, &key("a"), 100).unwrap();
+        assert_eq!(found.map(|object| object.bytes), Some(b"new".to_vec()));
+        remove_all(&overlay.0.top().layer, &key("a")).unwrap();
+        drop(overlay);
+        let overlay = open(folder.path(), &store);
+        let found = Store::get(&overlay, &UNLIMITED, &key("a"), 100).unwrap();
+        assert_eq!(found.map(|object| object.bytes), Some(b"old".to_vec()));
+        assert!(overlay.changes(&UNLIMITED).unwrap().keys.is_empty());
+    }
+}

@@ -1,0 +1,465 @@
+//! By which metadata programs encode the chunks that they change.
+//!
+//! A chunk is worth nothing to an array that was replaced by another one meanwhile. So the first change of a chunk
+//! records the metadata that it was encoded by, once for all chunks of an array, and a commit compares them with those
+//! that the store has by then (`commit/arrays`). A decoded file says what it encodes by (`Store::put_chunk`). A program that
+//! writes keys has read the array's document, or a copy of it, or has written it: the last one counts. If it has done
+//! neither, it is the document that shows when the first chunk is changed.
+//!
+//! A program that replaces an array on the mount knows what it does to the chunks that it wrote before: what these were
+//! encoded by is forgotten then.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use lru::LruCache;
+
+use super::journal_line::JournalRecord;
+use super::key_ranges::joined;
+use super::name_change::NameChange;
+use super::{Overlay, OverlayCore};
+use zarr_format::dialect::encoding;
+use zarr_format::error::{Kind, Result};
+use zarr_format::model::document::{
+    ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZGROUP, describes_node, is_consolidated, is_draft_document,
+};
+use zarr_format::model::is_like_chunk;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::locks::Mutex;
+use zarrfs_store::{EncodedBy, Key, Object, Store};
+
+/// The longest document that is read, in bytes.
+pub(super) const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// The documents by which a folder is known to be a node, the likeliest first.
+const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
+
+/// The most arrays whose metadata are remembered; of the others, those that were read last are.
+const MAX_SEEN: usize = 1 << 16;
+
+/// The metadata that programs have read or written last, by the folders of the arrays.
+pub(super) struct SeenMetadata(Mutex<LruCache<Key, Seen>>);
+
+/// The metadata of an array.
+#[derive(Clone)]
+struct Seen {
+    by: EncodedBy,
+    /// They were there when a chunk was changed; no program has read them.
+    is_found: bool,
+}
+
+impl Default for SeenMetadata {
+    fn default() -> SeenMetadata {
+        SeenMetadata(Mutex::new(LruCache::unbounded()))
+    }
+}
+
+impl SeenMetadata {
+    /// Returns the metadata of the array that a key may be a chunk of.
+    fn above(&self, key: &Key) -> Option<Seen> {
+        let mut seen = self.0.lock();
+        let mut folders = std::iter::successors(key.parent(), Key::parent);
+        folders.find_map(|folder| seen.get(&folder).cloned())
+    }
+
+    /// Notes metadata that a program has seen; returns those that were noted before.
+    fn put(&self, by: EncodedBy) -> Option<EncodedBy> {
+        self.note(Seen {
+            by,
+            is_found: false,
+        })
+    }
+
+    fn note(&self, now: Seen) -> Option<EncodedBy> {
+        let mut seen = self.0.lock();
+        let folder = now.by.folder.clone();
+        let is_read = |seen: &Seen| !seen.is_found;
+        if now.is_found && seen.peek(&folder).is_some_and(is_read) {
+            return None;
+        }
+        let before = seen.put(folder, now);
+        if seen.len() > MAX_SEEN {
+            seen.pop_lru();
+        }
+        before.map(|before| before.by)
+    }
+
+    /// Notes that a document describes no array; returns the metadata that it had.
+    fn remove(&self, document: &Key) -> Option<EncodedBy> {
+        let mut seen = self.0.lock();
+        let is_it = |seen: &Seen| seen.by.document == *document;
+        let folder = if is_draft_document(document.name()) {
+            let mut all = seen.iter();
+            let found = all.find(|(_, seen)| is_it(seen));
+            found.map(|(folder, _)| folder.clone())?
+        } else {
+            document.parent().unwrap_or_default()
+        };
+        let removed = seen
+            .peek(&folder)
+            .is_some_and(is_it)
+            .then(|| seen.pop(&folder));
+        removed.flatten().map(|seen| seen.by)
+    }
+
+    /// Gives the arrays at a folder and below their new names. One whose document or chunks alone are renamed is not known
+    /// any more.
+    pub(super) fn rename(&self, from: &Key, to: &Key) {
+        let mut seen = self.0.lock();
+        let is_moved = |seen: &Seen| seen.by.folder.below(from).is_some();
+        let has_moved = |seen: &Seen| is_moved(seen) || seen.by.document.below(from).is_some();
+        let moved = seen.iter().filter(|(_, seen)| has_moved(seen));
+        let moved: Vec<Key> = moved.map(|(folder, _)| folder.clone()).collect();
+        let moved: Vec<Seen> = moved.iter().filter_map(|at| seen.pop(at)).collect();
+        for Seen { by, is_found } in moved {
+            if let Some(by) = renamed(by, from, to) {
+                seen.put(by.folder.clone(), Seen { by, is_found });
+            }
+        }
+    }
+}
+
+/// Whether a commit compares by which metadata the object of a key was encoded.
+pub(super) fn may_be_chunk(key: &Key) -> bool {
+    is_like_chunk(key.name())
+}
+
+/// Whether a program that reads a document sees the metadata of arrays.
+fn has_metadata(key: &Key) -> bool {
+    may_describe_array(key) || is_consolidated(key.name())
+}
+
+/// Whether a key may be that of a document that describes an array.
+pub(super) fn may_describe_array(key: &Key) -> bool {
+    describes_node(key.name()) || is_draft_document(key.name())
+}
+
+/// Returns the same after a rename; nothing if the document or the folder of the chunks alone is renamed.
+fn renamed(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
+    let moved = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
+    match (moved(&by.document), moved(&by.folder)) {
+        (Some(document), Some(folder)) => Some(EncodedBy {
+            document,
+            folder,
+            ..by
+        }),
+        (None, None) => Some(by),
+        _ => None,
+    }
+}
+
+impl OverlayCore {
+    /// Notes what a program has read of a document, from its beginning; `is_whole` if that is all of it.
+    pub(super) fn note_document_read(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        bytes: &[u8],
+        is_whole: bool,
+    ) {
+        if !has_metadata(key) {
+            return;
+        }
+        let rest = if is_whole {
+            None
+        } else {
+            self.shown_document(context, key).ok().flatten()
+        };
+        let bytes = rest.as_ref().map_or(bytes, |object| &object.bytes);
+        let read = |key: &Key| self.shown_bytes(context, key);
+        match encoding::of_document(key, bytes, &read) {
+            Ok(Some(by)) => drop(self.seen.put(by)),
+            Ok(None) => drop(self.seen.remove(key)),
+            Err(error) => log::debug!("{key}: the entry point above is not known: {error}"),
+        }
+        for by in encoding::of_copies(key, bytes, &read) {
+            self.seen.put(by);
+        }
+    }
+
+    /// Returns what the content of `from` will be when a program gives it the key `to`.
+    pub(super) fn content_as(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        from: &Key,
+        to: &Key,
+    ) -> Result<NewContent> {
+        if !may_describe_array(to) {
+            return Ok(NewContent::Other);
+        }
+        match self.shown_document(context, from)? {
+            Some(object) => self.new_content(context, to, &object.bytes),
+            None => Ok(NewContent::Other),
+        }
+    }
+
+    /// Returns what these bytes are under a key.
+    pub(super) fn new_content(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        bytes: &[u8],
+    ) -> Result<NewContent> {
+        let read = |key: &Key| self.shown_bytes(context, key);
+        let by = encoding::of_document(key, bytes, &read)?;
+        Ok(by.map_or(NewContent::Other, NewContent::Array))
+    }
+
+    /// Looks for the metadata of the array that a key may be a chunk of, before it is changed, if no program has seen them
+    /// and no change of a chunk has recorded them. The array's folder is the nearest one whose name is not like that of a
+    /// chunk, or one in there.
+    pub(super) fn find_metadata(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<()> {
+        if !may_be_chunk(key) {
+            return Ok(());
+        }
+        let seen = self.seen.above(key);
+        let counts = |seen: &Seen| !seen.is_found || self.counts_still(&seen.by);
+        if seen.as_ref().is_some_and(counts) {
+            return Ok(());
+        }
+        let found = self.look_for_metadata(context, key)?;
+        let document = found.as_ref().map(|by| &by.document);
+        if let Some(gone) = seen.filter(|seen| document != Some(&seen.by.document)) {
+            self.seen.remove(&gone.by.document);
+        }
+        if let Some(by) = found {
+            let is_found = true;
+            self.seen.note(Seen { by, is_found });
+        }
+        Ok(())
+    }
+
+    fn look_for_metadata(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Option<EncodedBy>> {
+        let above = |folder: &Key| folder.parent().filter(|_| is_like_chunk(folder.name()));
+        let mut folders: Vec<Key> = std::iter::successors(key.parent(), above).collect();
+        folders.reverse();
+        match self.look_in_folders(context, &folders)? {
+            None => self.look_in_drafts(context, &folders),
+            found => Ok(found),
+        }
+    }
+
+    /// Looks in the folders that may be that of the array, the outermost first.
+    fn look_in_folders(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        folders: &[Key],
+    ) -> Result<Option<EncodedBy>> {
+        let read = |key: &Key| self.shown_bytes(context, key);
+        for (depth, folder) in folders.iter().enumerate() {
+            let mut is_node = false;
+            for name in DESCRIBING {
+                let document = folder.child(name.as_bytes())?;
+                let Some(object) = self.shown_document(context, &document)? else {
+                    continue;
+                };
+                is_node = true;
+                let by = encoding::of_document(&document, &object.bytes, &read)?;
+                if by.is_some() {
+                    return Ok(by);
+                }
+            }
+            if depth > 0 && !is_node {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks where drafts of version 3 have the documents of arrays with chunks in these folders.
+    fn look_in_drafts(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        folders: &[Key],
+    ) -> Result<Option<EncodedBy>> {
+        let read = |key: &Key| self.shown_bytes(context, key);
+        for folder in folders {
+            for document in encoding::draft_documents(folder, &read)? {
+                let Some(object) = self.shown_document(context, &document)? else {
+                    continue;
+                };
+                let by = encoding::of_document(&document, &object.bytes, &read)?;
+                if by.is_some() {
+                    return Ok(by);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether metadata that were found count for other chunks, too: they are recorded, and a commit will tell.
+    fn counts_still(&self, by: &EncodedBy) -> bool {
+        let is_recorded = || self.top().layer.lock().records.is_encoded_at(&by.folder);
+        !self.config.write_through && is_recorded()
+    }
+
+    fn shown_document(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Option<Object>> {
+        readable(Overlay(self.clone()).get(context, key, MAX_DOCUMENT))
+    }
+
+    fn shown_bytes(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Option<Vec<u8>>> {
+        let object = self.shown_document(context, key)?;
+        Ok(object.map(|object| object.bytes))
+    }
+
+    /// Returns the records of the metadata by which those chunks were encoded that other records change. The decoded file
+    /// that has changed them says it, or what programs have seen counts.
+    pub(super) fn encoding_records(
+        &self,
+        list: &[JournalRecord],
+        said: Option<&EncodedBy>,
+    ) -> Vec<JournalRecord> {
+        let recorded = |record: &JournalRecord| match record {
+            JournalRecord::EncodedBy { at, .. } => Some(at.clone()),
+            _ => None,
+        };
+        let mut done: HashSet<Key> = list.iter().filter_map(recorded).collect();
+        let mut records = Vec::new();
+        for record in list {
+            let (JournalRecord::Base { key, .. } | JournalRecord::Written { key, .. }) = record
+            else {
+                continue;
+            };
+            let seen = || self.seen.above(key).map(|seen| seen.by);
+            let by = said.cloned().or_else(seen);
+            let Some(by) = by.filter(|_| may_be_chunk(key)) else {
+                continue;
+            };
+            if done.contains(key) {
+                continue;
+            }
+            let folder = by.folder.clone();
+            let is_done = done.contains(&folder);
+            records.extend(self.encoding_record(key, by, is_done));
+            done.insert(folder);
+        }
+        records
+    }
+
+    /// Returns the records by which a chunk is encoded by these metadata. Those of the array may be recorded already, by
+    /// records that are not applied yet.
+    fn encoding_record(&self, key: &Key, by: EncodedBy, is_done: bool) -> Vec<JournalRecord> {
+        let folder = by.folder.clone();
+        let top = self.top();
+        let state = top.layer.lock();
+        let (records, mut list) = (&state.records, Vec::new());
+        if records.is_encoded_at(key) {
+            let (at, by) = (key.clone(), Some(by.clone()));
+            list.push(JournalRecord::EncodedBy { at, by });
+        }
+        let old = records.encoded_by(&folder).filter(|(at, _)| *at == folder);
+        let old = old.map(|(_, old)| old);
+        if is_done || old == Some(&by) {
+            return list;
+        }
+        // The array was replaced, and the program goes on with the new one: other chunks stay what they are.
+        for (other, base) in old.iter().flat_map(|_| records.bases_below(&folder)) {
+            let is_changed = !base.is_committed && other != *key && may_be_chunk(&other);
+            let is_of_array = records
+                .encoded_by(&other)
+                .is_some_and(|(at, _)| at == folder);
+            if is_changed && is_of_array {
+                let (at, by) = (other, old.cloned());
+                list.push(JournalRecord::EncodedBy { at, by });
+            }
+        }
+        let by = Some(by);
+        list.push(JournalRecord::EncodedBy { at: folder, by });
+        list
+    }
+}
+
+/// What a program puts under a key.
+pub(super) enum NewContent {
+    /// A document that describes an array.
+    Array(EncodedBy),
+    /// Anything else.
+    Other,
+    /// Nothing: the key is removed.
+    Nothing,
+}
+
+impl NameChange<'_> {
+    /// Notes that a program has put this under a key, if that is the key of a document. Chunks that were changed before it
+    /// replaced the array, whose metadata it had seen, are its own affair.
+    pub(super) fn note_document(&self, key: &Key, content: &NewContent) -> Result<()> {
+        if !may_describe_array(key) {
+            return Ok(());
+        }
+        let (now, before) = match content {
+            NewContent::Array(by) => (Some(by), self.seen.put(by.clone())),
+            NewContent::Other | NewContent::Nothing => (None, self.seen.remove(key)),
+        };
+        let folder = now.or(before.as_ref()).map(|by| by.folder.clone());
+        let folder = folder.or_else(|| key.parent()).unwrap_or_default();
+        let recorded = {
+            let records = &self.top.layer.lock().records;
+            if is_draft_document(key.name()) {
+                // The chunks may lie anywhere.
+                records.encoded_by_document_below(key)
+            } else {
+                records.encoded_below(&folder)
+            }
+        };
+        let is_removed = matches!(content, NewContent::Nothing);
+        let is_replaced = |(at, by): &(Key, Option<EncodedBy>)| {
+            let had_seen = before.is_none() || before == *by;
+            let is_own = is_removed || (*at == folder && had_seen);
+            by.as_ref()
+                .is_some_and(|by| by.document == *key && Some(by) != now && is_own)
+        };
+        let replaced = recorded.into_iter().filter(is_replaced);
+        let forgotten = replaced.map(|(at, _)| JournalRecord::EncodedBy { at, by: None });
+        self.record(forgotten.collect())
+    }
+
+    /// Returns the records of what chunks at a key and below were encoded by, after it is renamed.
+    pub(super) fn encodings_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+        let state = self.top.layer.lock();
+        let replaced = state.records.encoded_below(to).into_iter();
+        let moved = state.records.encoded_below(from);
+        let gone = replaced.chain(moved.clone()).map(|(at, _)| (at, None));
+        let moved = moved.into_iter().filter_map(|(at, by)| {
+            let at = joined(to, &at.below(from)?);
+            Some((at, by.and_then(|by| renamed(by, from, to))))
+        });
+        // Documents of a draft that are renamed without the chunks are as good as removed.
+        let may_leave = from.names().any(|name| name == b"meta");
+        let left_behind = may_leave.then(|| state.records.encoded_by_document_below(from));
+        let left_behind = left_behind.into_iter().flatten();
+        let left_behind = left_behind.filter(|(at, _)| at.below(from).is_none());
+        let left_behind = left_behind.map(|(at, _)| (at, None));
+        gone.chain(left_behind)
+            .chain(moved)
+            .map(|(at, by)| JournalRecord::EncodedBy { at, by })
+            .collect()
+    }
+}
+
+/// Takes a document that can never be read for one that is missing: it describes no array.
+pub(super) fn readable(answer: Result<Option<Object>>) -> Result<Option<Object>> {
+    match answer {
+        Err(error) => match error.kind() {
+            Kind::TooLarge | Kind::Corrupt | Kind::Denied | Kind::Unsupported => Ok(None),
+            Kind::NameTooLong => Ok(None),
+            _ => Err(error),
+        },
+        answer => answer,
+    }
+}

@@ -1,0 +1,494 @@
+//! The journal of an upper folder: the changes that its files alone do not show, one line each.
+//!
+//! Records that belong together are a line, appended by one write. An incomplete last line counts for nothing: its
+//! change did not happen. After a loss of power that holds of all lines from the first damaged one on, if none of them says
+//! that the disk had what came before it. Any other line that does not read is an error, never skipped. `records` holds
+//! what the records mean together.
+//!
+//! A journal that ends with the record `Closed` is one of a layer that the disk has whole. The first line after it is
+//! synced before the change that it records is made, so that no change is on a disk whose journal still ends so.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::journal_line::{JournalRecord, decode_line, encode_line};
+use zarr_format::error::{Error, Result};
+
+/// The journal file, open for appending.
+pub(super) struct Journal {
+    file: Arc<JournalFile>,
+    path: PathBuf,
+    length: u64,
+    /// Whether the disk has all of the layer.
+    is_closed: bool,
+    /// Space on disk is allocated up to this offset, in bytes.
+    reserved: u64,
+}
+
+/// A file of a journal, which can be synced without the lock that guards the journal.
+pub(super) struct JournalFile {
+    file: File,
+    /// How many bytes the disk has for certain.
+    synced: AtomicU64,
+}
+
+impl JournalFile {
+    fn new(file: File) -> Arc<JournalFile> {
+        let synced = AtomicU64::new(0);
+        Arc::new(JournalFile { file, synced })
+    }
+
+    /// Keeps the first `length` bytes through a loss of power.
+    fn sync(&self, length: u64) -> io::Result<()> {
+        if self.synced.load(Ordering::Acquire) < length {
+            self.file.sync_data()?;
+            self.synced.fetch_max(length, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+/// What a journal has at a moment.
+pub(super) struct JournalEnd {
+    file: Arc<JournalFile>,
+    path: PathBuf,
+    length: u64,
+}
+
+impl JournalEnd {
+    /// Keeps all of it through a loss of power.
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = self.file.sync(self.length);
+        synced.map_err(|error| Error::os(self.path.display(), error))
+    }
+}
+
+/// Space on disk that is allocated ahead, in bytes: enough for some hundreds of removals.
+const RESERVE: u64 = 64 << 10;
+
+impl Journal {
+    /// Opens the journal at `path`, created if it is missing, and gives its records to `apply` in their order. An
+    /// incomplete last line is removed.
+    ///
+    /// `Corrupt` if another line is damaged.
+    pub(super) fn open(path: &Path, apply: &mut dyn FnMut(JournalRecord)) -> Result<Journal> {
+        let failed = |error| Error::os(path.display(), error);
+        let file = open_or_look(path).map_err(failed)?;
+        let total = file.metadata().map_err(failed)?.len();
+        let mut is_closed = true;
+        let mut note_and_apply = |record: JournalRecord| {
+            is_closed = record == JournalRecord::Closed;
+            apply(record);
+        };
+        let read = read_lines(&file, &mut note_and_apply);
+        let length = read.map_err(|error| error.about(path.display()))?;
+        if length < total {
+            log::warn!("{}: its end was cut, and is ignored", path.display());
+            is_closed = false;
+            file.set_len(length).map_err(failed)?;
+        }
+        Ok(Journal {
+            file: JournalFile::new(file),
+            path: path.to_path_buf(),
+            length,
+            is_closed,
+            reserved: 0,
+        })
+    }
+
+    /// Notes that the file was renamed.
+    pub(super) fn set_path(&mut self, path: &Path) {
+        self.path = path.to_path_buf();
+    }
+
+    /// Appends records as one line: all of them count, or none. If the disk is full the journal stays as it was.
+    pub(super) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
+        let line = encode_line(records);
+        self.reserve(line.len() as u64);
+        if let Err(error) = self.file.file.write_all_at(&line, self.length) {
+            // If this fails as well, the incomplete line is dropped when the journal is read.
+            let _ = self.file.file.set_len(self.length);
+            self.reserved = 0;
+            return Err(match error.raw_os_error() {
+                // It was opened to be looked at.
+                Some(libc::EBADF) => Error::read_only(self.path.display()),
+                _ => Error::os_own_file(self.path.display(), error),
+            });
+        }
+        self.length += line.len() as u64;
+        if std::mem::take(&mut self.is_closed) {
+            self.end().sync()?;
+        }
+        self.is_closed = records.last() == Some(&JournalRecord::Closed);
+        Ok(())
+    }
+
+    /// Whether the disk has all of the layer.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Allocates space ahead for this many bytes and some more, so that keys can still be removed when the disk is full.
+    pub(super) fn reserve(&mut self, bytes: u64) {
+        let end = self.length + bytes;
+        if end + RESERVE / 2 <= self.reserved {
+            return;
+        }
+        let (flags, length) = (FallocateFlags::KEEP_SIZE, end - self.length + RESERVE);
+        match rustix::fs::fallocate(&self.file.file, flags, self.length, length) {
+            Err(Errno::NOSPC | Errno::DQUOT) => {}
+            _ => self.reserved = end + RESERVE,
+        }
+    }
+
+    /// Returns what the journal has now.
+    pub(super) fn end(&self) -> JournalEnd {
+        JournalEnd {
+            file: self.file.clone(),
+            path: self.path.clone(),
+            length: self.length,
+        }
+    }
+
+    /// Returns how many bytes the disk has for certain.
+    #[cfg(test)]
+    pub(super) fn synced(&self) -> u64 {
+        self.file.synced.load(Ordering::Acquire)
+    }
+
+    /// Returns the length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether the journal is much longer than a new one of this many records.
+    pub(super) fn is_oversized(&self, records: usize) -> bool {
+        self.length > (1 << 20) + 1024 * records as u64
+    }
+
+    /// Replaces the journal by one of these records, in one step.
+    pub(super) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
+        let failed = |error| Error::os_own_file(self.path.display(), error);
+        let replacement = self.path.with_extension("new");
+        let bytes: Vec<u8> = records
+            .iter()
+            .flat_map(|record| encode_line(std::slice::from_ref(record)))
+            .collect();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&replacement)
+            .map_err(failed)?;
+        let written = file
+            .write_all_at(&bytes, 0)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&replacement, &self.path))
+            .and_then(|()| sync_folder_of(&self.path));
+        written.map_err(|error| {
+            // On a disk that is full it would keep room from others.
+            let _ = std::fs::remove_file(&replacement);
+            failed(error)
+        })?;
+        (self.length, self.reserved) = (bytes.len() as u64, 0);
+        self.file = JournalFile::new(file);
+        self.file.synced.store(self.length, Ordering::Release);
+        self.is_closed = records.is_empty();
+        self.reserve(0);
+        Ok(())
+    }
+}
+
+/// Keeps the names in the folder of a file through a loss of power.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+/// Opens a file to read and to write it, and makes it; to read it where nothing can be written: an upper folder on such a
+/// medium can still be looked at.
+pub(super) fn open_or_look(path: &Path) -> io::Result<File> {
+    let options = || {
+        let mut options = File::options();
+        options.read(true).write(true);
+        options
+    };
+    match options().create(true).truncate(false).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(path),
+        opened => opened,
+    }
+}
+
+/// Gives the records of all lines before the first damaged one to `apply`; returns the length of these lines in bytes.
+/// `Corrupt` if a later line says that the disk had the damaged one.
+fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> {
+    let mut lines = BufReader::new(file);
+    let (mut length, mut number) = (0, 0);
+    let mut damage = None;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = lines.read_until(b'\n', &mut line);
+        if read.map_err(|error| Error::os("", error))? == 0 {
+            return Ok(length);
+        }
+        number += 1;
+        match (decode_line(&line), &mut damage) {
+            (Some(records), None) => {
+                records.into_iter().for_each(&mut *apply);
+                length += line.len() as u64;
+            }
+            (None, None) => damage = Some(Damage::at(number)),
+            (Some(records), Some(damage)) => damage.check(&records)?,
+            (None, Some(_)) => {}
+        }
+    }
+}
+
+/// A damaged line.
+struct Damage {
+    /// Its number, from 1.
+    line: u64,
+    /// The syncs of everything that began after it.
+    syncs: Vec<u64>,
+}
+
+impl Damage {
+    fn at(line: u64) -> Damage {
+        let syncs = Vec::new();
+        Damage { line, syncs }
+    }
+
+    /// Fails if records after the damaged line say that the disk had it.
+    fn check(&mut self, records: &[JournalRecord]) -> Result<()> {
+        for record in records {
+            let was_synced = match record {
+                JournalRecord::SyncStarted(sync) => {
+                    self.syncs.push(*sync);
+                    false
+                }
+                JournalRecord::SyncFinished(sync) => self.syncs.contains(sync),
+                record => *record == JournalRecord::Closed,
+            };
+            if was_synced {
+                let what = format!("line {} does not match its checksum", self.line);
+                return Err(Error::corrupt("", what));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal_line::{ContentDigest, Mark};
+    use crate::kept_attributes::KeptAttributes;
+    use zarrfs_store::{EncodedBy, Key, StoreVersion};
+
+    fn sample() -> Vec<JournalRecord> {
+        let key = |bytes: &[u8]| Key::new(bytes).unwrap();
+        vec![
+            JournalRecord::Base {
+                key: key(b"a/\xff %\n\"b"),
+                version: Some(StoreVersion(u64::MAX)),
+                is_frozen: false,
+                content: Some(ContentDigest {
+                    length: u64::MAX,
+                    digest: 1,
+                }),
+            },
+            JournalRecord::Base {
+                key: key(b"b"),
+                version: None,
+                is_frozen: true,
+                content: None,
+            },
+            JournalRecord::Attributes {
+                key: key(b"b"),
+                attributes: KeptAttributes::sample(),
+            },
+            JournalRecord::AttributesDropped(key(b"b")),
+            JournalRecord::Committed {
+                key: key(b"b"),
+                version: StoreVersion(5),
+            },
+            JournalRecord::Tried {
+                key: key(b"b"),
+                digest: Some(7),
+            },
+            JournalRecord::Tried {
+                key: key(b"b"),
+                digest: None,
+            },
+            JournalRecord::Reverted(key(b"b")),
+            JournalRecord::EncodedBy {
+                at: Key::root(),
+                by: Some(EncodedBy {
+                    document: key(b"zarr.json"),
+                    folder: Key::root(),
+                    digest: u128::MAX,
+                }),
+            },
+            JournalRecord::EncodedBy {
+                at: key(b"data/x"),
+                by: Some(EncodedBy {
+                    document: key(b"meta/x.array.json"),
+                    folder: key(b"data/x"),
+                    digest: 5,
+                }),
+            },
+            JournalRecord::EncodedBy {
+                at: key(b"b"),
+                by: None,
+            },
+            JournalRecord::Whiteout {
+                key: key(b"c/0/1"),
+                source: Some(Key::root()),
+            },
+            JournalRecord::Whiteout {
+                key: key(b"c"),
+                source: None,
+            },
+            JournalRecord::WhiteoutRemoved(key(b"c")),
+            JournalRecord::Created(key(b"d")),
+            JournalRecord::Completed(key(b"d")),
+            JournalRecord::RenameStarted {
+                from: key(b"e"),
+                to: key(b"f"),
+                in_upper: true,
+            },
+            JournalRecord::RenameFinished,
+            JournalRecord::Written {
+                key: key(b"g"),
+                mark: Mark {
+                    inode: u64::MAX,
+                    length: 1 << 40,
+                    digest: Some(u128::MAX),
+                },
+            },
+            JournalRecord::Written {
+                key: key(b"h"),
+                mark: Mark {
+                    inode: 1,
+                    length: 0,
+                    digest: None,
+                },
+            },
+            JournalRecord::Removed(key(b"h")),
+            JournalRecord::SyncStarted(7),
+            JournalRecord::Forgotten(key(b"g")),
+            JournalRecord::CopiesWritten(key(b"zarr.json")),
+            JournalRecord::CopiesStale {
+                holder: key(b"zarr.json"),
+                path: key(b"a"),
+            },
+        ]
+    }
+
+    /// Opens a journal; returns its records too.
+    fn opened(path: &Path) -> Result<(Journal, Vec<JournalRecord>)> {
+        let mut records = Vec::new();
+        let journal = Journal::open(path, &mut |record| records.push(record))?;
+        Ok((journal, records))
+    }
+
+    /// Writes each of `sample` as a line; returns the bytes.
+    fn written(path: &Path) -> Vec<u8> {
+        let (mut journal, _) = opened(path).unwrap();
+        for record in sample() {
+            journal.append(&[record]).unwrap();
+        }
+        std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn what_is_appended_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let (mut journal, none) = opened(&path).unwrap();
+        assert_eq!(none, []);
+        journal.append(&sample()[..2]).unwrap();
+        journal.append(&sample()[2..]).unwrap();
+        assert_eq!(opened(&path).unwrap().1, sample());
+        journal.rewrite(&sample()[3..]).unwrap();
+        journal.append(&sample()[..1]).unwrap();
+        let (_, found) = opened(&path).unwrap();
+        assert_eq!(found, [&sample()[3..], &sample()[..1]].concat());
+    }
+
+    #[test]
+    fn a_cut_leaves_the_lines_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let whole = written(&path);
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (mut journal, found) = opened(&path).unwrap();
+            let lines = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
+            assert_eq!(found, sample()[..lines]);
+            journal.append(&[JournalRecord::RenameFinished]).unwrap();
+            let (_, found) = opened(&path).unwrap();
+            assert_eq!(found.last(), Some(&JournalRecord::RenameFinished));
+        }
+    }
+
+    #[test]
+    fn a_byte_that_changed_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let whole = written(&path);
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            let (_, found) = opened(&path).unwrap();
+            assert!(found.len() < sample().len() && sample().starts_with(&found));
+        }
+    }
+
+    #[test]
+    fn what_the_disk_had_is_not_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let (started, finished) = (
+            JournalRecord::SyncStarted(1),
+            JournalRecord::SyncFinished(1),
+        );
+        for records in [vec![started, finished], vec![JournalRecord::Closed]] {
+            std::fs::remove_file(&path).unwrap_or_default();
+            written(&path);
+            let (mut journal, _) = opened(&path).unwrap();
+            journal.append(&records).unwrap();
+            assert_eq!(opened(&path).unwrap().1.last(), records.last());
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[20] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(opened(&path).is_err());
+        }
+    }
+
+    #[test]
+    fn a_journal_is_closed_until_something_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let is_closed = || opened(&path).unwrap().0.is_closed();
+        assert!(is_closed(), "nothing was changed yet");
+        let (mut journal, _) = opened(&path).unwrap();
+        journal.append(&sample()[..1]).unwrap();
+        assert!(!is_closed());
+        journal.append(&[JournalRecord::Closed]).unwrap();
+        assert!(journal.is_closed() && is_closed());
+        journal.append(&sample()[..1]).unwrap();
+        assert!(!journal.is_closed() && !is_closed());
+    }
+}

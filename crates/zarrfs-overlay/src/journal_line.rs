@@ -1,0 +1,391 @@
+//! The lines of the journal: a checksum and a JSON list of records each.
+//!
+//! A line reads as it was written or not at all. The words of the records are a format on disk and stay as they are.
+//! `journal` appends lines and reads them; what the records mean together is in `records`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use serde_json::{Map, Value, json};
+
+use super::attributes::{spec_of, time_of};
+use super::kept_attributes::KeptAttributes;
+use zarrfs_store::{EncodedBy, Key, StoreVersion};
+
+/// One change of an upper folder that its files alone do not show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JournalRecord {
+    /// The store's version of a key when it was first changed here; `None` if the key was missing.
+    Base {
+        key: Key,
+        version: Option<StoreVersion>,
+        /// What a frozen layer had was changed: its commit tells the store's version.
+        is_frozen: bool,
+        /// Length and digest of what the store had, if they are known.
+        content: Option<ContentDigest>,
+    },
+    /// The content that the upper folder has of a key is in the store, under this version.
+    Committed { key: Key, version: StoreVersion },
+    /// A content of this digest is about to be put under a key, or the key is about to be removed: the store may have done
+    /// so although no answer came.
+    Tried { key: Key, digest: Option<u128> },
+    /// The metadata that changed chunks at a key and below were encoded by; `None` if that does not matter. The nearest
+    /// such record at or above a chunk's key counts.
+    EncodedBy { at: Key, by: Option<EncodedBy> },
+    /// A key is as in the store again: its base is forgotten.
+    Reverted(Key),
+    /// The store's objects at a key and below are hidden, or replaced by those at and below `source`.
+    Whiteout { key: Key, source: Option<Key> },
+    /// The whiteout of this key is gone.
+    WhiteoutRemoved(Key),
+    /// A file was created under this key and is incomplete.
+    Created(Key),
+    /// The file of this key is complete.
+    Completed(Key),
+    /// Attributes of a key are set whose content the layer does not have.
+    Attributes {
+        key: Key,
+        attributes: Arc<KeptAttributes>,
+    },
+    /// They are dropped.
+    AttributesDropped(Key),
+    /// A rename begins; `in_upper` if the upper folder has what is renamed.
+    RenameStarted { from: Key, to: Key, in_upper: bool },
+    /// The rename is done.
+    RenameFinished,
+    /// The file of a key gets a content.
+    Written { key: Key, mark: Mark },
+    /// A key loses its file.
+    Removed(Key),
+    /// The disk has the last content of a key, which has this inode.
+    Synced { key: Key, inode: u64 },
+    /// A sync of everything begins; the number is one more than that of the sync before.
+    SyncStarted(u64),
+    /// The disk has everything from before the sync of this number began.
+    SyncFinished(u64),
+    /// The file of a key is none of the layer's any more: its contents are forgotten.
+    Forgotten(Key),
+    /// The file of a key has copies of documents that a program wrote.
+    CopiesWritten(Key),
+    /// What is at `path` and below was changed since a program wrote the copies that `holder` has.
+    CopiesStale { holder: Key, path: Key },
+    /// The disk has everything, and nothing was changed since.
+    Closed,
+}
+
+/// Length and digest of a content: what two objects of the same bytes have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentDigest {
+    /// Length in bytes.
+    pub length: u64,
+    /// xxh3 of the bytes.
+    pub digest: u128,
+}
+
+/// What tells one content of a key from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) inode: u64,
+    /// Length in bytes.
+    pub(super) length: u64,
+    /// xxh3 of the bytes; `None` for a file that is changed in place, of which the inode alone tells.
+    pub(super) digest: Option<u128>,
+}
+
+impl Mark {
+    /// Returns what the content has in common with others of the same bytes, if that is known.
+    pub(super) fn content(&self) -> Option<ContentDigest> {
+        let length = self.length;
+        let digest = self.digest?;
+        Some(ContentDigest { length, digest })
+    }
+
+    /// Whether a file of this inode and length has the content, which the disk has.
+    pub(super) fn is_file(&self, inode: u64, length: u64) -> bool {
+        self.inode == inode && (self.digest.is_none() || self.length == length)
+    }
+}
+
+/// Length of the checksum at the start of a line: eight digits and a blank.
+const CHECKSUM_WIDTH: usize = 9;
+
+/// Returns the line of records that are appended together.
+pub(super) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
+    let list: Vec<Value> = records.iter().map(to_json).collect();
+    let text = Value::Array(list).to_string();
+    let sum = crc32c::crc32c(text.as_bytes());
+    format!("{sum:08x} {text}\n").into_bytes()
+}
+
+/// Returns the records of a line; nothing if it is not whole, or not as it was written.
+pub(super) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
+    let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+    let (sum, text) = line.split_at_checked(CHECKSUM_WIDTH)?;
+    let sum = u32::from_str_radix(sum.strip_suffix(' ')?, 16).ok()?;
+    if sum != crc32c::crc32c(text.as_bytes()) {
+        return None;
+    }
+    let list: Vec<Value> = serde_json::from_str(text).ok()?;
+    list.iter().map(from_json).collect()
+}
+
+/// Bytes of keys that are written without percent encoding, beside letters and digits.
+const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'-')
+    .remove(b' ')
+    .remove(b'~')
+    .remove(b'=')
+    .remove(b'+');
+
+fn encode_key(key: &Key) -> String {
+    encode_bytes(key.as_bytes())
+}
+
+fn encode_bytes(bytes: &[u8]) -> String {
+    percent_encode(bytes, UNESCAPED).to_string()
+}
+
+fn decode_key(value: Option<&Value>) -> Option<Key> {
+    let bytes: Vec<u8> = percent_decode_str(value?.as_str()?).collect();
+    Key::new(bytes).ok()
+}
+
+fn decode_version(value: &Value) -> Option<StoreVersion> {
+    let digits = u64::from_str_radix(value.as_str()?, 16);
+    Some(StoreVersion(digits.ok()?))
+}
+
+fn encode_digest(digest: Option<u128>) -> Option<String> {
+    digest.map(|digest| format!("{digest:032x}"))
+}
+
+/// The member `digest` of a record, which may be null.
+struct DigestMember(Option<u128>);
+
+impl DigestMember {
+    fn of(members: &Map<String, Value>) -> Option<DigestMember> {
+        match members.get("digest")? {
+            Value::Null => Some(DigestMember(None)),
+            digest => {
+                let digest = u128::from_str_radix(digest.as_str()?, 16).ok()?;
+                Some(DigestMember(Some(digest)))
+            }
+        }
+    }
+}
+
+fn to_json(record: &JournalRecord) -> Value {
+    match record {
+        JournalRecord::Base {
+            key,
+            version,
+            is_frozen,
+            content,
+        } => {
+            let version = version.map(|version| format!("{:016x}", version.0));
+            let mut record = json!({"held": encode_key(key), "version": version});
+            if *is_frozen {
+                record["frozen"] = json!(true);
+            }
+            if let Some(content) = content {
+                record["length"] = json!(content.length);
+                record["digest"] = json!(encode_digest(Some(content.digest)));
+            }
+            record
+        }
+        JournalRecord::Committed { key, version } => {
+            json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
+        }
+        JournalRecord::Tried { key, digest } => {
+            json!({"try": encode_key(key), "digest": encode_digest(*digest)})
+        }
+        JournalRecord::EncodedBy { at, by } => match by {
+            None => json!({"encoded": encode_key(at), "by": null}),
+            Some(by) => {
+                let mut record = json!({
+                    "encoded": encode_key(at), "by": encode_key(&by.document),
+                    "digest": encode_digest(Some(by.digest)),
+                });
+                if by.folder != by.document.parent().unwrap_or_default() {
+                    record["in"] = json!(encode_key(&by.folder));
+                }
+                record
+            }
+        },
+        JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
+        JournalRecord::Whiteout { key, source } => {
+            json!({"white": encode_key(key), "of": source.as_ref().map(encode_key)})
+        }
+        JournalRecord::WhiteoutRemoved(key) => json!({"show": encode_key(key)}),
+        JournalRecord::Created(key) => json!({"born": encode_key(key)}),
+        JournalRecord::Completed(key) => json!({"whole": encode_key(key)}),
+        JournalRecord::Attributes { key, attributes } => attributes_to_json(key, attributes),
+        JournalRecord::AttributesDropped(key) => json!({"plain": encode_key(key)}),
+        JournalRecord::RenameStarted { from, to, in_upper } => {
+            json!({"move": encode_key(from), "to": encode_key(to), "native": in_upper})
+        }
+        JournalRecord::RenameFinished => json!({"moved": true}),
+        JournalRecord::Written { key, mark } => json!({
+            "file": encode_key(key), "inode": mark.inode, "length": mark.length,
+            "digest": encode_digest(mark.digest),
+        }),
+        JournalRecord::Removed(key) => json!({"gone": encode_key(key)}),
+        JournalRecord::Synced { key, inode } => json!({"synced": encode_key(key), "inode": inode}),
+        JournalRecord::SyncStarted(number) => json!({"sync": number}),
+        JournalRecord::SyncFinished(number) => json!({"done": number}),
+        JournalRecord::Forgotten(key) => json!({"forget": encode_key(key)}),
+        JournalRecord::CopiesWritten(key) => json!({"copies": encode_key(key)}),
+        JournalRecord::CopiesStale { holder, path } => {
+            json!({"copies": encode_key(holder), "stale": encode_key(path)})
+        }
+        JournalRecord::Closed => json!({"closed": true}),
+    }
+}
+
+fn from_json(value: &Value) -> Option<JournalRecord> {
+    let members = value.as_object()?;
+    let (name, first) = members.iter().next()?;
+    let key = || decode_key(Some(first));
+    Some(match name.as_str() {
+        "held" => return base_of(key()?, members),
+        "sent" => JournalRecord::Committed {
+            key: key()?,
+            version: decode_version(members.get("version")?)?,
+        },
+        "try" => JournalRecord::Tried {
+            key: key()?,
+            digest: DigestMember::of(members)?.0,
+        },
+        "encoded" => JournalRecord::EncodedBy {
+            at: key()?,
+            by: match members.get("by")? {
+                Value::Null => None,
+                document => {
+                    let document = decode_key(Some(document))?;
+                    Some(EncodedBy {
+                        folder: match members.get("in") {
+                            None => document.parent().unwrap_or_default(),
+                            folder => decode_key(folder)?,
+                        },
+                        document,
+                        digest: DigestMember::of(members)?.0?,
+                    })
+                }
+            },
+        },
+        "let" => JournalRecord::Reverted(key()?),
+        "white" => JournalRecord::Whiteout {
+            key: key()?,
+            source: match members.get("of")? {
+                Value::Null => None,
+                source => Some(decode_key(Some(source))?),
+            },
+        },
+        "show" => JournalRecord::WhiteoutRemoved(key()?),
+        "born" => JournalRecord::Created(key()?),
+        "whole" => JournalRecord::Completed(key()?),
+        "attributes" => JournalRecord::Attributes {
+            key: key()?,
+            attributes: Arc::new(attributes_of(members)?),
+        },
+        "plain" => JournalRecord::AttributesDropped(key()?),
+        "move" => JournalRecord::RenameStarted {
+            from: key()?,
+            to: decode_key(members.get("to"))?,
+            in_upper: members.get("native")?.as_bool()?,
+        },
+        "moved" => JournalRecord::RenameFinished,
+        "file" => JournalRecord::Written {
+            key: key()?,
+            mark: Mark {
+                inode: members.get("inode")?.as_u64()?,
+                length: members.get("length")?.as_u64()?,
+                digest: DigestMember::of(members)?.0,
+            },
+        },
+        "gone" => JournalRecord::Removed(key()?),
+        "synced" => JournalRecord::Synced {
+            key: key()?,
+            inode: members.get("inode")?.as_u64()?,
+        },
+        "sync" => JournalRecord::SyncStarted(first.as_u64()?),
+        "done" => JournalRecord::SyncFinished(first.as_u64()?),
+        "forget" => JournalRecord::Forgotten(key()?),
+        "copies" => match members.get("stale") {
+            None => JournalRecord::CopiesWritten(key()?),
+            path => JournalRecord::CopiesStale {
+                holder: key()?,
+                path: decode_key(path)?,
+            },
+        },
+        "closed" => JournalRecord::Closed,
+        _ => return None,
+    })
+}
+
+fn base_of(key: Key, members: &Map<String, Value>) -> Option<JournalRecord> {
+    Some(JournalRecord::Base {
+        key,
+        version: match members.get("version")? {
+            Value::Null => None,
+            version => Some(decode_version(version)?),
+        },
+        is_frozen: members.get("frozen").is_some(),
+        content: match members.get("length") {
+            None => None,
+            Some(length) => Some(ContentDigest {
+                length: length.as_u64()?,
+                digest: DigestMember::of(members)?.0?,
+            }),
+        },
+    })
+}
+
+fn attributes_to_json(key: &Key, kept: &KeptAttributes) -> Value {
+    let time = |time| {
+        let spec = spec_of(time);
+        json!([spec.tv_sec, spec.tv_nsec])
+    };
+    let version = kept.version.map(|version| format!("{:016x}", version.0));
+    let xattrs = kept.xattrs.iter();
+    let xattrs = xattrs.map(|(name, value)| (encode_bytes(name), encode_bytes(value).into()));
+    let mut record = json!({
+        "attributes": encode_key(key), "mode": kept.mode, "uid": kept.uid, "gid": kept.gid,
+        "accessed": time(kept.accessed), "modified": time(kept.modified), "changed": time(kept.changed),
+        "version": version, "xattrs": Value::Object(xattrs.collect()),
+    });
+    if kept.is_of_copy {
+        record["copy"] = json!(true);
+    }
+    record
+}
+
+fn attributes_of(members: &Map<String, Value>) -> Option<KeptAttributes> {
+    let number = |name| u32::try_from(members.get(name)?.as_u64()?).ok();
+    let time = |name| -> Option<SystemTime> {
+        let spec = members.get(name)?.as_array()?;
+        Some(time_of(spec.first()?.as_i64()?, spec.get(1)?.as_u64()?))
+    };
+    let decode = |text: &str| -> Vec<u8> { percent_decode_str(text).collect() };
+    let xattrs = members.get("xattrs")?.as_object()?.iter();
+    let xattrs = xattrs.map(|(name, value)| Some((decode(name), decode(value.as_str()?))));
+    Some(KeptAttributes {
+        mode: number("mode")?,
+        uid: number("uid")?,
+        gid: number("gid")?,
+        accessed: time("accessed")?,
+        modified: time("modified")?,
+        changed: time("changed")?,
+        version: match members.get("version")? {
+            Value::Null => None,
+            version => Some(decode_version(version)?),
+        },
+        xattrs: xattrs.collect::<Option<BTreeMap<_, _>>>()?,
+        is_of_copy: members.get("copy").is_some(),
+    })
+}

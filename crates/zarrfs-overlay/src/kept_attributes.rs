@@ -1,0 +1,148 @@
+//! Attributes that were set of a key whose content the layer on top does not have.
+//!
+//! They are records of the journal and show over the content that lies below, which other programs may change meanwhile.
+//! They belong to the layer on top: a freeze hands them on to the next one. Once the layer has got a content of the key, its
+//! file has them, and they do not count any more; the record stays until that content is synced, since after a loss of
+//! power the content below may show again. `open_file/attributes` sets them.
+
+use std::fs::File;
+#[cfg(test)]
+use std::sync::Arc;
+#[cfg(test)]
+use std::time::Duration;
+use std::time::SystemTime;
+
+use super::attributes;
+use super::attributes::Xattrs;
+use zarrfs_store::tree::{AttrChange, Posix, Stat, Time};
+use zarrfs_store::{EntryKind, Meta, StoreVersion, Version};
+
+/// Owner, mode, times and extended attributes of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeptAttributes {
+    /// Type and permission bits, as in `st_mode`.
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) accessed: SystemTime,
+    pub(super) modified: SystemTime,
+    /// When the attributes were set.
+    pub(super) changed: SystemTime,
+    /// The store's version of the content that the times are of; `None` if a frozen layer had that content.
+    pub(super) version: Option<StoreVersion>,
+    pub(super) xattrs: Xattrs,
+    /// The layer has a file of the key, with these attributes, that is a mere copy of what the store has.
+    pub(super) is_of_copy: bool,
+}
+
+impl KeptAttributes {
+    /// Returns the attributes of a file, with times that are of a content of this version.
+    pub(super) fn of(file: &File, version: Version) -> rustix::io::Result<KeptAttributes> {
+        let stat = rustix::fs::fstat(file)?;
+        let posix = attributes::posix_of(&stat);
+        Ok(KeptAttributes {
+            mode: posix.mode,
+            uid: posix.uid,
+            gid: posix.gid,
+            accessed: posix.accessed,
+            modified: attributes::meta_of(&stat, 0).modified,
+            changed: posix.changed,
+            version: version.stored(),
+            xattrs: attributes::xattrs(file)?,
+            is_of_copy: false,
+        })
+    }
+
+    /// Gives a file these attributes, but for the times.
+    pub(super) fn give_to(&self, file: &File) -> rustix::io::Result<()> {
+        attributes::set_all(file, &self.xattrs, &self.owner_and_mode())
+    }
+
+    /// Gives a copy of a content of this version these attributes, with times that were set of it.
+    pub(super) fn give_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
+        self.give_to(file)?;
+        if !self.has_times_of(version) {
+            return Ok(());
+        }
+        let times = AttrChange {
+            accessed: Some(Time::At(self.accessed)),
+            modified: Some(Time::At(self.modified)),
+            ..AttrChange::default()
+        };
+        attributes::set_open(file, &times)
+    }
+
+    /// Returns the change that gives something the owner and the mode.
+    pub(super) fn owner_and_mode(&self) -> AttrChange {
+        let is_root = rustix::process::geteuid().is_root();
+        AttrChange {
+            mode: Some(self.mode),
+            uid: is_root.then_some(self.uid),
+            // Other users may have given it another one of their groups.
+            gid: Some(self.gid),
+            ..AttrChange::default()
+        }
+    }
+
+    /// Returns what `stat` shows of a file below that has these attributes. Times that were set show until the content
+    /// is another one.
+    pub(super) fn over(&self, below: Stat) -> Stat {
+        if below.meta.kind != EntryKind::File {
+            return below;
+        }
+        let written = below.meta.modified;
+        let (accessed, modified, changed) = if self.has_times_of(below.meta.version) {
+            (self.accessed, self.modified, self.changed)
+        } else {
+            (written, written, written.max(self.changed))
+        };
+        let posix = Posix {
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            links: below.posix.map_or(1, |posix| posix.links),
+            accessed,
+            changed,
+            identity: below.posix.map_or(0, |posix| posix.identity),
+        };
+        let meta = Meta {
+            modified,
+            ..below.meta
+        };
+        Stat {
+            meta,
+            posix: Some(posix),
+            ..below
+        }
+    }
+
+    fn has_times_of(&self, version: Version) -> bool {
+        match (self.version.map(Version::from), version) {
+            (None, version) => version.stored().is_none(),
+            (Some(own), version) => own.may_be(version),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn sample() -> Arc<KeptAttributes> {
+        let time = SystemTime::UNIX_EPOCH - Duration::from_nanos(1);
+        let xattrs = [(b"user.\xff".to_vec(), b"a \0 value".to_vec())];
+        Arc::new(KeptAttributes {
+            mode: 0o100_640,
+            uid: u32::MAX - 1,
+            gid: 1,
+            accessed: SystemTime::UNIX_EPOCH,
+            modified: time,
+            changed: time,
+            version: Some(StoreVersion(u64::MAX)),
+            xattrs: xattrs.into_iter().collect(),
+            is_of_copy: true,
+        })
+    }
+
+    /// Returns about how many bytes the record of these attributes has more than others.
+    pub(super) fn xattr_bytes(&self) -> usize {
+        let xattrs = self.xattrs.iter();
+        xattrs.map(|(name, value)| name.len() + value.len()).sum()
+    }
+}

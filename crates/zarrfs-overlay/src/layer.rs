@@ -1,0 +1,494 @@
+//! One layer of changes: the files that were written, under their keys, and a journal of what was removed or renamed.
+//!
+//! The layer on top is changed by programs; a frozen one by the commit alone that brings it into the
+//! store. What a layer shows over the store below it is `layered_store`'s.
+
+use std::collections::HashMap;
+use std::fs;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Stat as Native};
+use rustix::io::Errno;
+
+use super::attributes;
+use super::journal::Journal;
+use super::journal_line::{JournalRecord, Mark};
+use super::kept_attributes::KeptAttributes;
+use super::keys_dir::{KeysDir, os_error};
+use super::records::{BaseVersion, Records};
+use super::upper::Upper;
+use super::write_numbers::WriteNumbers;
+use zarr_format::error::{Kind, Result};
+use zarrfs_store::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use zarrfs_store::{Key, Meta};
+
+/// A whiteout: the key, and the key of the store below that shows there instead.
+pub(super) type Whiteout = (Key, Option<Key>);
+
+/// A layer of changes.
+pub(super) struct ChangeLayer {
+    pub(super) keys: KeysDir,
+    state: Mutex<LayerState>,
+    /// Held for writing while names, records and the table of open files together take another shape: a look for a
+    /// key or a listing of a folder sees the one before or the one after.
+    shape: RwLock<()>,
+    /// A folder that goes with the last reader of the layer: the store has all that was in it.
+    committed_folder: Mutex<Option<PathBuf>>,
+}
+
+/// Where a layer finds a key.
+pub(super) enum Located {
+    /// The layer has a file or folder.
+    Upper(Native),
+    /// The store below may have something, under this key.
+    Lower(Key),
+    /// A whiteout hides the key.
+    Hidden,
+}
+
+/// What a layer knows beside its files.
+pub(super) struct LayerState {
+    pub(super) records: Records,
+    pub(super) journal: Journal,
+    pub(super) write_numbers: WriteNumbers,
+    /// Files in `pending/` that the disk had under these keys. They stay until it has what took their places.
+    retained: HashMap<Key, Vec<String>>,
+    /// What was written since the last sync of everything began.
+    unsynced: Unsynced,
+}
+
+/// How much was written that the disk may not have.
+#[derive(Clone, Copy, Default)]
+struct Unsynced {
+    contents: usize,
+    bytes: u64,
+}
+
+impl Unsynced {
+    fn add(&mut self, record: &JournalRecord) {
+        match record {
+            JournalRecord::Written { mark, .. } => {
+                self.contents += 1;
+                self.bytes += mark.length;
+            }
+            JournalRecord::Removed(_) => self.contents += 1,
+            _ => {}
+        }
+    }
+}
+
+/// With as many contents or bytes that may not be synced, everything is: a loss of power then costs the check of no more
+/// than these, and no more files are retained.
+const MAX_UNSYNCED_CONTENTS: usize = 4096;
+const MAX_UNSYNCED_BYTES: u64 = 256 << 20;
+
+impl ChangeLayer {
+    /// Builds the layer of these files, this journal and what the journal's records mean.
+    pub(super) fn new(
+        keys: KeysDir,
+        journal: Journal,
+        records: Records,
+        write_numbers: WriteNumbers,
+    ) -> ChangeLayer {
+        ChangeLayer {
+            keys,
+            state: Mutex::new(LayerState {
+                records,
+                journal,
+                write_numbers,
+                retained: HashMap::new(),
+                unsynced: Unsynced::default(),
+            }),
+            shape: RwLock::default(),
+            committed_folder: Mutex::default(),
+        }
+    }
+
+    /// Returns where a key is to be found.
+    pub(super) fn locate(&self, key: &Key) -> Result<Located> {
+        let _shape = self.shape.read();
+        if let Some(stat) = self.keys.stat(key)? {
+            return Ok(Located::Upper(stat));
+        }
+        Ok(self.lower_key(key).map_or(Located::Hidden, Located::Lower))
+    }
+
+    /// Has records and files together keep their shape until this is dropped.
+    pub(super) fn as_shaped(&self) -> RwLockReadGuard<'_, ()> {
+        self.shape.read()
+    }
+
+    /// Keeps lookups of keys waiting until this is dropped.
+    pub(super) fn reshape(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shape.write()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, LayerState> {
+        self.state.lock()
+    }
+
+    /// Appends records to the journal, then applies them. The journal is written anew when most of it counts for
+    /// nothing any more.
+    pub(super) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
+        self.take_records(list, false)
+    }
+
+    /// The same of records that a crash may lose: without room on the disk they are applied alone.
+    pub(super) fn record_if_room(&self, list: Vec<JournalRecord>) -> Result<()> {
+        self.take_records(list, true)
+    }
+
+    fn take_records(&self, list: Vec<JournalRecord>, may_be_lost: bool) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        self.lock().take_records(list, may_be_lost)
+    }
+
+    /// Gives a pending file its key, which has a mark. A synced file that has the key is retained: its name and its
+    /// inode are returned.
+    pub(super) fn publish(
+        &self,
+        upper: &Upper,
+        pending: &str,
+        key: &Key,
+    ) -> Result<Option<(String, u64)>> {
+        let mut replaced = None;
+        let published = if let Some(inode) = self.synced_file(key)? {
+            match upper.exchange(pending, &self.keys, key) {
+                Ok(retained) => {
+                    self.note_retained(key, retained.clone());
+                    return Ok(Some((retained, inode)));
+                }
+                // A file system without exchanges. Who looks for the key waits for the shape.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                    replaced = Some((self.retain(upper, key)?, inode));
+                    upper.publish(pending, &self.keys, key)
+                }
+                Err(error) => Err(error),
+            }
+        } else {
+            upper.publish(pending, &self.keys, key)
+        };
+        published.map_err(|error| os_error(key, error))?;
+        Ok(replaced)
+    }
+
+    /// Removes the file of a key, which has a record of that. A synced one is retained.
+    pub(super) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
+        match self.synced_file(key)? {
+            Some(_) => self.retain(upper, key).map(drop),
+            None => self.keys.remove(key, AtFlags::empty()),
+        }
+    }
+
+    /// Retains the file of a key if it is synced: another one is about to have the key.
+    pub(super) fn retain_synced(&self, upper: &Upper, key: &Key) -> Result<()> {
+        if self.synced_file(key)?.is_some() {
+            self.retain(upper, key)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the inode of the file of a key, if the disk has it.
+    fn synced_file(&self, key: &Key) -> Result<Option<u64>> {
+        let Some(synced) = self.synced(key) else {
+            return Ok(None);
+        };
+        let inode = self.keys.stat(key)?.map(|stat| stat.st_ino);
+        Ok(inode.filter(|inode| *inode == synced.inode))
+    }
+
+    fn retain(&self, upper: &Upper, key: &Key) -> Result<String> {
+        let name = upper.retain(&self.keys, key);
+        let name = name.map_err(|error| os_error(key, error))?;
+        self.note_retained(key, name.clone());
+        Ok(name)
+    }
+
+    fn note_retained(&self, key: &Key, name: String) {
+        let mut state = self.lock();
+        state.retained.entry(key.clone()).or_default().push(name);
+    }
+
+    /// Takes the retained files of keys away, for the layer that these keys move to.
+    pub(super) fn take_retained<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> RetainedFiles {
+        let mut state = self.lock();
+        keys.filter_map(|key| state.retained.remove_entry(key))
+            .collect()
+    }
+
+    /// Takes over retained files of another layer.
+    pub(super) fn add_retained(&self, files: RetainedFiles) {
+        self.lock().retained.extend(files);
+    }
+
+    /// Whether the layer has retained files.
+    pub(super) fn has_retained(&self) -> bool {
+        !self.lock().retained.is_empty()
+    }
+
+    /// Has the disk keep the journal.
+    pub(super) fn sync_journal(&self) -> Result<()> {
+        let end = self.lock().journal.end();
+        end.sync()
+    }
+
+    /// Notes that the disk has a content of a key and its name, if it is still the last one, and has the disk keep that: until
+    /// then the journal says that the content before it is the synced one.
+    pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
+        if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
+            let (synced, inode) = (key.clone(), mark.inode);
+            self.record(vec![JournalRecord::Synced { key: synced, inode }])?;
+            self.drop_synced_attributes(key)?;
+        }
+        self.sync_journal()
+    }
+
+    /// Takes the retained files of a key whose last content is synced; returns their names in `pending/`.
+    pub(super) fn take_replaced(&self, key: &Key) -> Vec<String> {
+        let mut state = self.lock();
+        let is_idle = state.is_synced(key);
+        let names = is_idle.then(|| state.retained.remove(key));
+        names.flatten().unwrap_or_default()
+    }
+
+    fn synced(&self, key: &Key) -> Option<Mark> {
+        self.lock().records.marks.synced(key)
+    }
+
+    /// Returns the content of a key that was recorded last.
+    pub(super) fn last_mark(&self, key: &Key) -> Option<Mark> {
+        self.lock().records.marks.last(key)
+    }
+
+    /// Whether so much may not be synced that it should be.
+    pub(super) fn is_sync_due(&self) -> bool {
+        let unsynced = self.lock().unsynced;
+        unsynced.contents >= MAX_UNSYNCED_CONTENTS || unsynced.bytes >= MAX_UNSYNCED_BYTES
+    }
+
+    /// Notes that a sync of everything begins; returns its number.
+    pub(super) fn begin_sync(&self) -> Result<u64> {
+        let mut state = self.lock();
+        state.unsynced = Unsynced::default();
+        let number = state.records.marks.epoch() + 1;
+        drop(state);
+        self.record(vec![JournalRecord::SyncStarted(number)])?;
+        Ok(number)
+    }
+
+    /// Notes that the disk has everything from before a sync began.
+    pub(super) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
+        self.record(vec![JournalRecord::SyncFinished(number)])?;
+        self.drop_synced_attributes(&Key::root())?;
+        self.sync_journal()?;
+        self.drop_retained(upper, |state, key| state.is_synced(key));
+        Ok(())
+    }
+
+    /// Forgets the contents at a key and below, which are none of the layer's any more.
+    pub(super) fn forget_contents(&self, upper: &Upper, prefix: &Key) -> Result<()> {
+        let keys = self.lock().records.marks.keys_below(prefix);
+        self.record(keys.into_iter().map(JournalRecord::Forgotten).collect())?;
+        self.drop_retained(upper, |_, key| key.below(prefix).is_some());
+        Ok(())
+    }
+
+    /// Removes retained files that are no longer needed.
+    pub(super) fn drop_retained(&self, upper: &Upper, is_idle: impl Fn(&LayerState, &Key) -> bool) {
+        let mut state = self.lock();
+        let idle = state.retained.keys().filter(|key| is_idle(&state, key));
+        let idle: Vec<Key> = idle.cloned().collect();
+        let names: Vec<String> = idle
+            .iter()
+            .filter_map(|key| state.retained.remove(key))
+            .flatten()
+            .collect();
+        drop(state);
+        names.iter().for_each(|name| upper.discard_pending(name));
+    }
+
+    /// Notes that the disk has all of the layer, if the journal has still this length.
+    pub(super) fn close(&self, upper: &Upper, length: u64) -> Result<()> {
+        let mut state = self.lock();
+        if state.journal.len() != length {
+            return Ok(());
+        }
+        let epoch = state.records.marks.epoch();
+        let records = [JournalRecord::SyncFinished(epoch), JournalRecord::Closed];
+        state.journal.append(&records)?;
+        state.journal.end().sync()?;
+        records
+            .into_iter()
+            .for_each(|record| state.records.apply(record));
+        drop(state);
+        self.drop_retained(upper, |state, key| state.is_synced(key));
+        Ok(())
+    }
+
+    /// Returns which key of the store below shows at `key`; `None` if it is hidden.
+    pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
+        self.lock().records.lower_key(key)
+    }
+
+    /// Returns the base of a key; `None` if the key was not changed.
+    pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
+        self.lock().records.base(key)
+    }
+
+    /// Returns the attributes that were set of a key without its content, unless the layer has got a content since, whose
+    /// file has them.
+    pub(super) fn kept_attributes(&self, key: &Key) -> Result<Option<Arc<KeptAttributes>>> {
+        let kept = self.lock().records.kept_attributes(key);
+        match kept {
+            Some(kept) if kept.is_of_copy || self.keys.stat(key)?.is_none() => Ok(Some(kept)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Drops attributes of keys at and below a prefix that files have taken over whose content the disk has by now. Without
+    /// room on the disk the next mount drops them.
+    fn drop_synced_attributes(&self, prefix: &Key) -> Result<()> {
+        let mut state = self.lock();
+        let synced = state.records.attributes_of_synced(prefix);
+        if synced.is_empty() {
+            return Ok(());
+        }
+        let dropped = synced.into_iter().map(JournalRecord::AttributesDropped);
+        state.take_records(dropped.collect(), true)
+    }
+
+    /// Returns the keys at and below a prefix of which attributes alone were set.
+    pub(super) fn keys_with_attributes(&self, prefix: &Key) -> Result<Vec<Key>> {
+        let kept = self.lock().records.kept_attributes_below(prefix);
+        let mut keys = Vec::new();
+        for (key, _) in kept {
+            if matches!(self.locate(&key)?, Located::Lower(_)) {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Returns the records that drop the attributes of all keys at a prefix and below.
+    pub(super) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
+        let kept = self.lock().records.kept_attributes_below(prefix);
+        let keys = kept.into_iter().map(|(key, _)| key);
+        keys.map(JournalRecord::AttributesDropped).collect()
+    }
+
+    /// Drops attributes of keys of which the layer has a content that the disk has, but for copies, or which it hides.
+    pub(super) fn drop_stale_attributes(&self) -> Result<()> {
+        let kept = self.lock().records.kept_attributes_below(&Key::root());
+        for (key, kept) in kept {
+            let counts = match self.locate(&key)? {
+                Located::Lower(_) => true,
+                Located::Upper(_) => kept.is_of_copy,
+                Located::Hidden => false,
+            };
+            if !counts {
+                self.record(vec![JournalRecord::AttributesDropped(key)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the whiteouts at and below a prefix, with the keys of the store below that show there instead.
+    pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
+        self.lock().records.whiteouts(prefix)
+    }
+
+    /// Whether the layer has another content of a key than the store below, or shows another key there.
+    pub(super) fn is_changed(&self, key: &Key) -> Result<bool> {
+        Ok(!matches!(self.locate(key)?, Located::Lower(lower) if lower == *key))
+    }
+
+    /// Returns kind, size and version of a file of the layer.
+    pub(super) fn meta(&self, key: &Key, stat: &Native) -> Meta {
+        attributes::meta_of(stat, self.write_number(key))
+    }
+
+    /// Returns the number of the last write of a key.
+    pub(super) fn write_number(&self, key: &Key) -> u64 {
+        self.lock().write_numbers.get(key)
+    }
+
+    /// Returns the length in bytes of a file, if it is there and complete.
+    pub(super) fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
+        let is_incomplete = self.lock().records.is_incomplete(key);
+        let stat = self.keys.stat(key)?.filter(|stat| {
+            !is_incomplete && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        });
+        Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+
+    /// Whether a file of the layer has this key.
+    pub(super) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
+        let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
+        let found = self.keys.stat(key)?;
+        Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
+    }
+
+    /// Has a folder removed once the layer has no more readers.
+    pub(super) fn remove_folder_at_end(&self, folder: PathBuf) {
+        *self.committed_folder.lock() = Some(folder);
+    }
+}
+
+/// So many bytes of extended attributes take the place of a record in the journal, where up to three stand for each.
+const XATTR_BYTES_OF_RECORD: usize = 256;
+
+/// Names in `pending/` of files that the disk had under these keys.
+pub(super) type RetainedFiles = Vec<(Key, Vec<String>)>;
+
+impl LayerState {
+    fn take_records(&mut self, list: Vec<JournalRecord>, may_be_lost: bool) -> Result<()> {
+        match self.journal.append(&list) {
+            Err(error) if may_be_lost && error.kind() == Kind::NoSpace => log::debug!("{error}"),
+            appended => appended?,
+        }
+        for record in list {
+            self.unsynced.add(&record);
+            self.records.apply(record);
+        }
+        self.compact()
+    }
+
+    /// Whether the disk has the last content of a key.
+    fn is_synced(&self, key: &Key) -> bool {
+        self.records.marks.is_synced(key)
+    }
+
+    /// Writes the journal anew if it is much longer than its records need, and there is room for both.
+    pub(super) fn compact(&mut self) -> Result<()> {
+        let records = self.records.len() + self.records.xattr_bytes() / XATTR_BYTES_OF_RECORD;
+        if !self.journal.is_oversized(records) {
+            return Ok(());
+        }
+        match self.journal.rewrite(&self.records.summary()) {
+            Err(error) if error.kind() == Kind::NoSpace => Ok(()),
+            done => done,
+        }
+    }
+}
+
+impl Drop for ChangeLayer {
+    fn drop(&mut self) {
+        let Some(folder) = self.committed_folder.get_mut().take() else {
+            return;
+        };
+        // The last reader does not wait for thousands of files to be removed.
+        let remove = move || {
+            if let Err(error) = fs::remove_dir_all(&folder) {
+                log::warn!("{}: is left over from a commit: {error}", folder.display());
+            }
+        };
+        let thread = std::thread::Builder::new().name("removal".into());
+        if let Err(error) = thread.spawn(remove) {
+            log::warn!("a folder of a commit is removed at the next mount: {error}");
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Listings: a directory of the overlay, and everything below a prefix of a store.
+//!
+//! A directory lists the upper folder's names, then those of the store that are neither there nor hidden. Names of
+//! the upper folder are taken when the listing begins or begins again; those of the store come as a stream. Cursors
+//! are positions in this order. Where the upper folder has no such directory and nothing in it is hidden, the
+//! store's own listing is given as it is.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::layer::Whiteout;
+use super::layered_store::LayeredStore;
+use super::{OverlayCore, Resolved, wrong_kind};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
+
+/// Returns the layer whose directories are listed, as it is now.
+type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
+
+/// Opens the listing of a directory that an overlay shows.
+pub(super) fn of_overlay(
+    context: &RequestContext,
+    core: &Arc<OverlayCore>,
+    prefix: &Key,
+) -> Result<Box<dyn Listing>> {
+    let source = core.clone();
+    let source: LayerSource = Arc::new(move || source.top());
+    core.look(|_| open(context, source.clone(), prefix))
+}
+
+/// Opens the listing of a directory. `NotFound` if there is nothing, `NotADirectory` if it is a file.
+pub(super) fn open(
+    context: &RequestContext,
+    source: LayerSource,
+    prefix: &Key,
+) -> Result<Box<dyn Listing>> {
+    let layered = source();
+    let found = layered.find(context, prefix)?;
+    let found = found.ok_or_else(|| Error::not_found(prefix))?;
+    if LayeredStore::kind(&found) != EntryKind::Directory {
+        return Err(wrong_kind(prefix, false));
+    }
+    if let (Resolved::Lower(lower, _), true) = (found, layered.shows_all(prefix))
+        && lower == *prefix
+        && layered.renamed_from(prefix).is_none()
+    {
+        return layered.lower.list(context, &lower);
+    }
+    let mut merged = MergedListing {
+        source,
+        prefix: prefix.clone(),
+        upper: VecDeque::new(),
+        covered: HashSet::new(),
+        lower: None,
+        position: 0,
+        moved: None,
+        began: LogPosition::default(),
+        passes: 0,
+    };
+    merged.begin(context)?;
+    Ok(Box::new(merged))
+}
+
+impl LayeredStore {
+    /// Whether a directory shows everything that the store below has in it under its own name, and nothing else of
+    /// that store.
+    fn shows_all(&self, prefix: &Key) -> bool {
+        let state = self.layer.lock();
+        let records = &state.records;
+        records.hides_nothing() || {
+            let below = records.whiteouts(prefix);
+            below.iter().all(|(key, _)| key == prefix)
+        }
+    }
+
+    /// Returns the other key of the store that shows at `key`, by renames in this layer and in the frozen one.
+    fn renamed_from(&self, key: &Key) -> Option<Key> {
+        let lower = self.layer.lower_key(key)?;
+        let source = match &self.frozen {
+            Some(frozen) => frozen.renamed_from(&lower).unwrap_or(lower),
+            None => lower,
+        };
+        (source != *key).then_some(source)
+    }
+}
+
+/// A directory with names of the upper folder.
+struct MergedListing {
+    source: LayerSource,
+    prefix: Key,
+    upper: VecDeque<(Vec<u8>, EntryKind)>,
+    /// Names that are not taken from the store: the upper folder has them, or a whiteout stands there.
+    covered: HashSet<Vec<u8>>,
+    lower: Option<Box<dyn Listing>>,
+    /// How many names were given.
+    position: u64,
+    /// The names that were given, where those of another prefix of the store show: a commit brings them to this one,
+    /// that of the frozen layer as well, while the layer on top stays.
+    moved: Option<HashSet<Vec<u8>>>,
+    /// When the listing began or began again.
+    began: LogPosition,
+    /// How often it has.
+    passes: usize,
+}
+
+/// A name, its kind, and what the store's listing has of it.
+type FoundName = (Vec<u8>, EntryKind, Option<Meta>);
+
+/// How often a listing begins again because a commit brings what it lists from one prefix to another.
+const MAX_PASSES: usize = 8;
+
+impl MergedListing {
+    /// Takes the names of the upper folder, and opens the listing of the store.
+    fn begin(&mut self, context: &RequestContext) -> Result<()> {
+        (self.position, self.passes) = (0, 0);
+        self.moved = None;
+        self.take_names(context)
+    }
+
+    fn take_names(&mut self, context: &RequestContext) -> Result<()> {
+        // Before the layers are looked at: what changes from here on is seen as a change.
+        self.began = (self.source)().info.changes.position();
+        let layered = (self.source)();
+        let shape = layered.layer.as_shaped();
+        let mut names = layered.layer.keys.names(&self.prefix)?;
+        let whiteouts = layered.layer.whiteouts(&self.prefix);
+        let lower = layered.layer.lower_key(&self.prefix);
+        // As it is with these names: a commit may have brought all of it here in the next moment.
+        if layered.renamed_from(&self.prefix).is_some() {
+            self.moved.get_or_insert_default();
+        }
+        drop(shape);
+        self.covered = names.iter().map(|(name, _)| name.clone()).collect();
+        names.extend(self.moved_here(context, &layered, whiteouts)?);
+        self.upper = names.into();
+        self.lower = match lower {
+            None => None,
+            Some(lower) => match layered.lower.list(context, &lower) {
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
+                // A store that cannot list its keys: the names that were written are still shown.
+                Err(error) if error.kind() == Kind::Unsupported && !self.upper.is_empty() => None,
+                listing => Some(listing?),
+            },
+        };
+        Ok(())
+    }
+
+    /// Covers the names with a whiteout in this directory, and returns those that show another key of the store.
+    fn moved_here(
+        &mut self,
+        context: &RequestContext,
+        layered: &LayeredStore,
+        whiteouts: Vec<Whiteout>,
+    ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+        let mut moved = Vec::new();
+        for (key, source) in whiteouts {
+            if key.parent().as_ref() != Some(&self.prefix)
+                || !self.covered.insert(key.name().to_vec())
+            {
+                continue;
+            }
+            // A commit may have brought it to its new name since the whiteouts were looked at.
+            if source.is_some()
+                && let Some(found) = layered.find(context, &key)?
+            {
+                moved.push((key.name().to_vec(), LayeredStore::kind(&found)));
+            }
+        }
+        Ok(moved)
+    }
+}
+
+impl MergedListing {
+    /// Returns the next name of this pass.
+    fn next_of_pass(&mut self, context: &RequestContext) -> Result<Option<FoundName>> {
+        if let Some((name, kind)) = self.upper.pop_front() {
+            return Ok(Some((name, kind, None)));
+        }
+        let Some(lower) = &mut self.lower else {
+            return Ok(None);
+        };
+        loop {
+            let name = match lower.next(context) {
+                // A folder of this machine that a commit has emptied and removed since.
+                Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+                name => name?,
+            };
+            match name {
+                Some(name) if self.covered.contains(&name.name) => {}
+                name => return Ok(name.map(|name| (name.name, name.kind, name.meta))),
+            }
+        }
+    }
+
+    /// Begins again if names may have come to this prefix from another one meanwhile; returns whether it did.
+    fn begin_again(&mut self, context: &RequestContext) -> Result<bool> {
+        let changes = (self.source)().info.changes.clone();
+        let may_lack = self.moved.is_some()
+            && self.passes < MAX_PASSES
+            && changes.below_changed_since(self.began, &self.prefix);
+        if may_lack {
+            self.passes += 1;
+            self.take_names(context)?;
+        }
+        Ok(may_lack)
+    }
+}
+
+impl Listing for MergedListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        loop {
+            let Some((name, kind, meta)) = self.next_of_pass(context)? else {
+                if self.begin_again(context)? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            if let Some(given) = &mut self.moved
+                && !given.insert(name.clone())
+            {
+                continue;
+            }
+            self.position += 1;
+            return Ok(Some(Name {
+                name,
+                kind,
+                cursor: self.position,
+                meta,
+            }));
+        }
+    }
+
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.begin(context)?;
+        while self.position < cursor && self.next(context)?.is_some() {}
+        Ok(())
+    }
+}
+
+/// All that a store has at and below a prefix.
+#[derive(Default)]
+pub(super) struct Subtree {
+    /// The objects, with what the listing has of each.
+    pub(super) objects: Vec<(Key, Option<Meta>)>,
+    /// The folders, each before those in it.
+    pub(super) folders: Vec<Key>,
+}
+
+/// Lists all that a store has at and below a prefix: in one listing where the store has such a thing, else folder
+/// by folder.
+pub(super) fn list_recursive(
+    context: &RequestContext,
+    store: &dyn Store,
+    prefix: &Key,
+) -> Result<Subtree> {
+    let mut found = Subtree::default();
+    match store.head(context, prefix)? {
+        None => {}
+        Some(meta) if meta.kind != EntryKind::Directory => {
+            found.objects.push((prefix.clone(), Some(meta)));
+        }
+        Some(_) => match store.list_all(context, prefix, prefix)? {
+            Some(mut pages) => {
+                let mut objects = Vec::new();
+                while let Some(page) = pages.next(context)? {
+                    objects.extend(page);
+                }
+                found = from_flat_listing(context, store, prefix, objects)?;
+            }
+            None => list_folders(context, store, prefix, &mut found)?,
+        },
+    }
+    Ok(found)
+}
+
+fn list_folders(
+    context: &RequestContext,
+    store: &dyn Store,
+    prefix: &Key,
+    found: &mut Subtree,
+) -> Result<()> {
+    let mut folders = vec![prefix.clone()];
+    while let Some(folder) = folders.pop() {
+        let mut names = match store.list(context, &folder) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
+            names => names?,
+        };
+        // A listing may have a name twice if the folder changes while it is read.
+        let mut within = HashSet::new();
+        while let Some(name) = names.next(context)? {
+            let key = folder.child(&name.name)?;
+            match name.kind {
+                EntryKind::Directory if within.insert(key.clone()) => folders.push(key),
+                EntryKind::File => found.objects.push((key, name.meta)),
+                _ => {}
+            }
+        }
+        found.folders.push(folder);
+    }
+    Ok(())
+}
+
+/// Tells objects and folders apart as listings of folders do: what has keys below it is a folder, and so is an
+/// object without bytes that marks one.
+fn from_flat_listing(
+    context: &RequestContext,
+    store: &dyn Store,
+    prefix: &Key,
+    objects: Vec<(Key, Meta)>,
+) -> Result<Subtree> {
+    let mut folders = BTreeSet::from([prefix.clone()]);
+    for (key, _) in &objects {
+        let mut above = key.parent();
+        while let Some(folder) = above.filter(|folder| folder.below(prefix).is_some()) {
+            above = folder.parent();
+            if !folders.insert(folder) {
+                break;
+            }
+        }
+    }
+    let mut found = Subtree::default();
+    for (key, meta) in objects {
+        if folders.contains(&key) {
+            continue;
+        }
+        let is_marker = meta.size == 0
+            && store
+                .head(context, &key)?
+                .is_some_and(|meta| meta.kind == EntryKind::Directory);
+        if is_marker {
+            folders.insert(key);
+        } else {
+            found.objects.push((key, Some(meta)));
+        }
+    }
+    found.folders = folders.into_iter().collect();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+
+    #[test]
+    fn a_flat_listing_shows_what_listings_of_folders_show() {
+        let key = |name: &str| Key::new(name).unwrap();
+        let store = MemoryStore::default();
+        for name in ["a/b/c", "a/b-", "a/d", "a/d/e/f"] {
+            store.set(key(name), vec![1]);
+        }
+        store.set(key("a/empty"), Vec::new());
+        let mut expected = Subtree::default();
+        list_folders(&UNLIMITED, &store, &key("a"), &mut expected).unwrap();
+        let flat = ["a/b-", "a/b/c", "a/d", "a/d/e/f", "a/empty"].map(|name| {
+            let meta = store.head(&UNLIMITED, &key(name)).unwrap().unwrap();
+            let kind = EntryKind::File;
+            (key(name), Meta { kind, ..meta })
+        });
+        let mut found = from_flat_listing(&UNLIMITED, &store, &key("a"), flat.to_vec()).unwrap();
+        let names = |subtree: &mut Subtree| {
+            let objects = subtree.objects.iter().map(|(key, _)| key.clone());
+            let mut objects: Vec<Key> = objects.collect();
+            objects.sort();
+            subtree.folders.sort();
+            (objects, subtree.folders.clone())
+        };
+        assert_eq!(names(&mut found), names(&mut expected));
+        assert_eq!(found.folders.len(), 4, "a, a/b, a/d, a/d/e");
+    }
+}

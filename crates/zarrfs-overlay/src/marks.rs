@@ -1,0 +1,264 @@
+//! Marks: which content the file of each key has, so that a loss of power leaves no torn one unseen.
+//!
+//! A file gets its key before the disk has its bytes. The journal has a mark of each content: the file's inode, its
+//! length and a digest of its bytes. A content is synced once the disk has its bytes, its name and its mark. What takes
+//! the place of a synced content may be torn after a loss of power, so the synced one is kept until then (`retained`),
+//! and `recovery` puts it back.
+
+use std::collections::BTreeMap;
+
+use super::journal_line::{JournalRecord, Mark};
+use super::key_ranges::below;
+use zarr_format::model::document::is_document;
+use zarrfs_store::Key;
+
+/// A content that a key got since its last synced one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LaterContent {
+    /// The sync after which the key got it.
+    epoch: u64,
+    /// `None` if the key lost its file.
+    mark: Option<Mark>,
+}
+
+/// The contents of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct KeyMarks {
+    synced: Option<Mark>,
+    later: Vec<LaterContent>,
+}
+
+/// The last content may not be in place yet when the process ends: the one before it is. A rename over a file notes two, that
+/// the file goes and that another one comes.
+const LATER_CONTENTS: usize = 3;
+
+/// The marks of a layer's files.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// How many syncs have begun.
+    epoch: u64,
+    by_key: BTreeMap<Key, KeyMarks>,
+    /// Those of the keys that are names of documents: chunks are many more.
+    documents: BTreeMap<Key, ()>,
+}
+
+impl Marks {
+    /// Notes that a key gets a content; without one, that it loses its file.
+    pub(super) fn set(&mut self, key: Key, mark: Option<Mark>) {
+        if mark.is_none() && !self.by_key.contains_key(&key) {
+            return;
+        }
+        if is_document(key.name()) {
+            self.documents.insert(key.clone(), ());
+        }
+        let epoch = self.epoch;
+        let later = &mut self.by_key.entry(key).or_default().later;
+        if later.len() == LATER_CONTENTS {
+            later.remove(0);
+        }
+        later.push(LaterContent { epoch, mark });
+    }
+
+    /// Notes that the disk has the last content of a key, if it has this inode.
+    pub(super) fn set_synced(&mut self, key: &Key, inode: u64) {
+        let Some(marks) = self.by_key.get_mut(key) else {
+            return;
+        };
+        if let Some(mark) = marks.later.last().and_then(|last| last.mark)
+            && mark.inode == inode
+        {
+            *marks = KeyMarks {
+                synced: Some(mark),
+                later: Vec::new(),
+            };
+        }
+    }
+
+    /// Notes that a sync of everything begins.
+    pub(super) fn begin_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// Notes that the disk has everything from before an epoch.
+    pub(super) fn end_epoch(&mut self, epoch: u64) {
+        self.by_key.retain(|_, marks| {
+            match marks.later.last() {
+                Some(last) if last.epoch < epoch => {
+                    marks.synced = last.mark;
+                    marks.later.clear();
+                }
+                _ => {}
+            }
+            marks.synced.is_some() || !marks.later.is_empty()
+        });
+        self.documents
+            .retain(|key, ()| self.by_key.contains_key(key));
+    }
+
+    /// Takes these contents, which the disk has, for all that there are.
+    pub(super) fn replace(&mut self, synced: BTreeMap<Key, Mark>) {
+        let marks = |mark| KeyMarks {
+            synced: Some(mark),
+            later: Vec::new(),
+        };
+        let synced = synced.into_iter();
+        self.by_key = synced.map(|(key, mark)| (key, marks(mark))).collect();
+        let documents = self.by_key.keys().filter(|key| is_document(key.name()));
+        self.documents = documents.map(|key| (key.clone(), ())).collect();
+    }
+
+    /// Forgets a key.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.by_key.remove(key);
+        self.documents.remove(key);
+    }
+
+    /// Returns how many syncs of everything have begun.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the content that the disk has of a key.
+    pub(super) fn synced(&self, key: &Key) -> Option<Mark> {
+        self.by_key.get(key)?.synced
+    }
+
+    /// Returns the content of a key that was recorded last.
+    pub(super) fn last(&self, key: &Key) -> Option<Mark> {
+        let marks = self.by_key.get(key)?;
+        marks.later.last().map_or(marks.synced, |last| last.mark)
+    }
+
+    /// Whether the disk has the last content of a key.
+    pub(super) fn is_synced(&self, key: &Key) -> bool {
+        self.last(key) == self.synced(key)
+    }
+
+    /// Returns the contents that the file of a key can have: the synced one first.
+    pub(super) fn contents(&self, key: &Key) -> Vec<Mark> {
+        let Some(marks) = self.by_key.get(key) else {
+            return Vec::new();
+        };
+        let later = marks.later.iter().rev().filter_map(|later| later.mark);
+        marks.synced.into_iter().chain(later).collect()
+    }
+
+    /// Returns the keys at and below a prefix that have marks.
+    pub(super) fn keys_below(&self, prefix: &Key) -> Vec<Key> {
+        below(&self.by_key, prefix)
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
+    /// Returns the documents at and below a prefix that have marks.
+    pub(super) fn documents_below<'a>(&'a self, prefix: &'a Key) -> impl Iterator<Item = &'a Key> {
+        below(&self.documents, prefix).map(|(key, ())| key)
+    }
+
+    /// Returns the records of a key's marks.
+    pub(super) fn records_of(&self, key: &Key) -> Vec<JournalRecord> {
+        let Some(marks) = self.by_key.get(key) else {
+            return Vec::new();
+        };
+        let written = |mark: &Mark| JournalRecord::Written {
+            key: key.clone(),
+            mark: *mark,
+        };
+        let mut records = Vec::new();
+        if let Some(mark) = &marks.synced {
+            records.push(written(mark));
+            records.push(JournalRecord::Synced {
+                key: key.clone(),
+                inode: mark.inode,
+            });
+        }
+        records.extend(marks.later.iter().map(|later| match &later.mark {
+            Some(mark) => written(mark),
+            None => JournalRecord::Removed(key.clone()),
+        }));
+        records
+    }
+
+    /// Returns the shortest list of records that leads to this state, or to one that has less synced.
+    pub(super) fn summary(&self) -> Vec<JournalRecord> {
+        let epoch = (self.epoch > 0).then_some(JournalRecord::SyncStarted(self.epoch));
+        let marks = self.by_key.keys().flat_map(|key| self.records_of(key));
+        epoch.into_iter().chain(marks).collect()
+    }
+
+    /// Returns how many records a summary has.
+    pub(super) fn len(&self) -> usize {
+        let of_key = |marks: &KeyMarks| 2 * usize::from(marks.synced.is_some()) + marks.later.len();
+        let marks: usize = self.by_key.values().map(of_key).sum();
+        usize::from(self.epoch > 0) + marks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key::new("a").unwrap()
+    }
+
+    fn mark(inode: u64) -> Mark {
+        Mark {
+            inode,
+            length: 1,
+            digest: Some(u128::from(inode)),
+        }
+    }
+
+    #[test]
+    fn a_content_is_synced_by_the_sync_that_began_after_it() {
+        let mut marks = Marks::default();
+        marks.set(key(), Some(mark(1)));
+        marks.begin_epoch(1);
+        marks.end_epoch(1);
+        assert_eq!(marks.synced(&key()), Some(mark(1)));
+        marks.begin_epoch(2);
+        marks.set(key(), Some(mark(2)));
+        marks.end_epoch(2);
+        assert_eq!(marks.synced(&key()), Some(mark(1)), "written since");
+        assert_eq!(marks.contents(&key()), [mark(1), mark(2)]);
+    }
+
+    /// A kill between the records of a rename over a file and the rename leaves the file of before.
+    #[test]
+    fn a_file_that_another_one_is_about_to_be_renamed_over_is_known() {
+        let mut marks = Marks::default();
+        marks.set(key(), Some(mark(1)));
+        marks.set(key(), None);
+        marks.set(key(), Some(mark(2)));
+        assert!(marks.contents(&key()).contains(&mark(1)));
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_before_its_sync_ended_is_not_synced() {
+        let mut marks = Marks::default();
+        marks.set(key(), Some(mark(1)));
+        marks.set(key(), Some(mark(2)));
+        marks.set_synced(&key(), 1);
+        assert_eq!(marks.synced(&key()), None);
+        marks.set_synced(&key(), 2);
+        assert_eq!(marks.contents(&key()), [mark(2)]);
+    }
+
+    #[test]
+    fn a_key_without_a_file_is_forgotten_once_that_is_synced() {
+        let mut marks = Marks::default();
+        marks.set(key(), None);
+        assert_eq!(marks.len(), 0);
+        marks.set(key(), Some(mark(1)));
+        marks.set_synced(&key(), 1);
+        marks.set(key(), None);
+        assert_eq!(
+            (marks.last(&key()), marks.synced(&key())),
+            (None, Some(mark(1)))
+        );
+        marks.begin_epoch(1);
+        marks.end_epoch(1);
+        assert_eq!(marks.keys_below(&Key::root()), []);
+    }
+}

@@ -1,0 +1,214 @@
+//! Whether a store is the one whose changes an upper folder holds, though it is in another place.
+//!
+//! The journal says which keys the store had when they were changed, and in which versions. A store that was moved or
+//! copied has them; one that has none of them is another one. Documents at the root tell little, since nearly every store
+//! has them.
+
+use std::collections::BTreeMap;
+
+use super::OverlayCore;
+use super::upper::{belongs_to, is_same_place};
+use zarr_format::error::{Error, Result};
+use zarr_format::model::document;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, StoreVersion};
+
+/// The most keys that are looked for.
+const MAX_LOOKED_FOR: usize = 256;
+
+/// What is known of a key of the store.
+#[derive(Clone, Copy)]
+struct HeldKey {
+    /// The version that it had; `None` if it was renamed, and that is not known.
+    version: Option<StoreVersion>,
+    /// Whether other stores have such a key as well.
+    is_common: bool,
+}
+
+impl OverlayCore {
+    /// `Invalid` if the upper folder belongs to a store in another place and this one has nothing of what that one had.
+    pub(super) fn check_moved(&self, context: &RequestContext) -> Result<()> {
+        let before = belongs_to(self.upper.path())?;
+        if is_same_place(&before, &self.place) {
+            return Ok(());
+        }
+        let held = self.held_keys();
+        let are_all_common = held.values().all(|key| key.is_common);
+        let step = held.len().div_ceil(MAX_LOOKED_FOR).max(1);
+        let looked_for = held.iter().step_by(step);
+        let count = looked_for.len();
+        for (key, known) in looked_for {
+            let Some(meta) = self.store.head(context, key)? else {
+                continue;
+            };
+            let is_same = known
+                .version
+                .is_some_and(|own| meta.version.may_be(own.into()));
+            if is_same || are_all_common || !known.is_common {
+                return Ok(());
+            }
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let why = format!(
+            "is another store than {before}, whose changes {} holds: it has none of the {count} keys that were looked for",
+            self.upper.path().display()
+        );
+        Err(Error::invalid(&self.place, why))
+    }
+
+    /// Returns the keys that the store had when they were changed.
+    fn held_keys(&self) -> BTreeMap<Key, HeldKey> {
+        let top = self.top();
+        let layers = std::iter::once(&top).chain(&top.frozen);
+        let mut held = BTreeMap::new();
+        for layered in layers {
+            let state = layered.layer.lock();
+            let renamed = state.records.whiteouts(&Key::root()).into_iter();
+            let renamed = renamed.filter_map(|(_, source)| Some((source?, None)));
+            let bases = state.records.bases_below(&Key::root()).into_iter();
+            let bases = bases.filter(|(_, base)| base.version.is_some());
+            let bases = bases.map(|(key, base)| (key, base.version));
+            for (key, version) in renamed.chain(bases) {
+                let is_common = is_common(&key);
+                held.insert(key, HeldKey { version, is_common });
+            }
+        }
+        held
+    }
+}
+
+/// Whether nearly every store has a key: a document of its root, or the root itself.
+fn is_common(key: &Key) -> bool {
+    let is_at_root = key.parent().is_none_or(|folder| folder.is_root());
+    key.is_root() || (is_at_root && document::is_document(key.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Overlay, OverlayConfig};
+    use zarr_format::error::Kind;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::tree::{OpenMode, RenameMode, Tree};
+
+    const CONFIG: OverlayConfig = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        write_through: false,
+    };
+
+    /// What is changed, and the keys that the store has after a move.
+    type Case<'a> = (&'a str, &'a dyn Fn(&Overlay), &'a [&'a str]);
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn store(keys: &[&str]) -> Arc<MemoryStore> {
+        let store = MemoryStore::default();
+        for name in keys {
+            store.set(key(name), name.as_bytes().to_vec());
+        }
+        Arc::new(store)
+    }
+
+    /// Makes changes in an upper folder of the store `/old`.
+    fn change(upper: &Path, store: &Arc<MemoryStore>, change: impl Fn(&Overlay)) {
+        change(&Overlay::open(upper, store.clone(), "/old", CONFIG).unwrap());
+    }
+
+    fn write(overlay: &Overlay, path: &str) {
+        let file = Tree::open(overlay, &UNLIMITED, &key(path), OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+    }
+
+    fn is_taken(upper: &Path, store: &Arc<MemoryStore>) -> bool {
+        match Overlay::open_moved(&UNLIMITED, upper, store.clone(), "/new", CONFIG) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Invalid, "{error}");
+                assert!(error.to_string().contains("/old"), "{error}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_that_was_moved_is_known_by_what_it_held() {
+        const DOCUMENTS: [&str; 2] = ["zarr.json", "a/zarr.json"];
+        let old = store(&["zarr.json", "a/zarr.json", "a/c/0", "b"]);
+        let other = store(&["x/zarr.json", "zarr.json"]);
+        let cases: [Case; 5] = [
+            ("a chunk", &|overlay| write(overlay, "a/c/0"), &["a/c/0"]),
+            (
+                "a chunk and the root",
+                &|overlay| {
+                    write(overlay, "a/c/0");
+                    write(overlay, "zarr.json");
+                },
+                &["zarr.json", "a/c/0"],
+            ),
+            (
+                "a removal",
+                &|overlay| Tree::unlink(overlay, &UNLIMITED, &key("b")).unwrap(),
+                &["b"],
+            ),
+            (
+                "a rename",
+                &|overlay| {
+                    overlay
+                        .rename(&UNLIMITED, &key("a"), &key("d"), RenameMode::Replace)
+                        .unwrap()
+                },
+                &DOCUMENTS,
+            ),
+            (
+                "a document",
+                &|overlay| write(overlay, "a/zarr.json"),
+                &DOCUMENTS,
+            ),
+        ];
+        for (case, changes, moved) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            let upper = folder.path().join("upper");
+            change(&upper, &old, changes);
+            assert!(is_taken(&upper, &store(moved)), "{case}");
+            assert!(!is_taken(&upper, &other), "{case}");
+            assert!(is_taken(&upper, &old), "{case}");
+        }
+    }
+
+    /// Nothing is known that tells against the other store.
+    #[test]
+    fn new_keys_and_documents_of_the_root_tell_nothing() {
+        let old = store(&["zarr.json"]);
+        let folder = tempfile::tempdir().unwrap();
+        let upper = folder.path().join("upper");
+        change(&upper, &old, |overlay| write(overlay, "zarr.json"));
+        assert!(is_taken(&upper, &store(&["zarr.json", "x"])));
+        assert!(!is_taken(&upper, &store(&["x"])));
+    }
+
+    #[test]
+    fn a_folder_is_bound_anew_by_a_word_only() {
+        let old = store(&["a"]);
+        let folder = tempfile::tempdir().unwrap();
+        let upper = folder.path().join("upper");
+        change(&upper, &old, |overlay| write(overlay, "a"));
+        let open = |place: &str| Overlay::open(&upper, old.clone(), place, CONFIG);
+        drop(Overlay::open_moved(&UNLIMITED, &upper, old.clone(), "/new", CONFIG).unwrap());
+        assert_eq!(open("/new").err().unwrap().kind(), Kind::Invalid);
+        let moved = Overlay::open_moved(&UNLIMITED, &upper, old.clone(), "/new", CONFIG).unwrap();
+        moved.rebind().unwrap();
+        drop(moved);
+        open("/new").unwrap();
+        assert_eq!(open("/old").err().unwrap().kind(), Kind::Invalid);
+    }
+}

@@ -1,0 +1,410 @@
+//! The overlay as a tree of files that programs change.
+//!
+//! Each operation is a `NameChange`: the store is asked, then the names are locked, records are written to the journal,
+//! and it is done in the upper folder. `create`, `link`, `remove` and `rename` have the steps; the operations on attributes are here.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, XattrFlags};
+use rustix::io::Errno;
+
+use super::encodings::NewContent;
+use super::kept_attributes::KeptAttributes;
+use super::keys_dir::{check_length, os_error};
+use super::layered_store::LayeredStore;
+use super::open_file::OpenFile;
+use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
+use zarr_format::error::{Error, Result};
+use zarrfs_store::backend::local::check_names;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::tree::{
+    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
+};
+use zarrfs_store::{EntryKind, Key};
+
+mod create;
+mod link;
+mod remove;
+pub(super) mod rename;
+
+impl Tree for Overlay {
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
+        // A file that is being written shows its new length, though its key has the old content.
+        if let Some(file) = self.0.registered(path) {
+            // The lock of an open file may be held during a request to the store.
+            context.check_may_wait()?;
+            if file.is_pending() {
+                return file.stat(context).map(Some);
+            }
+        }
+        let derived = if context.may_wait() {
+            self.0.derived(context, path)?
+        } else {
+            None
+        };
+        let (stat, kept) = self.0.look(|top| top.stat(context, path))?;
+        if let Some(stat) = &stat
+            && self.0.may_be_derived(path, stat.meta.version)
+        {
+            context.check_may_wait()?;
+        }
+        if let Some(derived) = derived {
+            let stat = derived.stat();
+            return Ok(Some(kept.map_or(stat, |kept| kept.over(stat))));
+        }
+        Ok(stat.map(|stat| {
+            let stat = self.0.with_id(context, path, stat);
+            kept.map_or(stat, |kept| kept.over(stat))
+        }))
+    }
+
+    fn create(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        maker: &Credentials,
+    ) -> Result<Arc<dyn TreeFile>> {
+        check_new(path)?;
+        self.0.find_metadata(context, path)?;
+        let paths = std::slice::from_ref(path);
+        let file = self
+            .0
+            .change_names(context, paths, |change| change.create(path, maker))?;
+        Ok(file.open_as(OpenMode::Write))
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        mode: OpenMode,
+    ) -> Result<Arc<dyn TreeFile>> {
+        if mode != OpenMode::Read {
+            self.0.find_metadata(context, path)?;
+        }
+        let file = self.0.open_file(context, path)?.open_as(mode);
+        if mode == OpenMode::Truncate {
+            file.change(
+                context,
+                &AttrChange {
+                    size: Some(0),
+                    ..AttrChange::default()
+                },
+            )?;
+        }
+        Ok(file)
+    }
+
+    fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()> {
+        let found = self.0.look(|top| top.find(context, path))?;
+        let found = found.ok_or_else(|| Error::not_found(path))?;
+        if LayeredStore::kind(&found) != EntryKind::File {
+            return self.0.change_special(context, path, change);
+        }
+        if change.size.is_some() {
+            self.0.find_metadata(context, path)?;
+        }
+        self.0.change_file(context, path, |file| {
+            file.change(context, change)?;
+            // There may be no open handle whose close would flush it.
+            file.flush(context)
+        })
+    }
+
+    fn make_folder(&self, context: &RequestContext, path: &Key, maker: &Credentials) -> Result<()> {
+        self.0
+            .make_special(context, path, |change| change.mkdir(path, maker))
+    }
+
+    fn make_link(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        target: &[u8],
+        maker: &Credentials,
+    ) -> Result<()> {
+        self.0
+            .make_special(context, path, |change| change.symlink(path, target, maker))
+    }
+
+    fn link(&self, context: &RequestContext, from: &Key, to: &Key) -> Result<()> {
+        check_new(to)?;
+        self.0.find_metadata(context, to)?;
+        self.0.link(context, from, to)
+    }
+
+    fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        self.0.find_metadata(context, path)?;
+        self.0
+            .remove_and_store(context, std::slice::from_ref(path), |change| {
+                match change.find(path)? {
+                    None => return Err(Error::not_found(path)),
+                    Some(found) if LayeredStore::kind(&found) == EntryKind::Directory => {
+                        return Err(wrong_kind(path, true));
+                    }
+                    Some(_) => {}
+                }
+                change.keep_folder(path)?;
+                change.remove_name(path)?;
+                change.note_document(path, &NewContent::Nothing)
+            })
+    }
+
+    fn remove_folder(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        self.0
+            .remove_and_store(context, std::slice::from_ref(path), |change| {
+                change.keep_folder(path)?;
+                change.remove_folder(path)
+            })
+    }
+
+    fn rename(
+        &self,
+        context: &RequestContext,
+        from: &Key,
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
+        check_new(to)?;
+        self.0.find_metadata(context, to)?;
+        let renamed = self.0.content_as(context, from, to)?;
+        let paths = [to.clone(), from.clone()];
+        self.0.remove_and_store(context, &paths, |change| {
+            change.keep_folder(from)?;
+            change.rename(from, to, onto)?;
+            if from == to {
+                return Ok(());
+            }
+            change.note_document(from, &NewContent::Nothing)?;
+            change.note_document(to, &renamed)
+        })
+    }
+
+    fn sync_folder(&self, _context: &RequestContext, _path: &Key) -> Result<()> {
+        self.0.sync_all()
+    }
+
+    fn attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        match self.0.xattrs(context, path)? {
+            Xattrs::None => Ok(None),
+            Xattrs::Kept(kept) => Ok(kept.xattrs.get(name).cloned()),
+            Xattrs::Of(file) => {
+                attributes::xattr(&file, name).map_err(|error| os_error(path, error))
+            }
+        }
+    }
+
+    fn attributes(&self, context: &RequestContext, path: &Key) -> Result<Vec<Vec<u8>>> {
+        match self.0.xattrs(context, path)? {
+            Xattrs::None => Ok(Vec::new()),
+            Xattrs::Kept(kept) => Ok(kept.xattrs.keys().cloned().collect()),
+            Xattrs::Of(file) => {
+                attributes::xattr_names(&file).map_err(|error| os_error(path, error))
+            }
+        }
+    }
+
+    fn set_attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+        value: &[u8],
+        setting: Setting,
+    ) -> Result<()> {
+        let flags = match setting {
+            Setting::Any => XattrFlags::empty(),
+            Setting::Create => XattrFlags::CREATE,
+            Setting::Replace => XattrFlags::REPLACE,
+        };
+        self.0.change_xattrs(context, path, &|file| {
+            rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| os_error(path, error))
+        })?;
+        self.0.note_change(path);
+        Ok(())
+    }
+
+    fn remove_attribute(&self, context: &RequestContext, path: &Key, name: &[u8]) -> Result<()> {
+        self.0.change_xattrs(context, path, &|file| {
+            rustix::fs::fremovexattr(file, name).map_err(|error| os_error(path, error))
+        })?;
+        self.0.note_change(path);
+        Ok(())
+    }
+
+    fn room(&self) -> Result<FreeSpace> {
+        let found = rustix::fs::statvfs(self.path())
+            .map_err(|error| Error::os(self.path().display(), error))?;
+        Ok(FreeSpace {
+            block: u32::try_from(found.f_frsize).unwrap_or(4096),
+            blocks: found.f_blocks,
+            free: found.f_bfree,
+            available: found.f_bavail,
+            files: found.f_files,
+            free_files: found.f_ffree,
+        })
+    }
+}
+
+/// Where extended attributes are.
+enum Xattrs {
+    /// Nowhere: there are none.
+    None,
+    /// They were set while the layer does not have the content.
+    Kept(Arc<KeptAttributes>),
+    /// This file or folder of the upper folder has them.
+    Of(Arc<File>),
+}
+
+/// `NotPermitted` or `NameTooLong` for a new name that no commit could put.
+fn check_new(path: &Key) -> Result<()> {
+    check_names(path)?;
+    check_length(path)
+}
+
+impl OverlayCore {
+    /// Returns what `stat` shows, with the number that the file of the key has.
+    fn with_id(&self, context: &RequestContext, path: &Key, stat: Stat) -> Stat {
+        let file = self.registered(path);
+        // Another program may have replaced what the file was opened on.
+        let is_same = |file: &Arc<OpenFile>| {
+            let opened = file.unwritten_version();
+            opened.is_none_or(|(_, version)| stat.meta.version.may_be(version.into()))
+        };
+        let file = file.filter(is_same);
+        if let Some(file) = &file
+            && let Some(posix) = stat.posix
+            && file.inode().is_some_and(|inode| inode != posix.identity)
+            && let Ok(own) = file.stat(context)
+        {
+            // A rename is about to give the key to what was found there, or has just given it to the file.
+            return own;
+        }
+        let mut open = self.open.lock();
+        let id = match (&file, stat.posix) {
+            (Some(file), _) => Some(file.id()),
+            (None, Some(posix)) => Some(open.ids.of_upper(path, posix.identity)),
+            (None, None) => open.ids.of_stored(path, stat.meta.version),
+        };
+        drop(open);
+        let content = id.unwrap_or(stat.content);
+        Stat { content, ..stat }
+    }
+
+    /// Sets attributes of a folder or a link.
+    fn change_special(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        change: &AttrChange,
+    ) -> Result<()> {
+        self.change_own(context, key, |names| {
+            let found = names.find(key)?.ok_or_else(|| Error::not_found(key))?;
+            let kind = LayeredStore::kind(&found);
+            if change.size.is_some() {
+                return Err(match kind {
+                    EntryKind::Directory => wrong_kind(key, true),
+                    _ => Error::invalid(key, "has no length that can be set"),
+                });
+            }
+            match (found, kind) {
+                (Resolved::Upper(_), _) => {}
+                (Resolved::Lower(..), EntryKind::Directory) => names.copy_up_folder(key)?,
+                (Resolved::Lower(..), _) => return Err(Error::read_only(key)),
+            }
+            let set = names.top.layer.keys.parent(key);
+            let set = set.and_then(|(folder, name)| attributes::set_named(&folder, name, change));
+            set.map_err(|error| os_error(key, error))?;
+            names.note_change(key);
+            Ok(())
+        })
+    }
+
+    /// Returns where the extended attributes of a key are.
+    fn xattrs(&self, context: &RequestContext, key: &Key) -> Result<Xattrs> {
+        self.look(|top| {
+            let kept = top.layer.kept_attributes(key)?;
+            let found = top
+                .find(context, key)?
+                .ok_or_else(|| Error::not_found(key))?;
+            let is_below = matches!(found, Resolved::Lower(..));
+            match LayeredStore::kind(&found) {
+                EntryKind::File => {}
+                EntryKind::Directory if !is_below => return open_folder(top, key).map(Xattrs::Of),
+                _ => return Ok(Xattrs::None),
+            }
+            let open = self.registered(key);
+            let kept = match &open {
+                Some(file) => file.kept_attributes()?,
+                None => kept.filter(|_| is_below),
+            };
+            Ok(match (kept, open.and_then(|file| file.upper_file())) {
+                (Some(kept), _) => Xattrs::Kept(kept),
+                (None, Some(file)) => Xattrs::Of(file),
+                (None, None) => match top.frozen_file(key)? {
+                    Some((file, _)) => Xattrs::Of(Arc::new(file)),
+                    None => Xattrs::None,
+                },
+            })
+        })
+    }
+
+    /// Changes extended attributes by `set`, which is given a file or folder that has those of a key.
+    ///
+    /// `Unsupported` for links.
+    fn change_xattrs(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        set: &dyn Fn(&File) -> Result<()>,
+    ) -> Result<()> {
+        let found = self.look(|top| top.find(context, key))?;
+        let found = found.ok_or_else(|| Error::not_found(key))?;
+        match LayeredStore::kind(&found) {
+            EntryKind::File => {
+                self.change_file(context, key, |file| file.change_attributes(context, set))
+            }
+            EntryKind::Directory => self.change_own(context, key, |change| {
+                change.copy_up_folder(key)?;
+                set(&*open_folder(&change.top, key)?)
+            }),
+            _ => {
+                let why = "symbolic links have no extended attributes";
+                Err(Error::unsupported(key, why))
+            }
+        }
+    }
+
+    /// Keeps the name of a file of a layer, and the folders above it, through a loss of power.
+    pub(super) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
+        let keys = &layered.layer.keys;
+        for folder in std::iter::successors(key.parent(), Key::parent) {
+            match keys.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {
+                // It was renamed since.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(os_error(&folder, error)),
+                Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a folder of the layer on top.
+fn open_folder(top: &LayeredStore, key: &Key) -> Result<Arc<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let fd = top.layer.keys.open_key(key, flags);
+    Ok(Arc::new(File::from(
+        fd.map_err(|error| os_error(key, error))?,
+    )))
+}

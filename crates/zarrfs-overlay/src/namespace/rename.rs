@@ -1,0 +1,336 @@
+//! Renames, of files and of whole folders: nothing is copied.
+//!
+//! What the upper folder has is renamed there; what the store has shows under its new name by a whiteout with the
+//! old one as its source. Both are one step: the journal says that a rename starts, and recovery finishes it after a
+//! crash.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::derived::has_program_copies;
+use crate::journal_line::JournalRecord;
+use crate::key_ranges::joined;
+use crate::keys_dir::{KeysDir, os_error};
+use crate::layered_store::LayeredStore;
+use crate::name_change::{NameChange, keys_not_known};
+use crate::open_file::OpenFile;
+use crate::{Resolved, content, wrong_kind};
+use zarr_format::dialect::copies::may_hold_copies;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::tree::RenameMode;
+use zarrfs_store::{EntryKind, Key, Meta};
+
+/// Does in the upper folder what a rename does, as far as it was not done; `in_upper` if the upper folder has what
+/// is renamed.
+pub(crate) fn finish(keys: &KeysDir, from: &Key, to: &Key, in_upper: bool) -> Result<()> {
+    if in_upper {
+        return match keys.rename(from, to, RenameFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done.map_err(|error| os_error(from, error)),
+        };
+    }
+    match keys.kind(to)? {
+        None => Ok(()),
+        Some(EntryKind::Directory) => keys.remove(to, AtFlags::REMOVEDIR),
+        Some(_) => keys.remove(to, AtFlags::empty()),
+    }
+}
+
+fn is_folder(found: &Resolved) -> bool {
+    LayeredStore::kind(found) == EntryKind::Directory
+}
+
+impl NameChange<'_> {
+    /// Gives what is at `from` the name `to`.
+    pub(super) fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+        // All are asked about at once.
+        let (old, new, above) = (self.find(from), self.find(to), self.check_folder_of(to));
+        let (old, new) = (old?.ok_or_else(|| Error::not_found(from))?, new?);
+        above?;
+        if self.is_done_already(from, to, (&old, new.as_ref()), onto)? {
+            return Ok(());
+        }
+        for file in self.registered_below(from) {
+            file.publish_if_complete(self)?;
+        }
+        if !is_folder(&old) {
+            self.check_removable(from)?;
+            return self.rename_onto(from, to);
+        }
+        self.check_movable(from)?;
+        self.rename_onto(from, to)?;
+        self.seen.rename(from, to);
+        Ok(())
+    }
+
+    /// `Unsupported` for a folder that may have keys of a store which does not list them: a commit could not rename those.
+    /// With write-through that is every folder, since the upper folder keeps no files.
+    fn check_movable(&self, from: &Key) -> Result<()> {
+        if self.store.info().lists {
+            return Ok(());
+        }
+        if self.config.write_through || self.find_lower(from)?.is_some() {
+            return Err(keys_not_known(from));
+        }
+        Ok(())
+    }
+
+    /// Renames; what is at `to` is replaced.
+    fn rename_onto(&self, from: &Key, to: &Key) -> Result<()> {
+        let layer = &self.top.layer;
+        let in_upper = layer.keys.stat(from)?.is_some();
+        // All that is to be asked is asked about at once.
+        let (bases, whiteouts) = (
+            self.rename_base_records(from, to),
+            self.rename_whiteouts(from, to),
+        );
+        let (mut records, whiteouts) = (bases?, whiteouts?);
+        self.make_parents(to)?;
+        let incomplete = layer.lock().records.incomplete_below(from);
+        records.extend(self.incomplete_after_rename(&incomplete, from, to));
+        records.extend(self.marks_after_rename(from, to));
+        records.extend(self.encodings_after_rename(from, to));
+        if self.has_program_copies(from, to)? {
+            records.push(JournalRecord::CopiesWritten(to.clone()));
+        }
+        let replaces = !in_upper && layer.keys.stat(to)?.is_some();
+        let attributes = self.renamed_attributes(from, to);
+        let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;
+        records.extend(whiteouts);
+        records.extend(attributes);
+        if !is_one_step {
+            let (from, to) = (from.clone(), to.clone());
+            records.push(JournalRecord::RenameStarted { from, to, in_upper });
+        }
+        let shape = layer.reshape();
+        self.record(records)?;
+        // Else what is found there has the number of the file that is replaced, until the table knows.
+        self.open.lock().ids.remove(to);
+        layer.retain_synced(&self.upper, to)?;
+        finish(&layer.keys, from, to, in_upper)?;
+        self.detach(to);
+        self.rename_open_files(self.registered_below(from), from, to);
+        self.open.lock().ids.rename(from, to);
+        drop(shape);
+        if !is_one_step {
+            self.record(vec![JournalRecord::RenameFinished])?;
+        }
+        self.open.lock().failed_writes.rename(from, to);
+        let completed = incomplete.into_iter().map(JournalRecord::Completed);
+        self.record(completed.collect())?;
+        self.forget_renamed(from, to)
+    }
+
+    /// Drops what is known of the old name of what was renamed, and notes the change of both.
+    fn forget_renamed(&self, from: &Key, to: &Key) -> Result<()> {
+        self.forget_created_below(from)?;
+        self.top.layer.lock().write_numbers.forget_below(from);
+        self.note_write(to);
+        self.note_tree_change(to);
+        self.note_tree_change(from);
+        Ok(())
+    }
+
+    /// Checks what has the new name; returns whether there is nothing to do.
+    fn is_done_already(
+        &self,
+        from: &Key,
+        to: &Key,
+        (old, new): (&Resolved, Option<&Resolved>),
+        onto: RenameMode,
+    ) -> Result<bool> {
+        if from == to && onto != RenameMode::NoReplace {
+            return Ok(true);
+        }
+        if from != to && to.below(from).is_some() {
+            return Err(Error::invalid(to, "lies in what is renamed"));
+        }
+        match (onto, new) {
+            (_, None) => Ok(false),
+            (RenameMode::NoReplace, Some(_)) => {
+                Err(Error::new(Kind::Exists, to, "is there already"))
+            }
+            (RenameMode::Replace, Some(new)) => self.check_replaced(to, old, new).map(|()| false),
+        }
+    }
+
+    /// Checks that `old` may replace `new`.
+    fn check_replaced(&self, to: &Key, old: &Resolved, new: &Resolved) -> Result<()> {
+        match (is_folder(old), is_folder(new)) {
+            (false, true) => Err(wrong_kind(to, true)),
+            (true, false) => Err(wrong_kind(to, false)),
+            (true, true) => self.check_empty(to),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Returns the records of the store's versions at the keys where files will be after a rename.
+    fn rename_base_records(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
+        let mut records = Vec::new();
+        let moves_folder = self.is_folder_at(from)?;
+        for key in [from, to] {
+            let stored = self.find_lower(key)?;
+            let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
+            if key == to && self.top.layer.keys.stat(to)?.is_none() {
+                // Another object of the store that shows at `to` is replaced.
+                let replaced = stored.as_ref();
+                let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
+                if let Some((from, meta)) = replaced {
+                    records.extend(self.moved_base_record(from, meta.version, None)?);
+                }
+            }
+            if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored)) {
+                let limit = if key == from {
+                    content::MAX_REMOVED
+                } else {
+                    content::MAX_REPLACED
+                };
+                records.extend(self.file_base_record(key, limit)?);
+            }
+        }
+        let below = self.top.layer.lock().records.bases_below(from);
+        let rests = below.iter().filter_map(|(key, _)| key.below(from));
+        let targets = rests.filter(|rest| !rest.is_root());
+        let targets =
+            targets.map(|rest| self.file_base_record(&joined(to, &rest), content::MAX_REPLACED));
+        // Those that the store has to be asked about are asked about at once.
+        let targets: Vec<Result<Option<JournalRecord>>> = targets.collect();
+        for record in targets {
+            records.extend(record?);
+        }
+        Ok(records)
+    }
+
+    /// Returns the base record of a key, unless it is a folder of the upper folder.
+    fn file_base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
+        match self.top.layer.keys.kind(key)? {
+            Some(EntryKind::Directory) => Ok(None),
+            _ => self.base_record(key, limit),
+        }
+    }
+
+    /// Returns the records of which files are incomplete after a rename; `incomplete` are those at `from` and below.
+    fn incomplete_after_rename(
+        &self,
+        incomplete: &[Key],
+        from: &Key,
+        to: &Key,
+    ) -> Vec<JournalRecord> {
+        let mut records = Vec::new();
+        if self.top.layer.lock().records.is_incomplete(to) {
+            // It is replaced.
+            records.push(JournalRecord::Completed(to.clone()));
+        }
+        let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
+        let created = incomplete.iter().filter_map(renamed);
+        records.extend(created.map(JournalRecord::Created));
+        records
+    }
+
+    /// Returns the records of which contents files have after a rename.
+    fn marks_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+        let state = self.top.layer.lock();
+        let marks = &state.records.marks;
+        let mut records = vec![JournalRecord::Removed(to.clone())];
+        for old in marks.keys_below(from) {
+            let new = old.below(from).map(|rest| joined(to, &rest));
+            if let (Some(key), Some(mark)) = (new, marks.last(&old)) {
+                records.push(JournalRecord::Written { key, mark });
+            }
+            records.push(JournalRecord::Removed(old));
+        }
+        records.extend(state.records.program_copies.renamed(from, to));
+        records
+    }
+
+    /// Whether the file of the layer at `from` has copies of documents, which it is to have under the name `to`.
+    fn has_program_copies(&self, from: &Key, to: &Key) -> Result<bool> {
+        if !may_hold_copies(to) {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = self.top.layer.keys.open_key(from, flags);
+        file.map_or(Ok(false), |file| has_program_copies(to, &File::from(file)))
+    }
+
+    /// Returns the records by which attributes go with what is renamed.
+    fn renamed_attributes(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+        let layer = &self.top.layer;
+        let moved = layer.lock().records.kept_attributes_below(from);
+        let mut records = layer.dropped_attributes(to);
+        records.extend(layer.dropped_attributes(from));
+        records.extend(moved.into_iter().filter_map(|(key, attributes)| {
+            let key = joined(to, &key.below(from)?);
+            Some(JournalRecord::Attributes { key, attributes })
+        }));
+        records
+    }
+
+    /// Returns the changes of whiteouts after which `to` shows what the store has at `from` and below.
+    fn rename_whiteouts(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
+        let (lower, hides) = (self.find_lower(from), self.find_lower(to));
+        let (lower, hides) = (lower?.map(|(lower, _)| lower), hides?.is_some());
+        let below_to = self.top.layer.whiteouts(to);
+        let below_from = self.top.layer.whiteouts(from);
+        let whiteout = |key: Key, source| JournalRecord::Whiteout { key, source };
+        let mut records: Vec<JournalRecord> = Vec::new();
+        let moves = lower.is_some() || below_from.iter().any(|(key, _)| key != from);
+        let is_special = self.is_special_in_upper(from)?;
+        if moves || (is_special && (hides || !below_to.is_empty())) {
+            let below_to = below_to.into_iter().map(|(key, _)| key);
+            records.extend(below_to.map(JournalRecord::WhiteoutRemoved));
+            records.push(whiteout(to.clone(), lower.clone()));
+        }
+        for (key, source) in below_from {
+            let Some(rest) = key.below(from).filter(|rest| !rest.is_root()) else {
+                continue;
+            };
+            records.push(JournalRecord::WhiteoutRemoved(key));
+            records.push(whiteout(joined(to, &rest), source));
+        }
+        if lower.is_some() {
+            records.push(whiteout(from.clone(), None));
+        }
+        Ok(records)
+    }
+
+    /// Whether the upper folder has something that is no regular file: it hides a key without changing it.
+    fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
+        let kind = self.top.layer.keys.kind(key)?;
+        Ok(kind.is_some_and(|kind| kind != EntryKind::File))
+    }
+
+    fn is_folder_at(&self, key: &Key) -> Result<bool> {
+        Ok(self.find(key)?.is_some_and(|found| is_folder(&found)))
+    }
+
+    /// Gives open files their keys after a rename.
+    fn rename_open_files(&self, files: Vec<Arc<OpenFile>>, from: &Key, to: &Key) {
+        for file in &files {
+            let Some(old) = file.key() else { continue };
+            let Some(rest) = old.below(from) else {
+                continue;
+            };
+            let new = joined(to, &rest);
+            let mut open = self.open.lock();
+            open.files.unregister(&old, file);
+            open.files.register(&new, file);
+            drop(open);
+            file.set_key(new);
+        }
+    }
+
+    /// Drops the bases of keys that the store never had, below a folder that was renamed.
+    fn forget_created_below(&self, from: &Key) -> Result<()> {
+        let state = self.top.layer.lock();
+        let keys = state.records.bases_below(from).into_iter();
+        let keys = keys.map(|(key, _)| key);
+        let created = keys.filter(|key| state.records.is_new(key));
+        let reverted = created.map(JournalRecord::Reverted).collect();
+        drop(state);
+        self.record(reverted)
+    }
+}

@@ -1,0 +1,225 @@
+//! The file that had the key before, to be written again: the two take turns.
+//!
+//! Each flush publishes a file that has the whole content. Without the spare one, the next write would copy all of it;
+//! with it, only the ranges that were written since are copied. A spare file is made by a sync: until then the disk
+//! needs it.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::content;
+use crate::upper::Upper;
+
+/// The most ranges that are told apart; more are taken together.
+const MAX_RANGES: usize = 128;
+
+/// The ranges of a file that were written, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WrittenRanges(Vec<Range<u64>>);
+
+impl WrittenRanges {
+    /// Returns the range of everything.
+    pub(super) fn all() -> WrittenRanges {
+        let mut ranges = WrittenRanges::default();
+        ranges.add(0..u64::MAX);
+        ranges
+    }
+
+    pub(super) fn add(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let start = self.0.partition_point(|other| other.end < range.start);
+        let end = self.0.partition_point(|other| other.start <= range.end);
+        let touched = self.0.drain(start..end.max(start));
+        let joined = touched.fold(range, |all, other| {
+            all.start.min(other.start)..all.end.max(other.end)
+        });
+        self.0.insert(start, joined);
+        if self.0.len() > MAX_RANGES {
+            // The two that are nearest to each other become one.
+            let gap = |at: &usize| self.0[at + 1].start - self.0[*at].end;
+            if let Some(at) = (0..self.0.len() - 1).min_by_key(gap) {
+                let next = self.0.remove(at + 1);
+                self.0[at].end = next.end;
+            }
+        }
+    }
+}
+
+/// A file in `pending/` that had the key before.
+pub(super) struct SpareFile {
+    /// Its name in `pending/`.
+    pub(super) name: String,
+    pub(super) file: Arc<File>,
+    /// Where its bytes are older than those of the file that has the key.
+    pub(super) stale: WrittenRanges,
+    /// Whether the disk does without it.
+    pub(super) is_free: bool,
+}
+
+impl SpareFile {
+    /// Brings the file up to date with the one that has the key.
+    pub(super) fn catch_up(&self, current: &File) -> std::io::Result<()> {
+        let length = current.metadata()?.len();
+        self.file.set_len(length)?;
+        for range in &self.stale.0 {
+            let range = range.start.min(length)..range.end.min(length);
+            content::copy_range(current, &self.file, range)?;
+        }
+        Ok(content::copy_attributes(current, &self.file)?)
+    }
+
+    /// Removes the file, unless the disk may need it.
+    pub(super) fn discard(self, upper: &Upper) {
+        if self.is_free {
+            upper.discard_pending(&self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use super::*;
+    use crate::{Overlay, OverlayConfig};
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::tree::{AttrChange, OpenMode, Setting, Tree, TreeFile};
+    use zarrfs_store::{Key, Store};
+
+    fn open(folder: &Path) -> Overlay {
+        let store = Arc::new(MemoryStore::default());
+        store.set(Key::new("a").unwrap(), vec![7; 30_000]);
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        Overlay::open(&folder.join("upper"), store, "a store", config).unwrap()
+    }
+
+    fn open_a(overlay: &Overlay) -> Arc<dyn TreeFile> {
+        Tree::open(
+            overlay,
+            &UNLIMITED,
+            &Key::new("a").unwrap(),
+            OpenMode::Write,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn two_files_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = open(folder.path());
+        let file = open_a(&overlay);
+        let inodes = (0..8).map(|round| {
+            file.write_at(&UNLIMITED, round, &[1]).unwrap();
+            file.sync(&UNLIMITED).unwrap();
+            let path = overlay.path().join("keys/a");
+            std::fs::metadata(path).unwrap().ino()
+        });
+        assert_eq!(inodes.collect::<BTreeSet<u64>>().len(), 2);
+        drop(file);
+        let pending = std::fs::read_dir(overlay.path().join("pending"));
+        assert_eq!(pending.unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_attribute_that_was_removed_does_not_come_back_with_a_spare_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = open(folder.path());
+        let (file, key) = (open_a(&overlay), Key::new("a").unwrap());
+        let names = || Tree::attributes(&overlay, &UNLIMITED, &key).unwrap();
+        let write = |byte: u8| {
+            file.write_at(&UNLIMITED, 0, &[byte]).unwrap();
+            file.sync(&UNLIMITED).unwrap();
+        };
+        write(1);
+        Tree::set_attribute(&overlay, &UNLIMITED, &key, b"user.note", b"x", Setting::Any).unwrap();
+        write(2);
+        write(3);
+        assert_eq!(names().len(), 1);
+        Tree::remove_attribute(&overlay, &UNLIMITED, &key, b"user.note").unwrap();
+        write(4);
+        write(5);
+        assert!(names().is_empty());
+    }
+
+    /// Writes, cuts and syncs at random places leave what they leave in a vector.
+    #[test]
+    fn a_spare_file_catches_up_with_every_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = open(folder.path());
+        let file = open_a(&overlay);
+        let mut expected = vec![7; 30_000];
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for round in 0..2000 {
+            let at = random(60_000);
+            match random(8) {
+                0 => {
+                    let size = Some(at as u64);
+                    let cut = AttrChange {
+                        size,
+                        ..AttrChange::default()
+                    };
+                    file.change(&UNLIMITED, &cut).unwrap();
+                    expected.resize(at, 0);
+                }
+                1 | 2 => file.sync(&UNLIMITED).unwrap(),
+                3 => file.flush(&UNLIMITED).unwrap(),
+                _ => {
+                    let bytes = vec![round as u8; random(3000)];
+                    file.write_at(&UNLIMITED, at as u64, &bytes).unwrap();
+                    if !bytes.is_empty() {
+                        expected.resize(expected.len().max(at + bytes.len()), 0);
+                        expected[at..at + bytes.len()].copy_from_slice(&bytes);
+                    }
+                }
+            }
+            if round % 16 == 0 {
+                file.flush(&UNLIMITED).unwrap();
+                let key = Key::new("a").unwrap();
+                let found = Store::get(&overlay, &UNLIMITED, &key, 1 << 20)
+                    .unwrap()
+                    .unwrap();
+                assert!(found.bytes == expected, "round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        let mut ranges = WrittenRanges::default();
+        for range in [10..20, 30..40, 0..5, 20..30, 50..50, 4..6] {
+            ranges.add(range);
+        }
+        assert_eq!(ranges.0, [0..6, 10..40]);
+        ranges.add(1..100);
+        assert_eq!((ranges.0.len(), ranges.0[0].clone()), (1, 0..100));
+    }
+
+    #[test]
+    fn there_are_not_many_ranges() {
+        let mut ranges = WrittenRanges::default();
+        for at in 0..10_000 {
+            ranges.add(at * 10..at * 10 + 1);
+        }
+        assert_eq!(ranges.0.len(), MAX_RANGES);
+        assert_eq!(
+            (ranges.0[0].start, ranges.0[MAX_RANGES - 1].end),
+            (0, 99_991)
+        );
+    }
+}

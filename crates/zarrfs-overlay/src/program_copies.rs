@@ -1,0 +1,154 @@
+//! Which copies of documents a program itself wrote into a layer, and what was changed under them since.
+//!
+//! Copies in consolidated metadata are derived of the documents (`derived`). Those that a program writes are the
+//! program's, until one of the documents changes again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::journal_line::JournalRecord;
+use super::key_ranges::{below, joined};
+use zarr_format::dialect::copies::CopyHolder;
+use zarrfs_store::Key;
+
+/// The documents with copies that programs wrote, and the paths at and below which something was changed since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ProgramCopies(BTreeMap<Key, BTreeSet<Key>>);
+
+impl ProgramCopies {
+    /// Notes that a program wrote the copies that a document holds.
+    pub(super) fn add(&mut self, holder: Key) {
+        self.0.insert(holder, BTreeSet::new());
+    }
+
+    /// Notes that a document with copies is not in the layer any more.
+    pub(super) fn remove(&mut self, holder: &Key) {
+        self.0.remove(holder);
+    }
+
+    /// Forgets those of which `is_there` is false.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
+        self.0.retain(|holder, _| is_there(holder));
+    }
+
+    /// Notes that a document may differ from a copy of it.
+    pub(super) fn note_document(&mut self, document: &Key) {
+        self.note(document, CopyHolder::above_document);
+    }
+
+    /// Notes that documents at a path and below may differ from the copies of them.
+    pub(super) fn note_tree(&mut self, path: &Key) {
+        self.note(path, CopyHolder::above_tree);
+    }
+
+    fn note(&mut self, path: &Key, above: impl Fn(&Key) -> Vec<CopyHolder>) {
+        if self.0.is_empty() {
+            return;
+        }
+        for holder in above(path) {
+            self.note_stale(holder.key(), path.clone());
+        }
+    }
+
+    /// Notes that the copies of one document are not what is at a path and below.
+    pub(super) fn note_stale(&mut self, holder: &Key, path: Key) {
+        if let Some(stale) = self.0.get_mut(holder) {
+            stale.insert(path);
+        }
+    }
+
+    /// Returns the paths at and below which something was changed since a program wrote the copies; `None` if none did.
+    pub(super) fn stale(&self, holder: &Key) -> Option<&BTreeSet<Key>> {
+        self.0.get(holder)
+    }
+
+    /// Returns the records of one document.
+    pub(super) fn records_of(&self, holder: &Key) -> Vec<JournalRecord> {
+        let stale = self.0.get(holder).map(|stale| (holder, stale));
+        let records = stale.into_iter().flat_map(records_of);
+        records.collect()
+    }
+
+    /// Returns the records of the documents at and below `from` under the names that a rename to `to` gives them.
+    pub(super) fn renamed(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+        let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
+        let mut records = Vec::new();
+        for (holder, stale) in below(&self.0, from) {
+            let stale = stale
+                .iter()
+                .map(|path| renamed(path).unwrap_or_else(|| path.clone()));
+            if let Some(holder) = renamed(holder) {
+                records.extend(records_of((&holder, &stale.collect())));
+            }
+        }
+        records
+    }
+
+    /// Returns the shortest list of records that leads to this state.
+    pub(super) fn summary(&self) -> impl Iterator<Item = JournalRecord> {
+        self.0.iter().flat_map(records_of)
+    }
+
+    /// Returns how many records a summary has.
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(|stale| 1 + stale.len()).sum()
+    }
+}
+
+fn records_of((holder, stale): (&Key, &BTreeSet<Key>)) -> Vec<JournalRecord> {
+    let stale = stale.iter().map(|path| JournalRecord::CopiesStale {
+        holder: holder.clone(),
+        path: path.clone(),
+    });
+    std::iter::once(JournalRecord::CopiesWritten(holder.clone()))
+        .chain(stale)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::Records;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn stale(records: &Records, holder: &str) -> Vec<Key> {
+        let stale = records.program_copies.stale(&key(holder)).unwrap();
+        stale.iter().cloned().collect()
+    }
+
+    #[test]
+    fn what_changes_after_a_program_wrote_its_copies_is_known() {
+        let mut records = Records::default();
+        records.apply(JournalRecord::Removed(key("a/.zattrs")));
+        records.apply(JournalRecord::CopiesWritten(key(".zmetadata")));
+        assert_eq!(stale(&records, ".zmetadata"), []);
+        for record in [
+            JournalRecord::Removed(key("b/.zattrs")),
+            JournalRecord::Removed(key("b/zarr.json")),
+            JournalRecord::Removed(key("b/0.0")),
+            JournalRecord::Whiteout {
+                key: key("c"),
+                source: None,
+            },
+        ] {
+            records.apply(record);
+        }
+        assert_eq!(stale(&records, ".zmetadata"), [key("b/.zattrs"), key("c")]);
+        let mut again = Records::default();
+        let summary = records.summary();
+        assert_eq!(records.len(), summary.len());
+        summary.into_iter().for_each(|record| again.apply(record));
+        assert_eq!(again.program_copies, records.program_copies);
+        for record in records.program_copies.renamed(&Key::root(), &key("g")) {
+            again.apply(record);
+        }
+        assert_eq!(
+            stale(&again, "g/.zmetadata"),
+            [key("g/b/.zattrs"), key("g/c")]
+        );
+        again.apply(JournalRecord::Forgotten(key(".zmetadata")));
+        assert_eq!(again.program_copies.stale(&key(".zmetadata")), None);
+    }
+}

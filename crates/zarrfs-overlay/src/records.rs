@@ -1,0 +1,601 @@
+//! What the journal's records mean together: the state of an overlay beside the files of its upper folder.
+//!
+//! A whiteout hides the store's objects at a key and below, or shows those of another prefix of the store there
+//! (after a rename). The nearest whiteout at or above a key decides. Files of the upper folder show in any case.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use super::journal_line::{ContentDigest, JournalRecord, Mark};
+use super::kept_attributes::KeptAttributes;
+use super::key_ranges::{below, joined};
+use super::marks::Marks;
+use super::program_copies::ProgramCopies;
+use zarr_format::model::document::is_document;
+use zarrfs_store::{EncodedBy, Key, StoreVersion};
+
+/// The store's state of a key when it was first changed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BaseVersion {
+    /// The store's version; `None` if the key was missing, or if the base is a frozen layer.
+    pub version: Option<StoreVersion>,
+    /// What a frozen layer had was changed: its commit tells the store's version.
+    pub is_frozen: bool,
+    /// Length and digest of what the store had, if they are known. Where the version is another one since, they decide.
+    pub content: Option<ContentDigest>,
+    /// The content was committed: the upper folder need not keep it.
+    pub is_committed: bool,
+}
+
+impl BaseVersion {
+    /// Whether the store did not have the key.
+    pub fn is_new(&self) -> bool {
+        self.version.is_none() && !self.is_frozen
+    }
+}
+
+/// All records of a journal, applied.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    bases: BTreeMap<Key, BaseVersion>,
+    /// The hidden keys, and which key of the store shows there instead.
+    whiteouts: BTreeMap<Key, Option<Key>>,
+    /// Digests of contents that the store may have of a key, and nothing for none: no answer came.
+    tried: BTreeMap<Key, Vec<Option<u128>>>,
+    /// By which metadata changed chunks were encoded, by their folders or keys; `None` if that does not matter.
+    encoded: BTreeMap<Key, Option<EncodedBy>>,
+    /// Files that were created and are not complete.
+    incomplete: HashSet<Key>,
+    attributes: BTreeMap<Key, Arc<KeptAttributes>>,
+    /// Bytes of their extended attributes.
+    xattr_bytes: usize,
+    /// From, to, and whether the upper folder has it.
+    renaming: Option<(Key, Key, bool)>,
+    pub(super) marks: Marks,
+    pub(super) program_copies: ProgramCopies,
+    /// How often a document, or what may hold some, was changed.
+    document_changes: u64,
+}
+
+impl Records {
+    /// Applies one record.
+    pub(super) fn apply(&mut self, record: JournalRecord) {
+        self.note_documents(&record);
+        match record {
+            JournalRecord::Base {
+                key,
+                version,
+                is_frozen,
+                content,
+            } => self.note_base(
+                key,
+                BaseVersion {
+                    version,
+                    is_frozen,
+                    content,
+                    is_committed: false,
+                },
+            ),
+            JournalRecord::Committed { key, version } => self.note_committed(key, version),
+            JournalRecord::Tried { key, digest } => self.note_try(key, digest),
+            JournalRecord::EncodedBy { at, by } => self.note_encoded(at, by),
+            JournalRecord::Reverted(key) => {
+                self.tried.remove(&key);
+                self.bases.remove(&key);
+            }
+            JournalRecord::Whiteout { key, source } => self.note_whiteout(key, source),
+            JournalRecord::WhiteoutRemoved(key) => drop(self.whiteouts.remove(&key)),
+            JournalRecord::Created(key) => drop(self.incomplete.insert(key)),
+            JournalRecord::Completed(key) => drop(self.incomplete.remove(&key)),
+            JournalRecord::Attributes { key, attributes } => {
+                self.set_attributes(key, Some(attributes));
+            }
+            JournalRecord::AttributesDropped(key) => self.set_attributes(key, None),
+            JournalRecord::RenameStarted { from, to, in_upper } => {
+                self.renaming = Some((from, to, in_upper));
+            }
+            JournalRecord::RenameFinished => self.renaming = None,
+            JournalRecord::Written { key, mark } => self.note_written(key, mark),
+            JournalRecord::Removed(key) => {
+                self.program_copies.remove(&key);
+                self.marks.set(key, None);
+            }
+            JournalRecord::Synced { key, inode } => self.marks.set_synced(&key, inode),
+            JournalRecord::SyncStarted(epoch) => self.marks.begin_epoch(epoch),
+            JournalRecord::SyncFinished(epoch) => self.marks.end_epoch(epoch),
+            JournalRecord::Forgotten(key) => {
+                self.program_copies.remove(&key);
+                self.marks.forget(&key);
+            }
+            JournalRecord::CopiesWritten(key) => self.program_copies.add(key),
+            JournalRecord::CopiesStale { holder, path } => {
+                self.program_copies.note_stale(&holder, path);
+            }
+            JournalRecord::Closed => {}
+        }
+    }
+
+    /// Notes that copies of documents are stale after a record.
+    fn note_documents(&mut self, record: &JournalRecord) {
+        match record {
+            JournalRecord::Written { key, .. }
+            | JournalRecord::Removed(key)
+            | JournalRecord::Forgotten(key)
+            | JournalRecord::Reverted(key) => {
+                if !is_document(key.name()) {
+                    return;
+                }
+                self.program_copies.note_document(key);
+            }
+            JournalRecord::Whiteout { key, .. } | JournalRecord::WhiteoutRemoved(key) => {
+                if !self.may_hide_documents(key) {
+                    return;
+                }
+                self.program_copies.note_tree(key);
+            }
+            JournalRecord::CopiesWritten(_) | JournalRecord::CopiesStale { .. } => {}
+            _ => return,
+        }
+        self.document_changes += 1;
+    }
+
+    /// Whether a whiteout at a key may hide documents or show others: it is not that of a chunk's file, which has a base.
+    fn may_hide_documents(&self, key: &Key) -> bool {
+        is_document(key.name()) || !self.bases.contains_key(key)
+    }
+
+    /// Notes that a document shows what its record says: the record was there before its file.
+    pub(super) fn note_document_shown(&mut self) {
+        self.document_changes += 1;
+    }
+
+    /// Returns a number that is another one after each change of a document.
+    pub(super) fn document_changes(&self) -> u64 {
+        self.document_changes
+    }
+
+    /// Returns the documents at and below a prefix that are files of the layer, or were.
+    pub(super) fn documents_below(&self, prefix: &Key) -> Vec<Key> {
+        self.marks.documents_below(prefix).cloned().collect()
+    }
+
+    /// Returns the whiteouts at and below a prefix that may hide documents, with what shows there instead.
+    pub(super) fn whiteouts_of_documents<'a>(
+        &'a self,
+        prefix: &'a Key,
+    ) -> impl Iterator<Item = (&'a Key, &'a Option<Key>)> {
+        below(&self.whiteouts, prefix).filter(|(key, _)| self.may_hide_documents(key))
+    }
+
+    /// Takes these contents, which the disk has, for all that there are.
+    pub(super) fn replace_marks(&mut self, synced: BTreeMap<Key, Mark>) {
+        self.program_copies
+            .retain(|holder| synced.contains_key(holder));
+        self.marks.replace(synced);
+        self.document_changes += 1;
+    }
+
+    fn note_base(&mut self, key: Key, base: BaseVersion) {
+        // The first version stays: it is what the store had before any change.
+        let first = self.bases.entry(key).or_insert(base);
+        first.is_committed = false;
+    }
+
+    fn note_committed(&mut self, key: Key, version: StoreVersion) {
+        let base = BaseVersion {
+            version: Some(version),
+            is_frozen: false,
+            content: None,
+            is_committed: true,
+        };
+        self.tried.remove(&key);
+        self.bases.insert(key, base);
+    }
+
+    fn note_encoded(&mut self, at: Key, by: Option<EncodedBy>) {
+        self.encoded.remove(&at);
+        if by.is_some() || self.encoded_by(&at).is_some() {
+            self.encoded.insert(at, by);
+        }
+    }
+
+    fn note_whiteout(&mut self, key: Key, source: Option<Key>) {
+        self.whiteouts.remove(&key);
+        // A prefix that was renamed back needs no whiteout.
+        let is_back = source.as_ref() == Some(&key) && self.lower_key(&key) == source;
+        if !is_back {
+            self.whiteouts.insert(key, source);
+        }
+    }
+
+    fn set_attributes(&mut self, key: Key, attributes: Option<Arc<KeptAttributes>>) {
+        let added = attributes.as_ref().map_or(0, |kept| kept.xattr_bytes());
+        let before = match attributes {
+            Some(attributes) => self.attributes.insert(key, attributes),
+            None => self.attributes.remove(&key),
+        };
+        self.xattr_bytes += added;
+        self.xattr_bytes -= before.map_or(0, |kept| kept.xattr_bytes());
+    }
+
+    /// Notes a content of a key, which is no copy unless attributes that are recorded after it say so.
+    fn note_written(&mut self, key: Key, mark: Mark) {
+        if let Some(kept) = self.attributes.get_mut(&key).filter(|kept| kept.is_of_copy) {
+            Arc::make_mut(kept).is_of_copy = false;
+        }
+        self.marks.set(key, Some(mark));
+    }
+
+    fn note_try(&mut self, key: Key, digest: Option<u128>) {
+        let tried = self.tried.entry(key).or_default();
+        tried.retain(|known| *known != digest);
+        if tried.len() == MAX_TRIED {
+            tried.remove(0);
+        }
+        tried.push(digest);
+    }
+
+    /// Returns the shortest list of records that leads to this state.
+    pub(super) fn summary(&self) -> Vec<JournalRecord> {
+        let bases = self.bases.iter().map(|(key, base)| {
+            let (key, version) = (key.clone(), base.version);
+            match (base.is_committed, version) {
+                (true, Some(version)) => JournalRecord::Committed { key, version },
+                _ => JournalRecord::Base {
+                    key,
+                    version,
+                    is_frozen: base.is_frozen,
+                    content: base.content,
+                },
+            }
+        });
+        let whiteouts = self.whiteouts.iter();
+        let whiteouts = whiteouts.map(|(key, source)| JournalRecord::Whiteout {
+            key: key.clone(),
+            source: source.clone(),
+        });
+        let tried = self.tried.iter();
+        let tried = tried.flat_map(|(key, digests)| tries(key, digests));
+        let encoded = self.encoded.iter();
+        let encoded = encoded.map(|(at, by)| JournalRecord::EncodedBy {
+            at: at.clone(),
+            by: by.clone(),
+        });
+        let incomplete = self.incomplete.iter().cloned().map(JournalRecord::Created);
+        let attributes = self.attributes.iter();
+        let attributes = attributes.map(|(key, attributes)| JournalRecord::Attributes {
+            key: key.clone(),
+            attributes: attributes.clone(),
+        });
+        let renaming = self.renaming.iter().cloned();
+        let renaming = renaming.map(|(from, to, in_upper)| JournalRecord::RenameStarted {
+            from,
+            to,
+            in_upper,
+        });
+        bases
+            .chain(tried)
+            .chain(whiteouts)
+            .chain(encoded)
+            .chain(incomplete)
+            .chain(renaming)
+            .chain(self.marks.summary())
+            // After the marks: see `note_written`.
+            .chain(attributes)
+            .chain(self.program_copies.summary())
+            .collect()
+    }
+
+    /// Returns how many records a summary has.
+    pub(super) fn len(&self) -> usize {
+        let renaming = usize::from(self.renaming.is_some());
+        let tried: usize = self.tried.values().map(Vec::len).sum();
+        self.bases.len()
+            + tried
+            + self.whiteouts.len()
+            + self.encoded.len()
+            + self.incomplete.len()
+            + self.attributes.len()
+            + renaming
+            + self.marks.len()
+            + self.program_copies.len()
+    }
+
+    /// Returns about how many bytes a summary has for extended attributes.
+    pub(super) fn xattr_bytes(&self) -> usize {
+        self.xattr_bytes
+    }
+
+    /// Returns the attributes that were set of a key.
+    pub(super) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
+        self.attributes.get(key).cloned()
+    }
+
+    /// Returns the attributes that were set of keys at and below a prefix.
+    pub(super) fn kept_attributes_below(&self, prefix: &Key) -> Vec<(Key, Arc<KeptAttributes>)> {
+        below(&self.attributes, prefix)
+            .map(|(key, kept)| (key.clone(), kept.clone()))
+            .collect()
+    }
+
+    /// Whether the layer has a content of a key since these attributes of it were set, whose file has them.
+    pub(super) fn is_taken_over(&self, key: &Key, kept: &KeptAttributes) -> bool {
+        !kept.is_of_copy && self.marks.last(key).is_some()
+    }
+
+    /// Returns the keys at and below a prefix whose attributes were taken over by a content that the disk has.
+    pub(super) fn attributes_of_synced(&self, prefix: &Key) -> Vec<Key> {
+        let kept = below(&self.attributes, prefix);
+        let taken_over = kept.filter(|(key, kept)| self.is_taken_over(key, kept));
+        let keys = taken_over.map(|(key, _)| key);
+        let synced = keys.filter(|key| self.marks.is_synced(key));
+        synced.cloned().collect()
+    }
+
+    /// Forgets attributes, but for those of copies: the layer above has them since this one is frozen.
+    pub(super) fn forget_attributes(&mut self) {
+        self.attributes.retain(|_, kept| kept.is_of_copy);
+        let kept = self.attributes.values();
+        self.xattr_bytes = kept.map(|kept| kept.xattr_bytes()).sum();
+    }
+
+    /// Returns which key of the store shows at `key`; `None` if it is hidden.
+    pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
+        let mut at = key.clone();
+        loop {
+            if let Some(source) = self.whiteouts.get(&at) {
+                let rest = key.below(&at)?;
+                return source.as_ref().map(|source| joined(source, &rest));
+            }
+            match at.parent() {
+                Some(parent) => at = parent,
+                None => return Some(key.clone()),
+            }
+        }
+    }
+
+    /// Returns the whiteouts at and below a prefix, with the keys of the store that show there instead.
+    pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
+        below(&self.whiteouts, prefix)
+            .map(|(key, source)| (key.clone(), source.clone()))
+            .collect()
+    }
+
+    /// Whether there is no whiteout: every key of the store shows under its own name.
+    pub(super) fn hides_nothing(&self) -> bool {
+        self.whiteouts.is_empty()
+    }
+
+    /// Returns the base of a key; `None` if the key was not changed.
+    pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
+        self.bases.get(key).copied()
+    }
+
+    /// Whether the store never had a key that was changed, as far as is known. One that was put without an answer, and is
+    /// hidden since, was found there.
+    pub(super) fn is_new(&self, key: &Key) -> bool {
+        let may_be_there =
+            self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
+        self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
+    }
+
+    /// Returns the digests of contents that the store may have of a key, and nothing for none, since no answer came.
+    pub(super) fn tried(&self, key: &Key) -> &[Option<u128>] {
+        self.tried.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the bases of all changed keys at and below a prefix.
+    pub(super) fn bases_below(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
+        below(&self.bases, prefix)
+            .map(|(key, base)| (key.clone(), *base))
+            .collect()
+    }
+
+    /// Returns the metadata that the chunk of a key was encoded by, and the key that they are recorded at: its own or one
+    /// above it. `None` if they are not known or do not matter.
+    pub(super) fn encoded_by(&self, key: &Key) -> Option<(Key, &EncodedBy)> {
+        let mut above = std::iter::successors(Some(key.clone()), Key::parent);
+        let (at, by) = above.find_map(|at| self.encoded.get_key_value(&at))?;
+        by.as_ref().map(|by| (at.clone(), by))
+    }
+
+    /// Whether something is recorded at this very key.
+    pub(super) fn is_encoded_at(&self, at: &Key) -> bool {
+        self.encoded.contains_key(at)
+    }
+
+    /// Returns all that is recorded at a prefix and below.
+    pub(super) fn encoded_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
+        below(&self.encoded, prefix)
+            .map(|(at, by)| (at.clone(), by.clone()))
+            .collect()
+    }
+
+    /// Returns all that is recorded of arrays whose documents are at a prefix and below.
+    pub(super) fn encoded_by_document_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
+        let is_below = |by: &EncodedBy| by.document.below(prefix).is_some();
+        let found = self.encoded.iter();
+        let found = found.filter(|(_, by)| by.as_ref().is_some_and(is_below));
+        found.map(|(at, by)| (at.clone(), by.clone())).collect()
+    }
+
+    /// Returns the incomplete files at a prefix and below.
+    pub(super) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
+        let incomplete = self.incomplete.iter();
+        let below = incomplete.filter(|key| key.below(prefix).is_some());
+        below.cloned().collect()
+    }
+
+    /// Whether the file of a key was created and is not complete.
+    pub(super) fn is_incomplete(&self, key: &Key) -> bool {
+        self.incomplete.contains(key)
+    }
+
+    /// Returns the rename that was started and not finished: from, to, and whether the upper folder has it.
+    pub(super) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
+        self.renaming.clone()
+    }
+}
+
+/// The most contents of one key of which the digests are kept.
+const MAX_TRIED: usize = 8;
+
+/// Returns the records of what was tried with a key.
+pub(super) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
+    let tried = |digest: &Option<u128>| JournalRecord::Tried {
+        key: key.clone(),
+        digest: *digest,
+    };
+    digests.iter().map(tried).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn whiteout(at: &str, source: Option<&str>) -> JournalRecord {
+        JournalRecord::Whiteout {
+            key: key(at),
+            source: source.map(key),
+        }
+    }
+
+    fn encoded(at: &str, digest: u128) -> JournalRecord {
+        let by = Some(EncodedBy {
+            document: key("x/zarr.json"),
+            folder: key("x"),
+            digest,
+        });
+        JournalRecord::EncodedBy { at: key(at), by }
+    }
+
+    fn of_no_matter(at: &str) -> JournalRecord {
+        JournalRecord::EncodedBy {
+            at: key(at),
+            by: None,
+        }
+    }
+
+    #[test]
+    fn the_nearest_whiteout_counts() {
+        let mut records = Records::default();
+        records.apply(whiteout("a", None));
+        records.apply(whiteout("a/b", Some("x")));
+        records.apply(whiteout("a/b/c", None));
+        assert_eq!(records.lower_key(&key("a")), None);
+        assert_eq!(records.lower_key(&key("a/z")), None);
+        assert_eq!(records.lower_key(&key("a/b")), Some(key("x")));
+        assert_eq!(records.lower_key(&key("a/b/d/e")), Some(key("x/d/e")));
+        assert_eq!(records.lower_key(&key("a/b/c/d")), None);
+        assert_eq!(records.lower_key(&key("ab")), Some(key("ab")));
+        let below: Vec<Key> = records
+            .whiteouts(&key("a/b"))
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        assert_eq!(below, [key("a/b"), key("a/b/c")]);
+    }
+
+    #[test]
+    fn the_first_version_counts() {
+        let mut records = Records::default();
+        for version in [Some(StoreVersion(1)), None] {
+            let key = key("a");
+            records.apply(JournalRecord::Base {
+                key,
+                version,
+                is_frozen: false,
+                content: None,
+            });
+        }
+        let base = records.base(&key("a")).unwrap();
+        assert_eq!(base.version, Some(StoreVersion(1)));
+    }
+
+    #[test]
+    fn a_summary_says_the_same() {
+        let mut records = Records::default();
+        for record in [
+            whiteout("a", None),
+            whiteout("b", Some("c")),
+            JournalRecord::WhiteoutRemoved(key("a")),
+            JournalRecord::Created(key("n")),
+            JournalRecord::Tried {
+                key: key("h"),
+                digest: Some(3),
+            },
+            JournalRecord::Base {
+                key: key("h"),
+                version: None,
+                is_frozen: true,
+                content: None,
+            },
+            JournalRecord::Base {
+                key: key("l"),
+                version: Some(StoreVersion(4)),
+                is_frozen: false,
+                content: Some(ContentDigest {
+                    length: 5,
+                    digest: 6,
+                }),
+            },
+            JournalRecord::Attributes {
+                key: key("k"),
+                attributes: KeptAttributes::sample(),
+            },
+            encoded("x", 1),
+            encoded("x/c/0", 2),
+            encoded("y", 3),
+            of_no_matter("y"),
+            of_no_matter("x/c/2"),
+        ] {
+            records.apply(record);
+        }
+        let mut again = Records::default();
+        for record in records.summary() {
+            again.apply(record);
+        }
+        assert_eq!(again.whiteouts, records.whiteouts);
+        assert_eq!(
+            again.incomplete_below(&Key::root()),
+            records.incomplete_below(&Key::root())
+        );
+        for name in ["h", "l"] {
+            assert_eq!(again.base(&key(name)), records.base(&key(name)));
+        }
+        let kept = again.kept_attributes(&key("k"));
+        assert_eq!(kept, records.kept_attributes(&key("k")));
+        assert_eq!(again.xattr_bytes(), records.xattr_bytes());
+        again.apply(JournalRecord::AttributesDropped(key("k")));
+        assert_eq!(again.xattr_bytes(), 0);
+        assert_eq!(again.tried(&key("h")), [Some(3)]);
+        for records in [&records, &again] {
+            let digest = |at: &str| records.encoded_by(&key(at)).map(|(_, by)| by.digest);
+            let found = ["x", "x/c/1", "x/c/0", "x/c/2", "xy", "y"].map(digest);
+            assert_eq!(found, [Some(1), Some(1), Some(2), None, None, None]);
+            assert_eq!(records.encoded.len(), 3);
+        }
+        assert_eq!(records.len(), records.summary().len());
+    }
+
+    #[test]
+    fn the_last_contents_that_were_put_count() {
+        let mut records = Records::default();
+        let key = key("a");
+        for digest in 0..20 {
+            let key = key.clone();
+            let digest = Some(digest);
+            records.apply(JournalRecord::Tried { key, digest });
+        }
+        assert_eq!(
+            records.tried(&key),
+            [12, 13, 14, 15, 16, 17, 18, 19].map(Some)
+        );
+        records.apply(JournalRecord::Reverted(key.clone()));
+        assert!(records.tried(&key).is_empty());
+    }
+}

@@ -1,0 +1,685 @@
+//! Recovery: puts an upper folder in order after a crash or a loss of power, before it is used.
+//!
+//! Afterwards each key has the state before a change or the one after it, and incomplete or torn files lie beside the
+//! keys, in `rescued/`. A crash of the program leaves what the kernel had. After a loss of power the disk may have a
+//! change of names without the bytes or without the journal's line, or the line without the change. So each file is
+//! compared with the marks of its key; one that has none of these contents is a stray. A stray, or a file in
+//! `pending/`, that is the synced content of another key whose own file is gone or torn, goes back to that key.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{OFlags, RenameFlags};
+
+use super::content;
+use super::journal_line::{JournalRecord, Mark};
+use super::keys_dir::os_error;
+use super::layer::ChangeLayer;
+use super::namespace::rename;
+use super::upper::{PendingFile, Upper};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::Key;
+
+/// Finishes a rename that was started, moves incomplete files from the layer's folder of keys to `rescued/`, and checks
+/// all files unless the disk is known to have them. Files that a freeze has moved to the layer above are in that layer's
+/// records, which know whether they were completed since; `above` is that layer.
+pub(super) fn recover(
+    upper: &Upper,
+    layer: &ChangeLayer,
+    keys: &Path,
+    above: Option<&ChangeLayer>,
+) -> Result<()> {
+    let is_closed = layer.lock().journal.is_closed();
+    let unfinished = layer.lock().records.unfinished_rename();
+    if let Some((from, to, in_upper)) = unfinished {
+        rename::finish(&layer.keys, &from, &to, in_upper)?;
+        layer.record(vec![JournalRecord::RenameFinished])?;
+    }
+    let incomplete = layer.lock().records.incomplete_below(&Key::root());
+    for key in incomplete {
+        upper.rescue_key(keys, &key)?;
+        layer.record(vec![JournalRecord::Completed(key)])?;
+    }
+    if !is_closed {
+        let check = Check::of(upper, layer, keys)?;
+        check.restore(above)?;
+    }
+    // A base without a change: the program ended between the record and the change.
+    let bases = layer.lock().records.bases_below(&Key::root());
+    for (key, _) in bases {
+        if layer.lower_key(&key).as_ref() == Some(&key) && layer.keys.stat(&key)?.is_none() {
+            layer.record(vec![JournalRecord::Reverted(key)])?;
+        }
+    }
+    layer.drop_stale_attributes()?;
+    layer.lock().compact()
+}
+
+/// A file of a layer, as the disk has it.
+#[derive(Clone, Copy)]
+struct FoundFile {
+    inode: u64,
+    length: u64,
+}
+
+/// The files of a layer, compared with the marks of their keys.
+struct Check<'a> {
+    upper: &'a Upper,
+    layer: &'a ChangeLayer,
+    keys: &'a Path,
+    /// The files that have a content of their key.
+    whole: BTreeMap<Key, Mark>,
+    /// The others.
+    strays: BTreeMap<Key, FoundFile>,
+    pending: Vec<PendingFile>,
+}
+
+impl<'a> Check<'a> {
+    fn of(upper: &'a Upper, layer: &'a ChangeLayer, keys: &'a Path) -> Result<Check<'a>> {
+        let mut check = Check {
+            upper,
+            layer,
+            keys,
+            whole: BTreeMap::new(),
+            strays: BTreeMap::new(),
+            pending: upper.pending_files()?,
+        };
+        layer.keys.for_each_file(&Key::root(), &mut |key| {
+            if let Some(stat) = layer.keys.stat(key)? {
+                let found = FoundFile {
+                    inode: stat.st_ino,
+                    length: u64::try_from(stat.st_size).unwrap_or(0),
+                };
+                match check.content_of(key, found)? {
+                    Some(mark) => drop(check.whole.insert(key.clone(), mark)),
+                    None => drop(check.strays.insert(key.clone(), found)),
+                }
+            }
+            Ok(false)
+        })?;
+        Ok(check)
+    }
+
+    /// Returns which content of its key a file has; `None` if it is none of them.
+    fn content_of(&self, key: &Key, found: FoundFile) -> Result<Option<Mark>> {
+        let (synced, contents) = {
+            let state = self.layer.lock();
+            let marks = &state.records.marks;
+            (marks.synced(key), marks.contents(key))
+        };
+        let is_known = |mark: &Mark| mark.is_file(found.inode, found.length);
+        if let Some(mark) = synced.filter(is_known) {
+            return Ok(Some(mark));
+        }
+        // What is changed in place has no digest.
+        let in_place = contents.iter().find(|mark| mark.digest.is_none());
+        if let Some(mark) = in_place.filter(|mark| is_known(mark)) {
+            return Ok(Some(*mark));
+        }
+        let mut same_length = contents.iter().filter(|mark| mark.length == found.length);
+        if same_length.clone().next().is_none() {
+            return Ok(None);
+        }
+        let digest = Some(self.digest(key)?);
+        let whole = same_length.find(|mark| mark.digest == digest);
+        Ok(whole.map(|mark| Mark {
+            inode: found.inode,
+            ..*mark
+        }))
+    }
+
+    fn digest(&self, key: &Key) -> Result<u128> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = self.layer.keys.open_key(key, flags);
+        let file = File::from(file.map_err(|error| os_error(key, error))?);
+        content::file_digest(&file).map_err(|error| Error::os(key, error))
+    }
+
+    /// Puts synced contents back whose keys have no whole file, unless they have moved to the layer `above`, and moves
+    /// strays to `rescued/`. All that the layer has is synced then.
+    fn restore(mut self, above: Option<&ChangeLayer>) -> Result<()> {
+        let marked = self.layer.lock().records.marks.keys_below(&Key::root());
+        let has_moved = |key: &Key| above.is_some_and(|above| above.last_mark(key).is_some());
+        for key in &marked {
+            let synced = {
+                let state = self.layer.lock();
+                let marks = &state.records.marks;
+                // Without a last content the key was removed, and the journal knows.
+                marks.last(key).and(marks.synced(key))
+            };
+            if let Some(mark) = synced.filter(|_| !has_moved(key) && !self.whole.contains_key(key))
+            {
+                self.put_back(key, mark)?;
+            }
+        }
+        for key in std::mem::take(&mut self.strays).into_keys() {
+            self.rescue(&key)?;
+        }
+        self.drop_replaced(marked.iter().filter(|key| !has_moved(key)));
+        self.upper.sync_disk()?;
+        let mut state = self.layer.lock();
+        state.records.replace_marks(self.whole);
+        let summary = state.records.summary();
+        match state.journal.rewrite(&summary) {
+            // The old journal leads here as well.
+            Err(error) if error.kind() == Kind::NoSpace => Ok(()),
+            written => written,
+        }
+    }
+
+    /// Moves a torn file aside.
+    fn rescue(&self, key: &Key) -> Result<()> {
+        log::warn!(
+            "{key}: the machine stopped before the disk had all of it; what was there before shows"
+        );
+        self.upper.rescue_key(self.keys, key)
+    }
+
+    /// Gives a key its synced content back, if that is still there.
+    fn put_back(&mut self, key: &Key, mark: Mark) -> Result<()> {
+        let is_it = |inode, length| mark.is_file(inode, length);
+        let stray = self
+            .strays
+            .iter()
+            .find(|(_, found)| is_it(found.inode, found.length));
+        let stray = stray.map(|(key, _)| key.clone());
+        let pending = self
+            .pending
+            .iter()
+            .position(|file| is_it(file.inode, file.length));
+        if stray.is_none() && pending.is_none() {
+            return Ok(());
+        }
+        if self.strays.remove(key).is_some() && stray.as_ref() != Some(key) {
+            self.rescue(key)?;
+        }
+        let path = self.keys.join(OsStr::from_bytes(key.as_bytes()));
+        let folder = path.parent().unwrap_or(self.keys);
+        fs::create_dir_all(folder).map_err(|error| Error::os(key, error))?;
+        let moved = match (stray, pending) {
+            (Some(stray), _) => {
+                self.strays.remove(&stray);
+                let keys = &self.layer.keys;
+                keys.rename(&stray, key, RenameFlags::empty())
+            }
+            (None, Some(at)) => {
+                let file = self.pending.swap_remove(at);
+                self.upper.publish(&file.name, &self.layer.keys, key)
+            }
+            (None, None) => Ok(()),
+        };
+        moved.map_err(|error| os_error(key, error))?;
+        self.whole.insert(key.clone(), mark);
+        Ok(())
+    }
+
+    /// Removes files from `pending/` that were kept until the disk had what took their places.
+    fn drop_replaced<'k>(&self, marked: impl Iterator<Item = &'k Key>) {
+        let contents: HashSet<(u64, u64)> = {
+            let state = self.layer.lock();
+            let marks = &state.records.marks;
+            let synced = marked.filter_map(|key| marks.synced(key));
+            synced.map(|mark| (mark.inode, mark.length)).collect()
+        };
+        let replaced = |file: &&PendingFile| contents.contains(&(file.inode, file.length));
+        for file in self.pending.iter().filter(replaced) {
+            self.upper.discard_pending(&file.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Overlay, OverlayConfig};
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree};
+    use zarrfs_store::{Condition, PutBody, Store};
+
+    /// An upper folder, and what the disk has of it.
+    struct Machine {
+        folder: tempfile::TempDir,
+        store: Arc<MemoryStore>,
+        overlay: Overlay,
+        journal: Vec<u8>,
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new(name).unwrap()
+    }
+
+    fn open(path: &Path, store: &Arc<MemoryStore>) -> Overlay {
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        Overlay::open(path, store.clone(), "a store", config).unwrap()
+    }
+
+    /// Links all files below a folder into another one: they keep their inodes.
+    fn link_all(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let to = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                link_all(&entry.path(), &to);
+            } else {
+                fs::hard_link(entry.path(), to).unwrap();
+            }
+        }
+    }
+
+    impl Machine {
+        /// Starts with a store that has the key `a`.
+        fn start() -> Machine {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Arc::new(MemoryStore::default());
+            store.set(key("a"), b"stored".to_vec());
+            let overlay = open(&folder.path().join("upper"), &store);
+            Machine {
+                folder,
+                store,
+                overlay,
+                journal: Vec::new(),
+            }
+        }
+
+        fn put(&self, name: &str, bytes: &[u8]) {
+            let body = PutBody::Bytes(bytes);
+            Store::put(&self.overlay, &UNLIMITED, &key(name), body, &Condition::Any).unwrap();
+        }
+
+        /// Notes what the disk has of the journal.
+        fn sync_journal(&mut self) {
+            self.journal = fs::read(self.folder.path().join("upper/journal")).unwrap();
+        }
+
+        /// Notes the least that the disk may have of the journal.
+        fn keep_synced_journal(&mut self) {
+            self.sync_journal();
+            let synced = self.overlay.0.top().layer.lock().journal.synced();
+            self.journal.truncate(usize::try_from(synced).unwrap());
+        }
+
+        /// Cuts the power: the disk has all names, the journal as it was noted, and each file as `damage` leaves it.
+        fn cut(self, damage: impl Fn(&Path)) -> Machine {
+            let (upper, disk) = (
+                self.folder.path().join("upper"),
+                self.folder.path().join("disk"),
+            );
+            link_all(&upper, &disk);
+            fs::remove_file(disk.join("journal")).unwrap();
+            fs::write(disk.join("journal"), &self.journal).unwrap();
+            drop(self.overlay);
+            damage(&disk);
+            fs::remove_dir_all(&upper).unwrap();
+            fs::rename(&disk, &upper).unwrap();
+            let overlay = open(&upper, &self.store);
+            Machine { overlay, ..self }
+        }
+
+        fn found(&self, name: &str) -> Option<String> {
+            let found = Store::get(&self.overlay, &UNLIMITED, &key(name), 1000).unwrap();
+            found.map(|object| String::from_utf8(object.bytes).unwrap())
+        }
+
+        fn rescued(&self) -> usize {
+            self.overlay.rescued().unwrap().len()
+        }
+    }
+
+    /// Empties, or halves, the file of a key.
+    fn tear(name: &str, length: u64) -> impl Fn(&Path) {
+        move |disk| {
+            let file = File::options()
+                .write(true)
+                .open(disk.join("keys").join(name));
+            file.unwrap().set_len(length).unwrap();
+        }
+    }
+
+    fn intact(_disk: &Path) {}
+
+    #[test]
+    fn a_torn_file_gives_way_to_the_one_that_the_disk_had() {
+        for length in [0, 3] {
+            let mut machine = Machine::start();
+            machine.put("a", b"synced");
+            machine.overlay.sync(&UNLIMITED).unwrap();
+            machine.put("a", b"newest");
+            machine.sync_journal();
+            let machine = machine.cut(tear("a", length));
+            assert_eq!(machine.found("a").as_deref(), Some("synced"));
+            assert_eq!(machine.rescued(), usize::from(length > 0));
+        }
+    }
+
+    #[test]
+    fn a_torn_file_gives_way_to_what_the_store_has() {
+        let mut machine = Machine::start();
+        machine.put("a", b"newest");
+        machine.put("b", b"newest");
+        machine.sync_journal();
+        let machine = machine.cut(|disk| ["a", "b"].iter().for_each(|name| tear(name, 1)(disk)));
+        assert_eq!(machine.found("a").as_deref(), Some("stored"));
+        assert_eq!(machine.found("b"), None);
+        assert_eq!(machine.overlay.changes(&UNLIMITED).unwrap().keys, []);
+        assert_eq!(machine.rescued(), 2);
+    }
+
+    /// The content took the attributes over, and is gone: they are those of the content below again.
+    #[test]
+    fn synced_attributes_outlive_a_torn_content() {
+        let mode_of = |machine: &Machine| {
+            let stat = Tree::stat(&machine.overlay, &UNLIMITED, &key("a")).unwrap();
+            stat.unwrap().posix.map(|posix| posix.mode & 0o7777)
+        };
+        let mode = |mode| AttrChange {
+            mode: Some(mode),
+            ..AttrChange::default()
+        };
+        for by_handle in [false, true] {
+            let mut machine = Machine::start();
+            let overlay = machine.overlay.clone();
+            overlay.change(&UNLIMITED, &key("a"), &mode(0o640)).unwrap();
+            overlay.sync(&UNLIMITED).unwrap();
+            if by_handle {
+                let file = Tree::open(&overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+                file.write_at(&UNLIMITED, 0, b"newest").unwrap();
+                file.flush(&UNLIMITED).unwrap();
+            } else {
+                machine.put("a", b"newest");
+            }
+            assert_eq!(mode_of(&machine), Some(0o640));
+            // Of the file alone.
+            overlay.change(&UNLIMITED, &key("a"), &mode(0o600)).unwrap();
+            assert_eq!(mode_of(&machine), Some(0o600));
+            drop(overlay);
+            machine.sync_journal();
+            let machine = machine.cut(tear("a", 1));
+            assert_eq!(machine.found("a").as_deref(), Some("stored"));
+            assert_eq!(mode_of(&machine), Some(0o640), "{by_handle}");
+        }
+    }
+
+    /// Once the disk has the content, the attributes that it took over are never shown again.
+    #[test]
+    fn attributes_are_dropped_once_the_content_that_has_them_is_synced() {
+        for by_handle in [false, true] {
+            let machine = Machine::start();
+            let overlay = &machine.overlay;
+            let mode = AttrChange {
+                mode: Some(0o640),
+                ..AttrChange::default()
+            };
+            overlay.change(&UNLIMITED, &key("a"), &mode).unwrap();
+            machine.put("a", b"newest");
+            let kept = || {
+                let layer = overlay.0.top().layer.clone();
+                layer.lock().records.kept_attributes(&key("a"))
+            };
+            assert!(kept().is_some());
+            if by_handle {
+                let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
+                file.sync(&UNLIMITED).unwrap();
+            } else {
+                overlay.sync(&UNLIMITED).unwrap();
+            }
+            assert_eq!(kept(), None, "{by_handle}");
+        }
+    }
+
+    /// The file that is synced is not the one that has the key by then: all is synced, and not only the mark.
+    #[test]
+    fn a_file_that_is_written_while_it_is_synced_is_not_taken_for_synced() {
+        let machine = Machine::start();
+        machine.put("a", b"first");
+        let overlay = &machine.overlay;
+        let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
+        let layer = overlay.0.top().layer.clone();
+        // What another thread does between the flush and the sync.
+        let first = layer.last_mark(&key("a")).unwrap();
+        let mark = Mark {
+            inode: first.inode + 1,
+            ..first
+        };
+        let written = JournalRecord::Written {
+            key: key("a"),
+            mark,
+        };
+        layer.record(vec![written]).unwrap();
+        let syncs = || layer.lock().records.marks.epoch();
+        let before = syncs();
+        file.sync(&UNLIMITED).unwrap();
+        assert_eq!(syncs(), before + 1);
+    }
+
+    #[test]
+    fn a_whole_file_that_was_not_synced_shows() {
+        let mut machine = Machine::start();
+        machine.put("a", b"synced");
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        machine.put("a", b"newest");
+        machine.sync_journal();
+        let machine = machine.cut(intact);
+        assert_eq!(machine.found("a").as_deref(), Some("newest"));
+        assert_eq!(machine.rescued(), 0);
+    }
+
+    /// The disk has the new name of a file, and not the line of the journal with its digest.
+    #[test]
+    fn a_file_that_the_journal_does_not_know_gives_way() {
+        let mut machine = Machine::start();
+        machine.put("a", b"synced");
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        machine.sync_journal();
+        machine.put("a", b"newest");
+        machine.put("b", b"newest");
+        let machine = machine.cut(intact);
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+        assert_eq!(machine.found("b"), None);
+        assert_eq!(machine.rescued(), 2);
+    }
+
+    #[test]
+    fn what_was_synced_survives_renames_and_removals_that_the_journal_does_not_know() {
+        for removes in [false, true] {
+            let mut machine = Machine::start();
+            machine.put("d/x", b"synced");
+            machine.overlay.sync(&UNLIMITED).unwrap();
+            machine.sync_journal();
+            if removes {
+                Tree::unlink(&machine.overlay, &UNLIMITED, &key("d/x")).unwrap();
+            } else {
+                Tree::rename(
+                    &machine.overlay,
+                    &UNLIMITED,
+                    &key("d"),
+                    &key("e"),
+                    RenameMode::Replace,
+                )
+                .unwrap();
+            }
+            let machine = machine.cut(intact);
+            assert_eq!(machine.found("d/x").as_deref(), Some("synced"));
+            assert_eq!(machine.found("e/x"), None);
+            assert_eq!(machine.rescued(), 0);
+        }
+    }
+
+    /// The disk need not have any line of the journal that nobody has synced.
+    #[test]
+    fn what_was_synced_is_known_for_that_without_later_lines() {
+        for (syncs_all, damage) in [(false, 0), (false, 3), (true, 3)] {
+            let mut machine = Machine::start();
+            machine.put("a", b"synced");
+            if syncs_all {
+                machine.overlay.sync(&UNLIMITED).unwrap();
+            } else {
+                let file =
+                    Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+                file.sync(&UNLIMITED).unwrap();
+            }
+            machine.put("a", b"newest");
+            machine.keep_synced_journal();
+            let machine = machine.cut(tear("a", damage));
+            assert_eq!(machine.found("a").as_deref(), Some("synced"), "{damage}");
+        }
+    }
+
+    /// Two files take turns: the one that had the key before is written again.
+    #[test]
+    fn a_file_that_is_written_again_is_not_taken_for_what_was_synced() {
+        let mut machine = Machine::start();
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+        for content in [b"first!", b"synced"] {
+            file.write_at(&UNLIMITED, 0, content).unwrap();
+            file.sync(&UNLIMITED).unwrap();
+        }
+        file.write_at(&UNLIMITED, 0, b"newest").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        machine.keep_synced_journal();
+        drop(file);
+        let mixed = |disk: &Path| fs::write(disk.join("keys/a"), b"newst!").unwrap();
+        let machine = machine.cut(mixed);
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+    }
+
+    /// A file that was open for writing when a commit began belongs to the layer above. The disk need not have the line of
+    /// the frozen journal that says so.
+    #[test]
+    fn what_was_synced_before_a_commit_is_kept_for_the_layer_above() {
+        let mut machine = Machine::start();
+        machine.put("b", b"change");
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 0, b"synced").unwrap();
+        file.sync(&UNLIMITED).unwrap();
+        let frozen = machine.folder.path().join("upper/journal");
+        let frozen = fs::read(frozen).unwrap();
+        machine.overlay.0.freeze().unwrap();
+        file.write_at(&UNLIMITED, 0, b"newest").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        machine.keep_synced_journal();
+        drop(file);
+        let machine = machine.cut(|disk| {
+            tear("a", 3)(disk);
+            let journal = disk.join("frozen/journal");
+            fs::remove_file(&journal).unwrap();
+            fs::write(&journal, &frozen).unwrap();
+        });
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+        assert_eq!(machine.found("b").as_deref(), Some("change"));
+    }
+
+    #[test]
+    fn attributes_of_an_unchanged_file_that_were_synced_are_kept() {
+        let mut machine = Machine::start();
+        // The first line of a journal is synced in any case.
+        machine.put("b", b"change");
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+        let change = AttrChange {
+            mode: Some(0o600),
+            ..AttrChange::default()
+        };
+        file.change(&UNLIMITED, &change).unwrap();
+        file.sync(&UNLIMITED).unwrap();
+        machine.keep_synced_journal();
+        drop(file);
+        let machine = machine.cut(intact);
+        let stat = Tree::stat(&machine.overlay, &UNLIMITED, &key("a"))
+            .unwrap()
+            .unwrap();
+        assert_eq!(stat.posix.unwrap().mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_renamed_over_a_synced_file_may_be_torn() {
+        let mut machine = Machine::start();
+        machine.put("a", b"synced");
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        machine.put("t", b"newest");
+        Tree::rename(
+            &machine.overlay,
+            &UNLIMITED,
+            &key("t"),
+            &key("a"),
+            RenameMode::Replace,
+        )
+        .unwrap();
+        machine.sync_journal();
+        let machine = machine.cut(tear("a", 2));
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+        assert_eq!(machine.found("t"), None);
+    }
+
+    #[test]
+    fn a_removal_that_the_journal_knows_stays_one() {
+        let mut machine = Machine::start();
+        machine.put("b", b"synced");
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        Tree::unlink(&machine.overlay, &UNLIMITED, &key("b")).unwrap();
+        machine.sync_journal();
+        let machine = machine.cut(intact);
+        assert_eq!(machine.found("b"), None);
+        assert_eq!(machine.rescued(), 0);
+        let pending = fs::read_dir(machine.overlay.path().join("pending")).unwrap();
+        assert_eq!(pending.count(), 0);
+    }
+
+    /// Its writes go to the file that the disk may have any part of: it is neither torn nor the one before.
+    #[test]
+    fn a_large_file_that_is_changed_in_place_stays_as_the_disk_has_it() {
+        let mut machine = Machine::start();
+        machine.put("a", &[b'o'; 100_000]);
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        let path = machine.overlay.path().join("keys/a");
+        let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+        let before = inode();
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.write_at(&UNLIMITED, 100_000, b"longer").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        assert_eq!(inode(), before);
+        machine.keep_synced_journal();
+        drop(file);
+        let machine = machine.cut(intact);
+        let read = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Read);
+        let read = read.unwrap().read_at(&UNLIMITED, 0, 200_000).unwrap();
+        assert_eq!(
+            (&read[..4], &read[99_999..]),
+            (&b"newo"[..], &b"olonger"[..])
+        );
+        assert_eq!(machine.rescued(), 0);
+    }
+
+    #[test]
+    fn a_synced_file_is_kept_no_longer_than_needed() {
+        let machine = Machine::start();
+        let pending = || {
+            let pending = fs::read_dir(machine.overlay.path().join("pending"));
+            pending.unwrap().count()
+        };
+        for content in [b"first", b"other"] {
+            machine.put("a", content);
+            let file =
+                Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+            file.sync(&UNLIMITED).unwrap();
+            assert_eq!(pending(), 0);
+        }
+        machine.put("a", b"third");
+        assert_eq!(pending(), 1);
+        machine.put("a", b"fourth");
+        assert_eq!(pending(), 1, "what was not synced is not kept");
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        assert_eq!(pending(), 0);
+    }
+}

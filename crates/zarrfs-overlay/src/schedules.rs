@@ -1,0 +1,738 @@
+//! Runs the overlay under shuttle: three actors at a time, in many schedules.
+//!
+//! Threads take turns at uses of locks (`sync/locks.rs`), of files in the upper folder and of the store. A schedule that fails is
+//! printed; `ZARRFS_SCHEDULE=... cargo test --lib overlay::schedules::NAME` runs it again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shuttle::scheduler::{
+    PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId,
+};
+use shuttle::{Config, MaxSteps, Runner, thread};
+
+use super::commit::CommitConfig;
+use super::open_file::OpenFile;
+use super::{Overlay, OverlayConfig};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree, TreeFile};
+use zarrfs_store::{Condition, Key, PutBody, Reader, Store};
+
+/// A file that is changed in place is so long, in bytes; others are of one.
+const LARGE: usize = 128 << 10;
+
+/// Schedules of each scenario in which threads run in bursts.
+const BURSTS: usize = 150;
+
+/// Schedules of each scenario in which a thread is stopped a few times only, by probabilistic concurrency testing.
+const PCT: usize = 500;
+
+/// How often a thread is stopped at most in these, beside where it waits.
+const PCT_DEPTH: usize = 3;
+
+/// Many more steps than any scenario has, in which threads that wait for each other are found.
+const MAX_STEPS: usize = 100_000;
+
+/// A mode that files do not have before it is set.
+const MODE: u32 = 0o604;
+
+/// What an actor has seen, read by read.
+type Reads = Vec<Option<u8>>;
+
+/// What one actor does.
+type Actor = fn(&Arc<Core>) -> Reads;
+
+/// Whether what three actors read, and what the store holds in the end, can have been.
+type Judge = fn(&[Reads; 3], &[(char, u8)]) -> bool;
+
+/// What is there before three actors come, and what they do.
+#[derive(Clone, Copy)]
+struct Scenario {
+    /// Files of the upper folder.
+    files: &'static [(char, u8)],
+    /// Whether these files are so long that they are changed in place.
+    is_large: bool,
+    /// Objects of the store.
+    objects: &'static [(char, u8)],
+    /// A rename before the actors come.
+    renamed: Option<(char, char)>,
+    actors: [Actor; 3],
+    /// Whether the last commit overwrites what another mount has committed.
+    force: bool,
+    /// Whether the reads of each actor, and what the store holds after a last commit, can have been.
+    is_right: Judge,
+}
+
+/// An overlay whose contents are numbers.
+struct Core {
+    overlay: Overlay,
+    store: Arc<MemoryStore>,
+    upper: PathBuf,
+}
+
+/// A file that is open for reading.
+struct ScenarioReader(Arc<OpenFile>);
+
+/// A handle for writing.
+struct ScenarioWriter(Arc<dyn TreeFile>);
+
+fn key(name: char) -> Key {
+    Key::new(name.to_string()).unwrap()
+}
+
+/// Returns a folder of this test alone, in memory if there is one.
+fn unused_folder() -> PathBuf {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed);
+    let memory = PathBuf::from("/dev/shm");
+    let folder = Some(memory).filter(|memory| memory.is_dir());
+    let folder = folder.unwrap_or_else(std::env::temp_dir);
+    folder.join(format!("zarrfs-schedule-{}-{number}", std::process::id()))
+}
+
+fn open(upper: &Path, store: &Arc<MemoryStore>) -> Overlay {
+    let config = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        write_through: false,
+    };
+    Overlay::open(upper, store.clone(), "a store", config).unwrap()
+}
+
+fn put(overlay: &Overlay, name: char, bytes: &[u8]) {
+    let body = PutBody::Bytes(bytes);
+    Store::put(overlay, &UNLIMITED, &key(name), body, &Condition::Any).unwrap();
+}
+
+/// Commits; returns whether there was no conflict.
+fn has_committed(overlay: &Overlay) -> bool {
+    let done = overlay
+        .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
+        .and_then(crate::commit::Outcome::or_failed);
+    done.unwrap().conflicts.is_empty()
+}
+
+/// Returns whether there was something; again if it was replaced each time.
+fn found<T>(mut done: impl FnMut() -> Result<T>) -> Option<T> {
+    loop {
+        match done() {
+            Err(error) if error.kind() == Kind::NotFound => return None,
+            Err(error) if error.kind() == Kind::Changed => {}
+            done => return Some(done.unwrap()),
+        }
+    }
+}
+
+impl Core {
+    fn new(scenario: &Scenario) -> Arc<Core> {
+        let upper = unused_folder();
+        let store = Arc::new(MemoryStore::default());
+        for &(name, content) in scenario.objects {
+            store.set(key(name), vec![content]);
+        }
+        let overlay = open(&upper, &store);
+        let core = Core {
+            overlay,
+            store,
+            upper,
+        };
+        for &(name, content) in scenario.files {
+            let length = if scenario.is_large { LARGE } else { 1 };
+            core.put(name, &vec![content; length]);
+        }
+        if let Some((from, to)) = scenario.renamed {
+            assert!(core.rename(from, to));
+        }
+        Arc::new(core)
+    }
+
+    fn put(&self, name: char, bytes: &[u8]) {
+        put(&self.overlay, name, bytes);
+    }
+
+    fn commit(&self) {
+        assert!(has_committed(&self.overlay), "wrong: a conflict");
+    }
+
+    /// Returns whether there was a change to discard.
+    fn discard(&self, name: char) -> bool {
+        found(|| self.overlay.discard(&UNLIMITED, &key(name))).is_some()
+    }
+
+    fn publish(&self, name: char, content: u8) {
+        self.put(name, &[content]);
+    }
+
+    fn rename(&self, from: char, to: char) -> bool {
+        let rename = || {
+            Tree::rename(
+                &self.overlay,
+                &UNLIMITED,
+                &key(from),
+                &key(to),
+                RenameMode::Replace,
+            )
+        };
+        found(rename).is_some()
+    }
+
+    /// Sets a mode that no other file has; returns whether there was a file.
+    fn set_mode(&self, name: char) -> bool {
+        let mode = AttrChange {
+            mode: Some(MODE),
+            ..AttrChange::default()
+        };
+        found(|| Tree::change(&self.overlay, &UNLIMITED, &key(name), &mode)).is_some()
+    }
+
+    /// Returns whether the file has that mode.
+    fn has_mode(&self, name: char) -> Option<bool> {
+        let stat = Tree::stat(&self.overlay, &UNLIMITED, &key(name)).unwrap()?;
+        Some(stat.posix.is_some_and(|posix| posix.mode & 0o7777 == MODE))
+    }
+
+    fn remove(&self, name: char) -> bool {
+        found(|| Tree::unlink(&self.overlay, &UNLIMITED, &key(name))).is_some()
+    }
+
+    fn is_there(&self, name: char) -> bool {
+        let there = self.overlay.0.look(|top| top.find(&UNLIMITED, &key(name)));
+        there.unwrap().is_some()
+    }
+
+    fn get(&self, name: char) -> Option<u8> {
+        let get = || {
+            let object = Store::get(&self.overlay, &UNLIMITED, &key(name), 1 << 20)?;
+            object.ok_or_else(|| Error::not_found(name))
+        };
+        found(get).map(|object| object.bytes[0])
+    }
+
+    fn open_file(&self, name: char) -> Option<ScenarioReader> {
+        found(|| self.overlay.0.open_file(&UNLIMITED, &key(name))).map(ScenarioReader)
+    }
+
+    fn open_writer(&self, name: char) -> Option<ScenarioWriter> {
+        found(|| Tree::open(&self.overlay, &UNLIMITED, &key(name), OpenMode::Write))
+            .map(ScenarioWriter)
+    }
+
+    fn all_registered(&self) -> Vec<Arc<OpenFile>> {
+        self.overlay.0.registered_below(&Key::root())
+    }
+
+    /// Returns what the store holds.
+    fn stored(&self) -> Vec<(char, u8)> {
+        let content = |name: char| {
+            let object = Store::get(&*self.store, &UNLIMITED, &key(name), 1 << 20).unwrap()?;
+            Some((name, object.bytes[0]))
+        };
+        ['a', 'b', 'c'].into_iter().filter_map(content).collect()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // A thread that removes what was committed may be there first.
+        let _ = std::fs::remove_dir_all(&self.upper);
+    }
+}
+
+impl ScenarioReader {
+    fn read(&self) -> u8 {
+        Reader::read_at(&*self.0, &UNLIMITED, 0, 1).unwrap()[0]
+    }
+}
+
+impl ScenarioWriter {
+    /// Writes; false if that is refused.
+    fn write(&self, content: u8) -> bool {
+        match self.0.write_at(&UNLIMITED, 0, &[content]) {
+            Err(error) if error.kind() == Kind::Changed => false,
+            done => done.map(|()| true).unwrap(),
+        }
+    }
+
+    fn close(self) {
+        self.0.flush(&UNLIMITED).unwrap();
+    }
+}
+
+/// Has each thread run for some steps before another one comes at random: a fault often needs one thread to go far while
+/// another one is stopped.
+struct Bursts {
+    random: RandomScheduler,
+    /// How many steps a thread runs on average.
+    length: u64,
+}
+
+impl Bursts {
+    fn new(schedules: usize) -> Bursts {
+        Bursts {
+            random: RandomScheduler::new(schedules),
+            length: 1,
+        }
+    }
+}
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.length = if self.length < 64 { self.length * 2 } else { 1 };
+        self.random.new_execution()
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
+        let is_ready = runnable.iter().any(|task| Some(task.id()) == current);
+        let goes_on = is_ready && !is_yielding && !self.next_u64().is_multiple_of(self.length);
+        let next = self.random.next_task(runnable, current, is_yielding);
+        if goes_on { current } else { next }
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.random.next_u64()
+    }
+}
+
+impl Scenario {
+    /// Runs the scenario in many schedules, or in the one of `ZARRFS_SCHEDULE`, which a failure prints.
+    fn explore(self) {
+        let run = move || self.run();
+        let mut config = Config::new();
+        config.stack_size = 1 << 20;
+        config.max_steps = MaxSteps::FailAfter(MAX_STEPS);
+        if let Ok(schedule) = std::env::var("ZARRFS_SCHEDULE") {
+            let scheduler = ReplayScheduler::new_from_encoded(&schedule);
+            Runner::new(scheduler, config).run(run);
+            return;
+        }
+        Runner::new(Bursts::new(BURSTS), config.clone()).run(run);
+        Runner::new(PctScheduler::new(PCT_DEPTH, PCT), config).run(run);
+    }
+
+    fn run(&self) {
+        let core = Core::new(self);
+        let actors = self.actors.map(|actor| {
+            let core = core.clone();
+            thread::spawn(move || actor(&core))
+        });
+        let reads = actors.map(|actor| actor.join().unwrap());
+        let shown = ['a', 'b', 'c'].map(|name| Some((name, core.get(name)?)));
+        let shown: Vec<(char, u8)> = shown.into_iter().flatten().collect();
+        let config = CommitConfig {
+            dry_run: false,
+            force: self.force,
+        };
+        let last = core
+            .overlay
+            .commit(&UNLIMITED, config, &|_, _| {})
+            .and_then(crate::commit::Outcome::or_failed)
+            .unwrap();
+        assert_eq!(last.conflicts, [], "wrong: a conflict");
+        let stored = core.stored();
+        assert_eq!(shown, stored, "wrong: a commit changes what shows");
+        assert!(
+            (self.is_right)(&reads, &stored),
+            "wrong: {reads:?}, then {stored:?}"
+        );
+        let left = core.overlay.changes(&UNLIMITED).unwrap();
+        let is_of_attributes = |why: &str| why.starts_with("owner, mode");
+        let are_kept = left.kept.iter().all(|(_, why)| is_of_attributes(why));
+        assert!(left.keys.is_empty() && are_kept, "wrong: {left:?}");
+    }
+}
+
+const COMMIT: Actor = |core| {
+    core.commit();
+    Reads::new()
+};
+
+const RENAME: Actor = |core| {
+    assert!(core.rename('a', 'b'));
+    Reads::new()
+};
+
+const READ_BOTH: Actor = |core| vec![core.get('a'), core.get('b')];
+
+const READ: Actor = |core| vec![core.get('a')];
+
+const OPEN: Actor = |core| vec![core.open_file('a').map(|file| file.read())];
+
+/// Opens, and holds the file while others look for it.
+const HOLD: Actor = |core| {
+    let file = core.open_file('a');
+    drop(core.all_registered());
+    vec![file.map(|file| file.read())]
+};
+
+/// What a reader of both names may see of a rename of 1 over 2.
+fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
+    let is_seen = match reads[..] {
+        [Some(1), b] => b == Some(2) || b == Some(1),
+        [None, b] => b == Some(1),
+        _ => false,
+    };
+    is_seen && stored == [('b', 1)]
+}
+
+/// A commit, a rename of what the layer has over an object, and a reader of both names.
+const RENAME_IN_LAYER: Scenario = Scenario {
+    files: &[('a', 1)],
+    is_large: false,
+    objects: &[('a', 9), ('b', 2)],
+    renamed: None,
+    force: false,
+    actors: [COMMIT, RENAME, READ_BOTH],
+    is_right: is_rename,
+};
+
+/// The same of what the store has, over a file of the layer.
+const RENAME_IN_STORE: Scenario = Scenario {
+    files: &[('b', 2)],
+    objects: &[('a', 1)],
+    ..RENAME_IN_LAYER
+};
+
+/// A commit of what was renamed, a reader that opens it, and one that does not.
+const RENAMED_BEFORE: Scenario = Scenario {
+    files: &[],
+    is_large: false,
+    objects: &[('b', 1)],
+    renamed: Some(('b', 'a')),
+    force: false,
+    actors: [COMMIT, OPEN, |core| vec![core.get('a')]],
+    is_right: |[_, opened, read], stored| {
+        [opened, read].iter().all(|reads| reads[..] == [Some(1)]) && stored == [('a', 1)]
+    },
+};
+
+/// A commit, a publication and a reader.
+const PUBLISH: Scenario = Scenario {
+    files: &[('a', 1)],
+    is_large: false,
+    objects: &[],
+    renamed: None,
+    force: false,
+    actors: [
+        COMMIT,
+        |core| {
+            core.publish('a', 2);
+            vec![core.get('a')]
+        },
+        READ,
+    ],
+    is_right: |[_, own, reads], stored| {
+        own[..] == [Some(2)] && matches!(reads[..], [Some(1 | 2)]) && stored == [('a', 2)]
+    },
+};
+
+/// A commit, a removal and a reader.
+const REMOVE: Scenario = Scenario {
+    actors: [
+        COMMIT,
+        |core| {
+            assert!(core.remove('a'));
+            vec![core.get('a')]
+        },
+        READ,
+    ],
+    is_right: |[_, own, reads], stored| {
+        own[..] == [None] && matches!(reads[..], [Some(1) | None]) && stored.is_empty()
+    },
+    ..PUBLISH
+};
+
+/// Opens, writes and closes; what is written goes to the file that was opened.
+const WRITE: Actor = |core| {
+    let writer = core.open_writer('a').unwrap();
+    let is_written = writer.write(3);
+    writer.close();
+    vec![is_written.then_some(3)]
+};
+
+/// A commit, a writer, and a rename over the file that it opens.
+const WRITE_AND_RENAME: Scenario = Scenario {
+    files: &[('a', 1), ('b', 2)],
+    is_large: false,
+    objects: &[],
+    renamed: None,
+    force: false,
+    actors: [COMMIT, WRITE, |core| {
+        assert!(core.rename('b', 'a'));
+        vec![core.get('a')]
+    }],
+    is_right: |[_, written, read], stored| {
+        let is_last = matches!(stored, [('a', 2 | 3)]);
+        // What shows after the rename is lost to a later write alone.
+        let is_kept = read[..] != [Some(3)] || stored == [('a', 3)];
+        written[..] == [Some(3)] && matches!(read[..], [Some(2 | 3)]) && is_last && is_kept
+    },
+};
+
+/// A commit, a writer in place, and a reader.
+const WRITE_IN_PLACE: Scenario = Scenario {
+    files: &[('a', 1)],
+    is_large: true,
+    actors: [COMMIT, WRITE, OPEN],
+    is_right: |[_, written, read], stored| {
+        written[..] == [Some(3)] && matches!(read[..], [Some(1 | 3)]) && stored == [('a', 3)]
+    },
+    ..WRITE_AND_RENAME
+};
+
+/// A writer that opens after a rename, which is under way, and a commit.
+const WRITE_RENAMED: Scenario = Scenario {
+    files: &[('b', 2)],
+    is_large: false,
+    objects: &[],
+    renamed: None,
+    force: false,
+    actors: [
+        COMMIT,
+        |core| match core.open_writer('a') {
+            None => vec![None],
+            Some(writer) => {
+                let is_written = writer.write(3);
+                writer.close();
+                vec![is_written.then_some(3)]
+            }
+        },
+        |core| {
+            assert!(core.rename('b', 'a'));
+            Reads::new()
+        },
+    ],
+    is_right: |[_, written, _], stored| match written[..] {
+        [None] => stored == [('a', 2)],
+        _ => stored == [('a', 3)],
+    },
+};
+
+/// Two renames over one name, and a reader that opens it.
+const TWO_RENAMES: Scenario = Scenario {
+    files: &[('a', 1), ('b', 2)],
+    is_large: false,
+    objects: &[('c', 3)],
+    renamed: None,
+    force: false,
+    actors: [
+        |core| {
+            assert!(core.rename('b', 'a'));
+            vec![core.open_file('a').map(|file| file.read())]
+        },
+        |core| {
+            assert!(core.rename('c', 'a'));
+            Reads::new()
+        },
+        OPEN,
+    ],
+    is_right: |[own, _, reads], stored| {
+        let is_seen = matches!(reads[..], [Some(1..=3)]);
+        is_seen && matches!(own[..], [Some(2 | 3)]) && matches!(stored, [('a', 2 | 3)])
+    },
+};
+
+/// A rename over a name that another one opens, and an opening after it.
+const REPLACED_AND_OPENED: Scenario = Scenario {
+    objects: &[],
+    actors: [
+        |core| {
+            assert!(core.rename('b', 'a'));
+            vec![core.open_file('a').map(|file| file.read())]
+        },
+        HOLD,
+        |_| Reads::new(),
+    ],
+    is_right: |[own, reads, _], stored| {
+        let is_seen = matches!(reads[..], [Some(1 | 2)]);
+        is_seen && own[..] == [Some(2)] && stored == [('a', 2)]
+    },
+    ..TWO_RENAMES
+};
+
+/// A writer that reads what it has not closed yet, and one who opens the same file.
+const WRITE_AND_OPEN: Scenario = Scenario {
+    files: &[('a', 1)],
+    actors: [
+        |core| {
+            let writer = core.open_writer('a').unwrap();
+            assert!(writer.write(3));
+            let read = core.get('a');
+            writer.close();
+            vec![read]
+        },
+        OPEN,
+        |_| Reads::new(),
+    ],
+    is_right: |[own, reads, _], stored| {
+        let is_seen = matches!(reads[..], [Some(1 | 3)]);
+        is_seen && own[..] == [Some(3)] && stored == [('a', 3)]
+    },
+    ..REPLACED_AND_OPENED
+};
+
+/// A commit that leaves out what a writer has open, and a reader of that.
+const WRITE_AND_READ: Scenario = Scenario {
+    files: &[('a', 1), ('b', 2)],
+    is_large: false,
+    actors: [COMMIT, WRITE, READ],
+    is_right: |[_, written, read], stored| {
+        let is_seen = matches!(read[..], [Some(1 | 3)]);
+        is_seen && written[..] == [Some(3)] && stored == [('a', 3), ('b', 2)]
+    },
+    ..WRITE_AND_RENAME
+};
+
+/// A commit of what was renamed, and whether it is there meanwhile.
+const RENAMED_THERE: Scenario = Scenario {
+    actors: [
+        COMMIT,
+        |_| vec![Some(1)],
+        |core| vec![core.is_there('a').then_some(1)],
+    ],
+    ..RENAMED_BEFORE
+};
+
+/// The same for one who reads.
+const RENAMED_READ: Scenario = Scenario {
+    actors: [COMMIT, |_| vec![Some(1)], READ],
+    ..RENAMED_BEFORE
+};
+
+/// A commit of what was renamed and a writer after it, with a reader that has it open all the time.
+const RENAMED_WRITTEN: Scenario = Scenario {
+    actors: [
+        |core| {
+            core.commit();
+            WRITE(core)
+        },
+        HOLD,
+        |_| vec![Some(1)],
+    ],
+    is_right: |[written, opened, read], stored| {
+        let seen = [opened, read];
+        let is_seen = seen.iter().all(|reads| matches!(reads[..], [Some(1 | 3)]));
+        is_seen && written[..] == [Some(3)] && stored == [('a', 3)]
+    },
+    ..RENAMED_BEFORE
+};
+
+/// A commit, one that discards the change, and a reader.
+const DISCARD: Scenario = Scenario {
+    objects: &[('a', 9)],
+    actors: [COMMIT, |core| vec![core.discard('a').then_some(9)], READ],
+    is_right: |[_, discarded, read], stored| {
+        let is_last = match discarded[..] {
+            [Some(_)] => stored == [('a', 9)],
+            _ => stored == [('a', 1)],
+        };
+        is_last && matches!(read[..], [Some(1 | 9)])
+    },
+    ..PUBLISH
+};
+
+/// A commit of another key, a rename of what the store has, and one that sets its mode: that goes along.
+const ATTRIBUTES_RENAMED: Scenario = Scenario {
+    files: &[('c', 2)],
+    objects: &[('a', 1)],
+    actors: [COMMIT, RENAME, |core| {
+        assert!(core.set_mode('a') || core.set_mode('b'));
+        let has_mode = core.has_mode('a').or_else(|| core.has_mode('b'));
+        vec![has_mode.map(u8::from)]
+    }],
+    is_right: |[_, _, has_mode], stored| {
+        has_mode[..] == [Some(1)] && stored == [('b', 1), ('c', 2)]
+    },
+    ..PUBLISH
+};
+
+/// A commit, a writer of what the store has, and one that sets its mode: neither keeps the other's from the key.
+const ATTRIBUTES_WRITTEN: Scenario = Scenario {
+    files: &[],
+    objects: &[('a', 1)],
+    actors: [COMMIT, WRITE, |core| {
+        assert!(core.set_mode('a'));
+        vec![core.get('a')]
+    }],
+    is_right: |[_, written, read], stored| {
+        written[..] == [Some(3)] && matches!(read[..], [Some(1 | 3)]) && stored == [('a', 3)]
+    },
+    ..PUBLISH
+};
+
+/// Two commits at once beside a writer.
+const TWO_COMMITS: Scenario = Scenario {
+    files: &[('a', 1), ('b', 2)],
+    objects: &[('a', 9)],
+    actors: [COMMIT, COMMIT, WRITE],
+    is_right: |[_, _, written], stored| written[..] == [Some(3)] && stored == [('a', 3), ('b', 2)],
+    ..PUBLISH
+};
+
+/// Two commits of one key from two mounts: none overwrites the other without having seen it.
+const TWO_MOUNTS: Scenario = Scenario {
+    objects: &[('a', 9)],
+    actors: [
+        |core| vec![has_committed(&core.overlay).then_some(1)],
+        |core| {
+            let upper = unused_folder();
+            let other = open(&upper, &core.store);
+            put(&other, 'a', &[5]);
+            let is_committed = has_committed(&other);
+            drop(other);
+            let _ = std::fs::remove_dir_all(&upper);
+            vec![is_committed.then_some(5)]
+        },
+        READ,
+    ],
+    force: true,
+    is_right: |[first, second, read], stored| {
+        let is_last = match (&first[..], &second[..]) {
+            ([Some(1)], [None]) | ([None], [Some(5)]) => stored == [('a', 1)],
+            // The second mount has changed the key after the first one had committed it.
+            ([Some(1)], [Some(5)]) => stored == [('a', 5)],
+            _ => false,
+        };
+        is_last && matches!(read[..], [Some(1 | 5)])
+    },
+    ..PUBLISH
+};
+
+macro_rules! scenarios {
+    ($($name:ident: $scenario:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            $scenario.explore();
+        })*
+    };
+}
+
+scenarios! {
+    commit_and_rename_in_the_layer: RENAME_IN_LAYER,
+    commit_and_rename_in_the_store: RENAME_IN_STORE,
+    commit_of_renamed_key: RENAMED_BEFORE,
+    commit_and_publication: PUBLISH,
+    commit_and_removal: REMOVE,
+    commit_and_discard: DISCARD,
+    commit_attributes_and_rename: ATTRIBUTES_RENAMED,
+    commit_attributes_and_writer: ATTRIBUTES_WRITTEN,
+    commit_writer_and_rename_over: WRITE_AND_RENAME,
+    commit_and_writer_in_place: WRITE_IN_PLACE,
+    commit_and_writer_of_renamed_key: WRITE_RENAMED,
+    commit_writer_and_reader: WRITE_AND_READ,
+    commit_then_write_of_renamed_key: RENAMED_WRITTEN,
+    two_commits_and_writer: TWO_COMMITS,
+    commits_of_two_mounts: TWO_MOUNTS,
+    two_renames_over_one_name: TWO_RENAMES,
+    renamed_key_is_found: RENAMED_THERE,
+    renamed_key_is_read: RENAMED_READ,
+    rename_over_opened_file: REPLACED_AND_OPENED,
+    writer_and_reader_of_one_file: WRITE_AND_OPEN,
+}

@@ -1,0 +1,552 @@
+//! The upper folder on disk: an ordinary directory that a person can read.
+//!
+//! `keys/` has what was written, under its key; `frozen/` the changes that a commit has begun to bring into the store;
+//! `pending/` what is being written, and what was replaced since the disk had it; `rescued/` what was incomplete after a crash. It belongs to one store and is open
+//! in one process at a time. `exchange` freezes a layer and drops it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use super::journal::open_or_look;
+use super::keys_dir::KeysDir;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::Key;
+
+mod exchange;
+
+/// An upper folder, open and locked.
+pub(super) struct Upper {
+    path: PathBuf,
+    pending: OwnedFd,
+    last_number: AtomicU64,
+    _lock: File,
+}
+
+/// A file in `pending/`.
+pub(super) struct PendingFile {
+    pub(super) name: String,
+    pub(super) inode: u64,
+    /// Length in bytes.
+    pub(super) length: u64,
+}
+
+const KEYS: &str = "keys";
+const FROZEN: &str = "frozen";
+const PENDING: &str = "pending";
+const RESCUED: &str = "rescued";
+/// What the names of spare files in `pending/` begin with; the others begin with a number.
+const SPARE: &str = "spare-";
+const JOURNAL: &str = "journal";
+const IDENTITY: &str = "zarrfs.json";
+/// The name that `zarrfs.json` has while it is written.
+const NEW_IDENTITY: &str = "zarrfs.json.new";
+const LOCK: &str = "lock";
+
+/// The version of the layout that is written and read. In that of zarrfs 0.1 files can have several names, and there can
+/// be pipes and sockets.
+const FORMAT_VERSION: u64 = 2;
+/// The version that zarrfs 0.1 writes.
+const FORMAT_OF_0_1: u64 = 1;
+
+const README: &str = "\
+This folder holds changes of a Zarr store that are not in the store yet.
+`zarrfs mount STORE DIR --cow THIS-FOLDER` shows the store with them.
+
+    zarrfs.json   which store they belong to
+    keys/         every key that was written, as a file under its name
+    journal       what was deleted or renamed, what the store held before, and
+                  attributes of files whose content was not changed
+    pending/      files that are being written at this moment, and replaced ones
+                  that are needed until the disk has the new ones
+    frozen/       keys and journal of changes that a commit has begun with
+    next/         what the next commit needs, made ahead for a disk that is full
+    rescued/      files that were not whole when zarrfs ended
+
+`zarrfs status`, `diff`, `commit` and `discard` work on this folder. Look at
+everything; change it by them, or through the mount.
+";
+
+impl Upper {
+    /// Opens the upper folder at `path` of the store at `store`, a path or URL without secrets, and makes it if it is
+    /// missing or empty. Without `store` it has to be there, and may belong to any.
+    ///
+    /// `Exists` if another process has it open, `Invalid` if it belongs to a store in another place, `NotEmpty` if it
+    /// holds something else.
+    pub(super) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
+        let failed = |error: std::io::Error| Error::os(path.display(), error);
+        let is_new = !path.join(IDENTITY).exists();
+        if is_new && store.is_none() {
+            let why = "is no folder of changes: it has no zarrfs.json";
+            return Err(Error::new(Kind::NotFound, path.display(), why));
+        }
+        if is_new {
+            check_empty(path)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path)
+                .map_err(failed)?;
+        }
+        let path = path.canonicalize().map_err(failed)?;
+        let lock = lock(&path)?;
+        match store {
+            Some(store) if is_new => initialize(&path, store).map_err(failed)?,
+            _ => {}
+        }
+        let found = belongs_to(&path)?;
+        if let Some(store) = store.filter(|store| !is_same_place(store, &found)) {
+            let why = format!(
+                "holds changes of {found}, not of {store}; if the store was moved there, `zarrfs mount --rebind` takes it"
+            );
+            return Err(Error::invalid(path.display(), why));
+        }
+        Ok(Upper {
+            pending: folder(&path.join(PENDING))?,
+            last_number: AtomicU64::new(0),
+            _lock: lock,
+            path,
+        })
+    }
+
+    /// Returns where the folder is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns where files go that were being written when the program ended.
+    pub(super) fn rescued(&self) -> PathBuf {
+        self.path.join(RESCUED)
+    }
+
+    /// Has the folder belong to the store at `store` from now on.
+    pub(super) fn rebind(&self, store: &str) -> Result<()> {
+        let written =
+            write_identity(&self.path, store).and_then(|()| File::open(&self.path)?.sync_all());
+        written.map_err(|error| Error::os(self.path.display(), error))
+    }
+
+    /// Returns where the journal is.
+    pub(super) fn journal(&self) -> PathBuf {
+        self.path.join(JOURNAL)
+    }
+
+    /// Returns where the folder of keys is.
+    pub(super) fn keys(&self) -> PathBuf {
+        self.path.join(KEYS)
+    }
+
+    /// Returns an error with what needs room in the folder, if it is that there is none; any other error as it is.
+    pub(super) fn without_room(&self, error: Error, needs: &str) -> Error {
+        match error.kind() {
+            Kind::NoSpace => {
+                let why = format!("the disk is full: {needs}");
+                Error::new(Kind::NoSpace, self.path.display(), why)
+            }
+            _ => error,
+        }
+    }
+
+    /// Keeps the names in the folder itself through a loss of power.
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| Error::os(self.path.display(), error))
+    }
+
+    /// Makes a file that has no key yet; returns its name in `pending/`.
+    pub(super) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
+        let name = self.unused_name(key);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = rustix::fs::openat(&self.pending, &name, flags, mode)?;
+        Ok((name, File::from(fd)))
+    }
+
+    /// Gives a pending file its key, in one step.
+    pub(super) fn publish(
+        &self,
+        pending: &str,
+        keys: &KeysDir,
+        key: &Key,
+    ) -> rustix::io::Result<()> {
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat(&self.pending, pending, folder, name)
+    }
+
+    /// Gives a pending file its key in one step, and moves what has the key to `pending/`; returns its name there.
+    pub(super) fn exchange(
+        &self,
+        pending: &str,
+        keys: &KeysDir,
+        key: &Key,
+    ) -> rustix::io::Result<String> {
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat_with(&self.pending, pending, folder, name, RenameFlags::EXCHANGE)?;
+        let retained = self.unused_name(key);
+        match rustix::fs::renameat(&self.pending, pending, &self.pending, &retained) {
+            Ok(()) => Ok(retained),
+            // The exchange is made: the old file keeps the name of the new one.
+            Err(_) => Ok(pending.to_string()),
+        }
+    }
+
+    /// Gives a file in `pending/` a name under which it is dropped, not rescued, after a crash; returns that.
+    pub(super) fn set_spare(&self, pending: &str) -> rustix::io::Result<String> {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let spare = format!("{SPARE}{number}");
+        rustix::fs::renameat(&self.pending, pending, &self.pending, &spare)?;
+        Ok(spare)
+    }
+
+    /// Gives a file in `pending/` the name of a pending file of a key; returns that.
+    pub(super) fn rename_pending(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
+        let pending = self.unused_name(key);
+        rustix::fs::renameat(&self.pending, name, &self.pending, &pending)?;
+        Ok(pending)
+    }
+
+    /// Moves the file of a key to `pending/`; returns its name there.
+    pub(super) fn retain(&self, keys: &KeysDir, key: &Key) -> rustix::io::Result<String> {
+        let retained = self.unused_name(key);
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat(folder, name, &self.pending, &retained)?;
+        Ok(retained)
+    }
+
+    /// Returns a name for a file of a key in `pending/`.
+    fn unused_name(&self, key: &Key) -> String {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("{number}-{}", name_part(key))
+    }
+
+    /// Has the disk keep everything that was written in the file system of the folder.
+    pub(super) fn sync_disk(&self) -> Result<()> {
+        let synced = rustix::fs::syncfs(&self.pending);
+        synced.map_err(|error| Error::os(self.path.display(), error))
+    }
+
+    /// Removes a pending file.
+    pub(super) fn discard_pending(&self, pending: &str) {
+        let gone = rustix::fs::unlinkat(&self.pending, pending, AtFlags::empty());
+        if let Err(error) = gone {
+            log::debug!("pending/{pending}: {error}");
+        }
+    }
+
+    /// Returns the pending files.
+    pub(super) fn pending_files(&self) -> Result<Vec<PendingFile>> {
+        let folder = self.path.join(PENDING);
+        let failed = |error| Error::os(folder.display(), error);
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let found = entry.metadata().map_err(failed)?;
+            // Names are made here, and are text.
+            if let Ok(name) = entry.file_name().into_string() {
+                files.push(PendingFile {
+                    name,
+                    inode: found.ino(),
+                    length: found.len(),
+                });
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns the paths of the files in `rescued/`.
+    pub(super) fn rescued_files(&self) -> Result<Vec<String>> {
+        let folder = self.rescued();
+        let failed = |error| Error::os(folder.display(), error);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let path = |entry: std::io::Result<fs::DirEntry>| {
+            let path = entry.map_err(failed)?.path();
+            Ok(path.display().to_string())
+        };
+        let mut paths: Vec<String> = entries.map(path).collect::<Result<_>>()?;
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Moves all pending files to `rescued/`: they were being written when the program ended.
+    pub(super) fn rescue_pending(&self) -> Result<()> {
+        let folder = self.path.join(PENDING);
+        let failed = |error| Error::os(folder.display(), error);
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_name().as_bytes().starts_with(SPARE.as_bytes()) {
+                fs::remove_file(entry.path()).map_err(failed)?;
+            } else {
+                self.rescue(&entry.path(), &entry.file_name())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves an incomplete file from its key in a layer's folder of keys to `rescued/`.
+    pub(super) fn rescue_key(&self, keys: &Path, key: &Key) -> Result<()> {
+        let path = keys.join(OsStr::from_bytes(key.as_bytes()));
+        self.rescue(&path, OsStr::new(&name_part(key)))
+    }
+
+    /// Moves a file to `rescued/` under a free name; removes it if it is empty.
+    fn rescue(&self, from: &Path, name: &OsStr) -> Result<()> {
+        let failed = |error| Error::os(from.display(), error);
+        let empty = match fs::symlink_metadata(from) {
+            Ok(found) => found.len() == 0,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        if empty {
+            return fs::remove_file(from).map_err(failed);
+        }
+        let rescued = self.rescued();
+        fs::create_dir_all(&rescued).map_err(failed)?;
+        let free = (0..).map(|number| {
+            let mut name = name.to_os_string();
+            name.push(format!("~{number}"));
+            rescued.join(name)
+        });
+        for to in free {
+            if to.symlink_metadata().is_err() {
+                log::warn!("what was being written is kept as {}", to.display());
+                return fs::rename(from, &to).map_err(failed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most characters of a key in the name of a file in `pending/` or `rescued/`.
+const MAX_NAME_CHARS: usize = 60;
+
+/// Returns the end of a key in a form that fits into a file name.
+fn name_part(key: &Key) -> String {
+    let text = String::from_utf8_lossy(key.as_bytes()).replace('/', "+");
+    let skipped = text.chars().count().saturating_sub(MAX_NAME_CHARS);
+    text.chars().skip(skipped).collect()
+}
+
+fn folder(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::os(path.display(), error))
+}
+
+/// `NotEmpty` for a folder that holds something and is no upper folder.
+fn check_empty(path: &Path) -> Result<()> {
+    let mut names = match fs::read_dir(path) {
+        Ok(names) => names,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::os(path.display(), error)),
+    };
+    // An upper folder whose making was cut off has at most these.
+    let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL, NEW_IDENTITY];
+    let has_others = names.any(|entry| {
+        entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
+    });
+    if has_others {
+        let why = "holds something, and is no folder of changes: expected an empty one";
+        return Err(Error::new(Kind::NotEmpty, path.display(), why));
+    }
+    Ok(())
+}
+
+const README_NAME: &str = "README";
+
+/// How often, and how far apart, the lock of an upper folder is tried: a daemon whose mount was unmounted a moment ago
+/// has it until the disk has all changes.
+const LOCK_ATTEMPTS: usize = 250;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes the lock of an upper folder. `Exists` if another process has it and keeps it.
+fn lock(path: &Path) -> Result<File> {
+    let name = path.join(LOCK);
+    let file = open_or_look(&name).map_err(|error| Error::os(name.display(), error))?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(Error::os(name.display(), error)),
+        }
+    }
+    let why = "is in use by another mount or command";
+    Err(Error::new(Kind::Exists, path.display(), why))
+}
+
+/// Makes the parts of an upper folder; the file that marks it as one comes last.
+fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
+    for name in [KEYS, PENDING] {
+        fs::create_dir_all(path.join(name))?;
+    }
+    fs::write(path.join(README_NAME), README)?;
+    write_identity(path, store)
+}
+
+/// Writes which store an upper folder belongs to, by its place.
+fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
+    let identity = json!({ "zarrfs": FORMAT_VERSION, "store": zarrfs_store::place(store) });
+    let replacement = path.join(NEW_IDENTITY);
+    fs::write(&replacement, format!("{identity:#}\n"))?;
+    File::open(&replacement)?.sync_all()?;
+    fs::rename(replacement, path.join(IDENTITY))?;
+    File::open(path)?.sync_all()?;
+    path.parent()
+        .map_or(Ok(()), |above| File::open(above)?.sync_all())
+}
+
+/// Whether two paths or URLs lead to one store. The one in `zarrfs.json` may have been written as it was typed.
+pub(super) fn is_same_place(one: &str, other: &str) -> bool {
+    one == other || zarrfs_store::place(one) == zarrfs_store::place(other)
+}
+
+/// Returns where the store is whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be
+/// read.
+pub fn belongs_to(path: &Path) -> Result<String> {
+    let name = path.join(IDENTITY);
+    let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
+    let value: Value =
+        serde_json::from_str(&text).map_err(|error| Error::corrupt(name.display(), error))?;
+    let why = match value.get("zarrfs").and_then(Value::as_u64) {
+        Some(FORMAT_VERSION) => None,
+        Some(FORMAT_OF_0_1) => {
+            Some("written by zarrfs 0.1: commit or discard it with that version".to_string())
+        }
+        _ => Some(format!(
+            "expected a folder of changes of form {FORMAT_VERSION}"
+        )),
+    };
+    if let Some(why) = why {
+        return Err(Error::unsupported(path.display(), why));
+    }
+    match value.get("store").and_then(Value::as_str) {
+        Some(store) => Ok(store.to_string()),
+        None => Err(Error::corrupt(
+            name.display(),
+            "expected the name of a store",
+        )),
+    }
+}
+
+/// Makes a temporary file without a name, which is gone when it is closed.
+pub(super) fn unnamed_file() -> std::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(rustix::fs::open(std::env::temp_dir(), flags, mode)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_belongs_to_one_store_and_one_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        let open = Upper::open(&path, Some("s3://a/b")).unwrap();
+        let second = Upper::open(&path, Some("s3://a/b")).err().unwrap();
+        assert_eq!(second.kind(), Kind::Exists);
+        drop(open);
+        let other = Upper::open(&path, Some("s3://a/c")).err().unwrap();
+        assert_eq!(other.kind(), Kind::Invalid);
+        assert!(other.to_string().contains("s3://a/b"), "{other}");
+        Upper::open(&path, None).unwrap();
+        assert!(path.join("README").exists());
+    }
+
+    /// The new file has the key by then: that is no error, and the old one is kept.
+    #[test]
+    fn an_exchange_whose_second_rename_fails_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        let upper = Upper::open(&path, Some("x")).unwrap();
+        let keys = KeysDir::open(&path.join(KEYS)).unwrap();
+        let key = Key::new("a").unwrap();
+        fs::write(path.join(KEYS).join("a"), "old").unwrap();
+        let (name, _) = upper.create_pending(&key).unwrap();
+        let pending = path.join(PENDING);
+        fs::write(pending.join(&name), "new").unwrap();
+        let number = upper.last_number.load(Ordering::Relaxed) + 1;
+        let in_the_way = format!("{number}-{}", name_part(&key));
+        fs::create_dir(pending.join(in_the_way)).unwrap();
+        let retained = upper.exchange(&name, &keys, &key).unwrap();
+        assert_eq!(fs::read(path.join(KEYS).join("a")).unwrap(), b"new");
+        assert_eq!(fs::read(pending.join(retained)).unwrap(), b"old");
+    }
+
+    /// As after an unmount, whose daemon has still to end.
+    #[test]
+    fn a_folder_is_waited_for_that_is_about_to_be_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        let open = Upper::open(&path, Some("s3://a/b")).unwrap();
+        let ending = thread::spawn(move || {
+            thread::sleep(5 * LOCK_PAUSE);
+            drop(open);
+        });
+        Upper::open(&path, Some("s3://a/b")).unwrap();
+        ending.join().unwrap();
+    }
+
+    #[test]
+    fn a_folder_knows_its_store_by_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let (store, path) = (root.join("data.zarr"), root.join("upper"));
+        fs::create_dir(&store).unwrap();
+        std::os::unix::fs::symlink("data.zarr", root.join("link")).unwrap();
+        let name = |spelled: &str| root.join(spelled).to_str().unwrap().to_string();
+        Upper::open(&path, Some(&name("link/"))).unwrap();
+        assert_eq!(belongs_to(&path).unwrap(), name("data.zarr"));
+        for spelled in ["data.zarr", "data.zarr/", "link"] {
+            Upper::open(&path, Some(&name(spelled))).unwrap();
+        }
+        // As it was typed, which is what was written before.
+        let identity = json!({"zarrfs": 2, "store": name("link/")});
+        fs::write(path.join(IDENTITY), identity.to_string()).unwrap();
+        Upper::open(&path, Some(&name("data.zarr"))).unwrap();
+        let other = Upper::open(&path, Some(&name("other"))).err().unwrap();
+        assert!(other.to_string().contains("--rebind"), "{other}");
+        let upper = Upper::open(&path, None).unwrap();
+        upper.rebind(&name("other/")).unwrap();
+        drop(upper);
+        assert_eq!(belongs_to(&path).unwrap(), name("other"));
+    }
+
+    /// The disk was full when the last file was to be written.
+    #[test]
+    fn a_folder_whose_making_was_cut_off_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        drop(Upper::open(&path, Some("/x")).unwrap());
+        fs::remove_file(path.join(IDENTITY)).unwrap();
+        for name in [README_NAME, NEW_IDENTITY] {
+            fs::write(path.join(name), "{\"zarr").unwrap();
+        }
+        drop(Upper::open(&path, Some("/x")).unwrap());
+        assert_eq!(belongs_to(&path).unwrap(), "/x");
+        assert_eq!(fs::read_to_string(path.join(README_NAME)).unwrap(), README);
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("mine"), "").unwrap();
+        let error = Upper::open(folder.path(), Some("x")).err().unwrap();
+        assert_eq!(error.kind(), Kind::NotEmpty);
+        let error = Upper::open(&folder.path().join("none"), None).err();
+        assert!(error.is_some());
+    }
+}

@@ -1,0 +1,271 @@
+//! Requests to one bucket or container: blocking, limited in number and in time.
+//!
+//! Every request of a store goes through `ask`, so that the number of requests in flight, their time limit and
+//! the words of their errors are decided once. A body has no limit as a whole, but each piece of it has.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::join;
+use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
+
+use crate::backend::remote::fault;
+use crate::backend::remote::limits::{Purpose, RequestLimits};
+use crate::backend::remote::packing;
+use crate::backend::remote::runtime::{
+    LastResponse, last_status, note_bytes, spawn_and_wait, wait, wait_for_change,
+    with_last_response,
+};
+use crate::backend::remote::validator::validator;
+use crate::request_context::RequestContext;
+use crate::{EntryKind, Key, Meta, Object, Version};
+use zarr_format::buffer;
+use zarr_format::error::{Error, Kind, Result};
+
+/// A client of object_store and the limits of its requests.
+pub(super) struct Client {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    /// Lists names page by page.
+    pub(super) pages: Arc<dyn PaginatedListStore>,
+    /// Uploads objects in parts.
+    pub(super) parts: Arc<dyn MultipartStore>,
+    pub(super) limits: RequestLimits,
+    /// The region that was given.
+    pub(super) region: Option<String>,
+    /// How the user gives credentials, where none were found.
+    pub(super) hint: Option<&'static str>,
+    /// Whether the server supports suffix ranges.
+    pub(super) suffixes: bool,
+}
+
+/// The body of a response, and the metadata of its object.
+struct ResponseBody {
+    bytes: Vec<u8>,
+    meta: ObjectMeta,
+}
+
+impl Client {
+    /// Waits for a request about `subject`.
+    pub(super) fn ask<T>(
+        &self,
+        context: &RequestContext,
+        subject: &dyn Display,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let request = self.limits.permitted(Purpose::Metadata, request);
+        let (done, last) = wait(context, self.limits.time, request)?;
+        self.to_result(subject, done.flatten(), &last)
+    }
+
+    /// Waits for a request that changes `subject`.
+    pub(super) fn change<T>(
+        &self,
+        subject: &dyn Display,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let (done, last) =
+            wait_for_change(self.limits.time, self.limits.permitted_change(request))?;
+        self.to_result(subject, done, &last)
+    }
+
+    /// Waits for a request about `subject` that sends a body.
+    pub(super) fn send<T>(
+        &self,
+        subject: &dyn Display,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let request = self.limits.permitted_change(request);
+        let request = self.limits.in_time_to_send(request);
+        let (done, last) = wait_for_change(self.limits.time_of_body(), request)?;
+        self.to_result(subject, done.flatten(), &last)
+    }
+
+    /// Waits for two concurrent requests about `subject`.
+    pub(super) fn ask_two<A, B>(
+        &self,
+        context: &RequestContext,
+        subject: &dyn Display,
+        one: impl Future<Output = object_store::Result<A>>,
+        other: impl Future<Output = object_store::Result<B>>,
+    ) -> Result<(Result<A>, Result<B>)> {
+        let both = join(
+            with_last_response(self.limits.permitted(Purpose::Metadata, one)),
+            with_last_response(self.limits.permitted(Purpose::Metadata, other)),
+        );
+        let (done, _) = wait(context, self.limits.time, both)?;
+        let Some(((one, last_of_one), (other, last_of_other))) = done else {
+            return Err(self.limits.late(subject));
+        };
+        Ok((
+            self.to_result(subject, one, &last_of_one),
+            self.to_result(subject, other, &last_of_other),
+        ))
+    }
+
+    fn to_result<T>(
+        &self,
+        subject: &dyn Display,
+        done: Option<object_store::Result<T>>,
+        last: &LastResponse,
+    ) -> Result<T> {
+        match done {
+            Some(response) => response.map_err(|error| self.error(&error, last, subject)),
+            None => Err(self.limits.late(subject)),
+        }
+    }
+
+    /// Returns the error of a request. A region is named only if it is not the one that was given.
+    fn error(
+        &self,
+        fault: &object_store::Error,
+        last: &LastResponse,
+        subject: &dyn Display,
+    ) -> Error {
+        let mut last = last.clone();
+        if last.region == self.region {
+            last.region = None;
+        }
+        let error = fault::error(fault, &last, subject);
+        match self.hint.filter(|_| error.kind() == Kind::Denied) {
+            Some(hint) => {
+                let why = format!("{}; {hint}", error.detail());
+                Error::new(Kind::Denied, subject, why)
+            }
+            None => error,
+        }
+    }
+
+    /// Requests the metadata of an object; `None` if it is missing.
+    pub(super) fn head(
+        &self,
+        context: &RequestContext,
+        subject: &Key,
+        path: &Path,
+    ) -> Result<Option<ObjectMeta>> {
+        match self.ask(context, subject, self.object_head(path)) {
+            Ok(response) => Ok(Some(response.meta)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Requests the metadata of an object. The answer to a HEAD has no body, which would say why it is refused: then a
+    /// byte is requested.
+    pub(super) async fn object_head(&self, path: &Path) -> object_store::Result<GetResult> {
+        let head = GetOptions::new().with_head(true);
+        match self.objects.get_opts(path, head).await {
+            Err(error) if last_status() == Some(400) => {
+                let byte = GetOptions::new().with_range(Some(GetRange::Bounded(0..1)));
+                Err(self
+                    .objects
+                    .get_opts(path, byte)
+                    .await
+                    .err()
+                    .unwrap_or(error))
+            }
+            answer => answer,
+        }
+    }
+
+    /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the
+    /// response has more than `limit` bytes.
+    pub(super) fn fetch(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        subject: &dyn Display,
+        path: &Path,
+        options: GetOptions,
+        limit: u64,
+    ) -> Result<Option<Object>> {
+        let (client, path) = (self.clone(), path.clone());
+        let purpose = Purpose::of(path.filename().unwrap_or_default().as_bytes());
+        let (done, last) = spawn_and_wait(context, self.limits.time_of_body(), async move {
+            let body = client.collect(&path, options, limit);
+            client.limits.permitted(purpose, body).await
+        })?;
+        let body = match done.flatten() {
+            Some(Ok(body)) => body?,
+            Some(Err(fault)) => {
+                let error = self.error(&fault, &last, subject);
+                return match error.kind() {
+                    Kind::NotFound => Ok(None),
+                    _ => Err(error),
+                };
+            }
+            None => return Err(self.limits.late(subject)),
+        };
+        Ok(Some(Object {
+            size: body.meta.size,
+            version: version(&body.meta),
+            modified: Some(body.meta.last_modified.into()),
+            bytes: body.bytes,
+        }))
+    }
+
+    /// Returns the body; the outer error is object_store's.
+    async fn collect(
+        &self,
+        path: &Path,
+        options: GetOptions,
+        limit: u64,
+    ) -> object_store::Result<Result<ResponseBody>> {
+        let response = self.objects.get_opts(path, options).await?;
+        if let Some(coding) = response.attributes.get(&Attribute::ContentEncoding)
+            && let Err(error) = packing::check(coding, path)
+        {
+            return Ok(Err(error));
+        }
+        let length = response.range.end - response.range.start;
+        if length > limit {
+            let found = format!("{length} bytes, at most {limit} are read");
+            return Ok(Err(Error::too_large(path, found)));
+        }
+        let length_here = usize::try_from(length).unwrap_or(usize::MAX);
+        let body = drain(response, length_here).await?;
+        let found = body.bytes.len() as u64;
+        if found == length {
+            return Ok(Ok(body));
+        }
+        let text = format!("{found} bytes came where {length} are due");
+        Ok(Err(Error::unavailable(path, text)))
+    }
+}
+
+/// Reads a body. One that is longer than its head states is not read to the end.
+async fn drain(response: GetResult, length: usize) -> object_store::Result<ResponseBody> {
+    let meta = response.meta.clone();
+    let mut bytes = buffer::with_capacity(length);
+    let mut pieces = response.into_stream();
+    while bytes.len() <= length
+        && let Some(piece) = pieces.next().await
+    {
+        let piece = piece?;
+        note_bytes(piece.len());
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(ResponseBody { bytes, meta })
+}
+
+/// Returns the version of an object: from its ETag, or from time and size where it has none.
+pub(super) fn version(meta: &ObjectMeta) -> Version {
+    match meta.e_tag.as_deref().and_then(validator) {
+        Some(name) => Version::of(name.as_bytes()),
+        None => Version::transient(meta.size, Some(meta.last_modified.into())),
+    }
+}
+
+/// Returns the metadata of an object.
+pub(super) fn describe(meta: &ObjectMeta, kind: EntryKind) -> Meta {
+    Meta {
+        kind,
+        size: meta.size,
+        stored: meta.size,
+        modified: meta.last_modified.into(),
+        version: version(meta),
+    }
+}

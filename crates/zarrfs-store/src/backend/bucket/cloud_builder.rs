@@ -1,0 +1,210 @@
+//! What the builders of object_store have in common: one trait, which sets what all kinds of buckets have.
+
+use std::env;
+use std::str::FromStr;
+
+use object_store::ClientConfigKey;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3Key};
+use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey};
+use url::Url;
+
+use super::address::CloudKind;
+use super::{option_names, server_address};
+use crate::RemoteConfig;
+use crate::backend::remote::client_options;
+use zarr_format::error::Result;
+
+/// Names of the option that chooses a profile of AWS's own programs, which object_store does not have.
+pub(super) const PROFILE_OPTIONS: [&str; 2] = ["profile", "aws_profile"];
+
+/// A builder of object_store; one for each kind of bucket.
+pub(super) trait CloudBuilder: Sized {
+    type Key: FromStr + Copy + PartialEq + 'static;
+    /// What the names of its variables in the environment begin with.
+    const VARIABLES: &'static str;
+    /// Where the server is; the first one that has a value counts.
+    const ENDPOINTS: &'static [Self::Key];
+    /// Servers that credentials come from.
+    const OTHER_SERVERS: &'static [Self::Key];
+    const REGION: Option<Self::Key>;
+    const SKIP_SIGNATURE: Self::Key;
+    fn client(key: ClientConfigKey) -> Self::Key;
+
+    fn set(self, key: Self::Key, value: &str) -> Self;
+    fn get(&self, key: &Self::Key) -> Option<String>;
+
+    /// Whether one of these settings has a value.
+    fn has_any(&self, keys: &[Self::Key]) -> bool {
+        let has = |key| self.get(key).is_some_and(|value| !value.is_empty());
+        keys.iter().any(has)
+    }
+
+    /// Returns where the server is, if a setting says it.
+    fn endpoint(&self) -> Option<String> {
+        Self::ENDPOINTS.iter().find_map(|key| self.get(key))
+    }
+
+    /// Whether a setting is `true`.
+    fn is_on(&self, key: Self::Key) -> bool {
+        self.get(&key).is_some_and(|value| value == "true")
+    }
+
+    /// Sets what all kinds have: the HTTP client, the options, and the server.
+    fn configured(mut self, kind: CloudKind, config: &RemoteConfig) -> Result<Self> {
+        for (key, value) in client_options::defaults(config) {
+            self = self.set(Self::client(key), &value);
+        }
+        let is_profile = |name: &str| kind == CloudKind::S3 && PROFILE_OPTIONS.contains(&name);
+        for (name, value) in &config.options {
+            if !is_profile(name) {
+                self = self.set_option(option(kind, name)?, value);
+            }
+        }
+        if let Some(endpoint) = &config.endpoint {
+            self = self.set_endpoint(endpoint);
+        }
+        if let (Some(key), Some(region)) = (Self::REGION, &config.region) {
+            self = self.set(key, region);
+        }
+        self.with_server(config)
+    }
+
+    /// Sets an option, which wins over every variable of the environment that means the same.
+    fn set_option(self, key: Self::Key, value: &str) -> Self {
+        if Self::ENDPOINTS.contains(&key) {
+            self.set_endpoint(value)
+        } else {
+            self.set(key, value)
+        }
+    }
+
+    /// Sets where the server is.
+    fn set_endpoint(self, value: &str) -> Self {
+        let keys = Self::ENDPOINTS.iter();
+        keys.fold(self, |builder, key| builder.set(*key, value))
+    }
+
+    /// Sets where the server is by what the AWS profile says, unless an option or a variable says it.
+    fn or_endpoint(self, endpoint: Option<String>) -> Result<Self> {
+        let is_given = self.has_any(Self::ENDPOINTS);
+        match endpoint.filter(|_| !is_given) {
+            None => Ok(self),
+            Some(endpoint) => {
+                let url =
+                    server_address::check_endpoint("endpoint_url of the AWS profile: ", &endpoint)?;
+                Ok(self.set_endpoint(&endpoint).with_plain_http(&url))
+            }
+        }
+    }
+
+    /// Permits HTTP without TLS if a server is asked so.
+    fn with_plain_http(self, server: &Url) -> Self {
+        if server.scheme() == "http" {
+            return self.set(Self::client(ClientConfigKey::AllowHttp), "true");
+        }
+        self
+    }
+
+    /// Checks where the servers are, and permits HTTP without TLS where the address says so.
+    fn with_server(self, config: &RemoteConfig) -> Result<Self> {
+        let given_by = |value: &str| given_by(value, Self::VARIABLES, config);
+        for text in Self::OTHER_SERVERS.iter().filter_map(|key| self.get(key)) {
+            server_address::check_endpoint(given_by(&text), &text)?;
+        }
+        if let Some(region) = Self::REGION.and_then(|key| self.get(&key)) {
+            server_address::check_region(given_by(&region), &region)?;
+        }
+        let Some(text) = self.endpoint() else {
+            return Ok(self);
+        };
+        let url = server_address::check_endpoint(given_by(&text), &text)?;
+        Ok(self.with_plain_http(&url))
+    }
+
+    /// Has requests go without credentials.
+    fn anonymous(self) -> Self {
+        self.set(Self::SKIP_SIGNATURE, "true")
+    }
+}
+
+/// Returns what gave a setting its value, up to where the value stands: an option, or one of the `variables` of the
+/// environment; nothing if that is not known.
+fn given_by(value: &str, variables: &str, config: &RemoteConfig) -> String {
+    let typed = [
+        ("--endpoint ", &config.endpoint),
+        ("--region ", &config.region),
+    ];
+    let typed = typed
+        .iter()
+        .find(|(_, given)| given.as_deref() == Some(value));
+    let option = config.options.iter().find(|(_, given)| given == value);
+    let variable = env::vars_os().find_map(|(name, given)| {
+        let name = name.into_string().ok()?;
+        (name.starts_with(variables) && given == value).then_some(name)
+    });
+    match (typed, option, variable) {
+        (Some((typed, _)), _, _) => (*typed).to_string(),
+        (_, Some((name, _)), _) => format!("--option {name}="),
+        (_, _, Some(name)) => format!("{name}="),
+        _ => String::new(),
+    }
+}
+
+/// Reads an option's name; `Invalid` with the nearest one that is known.
+fn option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
+    option_names::check(kind, name)?;
+    name.to_ascii_lowercase()
+        .parse()
+        .map_err(|_| option_names::unknown(kind, name))
+}
+
+macro_rules! cloud_builder {
+    ($builder:ty, $key:ident, $variables:literal, $endpoints:expr, $servers:expr, $region:expr) => {
+        impl CloudBuilder for $builder {
+            type Key = $key;
+            const VARIABLES: &'static str = $variables;
+            const ENDPOINTS: &'static [$key] = &$endpoints;
+            const OTHER_SERVERS: &'static [$key] = &$servers;
+            const REGION: Option<$key> = $region;
+            const SKIP_SIGNATURE: $key = $key::SkipSignature;
+
+            fn client(key: ClientConfigKey) -> $key {
+                $key::Client(key)
+            }
+
+            fn set(self, key: $key, value: &str) -> Self {
+                self.with_config(key, value)
+            }
+
+            fn get(&self, key: &$key) -> Option<String> {
+                self.get_config_value(key)
+            }
+        }
+    };
+}
+
+cloud_builder!(
+    AmazonS3Builder,
+    S3Key,
+    "AWS_",
+    [S3Key::S3Endpoint, S3Key::Endpoint],
+    [S3Key::MetadataEndpoint, S3Key::StsEndpoint],
+    Some(S3Key::Region)
+);
+cloud_builder!(
+    GoogleCloudStorageBuilder,
+    GoogleKey,
+    "GOOGLE_",
+    [GoogleKey::BaseUrl],
+    [],
+    None
+);
+cloud_builder!(
+    MicrosoftAzureBuilder,
+    AzureKey,
+    "AZURE_",
+    [AzureKey::Endpoint],
+    [AzureKey::MsiEndpoint],
+    None
+);

@@ -1,0 +1,63 @@
+//! Flat listings: all objects below a prefix, page by page as the server returns them.
+//!
+//! A name that cannot be a key is left out, as in listings. object_store drops the slash at the end of a folder marker,
+//! so an object of no bytes may be one; the caller decides.
+
+use std::sync::Arc;
+
+use super::client::{Client, describe};
+use super::listing::{PAGE_SIZE, PageRange, Pages};
+use crate::request_context::RequestContext;
+use crate::{EntryKind, FlatListing, Key, Meta};
+use zarr_format::error::Result;
+
+/// A flat listing under way.
+pub(super) struct BucketFlatListing {
+    pub(super) client: Arc<Client>,
+    /// The prefix of all names in the bucket, with a slash at the end unless it is empty.
+    pub(super) prefix: String,
+    /// The same prefix as a key.
+    pub(super) key: Key,
+    /// The name in the bucket after which the listing begins.
+    pub(super) after: Option<String>,
+    pub(super) pages: Pages,
+}
+
+impl BucketFlatListing {
+    /// Returns the key of an object; nothing for the prefix itself or for what cannot be a key.
+    fn key(&self, location: &str) -> Option<Key> {
+        let rest = location.strip_prefix(&self.prefix)?;
+        if rest.is_empty() {
+            return None;
+        }
+        let prefix = self.key.as_bytes();
+        let separator: &[u8] = if prefix.is_empty() { b"" } else { b"/" };
+        Key::new([prefix, separator, rest.as_bytes()].concat()).ok()
+    }
+}
+
+impl FlatListing for BucketFlatListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
+        let wanted = PageRange {
+            prefix: &self.prefix,
+            delimiter: false,
+            after: self.after.as_deref(),
+            max_names: PAGE_SIZE,
+        };
+        let Some(page) = self
+            .pages
+            .fetch(context, &self.client, &self.key, &wanted)?
+        else {
+            return Ok(None);
+        };
+        let objects = page.result.objects.iter().filter_map(|object| {
+            let key = self.key(object.location.as_ref())?;
+            Some((key, describe(object, EntryKind::File)))
+        });
+        Ok(Some(objects.collect()))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.pages.has_ended()
+    }
+}

@@ -1,0 +1,323 @@
+//! Credentials, region and endpoint of AWS profiles, as Amazon's own library reads them.
+//!
+//! `aws-config` knows the files of profiles, roles that are assumed one by another, single sign-on, programs that print
+//! credentials, and the metadata services of containers and machines. Its requests go through the HTTP client of the
+//! bucket (`aws_client`). Credentials are asked for again before they expire.
+
+use std::error::Error as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::provider_config::ProviderConfig;
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::provider::ProvideCredentials;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_types::service_config::ServiceConfigKey;
+use object_store::aws::AwsCredential;
+use object_store::{ClientConfigKey, ClientOptions, CredentialProvider};
+use tokio::sync::Mutex;
+
+use super::aws_client::AwsClient;
+use super::rotation::RotatedCredentials;
+use crate::RemoteConfig;
+use crate::backend::remote::client_options;
+use crate::backend::remote::connector::Connector;
+use crate::backend::remote::fault;
+use crate::backend::remote::runtime::wait;
+use crate::request_context::UNLIMITED;
+use zarr_format::error::{Error, Kind, Result};
+
+/// Time limit of the first credentials of a profile: programs and servers are asked for them.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long before they expire credentials are renewed.
+const RENEWAL_MARGIN: Duration = Duration::from_secs(300);
+
+/// The region in which credentials are asked for where nothing names one.
+const USUAL_REGION: &str = "us-east-1";
+
+/// The longest error of the library that is repeated, in characters.
+const MAX_WHY: usize = 400;
+
+/// What the library's errors about single sign-on have in them, one of these.
+const SIGNED_OUT: [&str; 4] = ["SSO", "sso", "access token", "UnauthorizedException"];
+
+/// The files of profiles: the variable that names each, and where it is without that, in the home directory.
+const FILES: [(&str, &str); 2] = [
+    ("AWS_CONFIG_FILE", ".aws/config"),
+    ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+];
+
+/// A profile, and the client that asks for its credentials.
+#[derive(Clone)]
+pub(super) struct AwsProfile {
+    /// The name that was given by an option or by AWS_PROFILE.
+    given: Option<String>,
+    /// `None` if there are no files of profiles.
+    client: Option<AwsClient>,
+}
+
+/// What a profile says of a bucket's server.
+#[derive(Default)]
+pub(super) struct ProfileSettings {
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+    /// Whether the endpoint counts for nothing, nor that of the environment.
+    pub(super) ignores_endpoints: bool,
+}
+
+impl AwsProfile {
+    /// Chooses the profile `name`, or that of the environment, or `default`. Servers are asked for credentials as
+    /// `config` says.
+    pub(super) fn new(
+        name: Option<&str>,
+        config: &RemoteConfig,
+        connector: &Connector,
+    ) -> Result<AwsProfile> {
+        let variable = std::env::var("AWS_PROFILE").ok();
+        let given = name.map(str::to_string).or(variable);
+        let has_files = files().iter().any(|file| file.is_file());
+        let client = has_files.then(|| AwsClient::new(connector, &client_options(config)));
+        let client = client.transpose();
+        Ok(AwsProfile {
+            given: given.filter(|name| !name.is_empty()),
+            client: client
+                .map_err(|fault| Error::unavailable("AWS profile", fault::innermost(&fault)))?,
+        })
+    }
+
+    fn name(&self) -> &str {
+        self.given.as_deref().unwrap_or("default")
+    }
+
+    /// Returns what the profile is called in messages.
+    pub(super) fn shown(&self) -> String {
+        format!("AWS profile {}", self.name())
+    }
+
+    /// Returns what the profile says of the server of S3; makes no request.
+    pub(super) fn settings(&self) -> Result<ProfileSettings> {
+        let Some(client) = &self.client else {
+            let ignores = std::env::var(IGNORE_ENDPOINTS).ok();
+            return Ok(ProfileSettings {
+                ignores_endpoints: is_true(ignores),
+                ..ProfileSettings::default()
+            });
+        };
+        let (read, _) = wait(&UNLIMITED, TIMEOUT, self.read(client))?;
+        let read = read.ok_or_else(|| self.late())?;
+        // A variable of the environment comes first, then the section of services, then the profile.
+        let setting = |name: &str, variable: &str| {
+            let key = ServiceConfigKey::builder().service_id("s3");
+            let key = key.profile(name).env(variable).build().ok()?;
+            read.service_config()?.load_config(key)
+        };
+        Ok(ProfileSettings {
+            region: read.region().map(|region| region.as_ref().to_string()),
+            endpoint: setting("endpoint_url", "AWS_ENDPOINT_URL"),
+            ignores_endpoints: is_true(setting(
+                "ignore_configured_endpoint_urls",
+                IGNORE_ENDPOINTS,
+            )),
+        })
+    }
+
+    async fn read(&self, client: &AwsClient) -> SdkConfig {
+        let region = ProfileFileRegionProvider::builder().profile_name(self.name());
+        aws_config::defaults(BehaviorVersion::latest())
+            .http_client(client.clone())
+            .profile_name(self.name())
+            .region(region.build())
+            .no_credentials()
+            .load()
+            .await
+    }
+
+    /// Returns the credentials of the profile, once the first ones are there; `None` if there are none and the user named
+    /// no profile. They are asked for in `region`, which is best that of the profile; they are good for every region.
+    pub(super) fn credentials(
+        &self,
+        region: Option<&str>,
+    ) -> Result<Option<Arc<RotatedCredentials<AwsCredential>>>> {
+        let Some(client) = self.client.clone() else {
+            let why = "there is neither ~/.aws/config nor ~/.aws/credentials";
+            return match &self.given {
+                Some(_) => Err(Error::new(Kind::Denied, self.shown(), why)),
+                None => Ok(None),
+            };
+        };
+        let region = Region::new(region.unwrap_or(USUAL_REGION).to_string());
+        let profile = self.clone();
+        let credentials = RotatedCredentials::new(files(), move || {
+            Ok(Arc::new(ProfileCredentials {
+                client: client.clone(),
+                profile: profile.clone(),
+                region: region.clone(),
+                issued: Mutex::default(),
+            }))
+        });
+        let failed = |error| Error::new(Kind::Denied, self.shown(), fault::innermost(&error));
+        let credentials = Arc::new(credentials.map_err(failed)?);
+        let (first, _) = wait(&UNLIMITED, TIMEOUT, credentials.get_credential())?;
+        match first.ok_or_else(|| self.late())? {
+            Ok(_) => Ok(Some(credentials)),
+            Err(error) if self.given.is_some() => Err(failed(error)),
+            Err(error) => {
+                log::info!("{}", failed(error));
+                Ok(None)
+            }
+        }
+    }
+
+    fn late(&self) -> Error {
+        let why = format!("no credentials within {} s", TIMEOUT.as_secs());
+        Error::unavailable(self.shown(), why)
+    }
+}
+
+/// The variable that has the addresses of servers in the environment and in profiles count for nothing.
+const IGNORE_ENDPOINTS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
+
+fn is_true(value: Option<String>) -> bool {
+    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+/// Returns where the files of profiles are.
+pub(super) fn files() -> Vec<PathBuf> {
+    let file = |(variable, usual): &(&str, &str)| match std::env::var_os(variable) {
+        Some(path) if !path.is_empty() => Some(PathBuf::from(path)),
+        _ => Some(std::env::home_dir()?.join(usual)),
+    };
+    FILES.iter().filter_map(file).collect()
+}
+
+/// Returns the settings of the client that asks servers for credentials: those of the bucket's client.
+fn client_options(config: &RemoteConfig) -> ClientOptions {
+    let defaults = client_options::defaults(config).into_iter();
+    let given = config.options.iter().filter_map(|(name, value)| {
+        let key = name.to_ascii_lowercase().parse::<ClientConfigKey>().ok()?;
+        Some((key, value.clone()))
+    });
+    let options = defaults
+        .chain(given)
+        .fold(ClientOptions::new(), |options, (key, value)| {
+            options.with_config(key, value)
+        });
+    // Metadata services of machines and containers have no TLS.
+    options.with_config(ClientConfigKey::AllowHttp, "true")
+}
+
+/// Credentials, and until when they are good, if not for ever.
+struct IssuedCredential {
+    credential: Arc<AwsCredential>,
+    expiry: Option<SystemTime>,
+}
+
+impl IssuedCredential {
+    /// Whether they are good at a time.
+    fn is_good_at(&self, time: SystemTime) -> bool {
+        self.expiry.is_none_or(|expiry| time < expiry)
+    }
+}
+
+/// The credentials of a profile, for object_store.
+struct ProfileCredentials {
+    profile: AwsProfile,
+    client: AwsClient,
+    /// Where servers are asked.
+    region: Region,
+    /// Locked while new ones are asked for.
+    issued: Mutex<Option<IssuedCredential>>,
+}
+
+impl std::fmt::Debug for ProfileCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProfileCredentials")
+    }
+}
+
+impl ProfileCredentials {
+    /// Returns the credentials, renewed if they are about to expire. Those that cannot be renewed are used to their end.
+    async fn renewed(&self) -> std::result::Result<Arc<AwsCredential>, String> {
+        let mut issued = self.issued.lock().await;
+        let now = SystemTime::now();
+        if let Some(issued) = issued
+            .as_ref()
+            .filter(|issued| issued.is_good_at(now + RENEWAL_MARGIN))
+        {
+            return Ok(issued.credential.clone());
+        }
+        match self.issue().await {
+            Ok(new) => Ok(issued.insert(new).credential.clone()),
+            Err(why) => match issued.as_ref().filter(|issued| issued.is_good_at(now)) {
+                Some(left) => {
+                    log::warn!("{}: {why}", self.profile.shown());
+                    Ok(left.credential.clone())
+                }
+                None => Err(why),
+            },
+        }
+    }
+
+    /// Asks for new credentials by what the files say now: the library remembers what it has read.
+    async fn issue(&self) -> std::result::Result<IssuedCredential, String> {
+        let config = ProviderConfig::without_region()
+            .with_region(Some(self.region.clone()))
+            .with_http_client(self.client.clone());
+        let provider = ProfileFileCredentialsProvider::builder()
+            .configure(&config)
+            .profile_name(self.profile.name())
+            .build();
+        let given = provider.provide_credentials().await;
+        let given = given.map_err(|error| self.why(&error))?;
+        Ok(IssuedCredential {
+            credential: Arc::new(AwsCredential {
+                key_id: given.access_key_id().to_string(),
+                secret_key: given.secret_access_key().to_string(),
+                token: given.session_token().map(str::to_string),
+            }),
+            expiry: given.expiry(),
+        })
+    }
+
+    /// Returns why there are no credentials: the library's reasons, from the outermost to the innermost.
+    fn why(&self, error: &CredentialsError) -> String {
+        let mut reasons: Vec<String> = Vec::new();
+        let mut source = error.source();
+        while let Some(reason) = source {
+            let text = reason.to_string();
+            // Some repeat their cause.
+            if !reasons.iter().any(|earlier| earlier.contains(&text)) {
+                reasons.push(text);
+            }
+            source = reason.source();
+        }
+        let name = self.profile.name();
+        let why: String = reasons.join(": ").chars().take(MAX_WHY).collect();
+        match error {
+            CredentialsError::CredentialsNotLoaded(_) => {
+                "it has no credentials in ~/.aws/config or ~/.aws/credentials".to_string()
+            }
+            _ if SIGNED_OUT.iter().any(|word| why.contains(word)) => {
+                format!("{why}; 'aws sso login --profile {name}' signs in again")
+            }
+            _ => why,
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl CredentialProvider for ProfileCredentials {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        self.renewed()
+            .await
+            .map_err(|text| object_store::Error::Unauthenticated {
+                path: String::new(),
+                source: text.into(),
+            })
+    }
+}

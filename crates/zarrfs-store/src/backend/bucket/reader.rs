@@ -1,0 +1,62 @@
+//! An object of a bucket, read range by range.
+//!
+//! The version of each response is compared: another content is `Changed`, never mixed with the first.
+
+use std::sync::Arc;
+
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange};
+
+use super::client::Client;
+use super::refusal::BucketAbsence;
+use crate::request_context::RequestContext;
+use crate::{Key, Meta, Reader, check_length};
+use zarr_format::error::{Error, Kind, Result};
+
+/// An object in the version in which it was opened.
+pub(super) struct BucketReader {
+    pub(super) client: Arc<Client>,
+    /// Whether what the server refuses is missing; `None` where names are listed.
+    pub(super) absence: Option<Arc<BucketAbsence>>,
+    pub(super) path: Path,
+    pub(super) key: Key,
+    pub(super) meta: Meta,
+}
+
+impl BucketReader {
+    fn changed(&self) -> Error {
+        Error::new(Kind::Changed, &self.key, "was changed while it was open")
+    }
+}
+
+impl Reader for BucketReader {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.meta.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(offset..end)));
+        let fetched = self
+            .client
+            .fetch(context, &self.key, &self.path, options, end - offset);
+        let fetched = match &self.absence {
+            Some(absence) => absence.or_missing(context, fetched)?,
+            None => fetched?,
+        };
+        let object = fetched.ok_or_else(|| self.changed())?;
+        check_length(&self.key, object.content(), self.meta.content())?;
+        if !object.meta().may_be_of(&self.meta) {
+            return Err(self.changed());
+        }
+        let (found, due) = (object.bytes.len() as u64, end - offset);
+        if found == due {
+            return Ok(object.bytes);
+        }
+        let text = format!("{found} bytes came where {due} are due");
+        Err(Error::unavailable(&self.key, text))
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}

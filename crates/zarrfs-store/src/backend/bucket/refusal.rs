@@ -1,0 +1,65 @@
+//! Keys that a bucket without listing refuses: those that it does not have are missing.
+
+use std::sync::Arc;
+
+use super::client::Client;
+use super::lookup::path_below;
+use crate::Key;
+use crate::backend::remote::absence::Absence;
+use crate::backend::remote::fault;
+use crate::backend::remote::limits::Purpose;
+use crate::backend::remote::runtime::{wait, with_last_response};
+use crate::request_context::RequestContext;
+use zarr_format::error::{Kind, Result};
+
+/// Whether what a bucket refuses is missing.
+pub(super) struct BucketAbsence {
+    known: Absence,
+    client: Arc<Client>,
+    prefix: String,
+}
+
+impl BucketAbsence {
+    /// Describes a bucket of which nothing is known yet.
+    pub(super) fn new(client: Arc<Client>, prefix: String) -> BucketAbsence {
+        BucketAbsence {
+            known: Absence::default(),
+            client,
+            prefix,
+        }
+    }
+
+    /// Returns the answer about a key: `None` also if the server refuses the key as one that it does not have.
+    pub(super) fn or_missing<T>(
+        &self,
+        context: &RequestContext,
+        answer: Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        match answer {
+            Err(error) if error.kind() == Kind::Denied => {
+                let asked = self
+                    .known
+                    .is_missing(async |key: &Key| self.is_there(key).await);
+                let asked = self.client.limits.permitted(Purpose::Metadata, asked);
+                match wait(context, self.client.limits.time, asked)? {
+                    (Some(Some(Ok(true))), _) => Ok(None),
+                    _ => Err(error),
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    /// Requests the metadata of an object as a part of a wait; false if it is missing.
+    async fn is_there(&self, key: &Key) -> Result<bool> {
+        let Some(path) = path_below(&self.prefix, key) else {
+            return Ok(false);
+        };
+        let (answer, last) = with_last_response(self.client.object_head(&path)).await;
+        match answer.map_err(|error| fault::error(&error, &last, key)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The settings and credentials of a bucket: from options, from the environment, or none, which is anonymous.
+//!
+//! Options win over the environment, of which only the variables of the store's own programs count. The metadata
+//! address of a virtual machine is used for credentials only if an option names it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey as S3Key};
+use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::gcp::{
+    GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey,
+};
+use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use url::Url;
+
+use super::address::{Address, CloudKind};
+use super::azure_removal::AzureContainer;
+use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
+use super::credential_issuer::CredentialIssuer;
+use super::page_token::{DEFAULT_REGION, ListingSigner};
+use super::plain_listing::PlainListingConnector;
+use super::profile::{AwsProfile, ProfileSettings};
+use super::rotation::RotatedCredentials;
+use super::server_address;
+use crate::backend::remote::client_options;
+use crate::backend::remote::connector::Connector;
+use crate::{NotShownEntries, RemoteConfig};
+use zarr_format::error::{Error, Result};
+
+/// One client as each trait of object_store that is used.
+pub(super) struct Clients {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    /// Lists names page by page.
+    pub(super) pages: Arc<dyn PaginatedListStore>,
+    /// Uploads objects in parts.
+    pub(super) parts: Arc<dyn MultipartStore>,
+    /// Removes blobs of Azure, if it is known where they are.
+    pub(super) azure: Option<Arc<AzureContainer>>,
+    /// Where the bucket is, as far as its URL does not say it; two buckets of one name differ in this.
+    pub(super) server: String,
+    /// How the user gives credentials, where requests go without any because none were found.
+    pub(super) hint: Option<&'static str>,
+}
+
+impl Clients {
+    pub(super) fn of<T: ObjectStore + PaginatedListStore + MultipartStore>(store: T) -> Clients {
+        let store = Arc::new(store);
+        Clients {
+            objects: store.clone(),
+            pages: store.clone(),
+            parts: store,
+            azure: None,
+            server: String::new(),
+            hint: None,
+        }
+    }
+
+    fn on(self, server: String) -> Clients {
+        Clients { server, ..self }
+    }
+}
+
+/// How often and how long a request is repeated.
+pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(5),
+            base: 2.0,
+        },
+        max_retries: most,
+        retry_timeout: limit,
+    }
+}
+
+/// The bucket, and what its clients are built of.
+#[derive(Clone)]
+pub(super) struct ClientSettings {
+    pub(super) address: Address,
+    pub(super) config: RemoteConfig,
+    pub(super) connector: Connector,
+    /// Where listings note the keys that they leave out.
+    pub(super) not_shown: Arc<NotShownEntries>,
+}
+
+impl ClientSettings {
+    /// Builds the clients; `Invalid` for an option that is not known or makes no sense.
+    pub(super) fn clients(&self, retry: RetryConfig) -> Result<Clients> {
+        let connector = PlainListingConnector::over(&self.connector, &self.not_shown);
+        let connector = connector
+            .with_missing_status(self.config.missing_is)
+            .with_patience(retry.retry_timeout);
+        let (built, is_signed) = match self.address.kind {
+            CloudKind::S3 => {
+                let (builder, issuer) = self.s3()?;
+                let builder = builder.with_retry(retry);
+                let is_signed = !builder.is_on(S3Key::SkipSignature);
+                let region = builder.get(&S3Key::Region);
+                let server = builder.endpoint().or_else(|| region.clone());
+                let signer = connector.signer.clone();
+                let built = issued_s3(builder.with_http_connector(connector), issuer);
+                if let Ok(store) = &built
+                    && is_signed
+                {
+                    let credentials = store.credentials().clone();
+                    signer.get_or_init(|| ListingSigner::new(credentials, region));
+                }
+                let built = built.map(Clients::of);
+                (
+                    built.map(|clients| {
+                        clients.on(server.unwrap_or_else(|| DEFAULT_REGION.to_string()))
+                    }),
+                    is_signed,
+                )
+            }
+            CloudKind::Google => {
+                let builder = self.google()?.with_retry(retry);
+                let is_signed = !builder.is_on(GoogleKey::SkipSignature);
+                let server = builder.endpoint().or_else(|| google_server(&builder));
+                let built = rotated_google(builder.with_http_connector(connector));
+                let built = built.map(Clients::of);
+                (
+                    built.map(|clients| clients.on(server.unwrap_or_default())),
+                    is_signed,
+                )
+            }
+            CloudKind::Azure => {
+                let builder = self.azure()?.with_retry(retry);
+                let is_signed = !builder.is_on(AzureKey::SkipSignature);
+                (self.azure_clients(builder, connector), is_signed)
+            }
+        };
+        let clients = built.map_err(|fault| unusable(&self.address, &fault))?;
+        let is_unwanted = is_signed || self.config.anonymous;
+        Ok(Clients {
+            hint: (!is_unwanted).then_some(no_credentials(self.address.kind)),
+            ..clients
+        })
+    }
+
+    /// Builds the clients of Azure, with one for removals.
+    fn azure_clients(
+        &self,
+        builder: MicrosoftAzureBuilder,
+        connector: PlainListingConnector,
+    ) -> object_store::Result<Clients> {
+        let account = builder.get(&AzureKey::AccountName);
+        let server = azure_server(&builder);
+        let container = container_url(&builder, &self.address.bucket).zip(account);
+        let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
+        let settings = client_settings(&builder);
+        let store = issued_azure(builder.with_http_connector(connector))?;
+        let azure = container.map(|(url, account)| {
+            Arc::new(AzureContainer {
+                url,
+                account,
+                credentials: store.credentials().clone(),
+                connector: self.connector.clone(),
+                settings,
+                http: OnceLock::new(),
+            })
+        });
+        Ok(Clients {
+            azure,
+            ..Clients::of(store).on(server)
+        })
+    }
+
+    /// Returns the settings of S3, and what the server is called that is to be asked for credentials, if one is. Credentials
+    /// are those of options and variables; without any, those of a profile.
+    fn s3(&self) -> Result<(AmazonS3Builder, Option<&'static str>)> {
+        let config = &self.config;
+        // Objects are removed one by one: not all servers remove in bulk, and those that do hide errors.
+        let mut options = config.options.iter().rev();
+        let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
+        let wanted = wanted.map(|(_, value)| value.as_str());
+        let profile = AwsProfile::new(wanted, config, &self.connector)?;
+        let ProfileSettings {
+            region,
+            endpoint,
+            ignores_endpoints,
+        } = profile.settings()?;
+        let builder = if ignores_endpoints {
+            s3_without_endpoints()
+        } else {
+            AmazonS3Builder::from_env()
+        };
+        let builder = builder
+            .with_bucket_name(&self.address.bucket)
+            .with_disable_bulk_delete(true)
+            .configured(CloudKind::S3, config)?
+            .or_endpoint(endpoint.filter(|_| !ignores_endpoints))?;
+        if config.anonymous {
+            return Ok((builder.anonymous(), None));
+        }
+        if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
+            let issuer = S3_ISSUERS.iter().find(|(key, _)| builder.has_any(&[*key]));
+            let issuer = issuer.filter(|_| !builder.has_any(&[S3Key::AccessKeyId]));
+            return Ok((builder, issuer.map(|(_, name)| *name)));
+        }
+        let given = builder.get(&S3Key::Region);
+        let Some(credentials) = profile.credentials(region.as_deref().or(given.as_deref()))? else {
+            return Ok((builder.anonymous(), None));
+        };
+        let builder =
+            builder.with_credentials(CredentialIssuer::new(&profile.shown(), credentials));
+        match region {
+            Some(region) if given.is_none() => {
+                server_address::check_region("the region of the AWS profile: ", &region)?;
+                Ok((builder.with_region(region), None))
+            }
+            _ => Ok((builder, None)),
+        }
+    }
+
+    fn google(&self) -> Result<GoogleCloudStorageBuilder> {
+        let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&self.address.bucket);
+        let builder = builder.configured(CloudKind::Google, &self.config)?;
+        let has_credentials = builder.has_any(&GOOGLE_CREDENTIALS) || gcloud_file().is_some();
+        if has_credentials && !self.config.anonymous {
+            return Ok(builder);
+        }
+        // object_store signs every change all the same, and would request credentials from a metadata address.
+        let builder = builder.anonymous();
+        Ok(builder.with_config(GoogleKey::BearerToken, "anonymous"))
+    }
+
+    fn azure(&self) -> Result<MicrosoftAzureBuilder> {
+        let mut builder =
+            MicrosoftAzureBuilder::from_env().with_container_name(&self.address.bucket);
+        if let Some(account) = &self.address.account {
+            builder = builder.with_account(account);
+        }
+        let builder = builder.configured(CloudKind::Azure, &self.config)?;
+        let connection = std::env::var_os("AZURE_STORAGE_CONNECTION_STRING");
+        let is_connected = connection.is_some_and(|value| !value.is_empty());
+        let has_account = is_connected
+            || builder.has_any(&[AzureKey::AccountName])
+            || builder.is_on(AzureKey::UseEmulator);
+        if !has_account {
+            let container = format!("{}://{}", self.address.scheme, self.address.bucket);
+            return Err(Error::invalid(container, NO_ACCOUNT));
+        }
+        let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
+            || is_connected
+            || builder.is_on(AzureKey::UseEmulator)
+            || builder.is_on(AzureKey::UseAzureCli);
+        if has_credentials && !self.config.anonymous {
+            return Ok(builder);
+        }
+        Ok(builder.anonymous())
+    }
+}
+
+/// Returns the settings of S3 that the environment has, but for where the servers are.
+fn s3_without_endpoints() -> AmazonS3Builder {
+    let texts = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        Some((name, value.into_string().ok()?))
+    });
+    let settings = texts.filter_map(|(name, value)| {
+        let is_of_aws = name.starts_with(AmazonS3Builder::VARIABLES);
+        let key: S3Key = is_of_aws.then(|| name.to_ascii_lowercase().parse().ok())??;
+        let is_server = AmazonS3Builder::ENDPOINTS.contains(&key) || key == S3Key::StsEndpoint;
+        (!is_server).then_some((key, value))
+    });
+    settings.fold(AmazonS3Builder::new(), |builder, (key, value)| {
+        builder.with_config(key, value)
+    })
+}
+
+/// Builds the client of S3. The server that is asked for credentials is called `issuer` where it gives none.
+fn issued_s3(
+    builder: AmazonS3Builder,
+    issuer: Option<&'static str>,
+) -> object_store::Result<AmazonS3> {
+    let Some(name) = issuer.filter(|_| !builder.is_on(S3Key::SkipSignature)) else {
+        return builder.build();
+    };
+    let source = builder.clone().build()?.credentials().clone();
+    builder
+        .with_credentials(CredentialIssuer::new(name, source))
+        .build()
+}
+
+/// Builds the client of Azure, whose credentials are named where they are not given.
+fn issued_azure(builder: MicrosoftAzureBuilder) -> object_store::Result<MicrosoftAzure> {
+    if builder.is_on(AzureKey::SkipSignature) {
+        return builder.build();
+    }
+    let source = builder.clone().build()?.credentials().clone();
+    let credentials = CredentialIssuer::new("Azure", source);
+    builder.with_credentials(credentials).build()
+}
+
+/// Builds the client of Google, whose credentials are read again when their file changes.
+fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<GoogleCloudStorage> {
+    let named = [GoogleKey::ServiceAccount, GoogleKey::ApplicationCredentials];
+    let named = named.iter().filter_map(|key| builder.get(key));
+    let files: Vec<PathBuf> = named.map(PathBuf::from).chain(gcloud_file()).collect();
+    if builder.is_on(GoogleKey::SkipSignature) {
+        return builder.build();
+    }
+    if files.is_empty() {
+        let source = builder.clone().build()?.credentials().clone();
+        let credentials = CredentialIssuer::new("Google", source);
+        return builder.with_credentials(credentials).build();
+    }
+    let again = builder.clone();
+    let credentials = RotatedCredentials::new(files, move || {
+        Ok(again.clone().build()?.credentials().clone())
+    })?;
+    let credentials = CredentialIssuer::new("Google", Arc::new(credentials));
+    builder.with_credentials(credentials).build()
+}
+
+/// Returns the server that the credentials of a service name, if they name one.
+fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
+    let text = builder.get(&GoogleKey::ServiceAccountKey).or_else(|| {
+        let file = builder.get(&GoogleKey::ServiceAccount)?;
+        std::fs::read_to_string(file).ok()
+    });
+    let account: serde_json::Value = serde_json::from_str(&text?).ok()?;
+    Some(account.get("gcs_base_url")?.as_str()?.to_string())
+}
+
+/// Returns where the containers of an account are.
+fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
+    let emulator = builder.is_on(AzureKey::UseEmulator);
+    let emulator = emulator.then(|| {
+        let named = std::env::var("AZURITE_BLOB_STORAGE_URL").ok();
+        named.unwrap_or_else(|| "http://127.0.0.1:10000".to_string())
+    });
+    let account = builder.get(&AzureKey::AccountName);
+    let fabric = builder.is_on(AzureKey::UseFabricEndpoint);
+    format!("{:?} {account:?} {emulator:?} {fabric}", builder.endpoint())
+}
+
+/// Says how the user gives credentials.
+fn no_credentials(kind: CloudKind) -> &'static str {
+    match kind {
+        CloudKind::S3 => {
+            "no credentials were found: AWS_PROFILE or --profile names a profile, or AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY are set"
+        }
+        CloudKind::Google => {
+            "no credentials were found: GOOGLE_APPLICATION_CREDENTIALS names a file of them, or 'gcloud auth \
+             application-default login' makes one"
+        }
+        CloudKind::Azure => {
+            "no credentials were found: AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN is set, or --option \
+             use_azure_cli=true"
+        }
+    }
+}
+
+/// Returns the URL of a container where it follows from the account or the endpoint alone.
+fn container_url(builder: &MicrosoftAzureBuilder, container: &str) -> Option<Url> {
+    if builder.is_on(AzureKey::UseEmulator) || builder.is_on(AzureKey::UseFabricEndpoint) {
+        return None;
+    }
+    let endpoint = builder.get(&AzureKey::Endpoint).or_else(|| {
+        let account = builder.get(&AzureKey::AccountName)?;
+        Some(format!("https://{account}.blob.core.windows.net"))
+    });
+    let mut url = Url::parse(&endpoint?).ok()?;
+    url.path_segments_mut().ok()?.push(container);
+    Some(url)
+}
+
+/// Returns the settings of a builder's HTTP client.
+fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
+    let names = client_options::CLIENT_OPTIONS.iter().chain(&["timeout"]);
+    let keys = names.filter_map(|name| name.parse::<ClientConfigKey>().ok());
+    keys.fold(ClientOptions::new(), |options, key| {
+        match builder.get(&AzureKey::Client(key)) {
+            Some(value) => options.with_config(key, value),
+            None => options,
+        }
+    })
+}
+
+/// Settings that are credentials, or say where to get them.
+const S3_CREDENTIALS: [S3Key; 5] = [
+    S3Key::AccessKeyId,
+    S3Key::WebIdentityTokenFile,
+    S3Key::ContainerCredentialsRelativeUri,
+    S3Key::ContainerCredentialsFullUri,
+    S3Key::MetadataEndpoint,
+];
+const GOOGLE_CREDENTIALS: [GoogleKey; 4] = [
+    GoogleKey::ServiceAccount,
+    GoogleKey::ServiceAccountKey,
+    GoogleKey::ApplicationCredentials,
+    GoogleKey::BearerToken,
+];
+const AZURE_CREDENTIALS: [AzureKey; 6] = [
+    AzureKey::AccessKey,
+    AzureKey::SasKey,
+    AzureKey::Token,
+    AzureKey::ClientSecret,
+    AzureKey::FederatedTokenFile,
+    AzureKey::MsiEndpoint,
+];
+
+/// Settings that say who is asked for credentials of S3, the first of them that is there, and what that is called.
+const S3_ISSUERS: [(S3Key, &str); 4] = [
+    (
+        S3Key::WebIdentityTokenFile,
+        "the role of AWS_WEB_IDENTITY_TOKEN_FILE",
+    ),
+    (
+        S3Key::ContainerCredentialsRelativeUri,
+        "the service of the container",
+    ),
+    (
+        S3Key::ContainerCredentialsFullUri,
+        "the service of the container",
+    ),
+    (
+        S3Key::MetadataEndpoint,
+        "the metadata service (metadata_endpoint)",
+    ),
+];
+
+/// Returns the error of a client that cannot be built; its text may hold values, so it is not repeated whole.
+fn unusable(address: &Address, fault: &object_store::Error) -> Error {
+    let text = fault.to_string();
+    let text = text.rsplit(": ").next().unwrap_or_default().to_string();
+    Error::invalid(&address.bucket, text)
+}
+
+/// Returns the file of credentials of Google's own program, if it is there.
+fn gcloud_file() -> Option<PathBuf> {
+    let file = std::env::home_dir()?.join(".config/gcloud/application_default_credentials.json");
+    file.is_file().then_some(file)
+}
+
+/// What is missing from a URL of Azure's that names a container only.
+const NO_ACCOUNT: &str = "the storage account is missing: --option account_name=NAME, or \
+    AZURE_STORAGE_ACCOUNT_NAME=NAME in the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";

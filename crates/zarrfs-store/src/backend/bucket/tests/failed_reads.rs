@@ -1,0 +1,155 @@
+//! Reads of a bucket behind a network that fails: what is read is right, or an error in time.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::faulty_server::{self, Fault, FaultyObjects, FaultyServer};
+use crate::backend::bucket::{BucketStore, address};
+use crate::request_context::UNLIMITED;
+use crate::stats::Stats;
+use crate::{ByteRange, Key, Store};
+use zarr_format::error::Kind;
+
+const COUNT: usize = 40;
+
+fn content(number: usize) -> Vec<u8> {
+    (0..5000 + number * 700)
+        .map(|place| (place * 7 + number) as u8)
+        .collect()
+}
+
+/// Opens a bucket whose requests fail by plan.
+fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (BucketStore, Arc<Stats>) {
+    let mut state = FaultyObjects::default();
+    for number in 0..COUNT {
+        state.keep(&format!("o{number:02}"), content(number));
+    }
+    let server = FaultyServer {
+        state: Arc::new(Mutex::new(state)),
+        plan: Arc::new(move |number, _| plan(number)),
+        asked: Arc::default(),
+    };
+    faulty_server::open(address::CloudKind::S3, &server, timeout)
+}
+
+fn key(number: usize) -> Key {
+    Key::new(format!("o{number:02}")).unwrap()
+}
+
+#[test]
+fn every_byte_is_right_though_a_third_of_the_requests_fail() {
+    let plan = |number: usize| match number % 9 {
+        1 => Fault::Status(503),
+        4 => Fault::Refused,
+        7 => Fault::Cut,
+        _ => Fault::None,
+    };
+    let (store, stats) = bucket(plan, Duration::from_secs(60));
+    for number in 0..COUNT {
+        let (key, whole) = (key(number), content(number));
+        let object = store.get(&UNLIMITED, &key, 1 << 20).unwrap().unwrap();
+        assert!(object.bytes == whole, "{key}");
+        let part = store
+            .get_range(&UNLIMITED, &key, ByteRange::Span(100..900))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (part.bytes.as_slice(), part.size),
+            (&whole[100..900], whole.len() as u64)
+        );
+        let reader = store.open(&UNLIMITED, &key, None).unwrap();
+        assert_eq!(
+            reader.read_at(&UNLIMITED, 4000, 100_000).unwrap(),
+            whole[4000..]
+        );
+    }
+    let mut listing = store.list(&UNLIMITED, &Key::root()).unwrap();
+    let mut names = 0;
+    while listing.next(&UNLIMITED).unwrap().is_some() {
+        names += 1;
+    }
+    assert_eq!(names, COUNT);
+    assert!(
+        stats.http_requests.get() > 4 * COUNT as u64,
+        "failed requests count too"
+    );
+}
+
+#[test]
+fn too_many_requests_are_repeated() {
+    let plan = |number: usize| match number {
+        0..3 => Fault::Status(429),
+        _ => Fault::None,
+    };
+    let (store, stats) = bucket(plan, Duration::from_secs(60));
+    assert_eq!(
+        store.head(&UNLIMITED, &key(3)).unwrap().unwrap().size,
+        content(3).len() as u64
+    );
+    assert!(stats.http_requests.get() >= 4);
+}
+
+#[test]
+fn a_body_that_ends_early_is_an_error() {
+    let (store, _) = bucket(|_| Fault::Short, Duration::from_secs(2));
+    let error = store.get(&UNLIMITED, &key(5), 1 << 20).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert!(
+        store
+            .open(&UNLIMITED, &key(5), None)
+            .unwrap()
+            .read_at(&UNLIMITED, 0, 5000)
+            .is_err()
+    );
+}
+
+#[test]
+fn a_listing_that_breaks_off_is_an_error() {
+    for fault in [|_| Fault::Cut, |_| Fault::Short] {
+        let (store, _) = bucket(fault, Duration::from_secs(2));
+        assert!(store.list(&UNLIMITED, &Key::root()).is_err());
+    }
+}
+
+#[test]
+fn silence_is_an_error_in_time() {
+    let (store, _) = bucket(|_| Fault::Silence, Duration::from_millis(300));
+    let start = Instant::now();
+    for error in [
+        store.get(&UNLIMITED, &key(1), 1 << 20).unwrap_err(),
+        store.version(&UNLIMITED, &key(1)).unwrap_err(),
+        store.list(&UNLIMITED, &Key::root()).err().unwrap(),
+    ] {
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_request_whose_connection_is_lost_is_made_again() {
+    let plan = |number: usize| match number % 2 {
+        0 => Fault::Silence,
+        _ => Fault::None,
+    };
+    let (store, stats) = bucket(plan, Duration::from_secs(8));
+    let start = Instant::now();
+    let object = store.get(&UNLIMITED, &key(1), 1 << 20).unwrap().unwrap();
+    assert!(object.bytes == content(1));
+    assert!(store.version(&UNLIMITED, &key(1)).unwrap().is_some());
+    assert!(start.elapsed() < Duration::from_secs(8));
+    assert_eq!(stats.http_requests.get(), 4);
+}
+
+#[test]
+fn refused_access_is_told() {
+    let (store, _) = bucket(|_| Fault::Status(403), Duration::from_secs(2));
+    assert_eq!(
+        store.get(&UNLIMITED, &key(1), 1 << 20).unwrap_err().kind(),
+        Kind::Denied
+    );
+    assert_eq!(
+        store.list(&UNLIMITED, &Key::root()).err().unwrap().kind(),
+        Kind::Denied
+    );
+}

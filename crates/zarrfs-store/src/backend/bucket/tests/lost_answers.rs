@@ -1,0 +1,314 @@
+//! Changes of a bucket behind a network that fails: what counts as put is there, once; what does not may be there; and
+//! no object of another program is lost.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::faulty_server::{Fault, FaultyObjects, FaultyServer, Removals, open};
+use crate::backend::bucket::BucketStore;
+use crate::backend::bucket::address::CloudKind as Bucket;
+use crate::backend::remote::condition_probe::EnforcedConditions;
+use crate::request_context::UNLIMITED;
+use crate::{Condition, Key, PutBody, Store};
+use zarr_format::error::Kind;
+
+const KINDS: [Bucket; 2] = [Bucket::S3, Bucket::Google];
+
+/// Longer than what is put in one request.
+const BIG: usize = (17 << 20) + 3;
+
+type LossPlan = fn(usize, &str) -> Fault;
+
+/// A bucket whose requests go well until a plan is set; numbers of requests count from then on.
+struct BucketFixture {
+    store: BucketStore,
+    server: FaultyServer,
+    plan: Arc<Mutex<LossPlan>>,
+}
+
+fn fixture(kind: Bucket) -> BucketFixture {
+    fixture_within(kind, Duration::from_secs(20))
+}
+
+fn fixture_within(kind: Bucket, timeout: Duration) -> BucketFixture {
+    let plan: Arc<Mutex<LossPlan>> = Arc::new(Mutex::new(|_, _| Fault::None));
+    let now = plan.clone();
+    let server = FaultyServer {
+        state: Arc::new(Mutex::new(FaultyObjects::default())),
+        plan: Arc::new(move |number, method| now.lock()(number, method)),
+        asked: Arc::new(AtomicUsize::new(0)),
+    };
+    let (store, _) = open(kind, &server, timeout);
+    BucketFixture {
+        store,
+        server,
+        plan,
+    }
+}
+
+impl BucketFixture {
+    /// Lets requests go wrong from now on, after it was tried what the server does with conditions.
+    fn fail(&self, plan: LossPlan) {
+        let enforced = self.store.writer().unwrap().enforced_conditions(&UNLIMITED);
+        let all = EnforcedConditions {
+            puts: true,
+            removals: true,
+        };
+        assert_eq!(enforced.unwrap(), all);
+        *self.plan.lock() = plan;
+        self.server.asked.store(0, Ordering::SeqCst);
+    }
+
+    fn put(&self, bytes: &[u8], condition: &Condition) -> zarr_format::error::Result<String> {
+        let etag = self
+            .store
+            .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), condition)?;
+        // Whatever goes wrong, it says what the server would.
+        *self.plan.lock() = |_, _| Fault::None;
+        assert_eq!(self.store.etag(&UNLIMITED, &key()).unwrap().unwrap(), etag);
+        Ok(etag.text)
+    }
+
+    /// Returns what the server holds, and how often that was put.
+    fn held(&self) -> (Option<Vec<u8>>, u64) {
+        let state = self.server.state.lock();
+        let object = state.objects.get("a");
+        (object.map(|(bytes, _)| bytes.clone()), state.changes)
+    }
+}
+
+fn key() -> Key {
+    Key::new("a").unwrap()
+}
+
+/// The first put goes wrong in this way.
+fn first(fault: Fault) -> impl Fn(usize, &str) -> Fault {
+    move |number, method| match (number, method) {
+        (0, "PUT") => fault,
+        _ => Fault::None,
+    }
+}
+
+#[test]
+fn a_put_whose_answer_is_lost_is_known_to_be_made() {
+    let plans: [LossPlan; 3] = [
+        |number, method| first(Fault::Lost)(number, method),
+        |number, method| first(Fault::Denied(500))(number, method),
+        |number, method| first(Fault::Denied(503))(number, method),
+    ];
+    for kind in KINDS {
+        for plan in plans {
+            let fixture = fixture(kind);
+            fixture.fail(plan);
+            let before = fixture.held().1;
+            let etag = fixture.put(b"one", &Condition::Absent).unwrap();
+            assert_eq!(fixture.held(), (Some(b"one".to_vec()), before + 1));
+            fixture.fail(plan);
+            fixture.put(b"two", &Condition::Match(etag)).unwrap();
+            assert_eq!(fixture.held(), (Some(b"two".to_vec()), before + 2));
+        }
+    }
+}
+
+#[test]
+fn a_put_that_was_not_made_is_made_again() {
+    let plans: [LossPlan; 3] = [
+        |number, _| [Fault::Status(503), Fault::None][number.min(1)],
+        |number, _| [Fault::Refused, Fault::None][number.min(1)],
+        |number, _| {
+            [
+                Fault::Status(500),
+                Fault::None,
+                Fault::Status(500),
+                Fault::None,
+            ][number.min(3)]
+        },
+    ];
+    for kind in KINDS {
+        for plan in plans {
+            let fixture = fixture(kind);
+            fixture.fail(plan);
+            let etag = fixture.put(b"one", &Condition::Absent).unwrap();
+            fixture.fail(plan);
+            fixture.put(b"two", &Condition::Match(etag)).unwrap();
+            fixture.fail(plan);
+            fixture.put(b"three", &Condition::Any).unwrap();
+            assert_eq!(fixture.held().0.unwrap(), b"three");
+        }
+    }
+}
+
+#[test]
+fn somebody_elses_object_is_never_replaced() {
+    for kind in KINDS {
+        for condition in ["absent", "held"] {
+            let fixture = fixture(kind);
+            let condition = match condition {
+                "absent" => Condition::Absent,
+                _ => Condition::Match(fixture.put(b"zero", &Condition::Any).unwrap()),
+            };
+            fixture.fail(|number, method| first(Fault::Overtaken)(number, method));
+            let error = fixture.put(b"one", &condition).unwrap_err();
+            assert_eq!(error.kind(), Kind::Changed, "{error}");
+            assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
+        }
+    }
+}
+
+#[test]
+fn a_put_that_is_not_answered_is_not_said_to_be_made() {
+    let plans: [LossPlan; 3] = [
+        |_, _| Fault::Silence,
+        |_, _| Fault::Status(503),
+        |_, method| match method {
+            "PUT" => Fault::Refused,
+            _ => Fault::None,
+        },
+    ];
+    for plan in plans {
+        for condition in [Condition::Any, Condition::Absent] {
+            let fixture = fixture_within(Bucket::S3, Duration::from_millis(700));
+            fixture.fail(plan);
+            let error = fixture.put(b"one", &condition).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+            assert_eq!(fixture.held().0, None);
+        }
+    }
+}
+
+#[test]
+fn refused_access_is_told_at_once() {
+    let fixture = fixture(Bucket::S3);
+    fixture.fail(|_, _| Fault::Status(403));
+    for condition in [Condition::Any, Condition::Absent] {
+        let error = fixture.put(b"one", &condition).unwrap_err();
+        assert_eq!(error.kind(), Kind::Denied, "{error}");
+    }
+    assert!(fixture.server.asked.load(Ordering::SeqCst) <= 2);
+}
+
+/// Where the server does not look at conditions, the key is looked at before each attempt.
+#[test]
+fn a_careless_server_is_found_out() {
+    for kind in KINDS {
+        let fixture = fixture(kind);
+        {
+            let mut state = fixture.server.state.lock();
+            (state.is_careless, state.removals) = (true, Removals::Ignore);
+        }
+        let enforced = fixture
+            .store
+            .writer()
+            .unwrap()
+            .enforced_conditions(&UNLIMITED);
+        assert_eq!(enforced.unwrap(), EnforcedConditions::default());
+        assert_eq!(fixture.server.state.lock().objects, BTreeMap::new());
+        let etag = fixture.put(b"one", &Condition::Absent).unwrap();
+        for wrong in [Condition::Absent, Condition::Match("\"0\"".to_string())] {
+            let error = fixture.put(b"two", &wrong).unwrap_err();
+            assert_eq!(error.kind(), Kind::Changed, "{error}");
+        }
+        assert_eq!(fixture.held().0.unwrap(), b"one");
+        // Requests: a look, the put that is overtaken, and a look at what came of it.
+        *fixture.plan.lock() = |number, method| match (number, method) {
+            (1, "PUT") => Fault::Overtaken,
+            _ => Fault::None,
+        };
+        fixture.server.asked.store(0, Ordering::SeqCst);
+        let error = fixture.put(b"two", &Condition::Match(etag)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed, "{error}");
+        assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
+    }
+}
+
+#[test]
+fn a_big_object_comes_whole_though_answers_are_lost() {
+    let bytes: Vec<u8> = (0..BIG).map(|place| (place % 253) as u8).collect();
+    let plans: [LossPlan; 4] = [
+        |_, _| Fault::None,
+        // Parts are put again; they belong to this upload alone.
+        |number, method| match (number % 3, method) {
+            (1, "PUT") => Fault::Denied(500),
+            (2, "PUT") => Fault::Status(503),
+            _ => Fault::None,
+        },
+        // So is the request to put them together, which was carried out: it says that there is no such upload.
+        |number, method| match (number > 1, method) {
+            (true, "POST") => Fault::Denied(500),
+            _ => Fault::None,
+        },
+        |number, method| match (number > 1, method) {
+            (true, "POST") => Fault::Lost,
+            _ => Fault::None,
+        },
+    ];
+    for plan in plans {
+        let fixture = fixture(Bucket::S3);
+        fixture.fail(plan);
+        fixture.put(&bytes, &Condition::Absent).unwrap();
+        assert!(fixture.held().0.unwrap() == bytes);
+        let error = fixture.put(&bytes, &Condition::Absent).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed, "{error}");
+        assert!(fixture.server.state.lock().uploads.is_empty());
+    }
+}
+
+#[test]
+fn an_upload_that_fails_is_given_up() {
+    let fixture = fixture(Bucket::S3);
+    fixture.fail(|_, method| match method {
+        "PUT" => Fault::Status(403),
+        _ => Fault::None,
+    });
+    let error = fixture.put(&vec![1; BIG], &Condition::Any).unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied, "{error}");
+    assert!(fixture.server.state.lock().uploads.is_empty());
+    assert_eq!(fixture.held().0, None);
+}
+
+#[test]
+fn an_object_is_erased_once() {
+    let lost: [LossPlan; 3] = [
+        |number, method| match (number, method) {
+            (0..2, "DELETE") => Fault::Lost,
+            _ => Fault::None,
+        },
+        |number, method| match (number, method) {
+            (0..2, "DELETE") => Fault::Denied(500),
+            _ => Fault::None,
+        },
+        |number, method| match (number, method) {
+            (0..2, "DELETE") => Fault::Status(503),
+            _ => Fault::None,
+        },
+    ];
+    for plan in lost {
+        for is_held in [false, true] {
+            let fixture = fixture(Bucket::S3);
+            let held = fixture.put(b"one", &Condition::Any).unwrap();
+            fixture.fail(plan);
+            let condition = if is_held {
+                Condition::Match(held)
+            } else {
+                Condition::Any
+            };
+            fixture.store.erase(&UNLIMITED, &key(), &condition).unwrap();
+            assert_eq!(fixture.held().0, None);
+        }
+    }
+    let fixture = fixture(Bucket::S3);
+    let held = fixture.put(b"one", &Condition::Any).unwrap();
+    fixture.fail(|number, method| match (number, method) {
+        (0, "DELETE") => Fault::Overtaken,
+        _ => Fault::None,
+    });
+    let error = fixture
+        .store
+        .erase(&UNLIMITED, &key(), &Condition::Match(held))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Changed, "{error}");
+    assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
+}

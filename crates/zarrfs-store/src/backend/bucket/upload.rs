@@ -1,0 +1,158 @@
+//! Multipart uploads of big objects: parts are sent concurrently, and no object shows until the upload is completed.
+//!
+//! A part may be sent again: it belongs to this upload alone. The request that completes an upload has no condition in
+//! object_store, so the key is checked just before. Memory is that of the parts under way. A failed upload is aborted,
+//! so that the server does not keep its parts.
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use object_store::PutPayload;
+use object_store::multipart::PartId;
+
+use super::writer::{ObjectTarget, Writer};
+use crate::backend::remote::runtime::{wait_for_change, with_last_response};
+use crate::backend::remote::{fault, write_retry};
+use crate::request_context::RequestContext;
+use crate::{Condition, ETag, PutBody};
+use zarr_format::error::{Error, Kind, Result};
+
+/// The least length of a part, in bytes, and the most parts that servers accept.
+const MIN_PART: u64 = 8 << 20;
+const MAX_PARTS: u64 = 10_000;
+
+/// Parts under way at a time.
+const CONCURRENT_PARTS: usize = 4;
+
+/// Returns the length of all parts but the last.
+fn part_length(length: u64) -> u64 {
+    length
+        .div_ceil(MAX_PARTS)
+        .next_multiple_of(1 << 20)
+        .max(MIN_PART)
+}
+
+impl Writer {
+    /// Puts an object in parts if the condition holds.
+    pub(super) fn put_parts(
+        &self,
+        context: &RequestContext,
+        target: &ObjectTarget<'_>,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        if *condition != Condition::Any {
+            // Sends nothing that would be refused at the end.
+            condition.check(target.key, self.etag(target)?.as_ref())?;
+        }
+        let parts = &self.client.parts;
+        let created = parts.create_multipart(&target.path);
+        let upload = self.client.change(target.key, created)?;
+        let done = self
+            .send_parts(target, &upload, body)
+            .and_then(|sent| self.complete(context, target, &upload, (body, sent), condition));
+        if done.is_err() {
+            let aborted = parts.abort_multipart(&target.path, &upload);
+            if let Err(error) = self.client.change(target.key, aborted) {
+                log::debug!("{error}: an upload could not be given up");
+            }
+        }
+        done
+    }
+
+    /// Sends all parts; returns their identifiers in order.
+    fn send_parts(
+        &self,
+        target: &ObjectTarget<'_>,
+        upload: &String,
+        body: PutBody<'_>,
+    ) -> Result<Vec<PartId>> {
+        let length = part_length(body.len());
+        let count = body.len().div_ceil(length);
+        let at_once = length.saturating_mul(CONCURRENT_PARTS as u64);
+        let _room = self.client.limits.bodies.take(at_once.min(body.len()));
+        // Each part has a time limit of its own.
+        let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
+        let limit = self.client.limits.time_of_body().saturating_mul(limit);
+        let (done, _) = wait_for_change(limit, async {
+            let mut sent = Vec::new();
+            let mut under_way = FuturesOrdered::new();
+            for number in 0..count {
+                let start = number * length;
+                let part = body.part(start..body.len().min(start + length))?;
+                under_way.push_back(self.send_part(target, upload, (number, part)));
+                if under_way.len() >= CONCURRENT_PARTS
+                    && let Some(part) = under_way.next().await
+                {
+                    sent.push(part?);
+                }
+            }
+            while let Some(part) = under_way.next().await {
+                sent.push(part?);
+            }
+            Ok(sent)
+        })
+        .map_err(|error| error.about(target.key))?;
+        done.unwrap_or_else(|| Err(fault::late(target.key, limit.as_secs_f32())))
+    }
+
+    async fn send_part(
+        &self,
+        target: &ObjectTarget<'_>,
+        upload: &String,
+        (number, part): (u64, Vec<u8>),
+    ) -> Result<PartId> {
+        let number = usize::try_from(number).map_err(|error| Error::too_large("", error))?;
+        let (limits, payload) = (&self.client.limits, PutPayload::from(part));
+        let parts = &self.client.parts;
+        let request = parts.put_part(&target.path, upload, number, payload);
+        let request = with_last_response(limits.permitted_change(request));
+        match limits.in_time_to_send(request).await {
+            Some((Ok(part), _)) => Ok(part),
+            Some((Err(error), last)) => Err(fault::error(&error, &last, target.key)),
+            None => Err(limits.late(target.key)),
+        }
+    }
+
+    fn complete(
+        &self,
+        context: &RequestContext,
+        target: &ObjectTarget<'_>,
+        upload: &String,
+        (body, sent): (PutBody<'_>, Vec<PartId>),
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let attempt = |_| {
+            let parts = &self.once.parts;
+            let request = parts.complete_multipart(&target.path, upload, sent.clone());
+            match self.client.change(target.key, request) {
+                // An upload that is gone may have been completed by an attempt whose response was lost.
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
+                    Err(Error::unavailable(target.key, error.detail()))
+                }
+                response => self.etag_of_response(target, &response?),
+            }
+        };
+        let checks_first = *condition != Condition::Any;
+        write_retry::put(
+            context,
+            &self.change(target),
+            body,
+            (condition, checks_first),
+            attempt,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_object_has_more_parts_than_servers_take() {
+        for length in [1, MIN_PART, 100 << 30, (5 << 40) - 1, 5 << 40] {
+            let part = part_length(length);
+            assert!(length.div_ceil(part) <= MAX_PARTS && part >= MIN_PART);
+        }
+        assert_eq!(part_length(40 << 20), MIN_PART);
+    }
+}

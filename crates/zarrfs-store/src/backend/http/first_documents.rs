@@ -1,0 +1,85 @@
+//! The documents that were asked for to find out whether a folder of a web server is a store: the first reader of each
+//! gets that answer, so that it is not asked for twice.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::endpoint::too_large;
+use crate::known::Known;
+use crate::request_context::RequestContext;
+use crate::{EntryKind, Key, Meta, Object, StoreInfo};
+use zarr_format::error::Result;
+
+/// Answers that were not given out yet.
+#[derive(Default)]
+pub(super) struct FirstDocuments {
+    answers: Mutex<HashMap<Key, FirstAnswer>>,
+}
+
+/// A document, or that there is none, and when the server was asked.
+struct FirstAnswer {
+    document: Option<Object>,
+    asked: Instant,
+}
+
+impl FirstDocuments {
+    /// Keeps an answer from `asked`.
+    pub(super) fn put(&self, key: &Key, document: Option<Object>, asked: Instant) {
+        let answer = FirstAnswer { document, asked };
+        self.answers.lock().insert(key.clone(), answer);
+    }
+
+    /// Gives an answer out if it still counts, and does not keep it any longer.
+    pub(super) fn take(
+        &self,
+        context: &RequestContext,
+        info: &StoreInfo,
+        key: &Key,
+    ) -> Known<Object> {
+        match self.answers.lock().remove(key) {
+            Some(answer) if info.is_fresh(answer.asked) => {
+                context.note_memory(answer.asked);
+                answer.document.into()
+            }
+            _ => Known::Unknown,
+        }
+    }
+
+    /// Returns what an answer that still counts tells of a document that is there.
+    pub(super) fn meta(
+        &self,
+        context: &RequestContext,
+        info: &StoreInfo,
+        key: &Key,
+    ) -> Option<Meta> {
+        let answers = self.answers.lock();
+        let answer = answers.get(key)?;
+        let (document, asked) = (answer.document.as_ref()?, answer.asked);
+        let meta = Meta {
+            kind: EntryKind::File,
+            size: document.size,
+            stored: document.size,
+            modified: document.modified?,
+            version: document.version,
+        };
+        drop(answers);
+        info.is_fresh(asked).then(|| {
+            context.note_memory(asked);
+            meta
+        })
+    }
+
+    /// Forgets the answer about a document.
+    pub(super) fn forget(&self, key: &Key) {
+        self.answers.lock().remove(key);
+    }
+}
+
+/// Returns a document; `TooLarge` if it is longer than `limit`.
+pub(super) fn within_limit(key: &Key, document: Object, limit: u64) -> Result<Object> {
+    if document.size > limit {
+        return Err(too_large(key, document.size, limit));
+    }
+    Ok(document)
+}

@@ -1,0 +1,171 @@
+//! Listing of a folder of a web server by WebDAV or an index page: all names, or an error.
+
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join_all;
+
+use super::endpoint::{RequestSpec, refused};
+use super::index_page::LinkedNames;
+use super::lookup::ProbeResult;
+use super::response::{ResponseHead, ResponseOrigin, refusal};
+use super::urls::Relation;
+use super::webdav::Resource;
+use super::{HttpStore, index_page, webdav};
+use crate::listing::NameList;
+use crate::request_context::RequestContext;
+use crate::{EntryKind, Key, LeftOut, Meta};
+use zarr_format::error::{Error, Result};
+use zarr_format::model::document::{IN_NODE_FOLDER, ZARR_JSON};
+
+/// A name, its kind, and its metadata if the listing has it.
+type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
+
+impl HttpStore {
+    /// Lists a folder by PROPFIND; nothing if it is none.
+    pub(super) fn webdav_names(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+    ) -> Result<Option<NameList>> {
+        let spec = RequestSpec::propfind(prefix, true, '1');
+        let (response, bytes) =
+            self.endpoint
+                .wait(context, prefix, self.endpoint.fetch_document(&spec))?;
+        match response.status {
+            207 => {}
+            404 | 409 => return Ok(None),
+            // Not every server answers this for a folder alone: then the key's own response decides.
+            405 if !prefix.is_root() => return Ok(None),
+            _ => return Err(refused(prefix, &response)),
+        }
+        let found = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
+        let (mut entries, mut is_folder) = (Vec::new(), false);
+        for one in found {
+            match self.endpoint.urls.relation(prefix, &one.href) {
+                Relation::Same => is_folder = one.is_folder && one.status.is_none(),
+                Relation::Child(name, _) => {
+                    entries.extend(entry(prefix, name, &one, one.meta(&self.endpoint.tags))?)
+                }
+                Relation::Elsewhere => {
+                    let text = "the server's WebDAV answer is about another folder";
+                    return Err(Error::corrupt(prefix, text));
+                }
+            }
+        }
+        Ok(is_folder.then(|| ordered(entries)))
+    }
+
+    /// Lists a folder by its index page; nothing if it has none.
+    pub(super) fn page_names(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+    ) -> Result<Option<NameList>> {
+        let listed = self.endpoint.wait(context, prefix, async {
+            let (response, names) = self.index(prefix).await?;
+            let Some(names) = names else {
+                return match response.status {
+                    200..=299 | 404 => Ok(None),
+                    _ => Err(refused(prefix, &response)),
+                };
+            };
+            self.with_hidden(prefix, names).await.map(Some)
+        })?;
+        Ok(listed)
+    }
+
+    /// Returns the names of an index page, with the documents that the page may hide: nginx and Apache leave out names that
+    /// begin with a dot. They are not asked for in the folder of a v3 node, nor in a folder of chunks.
+    async fn with_hidden(&self, folder: &Key, names: LinkedNames) -> Result<NameList> {
+        let mut entries: Vec<ListedName> = names
+            .into_iter()
+            .map(|(name, kind)| {
+                let is_folder = kind == EntryKind::Directory;
+                (name, kind, is_folder.then(Meta::prefix))
+            })
+            .collect();
+        if entries.iter().any(|(name, ..)| name.starts_with(b".")) {
+            self.shows_hidden.store(true, Ordering::Relaxed);
+        }
+        let is_of_v3 = entries
+            .iter()
+            .any(|(name, ..)| name == ZARR_JSON.as_bytes());
+        let left_out = if self.shows_hidden.load(Ordering::Relaxed) {
+            LeftOut::Nothing
+        } else if is_of_v3 || self.node_folders.is_of_chunks(folder) {
+            LeftOut::DotNames
+        } else {
+            entries.extend(self.hidden_documents(folder).await?);
+            LeftOut::DotNamesButDocuments
+        };
+        let names = entries.iter().map(|(name, ..)| name.as_slice());
+        self.node_folders.note_names(folder, names);
+        Ok(ordered(entries).leaving_out(left_out))
+    }
+
+    /// Returns the response for a folder, and the names in it if that is an index page.
+    pub(super) async fn index(&self, folder: &Key) -> Result<(ResponseHead, Option<LinkedNames>)> {
+        let spec = RequestSpec {
+            as_folder: true,
+            header: Some(("accept", index_page::ACCEPTED.to_string())),
+            ..RequestSpec::get(folder)
+        };
+        let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
+        // A server may redirect a superfluous slash to the object itself.
+        let names = match (response.status, response.origin) {
+            (200, ResponseOrigin::Folder) => {
+                index_page::names(&self.endpoint.urls, folder, response.content_type(), &bytes)
+                    .map_err(|error| error.about(folder))?
+            }
+            _ => None,
+        };
+        Ok((response, names))
+    }
+
+    /// Asks for the documents whose names begin with a dot.
+    async fn hidden_documents(&self, folder: &Key) -> Result<Vec<ListedName>> {
+        let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
+        let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
+        let keys = keys?;
+        let responses = join_all(keys.iter().map(|key| self.probe_object(key))).await;
+        let mut entries = Vec::new();
+        for (key, response) in keys.iter().zip(responses) {
+            if let ProbeResult::Object(meta) = response? {
+                entries.push((key.name().to_vec(), EntryKind::File, Some(meta)));
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// Returns the entry of a name; nothing if it was removed meanwhile, an error if the server reports one.
+fn entry(
+    prefix: &Key,
+    name: Vec<u8>,
+    one: &Resource,
+    meta: Option<Meta>,
+) -> Result<Option<ListedName>> {
+    let Ok(key) = prefix.child(&name) else {
+        return Ok(None);
+    };
+    match one.status {
+        None => {}
+        Some(404 | 410) => return Ok(None),
+        Some(status) => return Err(refusal(&key, status)),
+    }
+    let kind = if one.is_folder {
+        EntryKind::Directory
+    } else {
+        EntryKind::File
+    };
+    Ok(Some((name, kind, meta)))
+}
+
+/// Sorts the names and removes duplicates; of an object and a folder of one name the folder is kept.
+fn ordered(mut entries: Vec<ListedName>) -> NameList {
+    entries.sort_by(|one, other| {
+        (&one.0, one.1 == EntryKind::File).cmp(&(&other.0, other.1 == EntryKind::File))
+    });
+    entries.dedup_by(|later, earlier| later.0 == earlier.0);
+    NameList::with_meta(entries)
+}

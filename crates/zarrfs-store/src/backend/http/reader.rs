@@ -1,0 +1,141 @@
+//! An open object of a web server, read by ranges, or once as a whole where the server has no ranges.
+//!
+//! The version of each response is compared: another content is `Changed`, never mixed with the first.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::UNIX_EPOCH;
+
+use super::endpoint::{HttpEndpoint, RequestSpec, changed};
+use super::response::ResponseKind;
+use crate::request_context::RequestContext;
+use crate::{Key, Meta, Reader, Version, check_length};
+use zarr_format::error::{Error, Result};
+
+/// The longest object, in bytes, that is kept in memory where the server has no ranges.
+pub(super) const MAX_WHOLE_OBJECT: u64 = 256 << 20;
+
+/// An object in the version in which it was opened.
+pub(super) struct HttpReader {
+    endpoint: Arc<HttpEndpoint>,
+    key: Key,
+    meta: Meta,
+    /// The same without the ETag, once the server's do not count.
+    untagged: OnceLock<Meta>,
+    /// Whether the server has answered a range request with a range.
+    has_ranges: AtomicBool,
+    whole: Mutex<Option<Whole>>,
+}
+
+/// All bytes of an object.
+type Whole = Arc<Vec<u8>>;
+
+impl HttpReader {
+    /// Opens an object whose metadata is `meta`.
+    pub(super) fn new(endpoint: Arc<HttpEndpoint>, key: Key, meta: Meta) -> HttpReader {
+        HttpReader {
+            endpoint,
+            key,
+            meta,
+            untagged: OnceLock::new(),
+            has_ranges: AtomicBool::new(false),
+            whole: Mutex::new(None),
+        }
+    }
+
+    /// Fetches a part; also returns the whole object if the server has sent that.
+    fn fetch(
+        &self,
+        context: &RequestContext,
+        start: u64,
+        end: u64,
+    ) -> Result<(Vec<u8>, Option<Whole>)> {
+        let range = format!("bytes={start}-{}", end - 1);
+        let piece = self.endpoint.read(context, &self.key, async {
+            let spec = RequestSpec::part(&self.key, range);
+            let mut response = self.endpoint.send(&spec).await?;
+            match response.response_kind(&self.key) {
+                Ok(ResponseKind::There | ResponseKind::Page) => {}
+                Ok(_) => return Err(changed(&self.key)),
+                Err(error) if self.endpoint.is_refused_as_missing(&error).await => {
+                    return Err(changed(&self.key));
+                }
+                Err(error) => return Err(error),
+            }
+            let most = if response.status == 206 {
+                end - start
+            } else {
+                MAX_WHOLE_OBJECT
+            };
+            response.note_size(self.meta.size);
+            self.endpoint.read_body(&self.key, response, most).await
+        })?;
+        check_length(&self.key, piece.meta.content(), self.meta.content())?;
+        if !piece.meta.may_be_of(&self.meta) {
+            return Err(changed(&self.key));
+        }
+        if piece.is_whole {
+            let whole = Arc::new(piece.bytes);
+            return Ok((slice(&whole, start, end), Some(whole)));
+        }
+        if (piece.start, piece.bytes.len() as u64) != (start, end - start) {
+            let text = "the server sends another part than asked for";
+            return Err(Error::unavailable(&self.key, text));
+        }
+        Ok((piece.bytes, None))
+    }
+}
+
+fn slice(whole: &[u8], start: u64, end: u64) -> Vec<u8> {
+    let clip = |offset: u64| {
+        usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(whole.len())
+    };
+    whole
+        .get(clip(start)..clip(end))
+        .unwrap_or_default()
+        .to_vec()
+}
+
+impl Reader for HttpReader {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.meta.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        if self.has_ranges.load(Ordering::Relaxed) {
+            return Ok(self.fetch(context, offset, end)?.0);
+        }
+        // Until it is known whether the server has ranges, one request at a time: its response may be the whole object.
+        let mut kept = self.whole.lock();
+        if let Some(whole) = &*kept {
+            return Ok(slice(whole, offset, end));
+        }
+        if self.has_ranges.load(Ordering::Relaxed) {
+            drop(kept);
+            return Ok(self.fetch(context, offset, end)?.0);
+        }
+        let (bytes, whole) = self.fetch(context, offset, end)?;
+        self.has_ranges.store(whole.is_none(), Ordering::Relaxed);
+        *kept = whole;
+        Ok(bytes)
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        if !self.meta.version.is_lasting() || !self.endpoint.tags.are_dropped() {
+            return Ok(self.meta);
+        }
+        // Its ETag does not count any more.
+        let untagged = || {
+            let modified = Some(self.meta.modified).filter(|time| *time != UNIX_EPOCH);
+            let version = Version::transient(self.meta.size, modified);
+            Meta {
+                version,
+                ..self.meta
+            }
+        };
+        Ok(*self.untagged.get_or_init(untagged))
+    }
+}

@@ -1,0 +1,354 @@
+//! Interpretation of a response's head: whether there is an object, its version, and the range that was sent.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::HeaderMap;
+use http::header::CONTENT_RANGE;
+use object_store::client::{HttpResponse, HttpResponseBody};
+use tower_http::follow_redirect::RequestUri;
+use url::Url;
+
+use super::index_page;
+use super::urls::{UrlSpace, too_long};
+use crate::backend::remote::fault::ANSWERED;
+use crate::backend::remote::packing;
+use crate::backend::remote::validator::validator;
+use crate::{EntryKind, Key, Meta, Version};
+use zarr_format::error::{Error, Kind, Result};
+
+/// The status of what was there and was taken away. It is no missing key: the fill value must not stand for what is lost.
+const GONE: u16 = 410;
+
+/// The URL that a response came from, after all redirections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseOrigin {
+    /// That of the key.
+    Object,
+    /// That of the key with a slash at the end: the key is a folder.
+    Folder,
+    /// That of the key in another folder or on another server.
+    Moved,
+    /// Another one of the store's server: a page for what it does not have, or for who may not see it.
+    Elsewhere,
+    /// Another one of another server, which keeps the object.
+    OtherServer,
+}
+
+/// What a response means for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseKind {
+    /// The object is there.
+    There,
+    /// An HTML page, which may be the index of a folder.
+    Page,
+    /// A folder is there.
+    Folder,
+    Missing,
+    /// The requested range lies outside the object.
+    OutOfRange,
+}
+
+/// A response whose body has not been read.
+pub(super) struct ResponseHead {
+    pub(super) status: u16,
+    pub(super) origin: ResponseOrigin,
+    pub(super) headers: HeaderMap,
+    pub(super) body: HttpResponseBody,
+}
+
+impl ResponseHead {
+    /// Reads the head of a response about `key`.
+    pub(super) fn new(response: HttpResponse, urls: &UrlSpace, key: &Key) -> ResponseHead {
+        let origin = match final_url(&response) {
+            Some(url) if urls.is_of_elsewhere(key, &url) => ResponseOrigin::Moved,
+            Some(url) if !urls.is_of(key, &url) && urls.is_of_server(&url) => {
+                ResponseOrigin::Elsewhere
+            }
+            Some(url) if !urls.is_of(key, &url) => ResponseOrigin::OtherServer,
+            Some(url) if url.path().ends_with('/') => ResponseOrigin::Folder,
+            Some(_) | None => ResponseOrigin::Object,
+        };
+        let (parts, body) = response.into_parts();
+        ResponseHead {
+            status: parts.status.as_u16(),
+            origin,
+            headers: parts.headers,
+            body,
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Returns the content type; empty if it is not stated.
+    pub(super) fn content_type(&self) -> &str {
+        self.text("content-type").unwrap_or_default()
+    }
+
+    /// `Unsupported` if the body is packed: its bytes are not those of the object.
+    pub(super) fn check_encoding(&self, key: &Key) -> Result<()> {
+        match self.text("content-encoding") {
+            Some(coding) => packing::check(coding, key),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the length of the body, if it is stated.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.text("content-length")?.trim().parse().ok()
+    }
+
+    /// Whether the server says that it sends parts of the object.
+    pub(super) fn offers_parts(&self) -> bool {
+        self.text("accept-ranges")
+            .is_some_and(|unit| unit.trim() == "bytes")
+    }
+
+    /// Returns start and end of the part and the length of the whole (RFC 9110, section 14.4).
+    pub(super) fn part(&self) -> Option<(u64, u64, u64)> {
+        let (start, end) = self.span()?;
+        let size = self.content_range()?.1?;
+        (end <= size).then_some((start, end, size))
+    }
+
+    /// Returns start and end of the part.
+    fn span(&self) -> Option<(u64, u64)> {
+        let (first, last) = self.content_range()?.0.split_once('-')?;
+        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        let end = last.checked_add(1)?;
+        (first < end).then_some((first, end))
+    }
+
+    /// Whether the response is a part of an object whose length the server does not state.
+    pub(super) fn is_part_without_size(&self) -> bool {
+        let size = self.content_range().and_then(|(_, size)| size);
+        self.status == 206 && size.is_none() && self.span().is_some()
+    }
+
+    /// Notes the length of the whole object of which the response is a part.
+    pub(super) fn note_size(&mut self, size: u64) {
+        if let Some((start, end)) = self.span().filter(|_| self.is_part_without_size()) {
+            let range = format!("bytes {start}-{}/{size}", end - 1);
+            if let Ok(range) = range.parse() {
+                self.headers.insert(CONTENT_RANGE, range);
+            }
+        }
+    }
+
+    /// Whether the response is an impossible part of an object whose length is stated.
+    pub(super) fn is_of_no_part(&self) -> bool {
+        self.status == 206 && self.part().is_none() && self.size_beside_range().is_some()
+    }
+
+    /// Returns the length of the whole object that the refusal of a range states.
+    pub(super) fn size_beside_range(&self) -> Option<u64> {
+        self.content_range()?.1
+    }
+
+    fn content_range(&self) -> Option<(&str, Option<u64>)> {
+        let range = self.text("content-range")?.trim().strip_prefix("bytes")?;
+        let (span, size) = range.split_once('/')?;
+        Some((span.trim(), size.trim().parse().ok()))
+    }
+
+    /// Returns what tells contents of the object apart.
+    pub(super) fn validators(&self) -> Validators {
+        let tag = self.text("etag").filter(|tag| validator(tag).is_some());
+        let time = self.text("last-modified");
+        Validators {
+            tag: tag.map(|tag| tag.trim().to_string()),
+            modified: time.and_then(|time| httpdate::parse_http_date(time).ok()),
+        }
+    }
+
+    /// Returns what the response means for `key`; `Denied`, `Unavailable` or another error for a refusal.
+    pub(super) fn response_kind(&self, key: &Key) -> Result<ResponseKind> {
+        match (self.origin, self.status) {
+            // The redirection proves the folder, also if it must not be listed.
+            (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
+            // The server knows the key, and its object is lost.
+            (ResponseOrigin::OtherServer, 404) => {
+                let text = "the server sent to another one, where there is nothing (404)";
+                Err(Error::unavailable(key, text))
+            }
+            (_, 404) => Ok(ResponseKind::Missing),
+            (_, 416) => Ok(ResponseKind::OutOfRange),
+            (
+                ResponseOrigin::Elsewhere | ResponseOrigin::OtherServer | ResponseOrigin::Moved,
+                200..=299,
+            ) if index_page::is_html(self.content_type()) => {
+                let text = "the server sent to another page; is a password or a key needed?";
+                Err(Error::new(Kind::Denied, key, text))
+            }
+            // No content is not a content of no bytes.
+            (_, 204 | 205) => Err(refusal(key, self.status)),
+            (_, 200..=299) if index_page::is_html(self.content_type()) => Ok(ResponseKind::Page),
+            (_, 200..=299) => Ok(ResponseKind::There),
+            (_, status) => Err(refusal(key, status)),
+        }
+    }
+}
+
+/// What tells one content of an object from another.
+pub(super) struct Validators {
+    /// The ETag as the server spells it, if it names something.
+    pub(super) tag: Option<String>,
+    /// When the object was last changed.
+    pub(super) modified: Option<SystemTime>,
+}
+
+impl Validators {
+    /// Returns what the ETag names.
+    pub(super) fn name(&self) -> Option<&str> {
+        validator(self.tag.as_deref()?)
+    }
+
+    /// Returns the metadata of an object of `size` bytes.
+    pub(super) fn meta(&self, size: u64) -> Meta {
+        Meta {
+            kind: EntryKind::File,
+            size,
+            stored: size,
+            modified: self.modified.unwrap_or(UNIX_EPOCH),
+            version: version(self.tag.as_deref(), self.modified, size),
+        }
+    }
+}
+
+/// Returns the error that a status means.
+pub(super) fn refusal(key: &Key, status: u16) -> Error {
+    let kind = match status {
+        401 | 403 | 407 => Kind::Denied,
+        404 => Kind::NotFound,
+        400 => Kind::Invalid,
+        412 => Kind::Changed,
+        414 => return too_long(key),
+        _ => Kind::Unavailable,
+    };
+    let text = match kind {
+        Kind::Denied => format!("the server refused access ({status})"),
+        _ if status == GONE => format!("the server says that it was there and is gone ({status})"),
+        _ => format!("{ANSWERED}{status}"),
+    };
+    Error::new(kind, key, text)
+}
+
+/// Returns the version of an object: from its ETag, or from time and size where it has none.
+pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
+    match tag.and_then(validator) {
+        Some(name) => Version::of(name.as_bytes()),
+        None => Version::transient(size, modified),
+    }
+}
+
+/// Returns the URL at the end of all redirections, as the client notes it; nothing if it does not.
+fn final_url(response: &HttpResponse) -> Option<Url> {
+    let RequestUri(uri) = response.extensions().get()?;
+    Url::parse(&uri.to_string()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head_of(status: u16, origin: ResponseOrigin, headers: &[(&str, &str)]) -> ResponseHead {
+        let mut response = http::Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        let body = String::new().into();
+        let urls = UrlSpace::read("http://host/", "").unwrap();
+        let response = response.body(body).unwrap();
+        ResponseHead {
+            origin,
+            ..ResponseHead::new(response, &urls, &Key::root())
+        }
+    }
+
+    #[test]
+    fn a_page_or_a_slash_is_no_object() {
+        let key = Key::new("a").unwrap();
+        let html = [("content-type", "Text/HTML; charset=utf-8")];
+        let kind_of = |status, origin, headers: &[(&str, &str)]| {
+            head_of(status, origin, headers).response_kind(&key)
+        };
+        use ResponseOrigin::*;
+        assert_eq!(kind_of(200, Object, &[]).unwrap(), ResponseKind::There);
+        assert_eq!(kind_of(200, Object, &html).unwrap(), ResponseKind::Page);
+        assert_eq!(kind_of(200, Folder, &html).unwrap(), ResponseKind::Folder);
+        assert_eq!(kind_of(403, Folder, &html).unwrap(), ResponseKind::Folder);
+        assert_eq!(kind_of(404, Object, &html).unwrap(), ResponseKind::Missing);
+        for origin in [Moved, Elsewhere] {
+            assert_eq!(kind_of(404, origin, &html).unwrap(), ResponseKind::Missing);
+        }
+        let refused = |status, origin| kind_of(status, origin, &html).unwrap_err().kind();
+        assert_eq!(refused(200, Elsewhere), Kind::Denied);
+        assert_eq!(refused(200, Moved), Kind::Denied);
+        assert_eq!(refused(200, OtherServer), Kind::Denied);
+        assert_eq!(refused(404, OtherServer), Kind::Unavailable);
+        assert_eq!(refused(410, Object), Kind::Unavailable);
+        assert_eq!(refused(405, Object), Kind::Unavailable);
+        assert_eq!(refused(403, Object), Kind::Denied);
+        assert_eq!(refused(503, Folder), Kind::Unavailable);
+    }
+
+    #[test]
+    fn parts_are_as_the_server_says_or_nothing() {
+        let part = |range| head_of(206, ResponseOrigin::Object, &[("content-range", range)]).part();
+        assert_eq!(part("bytes 2-5/10"), Some((2, 6, 10)));
+        for bad in [
+            "bytes 2-5/*",
+            "bytes 5-2/10",
+            "bytes 2-10/10",
+            "2-5/10",
+            "bytes */10",
+        ] {
+            assert_eq!(part(bad), None, "{bad}");
+        }
+        assert_eq!(
+            part("bytes 0-18446744073709551615/18446744073709551615"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_part_of_unknown_length_gets_the_one_that_is_found_out() {
+        for (range, expected) in [
+            ("bytes 2-5/*", Some((2, 6, 10))),
+            ("bytes 2-10/*", None),
+            ("bytes 5-2/*", None),
+            ("bytes 2-5/20", Some((2, 6, 20))),
+        ] {
+            let headers = [("content-range", range)];
+            let mut head = head_of(206, ResponseOrigin::Object, &headers);
+            head.note_size(10);
+            assert_eq!(head.part(), expected, "{range}");
+        }
+    }
+
+    #[test]
+    fn versions_are_tags_or_times() {
+        let time = UNIX_EPOCH.checked_add(std::time::Duration::from_secs(7));
+        assert_eq!(
+            version(Some("W/\"a\""), time, 1),
+            version(Some("a"), None, 2)
+        );
+        assert_ne!(version(None, time, 1), version(None, time, 2));
+        assert_ne!(version(None, time, 1), version(None, None, 1));
+    }
+
+    #[test]
+    fn b05_what_is_not_told_apart_has_no_lasting_version() {
+        let head = head_of(200, ResponseOrigin::Object, &[]);
+        let (first, other) = (head.validators().meta(7), head.validators().meta(8));
+        assert!(!first.version.is_lasting());
+        std::thread::sleep(std::time::Duration::from_millis(110));
+        let later = head.validators().meta(7);
+        assert_ne!(first.version, later.version);
+        assert!(first.may_be_of(&later) && !first.may_be_of(&other));
+        let tagged = head_of(200, ResponseOrigin::Object, &[("etag", "a")]);
+        let tagged = tagged.validators().meta(7);
+        assert!(tagged.version.is_lasting() && !first.may_be_of(&tagged));
+    }
+}

@@ -1,0 +1,277 @@
+//! The URLs of a web store: from a key to its URL, and from a URL in a response to the key that it names.
+//!
+//! A key's bytes are escaped one by one, so that every key has one URL. Names are compared with their escapes undone.
+//! User, password and query are sent with each request and appear in no message.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use http::header::InvalidHeaderValue;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use url::Url;
+
+use crate::Key;
+use zarr_format::error::{Error, Kind, Result};
+
+/// Bytes that are escaped in a URL: all but the unreserved characters of RFC 3986, section 2.3.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The longest key that is requested, in bytes: the longest path of most servers' systems, some of which report an
+/// internal error beyond it.
+const MAX_KEY_LENGTH: usize = 4096;
+
+/// The folder of a store and what is sent with each request to it.
+pub(super) struct UrlSpace {
+    /// Without user, password, query; a slash at the end.
+    folder: Url,
+    query: Option<String>,
+    /// Value of the header `Authorization`, from user and password.
+    pub(super) authorization: Option<HeaderValue>,
+}
+
+impl fmt::Debug for UrlSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UrlSpace")
+    }
+}
+
+/// The relation of a URL in a response to a folder.
+#[derive(Debug, PartialEq)]
+pub(super) enum Relation {
+    /// The folder itself.
+    Same,
+    /// Directly in it; with a slash at the end or without.
+    Child(Vec<u8>, bool),
+    /// Anything else.
+    Elsewhere,
+}
+
+impl UrlSpace {
+    /// Reads a URL; `Invalid`, about `shown`, if it is none.
+    pub(super) fn read(url: &str, shown: &str) -> Result<UrlSpace> {
+        // The text of the error may hold the URL.
+        let invalid = || Error::invalid(shown, "expected http://HOST/PATH or https://HOST/PATH");
+        let mut folder = Url::parse(url).map_err(|_| invalid())?;
+        if folder.host_str().is_none_or(str::is_empty) {
+            return Err(invalid());
+        }
+        let authorization = authorization(&folder).map_err(|_| invalid())?;
+        let query = folder.query().map(str::to_string);
+        folder.set_query(None);
+        folder.set_fragment(None);
+        folder.set_username("").map_err(|()| invalid())?;
+        folder.set_password(None).map_err(|()| invalid())?;
+        if !folder.path().ends_with('/') {
+            let path = format!("{}/", folder.path());
+            folder.set_path(&path);
+        }
+        Ok(UrlSpace {
+            folder,
+            query,
+            authorization,
+        })
+    }
+
+    /// Returns the URL of a key, or with `as_folder` of the folder of that name; `NameTooLong` if it is too long.
+    pub(super) fn url(&self, key: &Key, as_folder: bool) -> Result<String> {
+        if key.as_bytes().len() > MAX_KEY_LENGTH {
+            return Err(too_long(key));
+        }
+        let mut url = self.folder.as_str().to_string();
+        let names: Vec<String> = key
+            .names()
+            .map(|name| percent_encode(name, ESCAPED).to_string())
+            .collect();
+        url.push_str(&names.join("/"));
+        if as_folder && !url.ends_with('/') {
+            url.push('/');
+        }
+        if let Some(query) = &self.query {
+            url.push('?');
+            url.push_str(query);
+        }
+        Ok(url)
+    }
+
+    /// Whether the server's address is reached without encryption.
+    pub(super) fn is_plain(&self) -> bool {
+        self.folder.scheme() == "http"
+    }
+
+    /// Returns what a reference in a response about a folder names. Host and query are ignored: a server behind a proxy
+    /// only knows its own address.
+    pub(super) fn relation(&self, folder: &Key, reference: &str) -> Relation {
+        let asked = self.names(folder);
+        let Some(base) = self
+            .url(folder, true)
+            .ok()
+            .and_then(|u| Url::parse(&u).ok())
+        else {
+            return Relation::Elsewhere;
+        };
+        let Ok(found) = base.join(reference) else {
+            return Relation::Elsewhere;
+        };
+        let names = names(&found);
+        let Some((rest, is_folder)) = names.strip_prefix(asked.as_slice()).map(|rest| match rest {
+            [rest @ .., last] if last.is_empty() => (rest, true),
+            rest => (rest, false),
+        }) else {
+            return Relation::Elsewhere;
+        };
+        match rest {
+            [] => Relation::Same,
+            [name] => Relation::Child(name.clone(), is_folder),
+            _ => Relation::Elsewhere,
+        }
+    }
+
+    /// Whether a URL that a response came from is that of a key, with or without a slash at the end.
+    pub(super) fn is_of(&self, key: &Key, url: &Url) -> bool {
+        let mut found = names(url);
+        if found.last().is_some_and(Vec::is_empty) {
+            found.pop();
+        }
+        found == self.names(key)
+    }
+
+    /// Whether a URL is that of a key in another folder than the store's, as where a server sends to another one for all
+    /// keys.
+    pub(super) fn is_of_elsewhere(&self, key: &Key, url: &Url) -> bool {
+        let own: Vec<Vec<u8>> = key.names().map(<[u8]>::to_vec).collect();
+        !self.is_of(key, url) && names(url).ends_with(&own)
+    }
+
+    /// Whether a URL is one of the store's server.
+    pub(super) fn is_of_server(&self, url: &Url) -> bool {
+        url.origin() == self.folder.origin()
+    }
+
+    /// Returns the names on the way to a key, from the root of the server.
+    fn names(&self, key: &Key) -> Vec<Vec<u8>> {
+        let mut names = names(&self.folder);
+        names.pop();
+        names.extend(key.names().map(<[u8]>::to_vec));
+        names
+    }
+}
+
+/// Returns the error of a key that is too long for a URL.
+pub(super) fn too_long(key: &Key) -> Error {
+    Error::new(Kind::NameTooLong, key, "too long for a URL")
+}
+
+/// Returns the names in a URL's path, escapes undone; the last is empty if a slash ends it.
+fn names(url: &Url) -> Vec<Vec<u8>> {
+    let path = url.path();
+    let names = path.strip_prefix('/').unwrap_or(path).split('/');
+    names
+        .map(|name| percent_decode_str(name).collect())
+        .collect()
+}
+
+/// Returns the header for a URL's user and password, if it has them (RFC 7617); an error if a header cannot hold them.
+fn authorization(url: &Url) -> std::result::Result<Option<HeaderValue>, InvalidHeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(None);
+    }
+    let mut pair: Vec<u8> = percent_decode_str(url.username()).collect();
+    pair.push(b':');
+    pair.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair)))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url_space(url: &str) -> UrlSpace {
+        UrlSpace::read(url, "shown").unwrap()
+    }
+
+    fn key(bytes: &[u8]) -> Key {
+        Key::new(bytes).unwrap()
+    }
+
+    #[test]
+    fn every_byte_of_a_key_is_in_its_url() {
+        let urls = url_space("http://host:8000/a%20b");
+        let url = urls.url(&key(b"c d/#%?+&\xff\xc3\xa9/~x"), false);
+        assert_eq!(
+            url.unwrap(),
+            "http://host:8000/a%20b/c%20d/%23%25%3F%2B%26%FF%C3%A9/~x"
+        );
+        assert_eq!(
+            urls.url(&Key::root(), false).unwrap(),
+            "http://host:8000/a%20b/"
+        );
+        let long = vec!["d"; 3000].join("/");
+        assert_eq!(
+            urls.url(&key(long.as_bytes()), false).unwrap_err().kind(),
+            Kind::NameTooLong
+        );
+    }
+
+    #[test]
+    fn query_and_password_go_with_each_request() {
+        let urls = url_space("https://me:p%40ss@host/a?sig=x&t=1#part");
+        assert_eq!(
+            urls.url(&key(b"b"), true).unwrap(),
+            "https://host/a/b/?sig=x&t=1"
+        );
+        let header = urls.authorization.as_ref().unwrap();
+        assert_eq!(header.to_str().unwrap(), "Basic bWU6cEBzcw==");
+        assert!(!format!("{urls:?} {header:?}").contains("sig"));
+        for bad in ["http://", "http://me:hush@/a", "http://me:hush@[::1/a"] {
+            let error = UrlSpace::read(bad, "shown").unwrap_err();
+            assert!(!error.to_string().contains("hush"), "{error}");
+        }
+    }
+
+    #[test]
+    fn references_are_found_in_their_folder() {
+        let urls = url_space("http://host/top%20x?t=1");
+        let folder = key(b"a");
+        let child = |name: &str, is_folder| Relation::Child(name.as_bytes().to_vec(), is_folder);
+        for (reference, expected) in [
+            ("b", child("b", false)),
+            ("b%2f%25/", child("b/%", true)),
+            ("./c:d", child("c:d", false)),
+            ("/top%20x/a/b/", child("b", true)),
+            ("/top x/%61/b", child("b", false)),
+            ("http://inner:80/top%20x/a/b", child("b", false)),
+            ("/top%20x/a/", Relation::Same),
+            ("/top%20x/a", Relation::Same),
+            ("../", Relation::Elsewhere),
+            ("/", Relation::Elsewhere),
+            ("b/c", Relation::Elsewhere),
+            ("/top%20x/ab", Relation::Elsewhere),
+            ("mailto:me", Relation::Elsewhere),
+        ] {
+            assert_eq!(urls.relation(&folder, reference), expected, "{reference}");
+        }
+    }
+
+    #[test]
+    fn the_url_of_an_answer_tells_a_folder() {
+        let urls = url_space("http://host/top");
+        let url = |text: &str| Url::parse(text).unwrap();
+        let folder = url("https://host/top/a/?x");
+        assert!(urls.is_of(&key(b"a"), &folder) && folder.path().ends_with('/'));
+        assert!(!urls.is_of(&key(b"b"), &folder));
+        let moved = url("https://other/new/top/a/b?signed");
+        assert!(
+            urls.is_of_elsewhere(&key(b"a/b"), &moved) && !urls.is_of_elsewhere(&key(b"a"), &moved)
+        );
+        assert!(!urls.is_of_elsewhere(&key(b"a/b"), &url("http://host/top/a/b")));
+        assert!(urls.is_of(&Key::root(), &url("http://host/top/")));
+    }
+}

@@ -1,0 +1,350 @@
+//! Changes of a folder of a web server: PUT, DELETE, and MKCOL for the folders of a key (WebDAV, RFC 4918).
+//!
+//! If-Match and If-None-Match are sent to servers that enforce them (`condition_probe`); for others the key is checked
+//! just before. Only 201 and 204 prove a put: another success may be that of a redirected request, and is accepted if
+//! the object is there. DELETE removes a folder with its contents, so it is sent only for a key that was an object, or
+//! an empty folder, just before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::PutPayload;
+
+use super::endpoint::RequestSpec;
+use super::lookup::ProbeResult;
+use super::reader::HttpReader;
+use super::response::{ResponseHead, refusal};
+use super::{HttpStore, ListingMethod};
+use crate::backend::remote::condition_probe::{ConditionTrial, EnforcedConditions, trial_key};
+use crate::backend::remote::write_retry;
+use crate::backend::remote::write_retry::RemoteKey;
+use crate::request_context::{RequestContext, UNLIMITED};
+use crate::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
+use zarr_format::error::{Error, Kind, Result};
+
+/// The longest object that is put, in bytes: it is sent from memory in one request.
+const MAX_PUT: u64 = 2 << 30;
+
+/// An ETag that no content has.
+const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
+
+/// Says what a server of files alone is.
+const TAKES_NO_CHANGES: &str = "the server takes no changes: a WebDAV server does";
+
+type RequestHeader = (&'static str, String);
+
+/// Returns the header of a condition; nothing for `Any`, a version and an ETag that a header cannot hold.
+fn header(condition: &Condition) -> Option<RequestHeader> {
+    match condition {
+        Condition::Any | Condition::Version(_) => None,
+        Condition::Absent => Some(("if-none-match", "*".to_string())),
+        // Weak ETags never match in If-Match.
+        Condition::Match(text) if text.starts_with('"') => Some(("if-match", text.clone())),
+        Condition::Match(_) => None,
+    }
+}
+
+/// Returns the error of a change that the server refuses.
+fn refused(key: &Key, status: u16) -> Error {
+    let (kind, why) = match status {
+        405 | 501 => (Kind::ReadOnly, TAKES_NO_CHANGES),
+        401 | 403 | 407 => (Kind::Denied, "the server refused the change"),
+        413 => (Kind::TooLarge, "the server takes no object of that size"),
+        423 => (Kind::Unavailable, "somebody else has locked it"),
+        409 => (Kind::NotADirectory, "the folder above it cannot be made"),
+        507 => (Kind::NoSpace, "the server has no room for it"),
+        _ => return refusal(key, status),
+    };
+    Error::new(kind, key, format!("{why} ({status})"))
+}
+
+/// A key to be changed, for `write_retry`.
+struct KeyChange<'a> {
+    store: &'a HttpStore,
+    key: &'a Key,
+}
+
+impl RemoteKey for KeyChange<'_> {
+    fn key(&self) -> &Key {
+        self.key
+    }
+
+    fn limit(&self) -> Duration {
+        self.store.endpoint.limits.time
+    }
+
+    fn probe(&self) -> Result<Option<(ETag, Meta)>> {
+        self.store
+            .endpoint
+            .wait(&UNLIMITED, self.key, self.store.etag_and_meta(self.key))
+    }
+
+    fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
+        let (endpoint, key) = (self.store.endpoint.clone(), self.key.clone());
+        Arc::new(HttpReader::new(endpoint, key, *meta))
+    }
+}
+
+impl HttpStore {
+    /// Returns the ETag of an object as the server spells it, or a text of time and size; nothing if it is missing.
+    pub(super) fn fetch_etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        if key.is_root() {
+            return Ok(None);
+        }
+        let found = (self.endpoint).wait(context, key, self.etag_and_meta(key))?;
+        Ok(found.map(|(etag, _)| etag))
+    }
+
+    async fn etag_and_meta(&self, key: &Key) -> Result<Option<(ETag, Meta)>> {
+        let (found, tag) = self.probe_object_with_tag(key).await?;
+        let ProbeResult::Object(meta) = found else {
+            return Ok(None);
+        };
+        let since = meta.modified.duration_since(std::time::UNIX_EPOCH);
+        let (seconds, size) = (since.unwrap_or_default().as_secs(), meta.size);
+        let etag = ETag {
+            text: tag.unwrap_or_else(|| format!("modified {seconds}, size {size}")),
+            version: meta.version,
+        };
+        Ok(Some((etag, meta)))
+    }
+
+    /// Puts an object if the condition holds.
+    pub(super) fn put_object(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
+        if body.len() > MAX_PUT {
+            let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
+            return Err(Error::too_large(key, why));
+        }
+        let _room = self.endpoint.limits.bodies.take(body.len());
+        let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
+        // If the probe fails, the header is sent and the key is checked as well.
+        let enforced = match condition {
+            Condition::Any => None,
+            _ => self
+                .enforced_conditions(context)
+                .ok()
+                .map(|found| found.puts),
+        };
+        let header = header(condition).filter(|_| enforced != Some(false));
+        let checks_first =
+            *condition != Condition::Any && (enforced != Some(true) || header.is_none());
+        write_retry::put(
+            context,
+            &KeyChange { store: self, key },
+            body,
+            (condition, checks_first),
+            |_| self.send(context, key, &payload, body, header.as_ref()),
+        )
+    }
+
+    /// Sends an object, and again after creating the folders above it if they were missing.
+    fn send(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        payload: &PutPayload,
+        body: PutBody<'_>,
+        header: Option<&RequestHeader>,
+    ) -> Result<ETag> {
+        let put = || {
+            let spec = RequestSpec {
+                method: http::Method::PUT,
+                header: header.cloned(),
+                payload: Some(payload.clone()),
+                once: true,
+                ..RequestSpec::get(key)
+            };
+            self.endpoint.change(key, &spec)
+        };
+        let mut response = put()?;
+        if matches!(response.status, 404 | 409) {
+            self.make_folder(&key.parent().unwrap_or_default())?;
+            response = put()?;
+        }
+        let is_put = match response.status {
+            201 | 204 => true,
+            200..=299 => false,
+            405 if self.is_folder(key)? => {
+                return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+            }
+            status => return Err(self.refused(key, status)),
+        };
+        let change = KeyChange { store: self, key };
+        match change.probe()? {
+            Some((etag, _)) if is_put => Ok(etag),
+            Some((etag, meta)) if write_retry::is_there(context, &change, &meta, body)? => Ok(etag),
+            _ => Err(self.ignored(key, response.status, "but holds none of it")),
+        }
+    }
+
+    fn is_folder(&self, key: &Key) -> Result<bool> {
+        if self.listing_method != ListingMethod::WebDav {
+            return Ok(false);
+        }
+        let found = self.endpoint.wait(&UNLIMITED, key, self.resource(key))?;
+        Ok(found.is_some_and(|found| found.is_folder))
+    }
+
+    /// Creates a folder and those above it.
+    fn make_folder(&self, key: &Key) -> Result<()> {
+        if key.is_root() {
+            return Ok(());
+        }
+        let make = || -> Result<ResponseHead> {
+            let spec = RequestSpec {
+                // The name is a valid one.
+                method: http::Method::from_bytes(b"MKCOL").unwrap_or(http::Method::OPTIONS),
+                as_folder: true,
+                ..RequestSpec::get(key)
+            };
+            self.endpoint.change(key, &spec)
+        };
+        let mut status = make()?.status;
+        if matches!(status, 404 | 409) {
+            self.make_folder(&key.parent().unwrap_or_default())?;
+            status = make()?.status;
+        }
+        match status {
+            // 405: the folder exists.
+            200..=299 | 405 => Ok(()),
+            _ => Err(self.refused(key, status)),
+        }
+    }
+
+    /// Returns the error of a change that this server refuses. Of a WebDAV server 404 is the answer of a race with
+    /// another program; a server of files alone, such as Caddy, may know no other methods and say so.
+    fn refused(&self, key: &Key, status: u16) -> Error {
+        if status == 404 && self.listing_method != ListingMethod::WebDav {
+            return Error::new(Kind::ReadOnly, key, format!("{TAKES_NO_CHANGES} (404)"));
+        }
+        refused(key, status)
+    }
+
+    /// Removes an object if the condition holds; it is checked just before in any case.
+    pub(super) fn erase_object(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        condition: &Condition,
+    ) -> Result<()> {
+        if key.is_root() {
+            return condition.check(key, None);
+        }
+        let header = header(condition).filter(|_| {
+            let enforced = self.enforced_conditions(context);
+            matches!(condition, Condition::Match(_)) && enforced.is_ok_and(|found| found.removals)
+        });
+        write_retry::erase(&KeyChange { store: self, key }, condition, true, || {
+            self.delete(key, false, header.clone())
+        })
+    }
+
+    /// Removes an object or a folder by one request; `NotFound` if the server says that it is missing.
+    fn delete(&self, key: &Key, as_folder: bool, header: Option<RequestHeader>) -> Result<()> {
+        let spec = RequestSpec {
+            method: http::Method::DELETE,
+            as_folder,
+            header,
+            once: true,
+            ..RequestSpec::get(key)
+        };
+        let response = self.endpoint.change(key, &spec)?;
+        let is_there = || {
+            if as_folder {
+                return self.is_folder(key);
+            }
+            Ok(self.fetch_etag(&UNLIMITED, key)?.is_some())
+        };
+        match response.status {
+            204 => Ok(()),
+            // Of a WebDAV server that says so it was missing then, whatever another program has put since.
+            404 | 410 if self.listing_method == ListingMethod::WebDav || !is_there()? => {
+                Err(Error::not_found(key))
+            }
+            // The response of a server that has removed it, and also that to a redirected request.
+            200..=299 if is_there()? => Err(self.ignored(key, response.status, "but still has it")),
+            200..=299 => Ok(()),
+            status => Err(self.refused(key, status)),
+        }
+    }
+
+    /// Returns the error of a change that was answered and is not seen. Another attempt may have success with a WebDAV
+    /// server; others answer so whose only method is GET, whatever they are asked.
+    fn ignored(&self, key: &Key, status: u16, seen: &str) -> Error {
+        let kind = match self.listing_method {
+            ListingMethod::WebDav => Kind::Unavailable,
+            _ => Kind::ReadOnly,
+        };
+        Error::new(kind, key, format!("the server answered {status}, {seen}"))
+    }
+
+    /// Removes a WebDAV folder that was empty just before.
+    pub(super) fn erase_webdav_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        if self.listing_method != ListingMethod::WebDav
+            || prefix.is_root()
+            || !self.is_folder(prefix)?
+        {
+            return Ok(());
+        }
+        let Some(mut names) = self.webdav_names(&UNLIMITED, prefix)? else {
+            return Ok(());
+        };
+        match names.next(context)? {
+            Some(_) => Ok(()),
+            None => match self.delete(prefix, true, None) {
+                Err(error) if error.kind() == Kind::NotFound => Ok(()),
+                done => done,
+            },
+        }
+    }
+
+    /// Returns which conditions the server enforces.
+    fn enforced_conditions(&self, context: &RequestContext) -> Result<EnforcedConditions> {
+        let key = &trial_key()?;
+        self.conditions
+            .get_or_run(context, &KeyChange { store: self, key })
+    }
+}
+
+impl ConditionTrial for KeyChange<'_> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        bytes: &'static [u8],
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let header = expressed(self.key, condition)?;
+        let (payload, body) = (PutPayload::from_static(bytes), PutBody::Bytes(bytes));
+        self.store
+            .send(context, self.key, &payload, body, header.as_ref())
+    }
+
+    fn remove(&self, condition: &Condition) -> Result<()> {
+        let header = expressed(self.key, condition)?;
+        self.store.delete(self.key, false, header)
+    }
+
+    fn unused_etag(&self) -> String {
+        UNUSED_ETAG.to_string()
+    }
+}
+
+/// Returns the header of a condition, none for `Any`; `Unsupported` if no header can express it.
+fn expressed(key: &Key, condition: &Condition) -> Result<Option<RequestHeader>> {
+    match (condition, header(condition)) {
+        (Condition::Absent | Condition::Match(_), None) => {
+            let why = "no request can express the condition";
+            Err(Error::unsupported(key, why))
+        }
+        (_, header) => Ok(header),
+    }
+}

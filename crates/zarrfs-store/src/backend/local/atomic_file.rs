@@ -1,0 +1,365 @@
+//! A file that is written and synced under no key, and then given its name in one step.
+//!
+//! Until then it has no name at all where the file system supports that (O_TMPFILE). To replace a file it needs a
+//! temporary name, which is derived from the final one and left out of listings. The writer locks the file of that
+//! name, so that several processes of zarrfs change a key one after the other, each seeing the result of the one
+//! before. The lock ends with its process; the temporary file of a process that has died is removed by the next
+//! writer of the key or with the folder.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use crate::Version;
+
+/// Prefix of temporary names, before 16 hexadecimal digits.
+const TEMP_PREFIX: &str = ".zarrfs-arriving-";
+
+const TEMP_DIGITS: usize = 16;
+
+/// How long a writer waits for another one of the same key, and the interval of its attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Mode of a new file before the umask is applied.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+
+const FILE: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
+
+/// Returns the temporary name for a file that will be called `name`.
+fn temp_name_of(name: &[u8]) -> String {
+    format!("{TEMP_PREFIX}{:016x}", Version::of(name).number())
+}
+
+/// Whether a name is a temporary one.
+pub(super) fn is_temp_name(name: &[u8]) -> bool {
+    name.strip_prefix(TEMP_PREFIX.as_bytes())
+        .is_some_and(|rest| rest.len() == TEMP_DIGITS && rest.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// A file that will be called `name` in `folder`.
+pub(super) struct AtomicFile<'a> {
+    folder: &'a OwnedFd,
+    name: &'a [u8],
+    file: OwnedFd,
+    /// Its temporary name, if it has one; the file is then locked by this process.
+    temp_name: Option<String>,
+}
+
+impl<'a> AtomicFile<'a> {
+    /// Creates an empty file, without a name where the file system supports that.
+    pub(super) fn new(folder: &'a OwnedFd, name: &'a [u8]) -> rustix::io::Result<AtomicFile<'a>> {
+        match unnamed_file(folder)? {
+            Some(file) => Ok(AtomicFile {
+                folder,
+                name,
+                file,
+                temp_name: None,
+            }),
+            None => AtomicFile::named(folder, name),
+        }
+    }
+
+    /// Creates an empty file that has its temporary name from the beginning.
+    fn named(folder: &'a OwnedFd, name: &'a [u8]) -> rustix::io::Result<AtomicFile<'a>> {
+        let temp_name = temp_name_of(name);
+        let flags = FILE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = wait_for_name(folder, &temp_name, || {
+            let file = rustix::fs::openat(folder, temp_name.as_str(), flags, FILE_MODE)?;
+            // Before it was locked, another writer may have removed it as stale.
+            let is_ours = lock(&file)? && still_names(folder, &temp_name, &file)?;
+            is_ours.then_some(file).ok_or(Errno::EXIST)
+        })?;
+        Ok(AtomicFile {
+            folder,
+            name,
+            file,
+            temp_name: Some(temp_name),
+        })
+    }
+
+    /// Returns the file for writing.
+    pub(super) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Locks the key among all processes of zarrfs; `BUSY` if another one holds it for too long.
+    pub(super) fn lock_key(&mut self) -> rustix::io::Result<()> {
+        if self.temp_name.is_some() {
+            return Ok(());
+        }
+        let temp_name = temp_name_of(self.name);
+        if !lock(&self.file)? {
+            return Err(Errno::AGAIN);
+        }
+        wait_for_name(self.folder, &temp_name, || {
+            link(&self.file, self.folder, temp_name.as_bytes())
+        })?;
+        self.temp_name = Some(temp_name);
+        Ok(())
+    }
+
+    /// Gives the file its final name; `EXIST` if that name is taken.
+    pub(super) fn link_noreplace(&mut self) -> rustix::io::Result<()> {
+        let Some(temp_name) = &self.temp_name else {
+            return link(&self.file, self.folder, self.name);
+        };
+        let flags = RenameFlags::NOREPLACE;
+        let (from, to) = (temp_name.as_str(), self.name);
+        match rustix::fs::renameat_with(self.folder, from, self.folder, to, flags) {
+            Ok(()) => {
+                self.temp_name = None;
+                return Ok(());
+            }
+            // Not every file system supports RENAME_NOREPLACE.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+        let none = AtFlags::empty();
+        match rustix::fs::linkat(self.folder, from, self.folder, to, none) {
+            Ok(()) => self.unlock_key(),
+            // Nor hard links: the name can then only be checked before the rename.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                match stat(self.folder, self.name)? {
+                    Some(_) => Err(Errno::EXIST),
+                    None => self.replace(),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the file its final name, replacing what has it. The key must be locked.
+    pub(super) fn replace(&mut self) -> rustix::io::Result<()> {
+        let temp_name = self.temp_name.as_deref().ok_or(Errno::NOENT)?;
+        rustix::fs::renameat(self.folder, temp_name, self.folder, self.name)?;
+        self.temp_name = None;
+        Ok(())
+    }
+
+    /// Unlocks the key and removes the temporary name.
+    pub(super) fn unlock_key(&mut self) -> rustix::io::Result<()> {
+        match self.temp_name.take() {
+            Some(temp_name) => unlink(self.folder, &temp_name),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for AtomicFile<'_> {
+    fn drop(&mut self) {
+        // The next writer removes a name that cannot be removed here.
+        let _ = self.unlock_key();
+    }
+}
+
+/// Creates a file without a name; nothing if it could not be given one later.
+fn unnamed_file(folder: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    let file = match rustix::fs::openat(folder, c".", FILE | OFlags::TMPFILE, FILE_MODE) {
+        Ok(file) => file,
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let is_seen = rustix::fs::stat(fd_path(&file)).is_ok();
+    Ok(is_seen.then_some(file))
+}
+
+/// Returns the path through which a file without a name can be linked.
+fn fd_path(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+fn link(file: &OwnedFd, folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+    let flags = AtFlags::SYMLINK_FOLLOW;
+    rustix::fs::linkat(CWD, fd_path(file), folder, name, flags)
+}
+
+fn unlink(folder: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the status of a name; links are not followed.
+pub(super) fn stat(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<Stat>> {
+    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks a file; false if it is locked already.
+fn lock(file: impl AsFd) -> rustix::io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a name still belongs to an open file.
+fn still_names(folder: &OwnedFd, name: &str, file: &OwnedFd) -> rustix::io::Result<bool> {
+    let ours = rustix::fs::fstat(file)?;
+    let there = stat(folder, name.as_bytes())?;
+    Ok(there.is_some_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
+}
+
+/// Repeats `take` while the temporary name exists, removing a stale one; `BUSY` after `LOCK_TIMEOUT`.
+fn wait_for_name<T>(
+    folder: &OwnedFd,
+    temp_name: &str,
+    mut take: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let end = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match take() {
+            Err(Errno::EXIST) if Instant::now() > end => return Err(Errno::BUSY),
+            Err(Errno::EXIST) => {}
+            result => return result,
+        }
+        if !remove_if_stale(folder, temp_name)? {
+            thread::sleep(LOCK_RETRY_INTERVAL);
+        }
+    }
+}
+
+/// Removes a temporary name whose file is not locked; false if it is, or may be.
+fn remove_if_stale(folder: &OwnedFd, temp_name: &str) -> rustix::io::Result<bool> {
+    let open = |flags: OFlags| {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        rustix::fs::openat(folder, temp_name, flags, Mode::empty())
+    };
+    let opened = match open(OFlags::RDWR) {
+        Err(Errno::ACCESS) => open(OFlags::RDONLY),
+        opened => opened,
+    };
+    let file = match opened {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(true),
+        // Only its owner can open the file and test the lock.
+        Err(Errno::ACCESS) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if !lock(&file)? {
+        return Ok(false);
+    }
+    if still_names(folder, temp_name, &file)? {
+        unlink(folder, temp_name)?;
+    }
+    Ok(true)
+}
+
+/// Removes the temporary files in a folder that no process holds.
+pub(super) fn remove_stale(folder: &OwnedFd) -> io::Result<()> {
+    let mut buffer = Vec::with_capacity(8192);
+    let mut entries = RawDir::new(folder, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if is_temp_name(&name)
+            && let Ok(name) = str::from_utf8(&name)
+        {
+            remove_if_stale(folder, name)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, OwnedFd) {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = rustix::fs::open(folder.path(), flags, Mode::empty()).unwrap();
+        (folder, fd)
+    }
+
+    fn names(folder: &tempfile::TempDir) -> Vec<String> {
+        let names = fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<String> = names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn nothing_stays_of_a_file_that_did_not_arrive() {
+        let (there, fd) = folder();
+        for make in [AtomicFile::new, AtomicFile::named] {
+            let mut file = make(&fd, b"a").unwrap();
+            file.lock_key().unwrap();
+            assert!(is_temp_name(names(&there)[0].as_bytes()));
+            drop(file);
+            assert!(names(&there).is_empty());
+        }
+    }
+
+    #[test]
+    fn named_or_not_a_file_arrives_once() {
+        let (there, fd) = folder();
+        for make in [AtomicFile::new, AtomicFile::named] {
+            let mut file = make(&fd, b"a").unwrap();
+            file.link_noreplace().unwrap();
+            drop(file);
+            assert_eq!(names(&there), ["a"]);
+            let mut other = make(&fd, b"a").unwrap();
+            assert_eq!(other.link_noreplace(), Err(Errno::EXIST));
+            other.lock_key().unwrap();
+            other.replace().unwrap();
+            drop(other);
+            assert_eq!(names(&there), ["a"]);
+            fs::remove_file(there.path().join("a")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_removed() {
+        let (there, fd) = folder();
+        let left = there.path().join(temp_name_of(b"a"));
+        for read_only in [false, true] {
+            fs::write(&left, "left").unwrap();
+            let mut rights = fs::metadata(&left).unwrap().permissions();
+            rights.set_readonly(read_only);
+            fs::set_permissions(&left, rights).unwrap();
+            let mut file = AtomicFile::new(&fd, b"a").unwrap();
+            file.lock_key().unwrap();
+            file.replace().unwrap();
+        }
+        assert_eq!(names(&there), ["a"]);
+        fs::write(&left, "left").unwrap();
+        remove_stale(&fd).unwrap();
+        assert_eq!(names(&there), ["a"]);
+    }
+
+    #[test]
+    fn one_writer_waits_for_the_other() {
+        let (there, fd) = folder();
+        let mut first = AtomicFile::new(&fd, b"a").unwrap();
+        first.lock_key().unwrap();
+        remove_stale(&fd).unwrap();
+        assert_eq!(names(&there).len(), 1, "a turn that is taken is kept");
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let mut second = AtomicFile::named(&fd, b"a").unwrap();
+                let seen = stat(&fd, b"a").unwrap().is_some();
+                second.replace().unwrap();
+                seen
+            });
+            thread::sleep(Duration::from_millis(20));
+            first.replace().unwrap();
+            drop(first);
+            assert!(second.join().unwrap(), "came in before its turn");
+        });
+        assert_eq!(names(&there), ["a"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! Symbolic links that lead back to a folder in which they lie: a walk that follows them meets the same names for ever.
+//!
+//! The kernel follows forty links of a path, so a walk through one such link in each folder ends after forty rounds, and one
+//! through two of them after 2^40.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::iter::successors;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::Key;
+
+/// Whether a key of the store in `folder` is a link to a folder on its own path, or to one above that.
+pub(super) fn leads_back(folder: &Path, key: &Key) -> bool {
+    let place = |key: &Key| folder.join(OsStr::from_bytes(key.as_bytes()));
+    let is_link = fs::symlink_metadata(place(key)).is_ok_and(|meta| meta.is_symlink());
+    if !is_link {
+        return false;
+    }
+    let real = |key: &Key| -> Option<PathBuf> { fs::canonicalize(place(key)).ok() };
+    let Some(target) = real(key) else {
+        return false;
+    };
+    let mut above = successors(key.parent(), Key::parent);
+    above.any(|above| real(&above).is_some_and(|above| above.starts_with(&target)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_leads_back_to_what_lies_on_its_path_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("store");
+        for name in ["a/b", "c"] {
+            fs::create_dir_all(top.join(name)).unwrap();
+        }
+        let links = [
+            ("a/up", ".."),
+            ("a/self", "."),
+            ("a/b/above", "../../.."),
+            ("a/b/beside", "../../c"),
+            ("c/back", "../a"),
+            ("c/none", "none"),
+        ];
+        for (name, target) in links {
+            symlink(target, top.join(name)).unwrap();
+        }
+        symlink(&top, top.join("a/root")).unwrap();
+        let leads = |name: &str| leads_back(&top, &Key::new(name).unwrap());
+        for name in [
+            "a/up",
+            "a/self",
+            "a/b/above",
+            "a/root",
+            "a/b/beside/back",
+            "c/back/b/beside",
+        ] {
+            assert!(leads(name), "{name}");
+        }
+        for name in [
+            "",
+            "a",
+            "a/b",
+            "a/b/beside",
+            "c/back",
+            "c/none",
+            "a/up/c",
+            "none",
+        ] {
+            assert!(!leads(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Which metadata of a local store the kernel has in memory, found without waiting for a disk.
+//!
+//! A path is resolved by the kernel's cache of names alone (RESOLVE_CACHED), in one file system of a kind whose status of
+//! a file that is cached never has to be asked of another machine. Whatever else there is, links among them, is unknown
+//! here, and the store is asked.
+
+use rustix::fs::{FileType, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::backend::local::directory::StoreRoot;
+use crate::backend::local::stat::meta_of;
+use crate::known::Known;
+use crate::{Key, Meta};
+
+const IN_MEMORY: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_XDEV)
+    .union(ResolveFlags::CACHED);
+
+impl StoreRoot {
+    /// Returns the metadata of a key if the kernel has them in memory.
+    pub(super) fn known_head(&self, key: &Key) -> Known<Meta> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        match self.open_in_memory(key, flags, IN_MEMORY) {
+            Some(Ok(fd)) => rustix::fs::fstat(fd).map_or(Known::Unknown, |stat| {
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::Symlink => Known::Unknown,
+                    _ => meta_of(&stat).into(),
+                }
+            }),
+            Some(Err(Errno::NOENT | Errno::NOTDIR)) => Known::Missing,
+            Some(Err(_)) | None => Known::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::backend::local::LocalStore;
+    use crate::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
+    use crate::{Store, StoreConfig};
+    use zarr_format::error::Result;
+
+    /// Asks for a key once the kernel has looked it up.
+    fn known(store: &LocalStore, key: &str) -> Result<Option<Meta>> {
+        let key = Key::new(key).unwrap();
+        let _ = store.head(&UNLIMITED, &key);
+        store.head(&WITHOUT_WAITING, &key)
+    }
+
+    #[test]
+    fn what_the_kernel_has_in_memory_is_what_the_store_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        fs::create_dir_all(path.join("a")).unwrap();
+        fs::write(path.join("a/b"), "text").unwrap();
+        symlink("b", path.join("a/link")).unwrap();
+        symlink("a", path.join("there")).unwrap();
+        let store = LocalStore::open(&path, &StoreConfig::default()).unwrap();
+        for key in ["", "a", "a/b"] {
+            let found = store.head(&UNLIMITED, &Key::new(key).unwrap()).unwrap();
+            assert_eq!(known(&store, key).unwrap(), found, "{key}");
+        }
+        assert_eq!(known(&store, "a/none").unwrap(), None);
+        for key in ["a/link", "there/b", "a/b/none"] {
+            assert!(!is_answer(&known(&store, key)), "{key}");
+        }
+        fs::rename(&path, folder.path().join("away")).unwrap();
+        fs::remove_dir_all(folder.path().join("away")).unwrap();
+        let again = store.head(&WITHOUT_WAITING, &Key::new("a").unwrap());
+        assert!(!is_answer(&again));
+    }
+}

@@ -1,0 +1,100 @@
+//! A directory read as a stream of `getdents` pages, whose cursors are those of the file system. Temporary files
+//! (`atomic_file`) are left out.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, RawDir, SeekFrom};
+
+use crate::backend::local::atomic_file;
+use crate::backend::local::directory::{StoreRoot, failed};
+use crate::request_context::RequestContext;
+use crate::{EntryKind, Key, Listing, Name};
+use zarr_format::error::Result;
+
+/// A directory kept open.
+pub(super) struct LocalListing {
+    fd: OwnedFd,
+    key: Key,
+    store: Arc<StoreRoot>,
+    page: VecDeque<Name>,
+}
+
+/// Bytes of one `getdents` page; about a thousand names.
+const PAGE: usize = 32 * 1024;
+
+impl LocalListing {
+    pub(super) fn new(fd: OwnedFd, key: &Key, store: Arc<StoreRoot>) -> LocalListing {
+        LocalListing {
+            fd,
+            key: key.clone(),
+            store,
+            page: VecDeque::new(),
+        }
+    }
+
+    /// Reads one page of names; returns false at the end of the directory.
+    fn fill(&mut self) -> Result<bool> {
+        let mut buffer = vec![MaybeUninit::uninit(); PAGE];
+        let mut entries = RawDir::new(&self.fd, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|error| failed(&self.key, error))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"."
+                && name != b".."
+                && !atomic_file::is_temp_name(name)
+                && let Some(kind) = self.kind_of(name, entry.file_type())
+            {
+                self.page.push_back(Name {
+                    name: name.to_vec(),
+                    kind,
+                    cursor: entry.next_entry_cookie(),
+                    meta: None,
+                });
+            }
+            if entries.is_buffer_empty() && !self.page.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(!self.page.is_empty())
+    }
+
+    /// Returns the kind of a name; nothing for pipes, sockets and devices.
+    fn kind_of(&self, name: &[u8], found: FileType) -> Option<EntryKind> {
+        match found {
+            FileType::RegularFile => Some(EntryKind::File),
+            FileType::Directory => Some(EntryKind::Directory),
+            FileType::Symlink | FileType::Unknown => {
+                let key = self.key.child(name).ok()?;
+                match self.store.head(&key) {
+                    Ok(meta) => meta.map(|meta| meta.kind),
+                    // The folder may be that of a mount, which does not say where a link leads that leaves its store.
+                    Err(_) => (found == FileType::Symlink).then_some(EntryKind::Link),
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Listing for LocalListing {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
+        if self.page.is_empty() && !self.fill()? {
+            return Ok(None);
+        }
+        Ok(self.page.pop_front())
+    }
+
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
+        self.page.clear();
+        rustix::fs::seek(&self.fd, SeekFrom::Start(cursor))
+            .map_err(|error| failed(&self.key, error))?;
+        Ok(())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
+}

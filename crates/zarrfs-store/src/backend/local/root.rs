@@ -1,0 +1,289 @@
+//! What the path of a store names now.
+//!
+//! A store may be written anew as another directory, moved away, or be reached by a link that points elsewhere by now. So
+//! the path is resolved again ten times a second at most, by a request that needs the root. What is open stays what it was
+//! opened on.
+//! While nothing is at the path, there is no root, and a directory that was removed is none: a store that is gone must
+//! not look like one that is empty, nor its chunks like ones that were never written.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::sync::clock::Clock;
+use crate::{ChangeLog, Key};
+use zarr_format::error::{Error, Result};
+
+/// The error of a root that is gone; no request to the kernel has it.
+pub(super) const GONE: Errno = Errno::NOLINK;
+
+/// How long what the path names counts: a small part of the time for which answers about a local store do.
+const FRESHNESS: Duration = Duration::from_millis(100);
+
+/// The root of a store, found anew when it is another one.
+pub(super) struct PresentRoot {
+    path: PathBuf,
+    present: RwLock<Option<Arc<OpenRoot>>>,
+    /// When the path was resolved last. A request that finds it locked takes what is there.
+    resolved: Mutex<Instant>,
+    changes: Arc<ChangeLog>,
+    clock: Clock,
+}
+
+/// A directory that the path named, open.
+pub(super) struct OpenRoot {
+    pub(super) fd: OwnedFd,
+    /// Its path, links resolved.
+    pub(super) path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// Whether its file system is on this machine.
+    is_on_disk: bool,
+}
+
+/// The numbers by which the kernel tells file systems that are on this machine: those of ext, XFS, Btrfs, F2FS and tmpfs.
+/// What lies below an overlayfs may be elsewhere.
+const ON_DISK: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
+/// Whether a file is on a file system of this machine.
+fn is_on_disk(fd: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstatfs(fd).map(|system| u64::try_from(system.f_type));
+    kind.is_ok_and(|kind| kind.is_ok_and(|kind| ON_DISK.contains(&kind)))
+}
+
+/// The number by which the kernel tells mounts of FUSE.
+const FUSE: u64 = 0x6573_5546;
+
+fn is_fuse(fd: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstatfs(fd).map(|system| u64::try_from(system.f_type));
+    kind.is_ok_and(|kind| kind == Ok(FUSE))
+}
+
+impl OpenRoot {
+    fn open(path: &Path) -> rustix::io::Result<OpenRoot> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let resolved = path.canonicalize();
+        let resolved = resolved.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        Ok(OpenRoot {
+            is_on_disk: is_on_disk(&fd),
+            fd,
+            path: resolved?,
+            identity: (stat.st_dev, stat.st_ino),
+        })
+    }
+}
+
+impl OpenRoot {
+    fn exists(&self) -> bool {
+        rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink > 0)
+    }
+}
+
+impl PresentRoot {
+    /// Opens the directory at `path`. That it is another one later is noted in `changes`.
+    pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<PresentRoot> {
+        let failed = |error| Error::os(path.display(), error);
+        let found = OpenRoot::open(path).map_err(|error| failed(error.into()))?;
+        Ok(PresentRoot {
+            // The daemon has another working directory later.
+            path: std::path::absolute(path).map_err(failed)?,
+            present: RwLock::new(Some(Arc::new(found))),
+            resolved: Mutex::new(clock.now()),
+            changes,
+            clock,
+        })
+    }
+
+    /// Returns the path as it was given, absolute.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the directory that the path names; `GONE` while there is none.
+    pub(super) fn get(&self) -> rustix::io::Result<Arc<OpenRoot>> {
+        if let Some(mut resolved) = self.resolved.try_lock() {
+            let now = self.clock.now();
+            let is_old = now.saturating_duration_since(*resolved) >= FRESHNESS;
+            if is_old || self.existing().is_none() {
+                self.resolve();
+                *resolved = now;
+            }
+        }
+        self.existing().ok_or(GONE)
+    }
+
+    /// Whether the directory lies in a mount of zarrfs now.
+    pub(super) fn is_in_our_mount(&self) -> bool {
+        let root = self.existing();
+        root.is_some_and(|root| is_fuse(&root.fd) && is_our_mount(&root))
+    }
+
+    /// Like `get`, if the path need not be resolved for that and the root is on this machine.
+    pub(super) fn get_now(&self) -> Option<Arc<OpenRoot>> {
+        let resolved = *self.resolved.try_lock()?;
+        if self.clock.now().saturating_duration_since(resolved) >= FRESHNESS {
+            return None;
+        }
+        // Another machine would have to be asked whether the root exists.
+        let root = self.present.read().clone();
+        root.filter(|root| root.is_on_disk && root.exists())
+    }
+
+    /// Returns the root as it was found last, unless it was removed since.
+    fn existing(&self) -> Option<Arc<OpenRoot>> {
+        self.present.read().clone().filter(|root| root.exists())
+    }
+
+    fn resolve(&self) {
+        let before = self.present.read().clone();
+        let found = match OpenRoot::open(&self.path) {
+            Ok(found) => {
+                let is_same = |before: &Arc<OpenRoot>| before.identity == found.identity;
+                if before.as_ref().is_some_and(is_same) {
+                    return;
+                }
+                if is_our_mount(&found) {
+                    None
+                } else {
+                    Some(Arc::new(found))
+                }
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            // It may be there all the same: no descriptor is left, or its parent may not be entered any more.
+            Err(error) => {
+                log::debug!("{}: {error}", self.path.display());
+                return;
+            }
+        };
+        let path = self.path.display();
+        match (&before, &found) {
+            (Some(_), None) => log::error!(
+                "{path}: the store is gone; nothing can be read until it is there again"
+            ),
+            (Some(_), Some(_)) => log::warn!("{path}: the store is another directory now"),
+            (None, Some(_)) => log::warn!("{path}: the store is there again"),
+            (None, None) => return,
+        }
+        *self.present.write() = found;
+        self.changes.note_tree(&Key::root());
+    }
+}
+
+/// Whether the path leads into a mount of zarrfs by now, which would ask itself.
+fn is_our_mount(found: &OpenRoot) -> bool {
+    let (major, minor) = (
+        rustix::fs::major(found.identity.0),
+        rustix::fs::minor(found.identity.0),
+    );
+    let device = format!("{major}:{minor}");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| {
+        let is_on_device = line.split(' ').nth(2) == Some(&device);
+        is_on_device && line.contains(" - fuse.zarrfs ")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        clock: Clock,
+        root: PresentRoot,
+    }
+
+    /// Makes a store at `store` and its root by that path, or by `latest`, a link to it.
+    fn fixture(name: &str) -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("store")).unwrap();
+        symlink("store", folder.path().join("latest")).unwrap();
+        let clock = Clock::stopped();
+        let path = folder.path().join(name);
+        let root = PresentRoot::open(&path, Arc::default(), clock.clone()).unwrap();
+        Fixture {
+            folder,
+            clock,
+            root,
+        }
+    }
+
+    impl Fixture {
+        fn shows(&self, name: &str) -> bool {
+            let now = fs::metadata(self.folder.path().join(name)).unwrap();
+            let found = self.root.get().unwrap();
+            found.identity
+                == (
+                    std::os::unix::fs::MetadataExt::dev(&now),
+                    std::os::unix::fs::MetadataExt::ino(&now),
+                )
+        }
+    }
+
+    #[test]
+    fn a_root_that_was_replaced_is_found_after_a_while() {
+        let fixture = fixture("store");
+        let old = fixture.root.get().unwrap();
+        let path = fixture.folder.path().join("store");
+        let position = fixture.root.changes.position();
+        fs::rename(&path, fixture.folder.path().join("old")).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(fixture.root.get().unwrap().identity, old.identity);
+        fixture.clock.advance(FRESHNESS);
+        assert!(fixture.shows("store"));
+        assert!(
+            fixture
+                .root
+                .changes
+                .changed_since(position, &Key::new("a/b").unwrap())
+        );
+    }
+
+    #[test]
+    fn a_root_that_is_gone_is_an_error_until_it_is_back() {
+        let fixture = fixture("store");
+        let (path, away) = (
+            fixture.folder.path().join("store"),
+            fixture.folder.path().join("away"),
+        );
+        fs::rename(&path, &away).unwrap();
+        fixture.clock.advance(FRESHNESS);
+        assert_eq!(fixture.root.get().err(), Some(GONE));
+        fs::rename(&away, &path).unwrap();
+        assert!(fixture.shows("store"), "it is looked for each time");
+    }
+
+    #[test]
+    fn a_root_that_was_removed_never_counts() {
+        let fixture = fixture("store");
+        let path = fixture.folder.path().join("store");
+        fs::remove_dir(&path).unwrap();
+        assert_eq!(fixture.root.get().err(), Some(GONE));
+        fs::create_dir(&path).unwrap();
+        assert!(fixture.shows("store"));
+    }
+
+    #[test]
+    fn a_link_that_points_elsewhere_is_followed() {
+        let fixture = fixture("latest");
+        let (link, next) = (
+            fixture.folder.path().join("latest"),
+            fixture.folder.path().join("next"),
+        );
+        fs::create_dir(&next).unwrap();
+        fs::remove_file(&link).unwrap();
+        symlink("next", &link).unwrap();
+        fixture.clock.advance(FRESHNESS);
+        assert!(fixture.shows("next"));
+    }
+}

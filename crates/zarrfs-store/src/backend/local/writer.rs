@@ -1,0 +1,316 @@
+//! Changes of a local directory: an object is created, replaced or removed in one step.
+//!
+//! A change is on the disk, file and directory, when it returns. Nothing is written through a link that leaves the
+//! store, with or without `--follow-symlinks`; a link that has a key's name is replaced, not followed. The condition
+//! `Absent` is enforced by the kernel; `Match` is checked just before, under the lock of the key (`atomic_file`).
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use crate::backend::local::atomic_file;
+use crate::backend::local::atomic_file::AtomicFile;
+use crate::backend::local::directory::{StoreRoot, failed};
+use crate::backend::local::stat::etag_of;
+use crate::holes::data_after;
+use crate::{Condition, ETag, Key, PutBody};
+use zarr_format::error::{Error, Kind, Result};
+
+/// How often a folder is created again that other processes remove meanwhile.
+const MAX_ATTEMPTS: usize = 16;
+
+/// Mode of a new folder before the umask is applied.
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// Bytes that are copied at a time.
+const COPY_SIZE: usize = 1 << 20;
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// Returns the ETag of a key's content; nothing if there is none.
+pub(super) fn etag(directory: &StoreRoot, key: &Key) -> Result<Option<ETag>> {
+    Ok(directory.content(key)?.as_ref().map(etag_of))
+}
+
+/// Puts an object under a key if the condition holds; creates the folders above it.
+pub(super) fn put(
+    directory: &StoreRoot,
+    key: &Key,
+    body: PutBody<'_>,
+    condition: &Condition,
+) -> Result<ETag> {
+    check_name(key)?;
+    condition.check(key, etag(directory, key)?.as_ref())?;
+    for _ in 0..MAX_ATTEMPTS {
+        let folder = make_folder(directory, &parent(key))?;
+        let target = WriteTarget {
+            directory,
+            key,
+            folder: &folder,
+        };
+        match target.put(body, condition) {
+            // The folder was empty and has been removed before the file got its name.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            done => return done,
+        }
+    }
+    Err(Error::unavailable(key, "its folder is removed each time"))
+}
+
+/// Removes an object if the condition holds.
+pub(super) fn erase(directory: &StoreRoot, key: &Key, condition: &Condition) -> Result<()> {
+    check_name(key)?;
+    let found = etag(directory, key)?;
+    condition.check(key, found.as_ref())?;
+    if found.is_none() {
+        return Ok(());
+    }
+    let folder = directory
+        .open_inside(&parent(key), FOLDER)
+        .map_err(|error| refused(key, error))?;
+    let mut lock = AtomicFile::new(&folder, key.name()).map_err(|error| refused(key, error))?;
+    lock.lock_key().map_err(|error| refused(key, error))?;
+    condition.check(key, etag(directory, key)?.as_ref())?;
+    match rustix::fs::unlinkat(&folder, key.name(), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(refused(key, error)),
+    }
+    lock.unlock_key().map_err(|error| refused(key, error))?;
+    rustix::fs::fsync(&folder).map_err(|error| refused(key, error))
+}
+
+/// Removes a folder if it is empty but for stale temporary files.
+pub(super) fn erase_folder(directory: &StoreRoot, prefix: &Key) -> Result<()> {
+    let Some(parent) = prefix.parent() else {
+        return Ok(());
+    };
+    let folder = match directory.open_inside(&parent, FOLDER) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        folder => folder.map_err(|error| refused(prefix, error))?,
+    };
+    let remove = || rustix::fs::unlinkat(&folder, prefix.name(), AtFlags::REMOVEDIR);
+    let removed = match remove() {
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {
+            let inside = directory.open_inside(prefix, FOLDER);
+            let inside = inside.map_err(|error| refused(prefix, error))?;
+            atomic_file::remove_stale(&inside).map_err(|error| Error::os(prefix, error))?;
+            remove()
+        }
+        removed => removed,
+    };
+    match removed {
+        Ok(()) => rustix::fs::fsync(&folder).map_err(|error| refused(prefix, error)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        Err(error) => Err(refused(prefix, error)),
+    }
+}
+
+/// Refuses keys that no object can have: the root and temporary names.
+fn check_name(key: &Key) -> Result<()> {
+    if key.is_root() {
+        return Err(is_folder(key));
+    }
+    if key.names().any(atomic_file::is_temp_name) {
+        let why = "names of this form are kept for files on their way";
+        return Err(Error::invalid(key, why));
+    }
+    Ok(())
+}
+
+fn is_folder(key: &Key) -> Error {
+    Error::new(Kind::IsADirectory, key, "is a directory")
+}
+
+fn parent(key: &Key) -> Key {
+    key.parent().unwrap_or_default()
+}
+
+/// Opens a folder, creating and syncing it and those above it where they are missing.
+fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
+    for _ in 0..MAX_ATTEMPTS {
+        match directory.open_inside(key, FOLDER) {
+            Err(Errno::NOENT) if !key.is_root() => {}
+            opened => return opened.map_err(|error| refused(key, error)),
+        }
+        let above = make_folder(directory, &parent(key))?;
+        match rustix::fs::mkdirat(&above, key.name(), FOLDER_MODE) {
+            Ok(()) => rustix::fs::fsync(&above).map_err(|error| refused(key, error))?,
+            Err(Errno::EXIST | Errno::NOENT) => {}
+            Err(error) => return Err(refused(key, error)),
+        }
+    }
+    Err(Error::unavailable(key, "is removed each time it is made"))
+}
+
+/// The key, and the open folder, that an object is put to.
+struct WriteTarget<'a> {
+    directory: &'a StoreRoot,
+    key: &'a Key,
+    folder: &'a OwnedFd,
+}
+
+impl WriteTarget<'_> {
+    fn put(&self, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        let failed = |error| refused(self.key, error);
+        let replaced = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
+        self.check_kind(replaced.as_ref())?;
+        let mut file = AtomicFile::new(self.folder, self.key.name()).map_err(failed)?;
+        let like = match body {
+            PutBody::FileAsIs(from, _) => Some(rustix::fs::fstat(from).map_err(failed)?),
+            _ => replaced.filter(is_file),
+        };
+        if let Some(like) = like {
+            copy_owner_and_mode(file.file(), &like).map_err(failed)?;
+        }
+        write(file.file(), body).map_err(|error| error.about(self.key))?;
+        rustix::fs::fsync(file.file()).map_err(failed)?;
+        let may_be_new = match condition {
+            Condition::Any => replaced.is_none(),
+            Condition::Absent => true,
+            Condition::Match(_) | Condition::Version(_) => false,
+        };
+        self.replace(&mut file, condition, may_be_new)?;
+        let stat = rustix::fs::fstat(file.file()).map_err(failed)?;
+        rustix::fs::fsync(self.folder).map_err(failed)?;
+        Ok(etag_of(&stat))
+    }
+
+    fn check_kind(&self, found: Option<&Stat>) -> Result<()> {
+        let kind = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            Some(FileType::Directory) => Err(is_folder(self.key)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a written file its name if the condition holds; `may_be_new` tries first without replacing.
+    fn replace(
+        &self,
+        file: &mut AtomicFile<'_>,
+        condition: &Condition,
+        may_be_new: bool,
+    ) -> Result<()> {
+        let failed = |error| refused(self.key, error);
+        if may_be_new {
+            match file.link_noreplace() {
+                Err(Errno::EXIST) => {
+                    let found = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
+                    self.check_kind(found.as_ref())?;
+                    condition.check(self.key, found.as_ref().map(etag_of).as_ref())?;
+                }
+                landed => return landed.map_err(failed),
+            }
+        }
+        file.lock_key().map_err(failed)?;
+        condition.check(self.key, etag(self.directory, self.key)?.as_ref())?;
+        file.replace().map_err(failed)
+    }
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Gives a file the mode of another one, and its owner where this is permitted.
+fn copy_owner_and_mode(file: &OwnedFd, like: &Stat) -> rustix::io::Result<()> {
+    let ours = rustix::fs::fstat(file)?;
+    if (ours.st_uid, ours.st_gid) != (like.st_uid, like.st_gid) {
+        let (uid, gid) = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
+        match rustix::fs::fchown(file, Some(uid), Some(gid)) {
+            // Only privileged users may, and not on every file system.
+            Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(like.st_mode & 0o777))
+}
+
+fn write(to: &OwnedFd, body: PutBody<'_>) -> Result<()> {
+    match body {
+        PutBody::Bytes(bytes) => write_at(to, bytes, 0).map_err(|error| Error::os("", error)),
+        PutBody::File(from, length) | PutBody::FileAsIs(from, length) => copy(to, from, length),
+    }
+}
+
+fn write_at(to: &OwnedFd, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match rustix::io::pwrite(to, &bytes[written..], offset + written as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(more) => written += more,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Copies the first `length` bytes of a file; holes stay holes.
+fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
+    let failed = |error| Error::os("", error);
+    let there = rustix::fs::fstat(from).map_err(failed)?.st_size;
+    if u64::try_from(there).is_ok_and(|there| there < length) {
+        let why = format!("{length} bytes were promised, {there} were there");
+        return Err(Error::invalid("", why));
+    }
+    rustix::fs::ftruncate(to, length).map_err(failed)?;
+    let mut at = 0;
+    while let Some(data) = data_after(from, at, length).map_err(failed)? {
+        at = data.end;
+        copy_range(to, from, data)?;
+    }
+    Ok(())
+}
+
+/// Copies a range of a file, in the kernel where it supports that.
+fn copy_range(to: &OwnedFd, from: &File, range: std::ops::Range<u64>) -> Result<()> {
+    let (mut read, mut written) = (range.start, range.start);
+    while written < range.end {
+        let most = usize::try_from(range.end - written).unwrap_or(usize::MAX);
+        let most = most.min(1 << 30);
+        match rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut written), most) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            // The kernel cannot copy between these files or file systems.
+            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => break,
+            Err(error) => return Err(Error::os("", error)),
+        }
+    }
+    copy_pieces(to, from, written..range.end)
+}
+
+fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<()> {
+    let mut place = rest.start;
+    let mut piece = Vec::new();
+    while place < rest.end {
+        let left = usize::try_from(rest.end - place).unwrap_or(usize::MAX);
+        piece.resize(COPY_SIZE.min(left), 0);
+        match rustix::io::pread(from, &mut piece[..], place) {
+            Ok(0) => {
+                let why = format!("{} bytes were promised, {place} were there", rest.end);
+                return Err(Error::invalid("", why));
+            }
+            Ok(read) => {
+                write_at(to, &piece[..read], place).map_err(|error| Error::os("", error))?;
+                place += read as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::os("", error)),
+        }
+    }
+    Ok(())
+}
+
+/// Converts an error of the kernel about a change.
+fn refused(key: &Key, error: Errno) -> Error {
+    match error {
+        Errno::XDEV => {
+            let why = "a symbolic link leaves the store: nothing is written through it";
+            Error::new(Kind::Denied, key, why)
+        }
+        Errno::BUSY => Error::unavailable(key, "somebody else is changing it for too long"),
+        error => failed(key, error),
+    }
+}

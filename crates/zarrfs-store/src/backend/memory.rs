@@ -1,0 +1,275 @@
+//! A store in memory, for tests: keys and their bytes in a sorted map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::listing::NameList;
+use crate::request_context::RequestContext;
+use crate::sync::locks::{Mutex, MutexGuard};
+use crate::{
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreInfo, Version, not_a_link,
+};
+use zarr_format::error::{Error, Kind, Result};
+
+/// Keys and their bytes; clones share them.
+#[derive(Clone)]
+pub struct MemoryStore {
+    objects: Arc<Mutex<ObjectMap>>,
+    info: StoreInfo,
+}
+
+impl Default for MemoryStore {
+    /// Builds an empty store.
+    fn default() -> MemoryStore {
+        MemoryStore {
+            objects: Arc::default(),
+            info: StoreInfo::new(Duration::ZERO),
+        }
+    }
+}
+
+#[derive(Default)]
+struct ObjectMap {
+    by_key: BTreeMap<Key, (Arc<Vec<u8>>, Version)>,
+    changes: u64,
+}
+
+impl ObjectMap {
+    fn insert(&mut self, key: Key, bytes: Vec<u8>) -> Version {
+        self.changes += 1;
+        let version = Version::numbered(self.changes);
+        self.by_key.insert(key, (Arc::new(bytes), version));
+        version
+    }
+
+    /// Returns `Changed` if a condition does not hold.
+    fn check(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let found = self.by_key.get(key).map(|(_, version)| etag_of(*version));
+        condition.check(key, found.as_ref())
+    }
+}
+
+impl MemoryStore {
+    /// Stores an object.
+    pub fn set(&self, key: Key, bytes: Vec<u8>) {
+        self.lock().insert(key, bytes);
+    }
+
+    /// Removes an object.
+    pub fn erase(&self, key: &Key) {
+        self.lock().by_key.remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ObjectMap> {
+        self.objects.lock()
+    }
+
+    fn find(&self, key: &Key) -> Option<(Arc<Vec<u8>>, Version)> {
+        self.lock().by_key.get(key).cloned()
+    }
+
+    /// Returns the names directly under a prefix, sorted.
+    fn names(&self, prefix: &Key) -> Vec<(Vec<u8>, EntryKind)> {
+        let mut names: BTreeMap<Vec<u8>, EntryKind> = BTreeMap::new();
+        for key in self.lock().by_key.keys() {
+            let Some(rest) = key.below(prefix) else {
+                continue;
+            };
+            let mut parts = rest.names();
+            let Some(name) = parts.next() else { continue };
+            if parts.next().is_some() {
+                names.insert(name.to_vec(), EntryKind::Directory);
+            } else {
+                names.entry(name.to_vec()).or_insert(EntryKind::File);
+            }
+        }
+        names.into_iter().collect()
+    }
+}
+
+fn describe(kind: EntryKind, size: u64, version: Version) -> Meta {
+    Meta {
+        kind,
+        size,
+        stored: size,
+        modified: UNIX_EPOCH,
+        version,
+    }
+}
+
+fn part(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
+    let clip = |place: u64| {
+        usize::try_from(place)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len())
+    };
+    bytes
+        .get(clip(start)..clip(end))
+        .unwrap_or_default()
+        .to_vec()
+}
+
+impl Store for MemoryStore {
+    fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let Some((bytes, version)) = self.find(key) else {
+            return Ok(None);
+        };
+        let size = bytes.len() as u64;
+        if size > limit {
+            return Err(Error::too_large(
+                key,
+                format!("{size} bytes, at most {limit} are read"),
+            ));
+        }
+        Ok(Some(Object {
+            bytes: bytes.to_vec(),
+            size,
+            version,
+            modified: Some(UNIX_EPOCH),
+        }))
+    }
+
+    fn get_range(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        let Some((bytes, version)) = self.find(key) else {
+            return Ok(None);
+        };
+        let size = bytes.len() as u64;
+        let span = range.within(size);
+        Ok(Some(Object {
+            bytes: part(&bytes, span.start, span.end),
+            size,
+            version,
+            modified: Some(UNIX_EPOCH),
+        }))
+    }
+
+    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        let object = self.find(key);
+        let is_prefix = key.is_root() || !self.names(key).is_empty();
+        if object.is_none() && !is_prefix {
+            return Ok(None);
+        }
+        let kind = if is_prefix {
+            EntryKind::Directory
+        } else {
+            EntryKind::File
+        };
+        let (size, version) = object.map_or((0, Version::NONE), |(bytes, version)| {
+            (bytes.len() as u64, version)
+        });
+        Ok(Some(describe(kind, size, version)))
+    }
+
+    fn version(&self, _context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        Ok(self.find(key).map(|(_, version)| version))
+    }
+
+    fn open(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        _known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let (bytes, version) = self.find(key).ok_or_else(|| Error::not_found(key))?;
+        Ok(Arc::new(OpenObject { bytes, version }))
+    }
+
+    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let names = self.names(prefix);
+        if names.is_empty() && self.find(prefix).is_some() {
+            return Err(Error::new(
+                Kind::NotADirectory,
+                prefix,
+                "is an object, not a directory",
+            ));
+        }
+        if names.is_empty() && !prefix.is_root() {
+            return Err(Error::not_found(prefix));
+        }
+        Ok(Box::new(NameList::new(names)))
+    }
+
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
+    }
+
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        Err(not_a_link(key))
+    }
+
+    fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        Ok(self.find(key).map(|(_, version)| etag_of(version)))
+    }
+
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
+        let bytes = body.read().map_err(|error| error.about(key))?;
+        let mut objects = self.lock();
+        objects.check(key, condition)?;
+        let etag = etag_of(objects.insert(key.clone(), bytes));
+        self.info.changes.note(key);
+        Ok(etag)
+    }
+
+    fn erase(&self, _context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        let mut objects = self.lock();
+        objects.check(key, condition)?;
+        objects.by_key.remove(key);
+        self.info.changes.note(key);
+        Ok(())
+    }
+
+    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}
+
+fn etag_of(version: Version) -> ETag {
+    ETag {
+        text: format!("change {}", version.number()),
+        version,
+    }
+}
+
+struct OpenObject {
+    bytes: Arc<Vec<u8>>,
+    version: Version,
+}
+
+impl Reader for OpenObject {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        Ok(part(&self.bytes, offset, offset.saturating_add(len as u64)))
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        Ok(describe(
+            EntryKind::File,
+            self.bytes.len() as u64,
+            self.version,
+        ))
+    }
+}

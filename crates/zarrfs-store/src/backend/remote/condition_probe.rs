@@ -1,0 +1,144 @@
+//! Whether a server enforces the conditions of puts and removals, found out once per store on a key of its own.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use parking_lot::Mutex;
+
+use crate::request_context::RequestContext;
+use crate::{Condition, ETag, Key};
+use zarr_format::error::{Error, Kind, Result};
+
+/// Which changes a server makes only if their condition holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EnforcedConditions {
+    pub(crate) puts: bool,
+    pub(crate) removals: bool,
+}
+
+/// The result of the probe, once it has succeeded.
+#[derive(Default)]
+pub(crate) struct ConditionProbe {
+    enforced: Mutex<Option<EnforcedConditions>>,
+}
+
+impl ConditionProbe {
+    /// Returns which conditions the server enforces. The first call runs the probe, concurrent calls wait for its
+    /// result; a probe that fails is run again by the next call.
+    pub(crate) fn get_or_run(
+        &self,
+        context: &RequestContext,
+        trial: &dyn ConditionTrial,
+    ) -> Result<EnforcedConditions> {
+        let mut known = self.enforced.lock();
+        if let Some(enforced) = *known {
+            return Ok(enforced);
+        }
+        let enforced = run(context, trial)?;
+        *known = Some(enforced);
+        Ok(enforced)
+    }
+}
+
+/// The key that the probe changes, by single requests that carry their condition.
+pub(crate) trait ConditionTrial {
+    /// Puts bytes. `Unsupported` if a request cannot express the condition.
+    fn put(
+        &self,
+        context: &RequestContext,
+        bytes: &'static [u8],
+        condition: &Condition,
+    ) -> Result<ETag>;
+
+    /// Removes the object; `NotFound` if the server says that it is missing, `Unsupported` as for puts.
+    fn remove(&self, condition: &Condition) -> Result<()>;
+
+    /// Returns the text of an ETag that no content has.
+    fn unused_etag(&self) -> String;
+}
+
+/// Runs the probe, and removes what it has put.
+fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
+    let enforced = try_changes(context, trial);
+    let is_removed = matches!(enforced, Ok(enforced) if enforced.removals);
+    let removed = if is_removed {
+        Ok(())
+    } else {
+        trial.remove(&Condition::Any)
+    };
+    match (&enforced, removed) {
+        (Ok(_), Err(error)) if error.kind() != Kind::NotFound => {
+            log::warn!("{error}: a trial of conditions is left there");
+        }
+        _ => {}
+    }
+    let enforced = enforced?;
+    if !enforced.puts {
+        log::warn!("the server does not enforce conditions: keys are checked just before a change");
+    } else if !enforced.removals {
+        log::info!("the server does not enforce conditions of removals: keys are checked before");
+    }
+    Ok(enforced)
+}
+
+fn try_changes(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
+    let mut etag = match trial.put(context, b"1", &Condition::Absent) {
+        // The server does not know conditions.
+        Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
+            return Ok(EnforcedConditions::default());
+        }
+        first => first?,
+    };
+    let wrong = Condition::Match(trial.unused_etag());
+    let mut puts = true;
+    for condition in [&Condition::Absent, &wrong] {
+        if let Some(put) = unless_refused(trial.put(context, b"2", condition))? {
+            (etag, puts) = (put, false);
+        }
+    }
+    if puts {
+        match unless_refused(trial.put(context, b"3", &Condition::Match(etag.text.clone())))? {
+            Some(put) => etag = put,
+            None => puts = false,
+        }
+    }
+    let removals = try_removals(trial, &wrong, &Condition::Match(etag.text))?;
+    Ok(EnforcedConditions { puts, removals })
+}
+
+/// Whether a removal is refused on a wrong condition, made on a right one, and refused once the object is missing.
+fn try_removals(trial: &dyn ConditionTrial, wrong: &Condition, right: &Condition) -> Result<bool> {
+    for (condition, should_remove) in [(wrong, false), (right, true), (right, false)] {
+        match trial.remove(condition) {
+            Ok(()) if should_remove => {}
+            Err(error) if !should_remove && is_refusal(&error) => {}
+            Err(error) if error.kind() == Kind::Unavailable => return Err(error),
+            Ok(()) | Err(_) => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the result of a put; nothing if its condition, or the server, refused it.
+fn unless_refused(put: Result<ETag>) -> Result<Option<ETag>> {
+    match put {
+        Ok(etag) => Ok(Some(etag)),
+        Err(error) if is_refusal(&error) || error.kind() == Kind::Unsupported => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says that the server has refused a change because of its condition.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Changed | Kind::Exists | Kind::NotFound)
+}
+
+/// Returns the key that the probe changes. It is different for each machine and user, so that two probes do not
+/// disturb each other, and stays the same, so that the next probe removes what a killed one has left.
+pub(crate) fn trial_key() -> Result<Key> {
+    let mut hasher = DefaultHasher::new();
+    // Machines without a name share a key; a disturbed probe only finds conditions not enforced.
+    let machine = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    machine.hash(&mut hasher);
+    rustix::process::geteuid().as_raw().hash(&mut hasher);
+    Key::new(format!(".zarrfs-trial-{:016x}", hasher.finish()))
+}

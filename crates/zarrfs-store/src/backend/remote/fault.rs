@@ -1,0 +1,293 @@
+//! Conversion of object_store's errors.
+//!
+//! No URL, header or body is repeated, since they may contain secrets; only the status and the server's error code
+//! are.
+
+use std::error::Error as _;
+use std::fmt::Display;
+
+use object_store::Error as Fault;
+
+use super::runtime::LastResponse;
+use super::trust::TRUSTS_NONE;
+use zarr_format::error::{Error, Kind};
+
+/// The longest text of a cause that is repeated, in characters.
+const MAX_CAUSE: usize = 200;
+
+/// Returns the error of a request about `subject`.
+pub(crate) fn error(fault: &Fault, last: &LastResponse, subject: impl Display) -> Error {
+    let kind = kind(fault, last);
+    Error::new(kind, subject, describe(fault, last, kind))
+}
+
+/// Returns the error of a request that was not answered in time.
+pub(crate) fn late(subject: impl Display, seconds: f32) -> Error {
+    Error::unavailable(subject, format!("no answer within {seconds} s (--timeout)"))
+}
+
+fn kind(fault: &Fault, last: &LastResponse) -> Kind {
+    match (fault, last.status) {
+        (Fault::NotFound { .. }, _) => Kind::NotFound,
+        (Fault::PermissionDenied { .. } | Fault::Unauthenticated { .. }, _) => Kind::Denied,
+        (Fault::Precondition { .. }, _) => Kind::Changed,
+        (Fault::NotSupported { .. } | Fault::NotImplemented { .. }, _) => Kind::Unsupported,
+        (Fault::AlreadyExists { .. }, _) => Kind::Exists,
+        (Fault::InvalidPath { .. }, _) => Kind::Corrupt,
+        // Errors of listings have no kind of their own.
+        (_, Some(401 | 403)) => Kind::Denied,
+        (_, Some(404)) => Kind::NotFound,
+        (_, Some(412)) => Kind::Changed,
+        (_, Some(400)) if is_expired(fault) => Kind::Denied,
+        (_, Some(400 | 416)) => Kind::Invalid,
+        (_, Some(501)) => Kind::Unsupported,
+        _ => Kind::Unavailable,
+    }
+}
+
+/// Codes that S3 sends with status 400 where credentials were good once.
+const EXPIRED: [&str; 4] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidToken",
+    "TokenRefreshRequired",
+];
+
+fn is_expired(fault: &Fault) -> bool {
+    EXPIRED.contains(&code(fault).trim())
+}
+
+fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
+    let code = code(fault);
+    if let (Some(300..=400), Some(region)) = (last.status, &last.region)
+        && kind != Kind::Denied
+    {
+        return format!("the bucket is in region {region}: use --region {region}");
+    }
+    match (kind, last.status) {
+        (Kind::Corrupt, _) => format!(
+            "a listing holds a key that cannot be shown: {}",
+            innermost(fault)
+        ),
+        (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
+        (Kind::NotFound, _) => format!("no such object, bucket or container{}", bracketed(&code)),
+        (Kind::Changed, _) => "was changed while it was open".to_string(),
+        (_, Some(status)) if status >= 300 => format!("{ANSWERED}{status}{code}"),
+        _ => with_host(last.host.as_deref(), innermost(fault)),
+    }
+}
+
+/// Returns why `name` gave no credentials, whose last response this is.
+pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse) -> String {
+    let why = match last.status {
+        Some(status) if status >= 300 => format!("it answered {status}{}", code(fault)),
+        _ => with_host(last.host.as_deref(), innermost(fault)),
+    };
+    format!("{NO_CREDENTIALS}{name}: {why}")
+}
+
+/// What the error of credentials begins with that were not given.
+const NO_CREDENTIALS: &str = "no credentials from ";
+
+/// Returns the cause of a request that was not answered, with the host in front where that is not known by its name.
+pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
+    match host {
+        Some(host) if is_lookup(&cause) && !cause.starts_with(PROXY) => format!("{host}: {cause}"),
+        _ => cause,
+    }
+}
+
+/// Whether a cause is that the name of a host cannot be resolved.
+pub(crate) fn is_lookup(cause: &str) -> bool {
+    cause.contains(LOOKUP)
+}
+
+/// Returns the cause of a request whose proxy has this address and could not be reached.
+pub(super) fn with_proxy(address: &str, cause: &str) -> String {
+    format!("{PROXY}{address}: {cause}")
+}
+
+/// What the cause begins with where a proxy cannot be reached.
+const PROXY: &str = "the proxy ";
+
+/// Whether an error is one of TLS: there was a connection.
+pub(super) fn is_of_tls(fault: &(dyn std::error::Error + 'static)) -> bool {
+    let text = root_cause(fault).to_string();
+    text.starts_with(CERTIFICATE) || text.starts_with(NO_TLS)
+}
+
+/// Whether a cause names what has failed, so that the address of the server would mislead.
+pub(crate) fn is_named(cause: &str) -> bool {
+    is_lookup(cause) || cause.starts_with(NO_CREDENTIALS) || cause.starts_with(PROXY)
+}
+
+/// Whether a cause is an answer that another attempt may not get.
+pub(crate) fn is_busy(cause: &str) -> bool {
+    let status = cause.strip_prefix(ANSWERED).and_then(|rest| rest.get(..3));
+    status.is_some_and(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
+}
+
+/// What the cause of an answer without success begins with.
+pub(crate) const ANSWERED: &str = "the server answered ";
+
+/// What the error of a name that cannot be resolved begins with.
+const LOOKUP: &str = "failed to lookup address information";
+
+fn bracketed(code: &str) -> String {
+    match code.trim() {
+        "" => String::new(),
+        code => format!(" ({code})"),
+    }
+}
+
+/// Returns the error code of an XML response, after a space.
+fn code(fault: &Fault) -> String {
+    let text = chain(fault).last().cloned().unwrap_or_default();
+    let after = text.split_once("<Code>").map(|(_, after)| after);
+    let code = after.and_then(|after| after.split_once("</Code>"));
+    let plain =
+        |code: &&str| code.len() < 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let code = code.map(|(code, _)| code).filter(plain);
+    code.map(|code| format!(" {code}")).unwrap_or_default()
+}
+
+/// Returns the text of the innermost cause of an error, up to where a URL stands in it.
+pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
+    let text = root_cause(fault).to_string();
+    if let Some(why) = text.strip_prefix(CERTIFICATE) {
+        return untrusted(why);
+    }
+    if text.ends_with(TRUSTS_NONE) {
+        return TRUSTS_NONE.to_string();
+    }
+    if text.starts_with(NO_TLS) {
+        return format!("{text}: the server does not speak TLS, so its URL begins with http:");
+    }
+    let text = text.split("://").next().unwrap_or_default();
+    text.chars().take(MAX_CAUSE).collect()
+}
+
+/// What the error of an answer begins with that is no record of TLS.
+const NO_TLS: &str = "received corrupt message of type InvalidContentType";
+
+/// What the error of a server's certificate begins with.
+const CERTIFICATE: &str = "invalid peer certificate: ";
+
+/// Says what is wrong with a server's certificate, and what can be done if no authority here knows it.
+fn untrusted(why: &str) -> String {
+    // How the library writes the causes for which it has no word of its own.
+    let bare = why.strip_prefix("Other(OtherError(");
+    let bare = bare.and_then(|why| why.strip_suffix("))"));
+    let why: String = bare.unwrap_or(why).chars().take(MAX_CAUSE).collect();
+    let hint = match why.as_str() {
+        "UnknownIssuer" => "; SSL_CERT_FILE can name a file of certificates that are",
+        "CaUsedAsEndEntity" => {
+            "; it is one of an authority: SSL_CERT_FILE can name a file with this very certificate, or give the server one \
+             that an authority has signed"
+        }
+        _ => "",
+    };
+    format!("the server's certificate is not trusted ({why}){hint}")
+}
+
+/// Returns the innermost cause of an error.
+pub(crate) fn root_cause<'a>(
+    fault: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
+    let mut last = fault;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last
+}
+
+/// Returns the texts of the error and its causes, outermost first.
+fn chain(fault: &Fault) -> Vec<String> {
+    let mut texts = vec![fault.to_string()];
+    let mut source = fault.source();
+    while let Some(error) = source {
+        texts.push(error.to_string());
+        source = error.source();
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> Fault {
+        Fault::Generic {
+            store: "S3",
+            source: text.to_string().into(),
+        }
+    }
+
+    fn last(status: u16) -> LastResponse {
+        LastResponse {
+            status: Some(status),
+            ..LastResponse::default()
+        }
+    }
+
+    #[test]
+    fn the_status_says_what_a_listing_does_not() {
+        let fault =
+            generic("status 403: <Error><Code>AccessDenied</Code><Message>no</Message></Error>");
+        let error = error(&fault, &last(403), "a");
+        assert_eq!(error.kind(), Kind::Denied);
+        assert_eq!(
+            error.to_string(),
+            "a: the server refused access (403 AccessDenied)"
+        );
+    }
+
+    #[test]
+    fn a_wrong_region_is_named() {
+        let mut last = last(301);
+        last.region = Some("eu-west-1".to_string());
+        let error = error(&generic("Received redirect without LOCATION"), &last, "b");
+        assert!(error.to_string().contains("--region eu-west-1"), "{error}");
+    }
+
+    #[test]
+    fn d04_a_host_that_is_not_found_is_named() {
+        let cause = "failed to lookup address information: Name or service not known";
+        let last = LastResponse {
+            host: Some("no.such.host".to_string()),
+            ..LastResponse::default()
+        };
+        let named = error(&generic(cause), &last, "a").to_string();
+        assert_eq!(named, format!("a: no.such.host: {cause}"));
+        let other = error(&generic("connection refused"), &last, "a").to_string();
+        assert_eq!(other, "a: connection refused");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_said_in_words() {
+        let said = |why: &str| innermost(&generic(&format!("{CERTIFICATE}{why}")));
+        assert_eq!(
+            said("Other(OtherError(CaUsedAsEndEntity))"),
+            "the server's certificate is not trusted (CaUsedAsEndEntity); it is one of an authority: SSL_CERT_FILE can name \
+             a file with this very certificate, or give the server one that an authority has signed"
+        );
+        assert!(said("UnknownIssuer").contains("(UnknownIssuer); SSL_CERT_FILE can name"));
+    }
+
+    #[test]
+    fn a_server_without_tls_is_said_to_be_one() {
+        let said = innermost(&generic(NO_TLS));
+        let hint = "the server does not speak TLS, so its URL begins with http:";
+        assert_eq!(said, format!("{NO_TLS}: {hint}"));
+    }
+
+    #[test]
+    fn no_url_is_repeated() {
+        let fault = generic("error sending request for url https://me:secret@host/?sig=secret");
+        assert!(
+            !error(&fault, &LastResponse::default(), "a")
+                .to_string()
+                .contains("secret")
+        );
+    }
+}

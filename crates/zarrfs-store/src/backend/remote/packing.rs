@@ -1,0 +1,49 @@
+//! Objects that a server gives out packed, though nothing was asked for but the object itself (RFC 9110, section 8.4).
+
+use std::fmt::Display;
+
+use zarr_format::error::{Error, Result};
+
+/// Codings that change the bytes; others, such as `identity` and `aws-chunked`, do not change those of a body.
+const PACKING: [&str; 7] = [
+    "br",
+    "compress",
+    "deflate",
+    "gzip",
+    "x-compress",
+    "x-gzip",
+    "zstd",
+];
+
+/// `Unsupported` about `subject` if a value of `Content-Encoding` says that the body is packed.
+pub(crate) fn check(coding: &str, subject: impl Display) -> Result<()> {
+    let mut codings = coding.split(',').map(str::trim);
+    let packing = codings.find(|one| PACKING.iter().any(|known| one.eq_ignore_ascii_case(known)));
+    match packing {
+        Some(packing) => {
+            let text = format!(
+                "the server gives it out packed (Content-Encoding: {packing}), which is not undone here"
+            );
+            Err(Error::unsupported(subject.to_string(), text))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zarr_format::error::Kind;
+
+    #[test]
+    fn b13_packed_bodies_are_refused() {
+        for packed in ["gzip", "GZip", "aws-chunked, gzip", "br"] {
+            let error = check(packed, "a").unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported);
+            assert!(error.to_string().contains("Content-Encoding"), "{error}");
+        }
+        for plain in ["", "identity", "aws-chunked"] {
+            check(plain, "a").unwrap();
+        }
+    }
+}

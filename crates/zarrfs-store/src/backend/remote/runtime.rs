@@ -1,0 +1,377 @@
+//! The one asynchronous runtime of the process, and blocking waits for its tasks.
+//!
+//! No wait exceeds its limit. Each result comes with the status of the last HTTP response, which the clients do not
+//! return. A wait ends early if the request that it is made for was answered before and no bytes arrive: its connection and
+//! its permit are free then. While they do arrive it goes on, since others may have joined it, and the next request
+//! for the same bytes finds them. A change is waited for to its end.
+//! The thread of a wait that takes long does not count in its pool (`sync/pool.rs`).
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::request_context::{RequestContext, abandoned};
+use crate::sync::pool::StalledJob;
+use zarr_format::error::{Error, Result};
+
+/// How often a wait looks whether its request was answered, and for how long no bytes must have arrived then.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A step of a body, in bytes: a body stalls that brings less in the time of a look. With the usual `--concurrency` that is
+/// a link of less than 64 KiB a second.
+const STEP: usize = 1 << 10;
+
+/// Threads that move bytes between sockets and tasks.
+const THREADS: usize = 2;
+
+static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+
+/// The last HTTP response to a task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastResponse {
+    /// Status of the response.
+    pub(crate) status: Option<u16>,
+    /// The region that the bucket is in.
+    pub(crate) region: Option<String>,
+    /// The host of a request that was not answered.
+    pub(crate) host: Option<String>,
+}
+
+tokio::task_local! {
+    static LAST_RESPONSE: RefCell<LastResponse>;
+    static ARRIVALS: Arc<Arrivals>;
+}
+
+/// What has arrived for a wait.
+#[derive(Default)]
+struct Arrivals(Mutex<Arrived>);
+
+#[derive(Default)]
+struct Arrived {
+    /// When the first answer has arrived.
+    first: Option<Instant>,
+    /// When an answer, or a step of its body, has arrived last.
+    last: Option<Instant>,
+    /// Bytes of the next step.
+    bytes: usize,
+}
+
+impl Arrivals {
+    fn last(&self) -> Option<Instant> {
+        self.0.lock().last
+    }
+}
+
+/// Notes that the head of an answer has arrived for the current task.
+pub(crate) fn note_answer() {
+    note_bytes(STEP);
+}
+
+/// Notes that a piece of a body has arrived for the current task.
+pub(crate) fn note_bytes(bytes: usize) {
+    let _ = ARRIVALS.try_with(|arrivals| {
+        let mut arrived = arrivals.0.lock();
+        arrived.bytes = arrived.bytes.saturating_add(bytes);
+        if arrived.bytes >= STEP {
+            arrived.bytes = 0;
+            let now = Instant::now();
+            arrived.first.get_or_insert(now);
+            arrived.last = Some(now);
+        }
+    });
+}
+
+/// Returns when the first answer has arrived for the current task.
+pub(crate) fn first_arrival() -> Option<Instant> {
+    let first = ARRIVALS.try_with(|arrivals| arrivals.0.lock().first);
+    first.ok().flatten()
+}
+
+/// Returns when an answer, or a step of its body, has arrived last for the current task; `None` before the first, and in
+/// a change.
+pub(crate) fn last_arrival() -> Option<Instant> {
+    let last = ARRIVALS.try_with(|arrivals| arrivals.last());
+    last.ok().flatten()
+}
+
+/// Notes the response to a request of the current task.
+pub(crate) fn note_response(last: LastResponse) {
+    // Tasks outside of a wait, such as renewing credentials, do not record it.
+    let _ = LAST_RESPONSE.try_with(|place| place.replace(last));
+}
+
+/// Returns the status of the last response to a request of the current task.
+pub(crate) fn last_status() -> Option<u16> {
+    let status = LAST_RESPONSE.try_with(|place| place.borrow().status);
+    status.ok().flatten()
+}
+
+/// Runs one of several concurrent futures of a wait; returns the last response to its own requests.
+pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
+    let recorded = async {
+        let done = work.await;
+        (done, LAST_RESPONSE.with(RefCell::take))
+    };
+    LAST_RESPONSE.scope(RefCell::default(), recorded).await
+}
+
+/// Runs a future for at most `limit` and waits for it; returns its result, if it came in time, and the last
+/// response. `Interrupted` if the request is answered before, `WouldWait` if it may not wait. Must not be called from
+/// asynchronous code.
+pub(crate) fn wait<T>(
+    context: &RequestContext,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<(Option<T>, LastResponse)> {
+    context.check_may_wait()?;
+    let arrivals = Arc::<Arrivals>::default();
+    let work = ARRIVALS.scope(arrivals.clone(), with_limit(limit, work));
+    runtime()?.block_on(while_useful(context, &arrivals, work))
+}
+
+/// Like `wait`, for changes: they go on when nobody waits for them any more, since what became of them must be known.
+pub(crate) fn wait_for_change<T>(
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<(Option<T>, LastResponse)> {
+    Ok(runtime()?.block_on(with_limit(limit, work)))
+}
+
+/// Like `wait`, for futures of many steps: they run in the runtime's threads, so that the caller is woken once and
+/// not for each piece of a response.
+pub(crate) fn spawn_and_wait<T: Send + 'static>(
+    context: &RequestContext,
+    limit: Duration,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<(Option<T>, LastResponse)> {
+    context.check_may_wait()?;
+    let runtime = runtime()?;
+    let arrivals = Arc::<Arrivals>::default();
+    let work = ARRIVALS.scope(arrivals.clone(), with_limit(limit, work));
+    let mut task = AbortedTask(runtime.spawn(work));
+    let done = runtime.block_on(while_useful(context, &arrivals, &mut task.0))?;
+    done.map_err(|error| Error::unavailable("", format!("a request ended early: {error}")))
+}
+
+/// A task that ends when nobody waits for it any more.
+struct AbortedTask<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortedTask<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Waits for work as long as its request is waited for, or something arrives.
+async fn while_useful<T>(
+    context: &RequestContext,
+    arrivals: &Arrivals,
+    work: impl Future<Output = T>,
+) -> Result<T> {
+    let mut work = pin!(work);
+    let mut seen = None;
+    // A thread that waits is none that works, whatever arrives: parts of answers come from servers that break off, too.
+    let mut stalled = None;
+    loop {
+        let last = arrivals.last();
+        if !context.is_waited_for() && last == seen {
+            return Err(abandoned());
+        }
+        seen = last;
+        if let Ok(done) = tokio::time::timeout(LOOK_EVERY, work.as_mut()).await {
+            return Ok(done);
+        }
+        stalled = stalled.or_else(StalledJob::begin);
+    }
+}
+
+async fn with_limit<T>(
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> (Option<T>, LastResponse) {
+    let timed = async {
+        let done = tokio::time::timeout(limit, work).await.ok();
+        (done, LAST_RESPONSE.with(RefCell::take))
+    };
+    LAST_RESPONSE.scope(RefCell::default(), timed).await
+}
+
+fn runtime() -> Result<&'static Runtime> {
+    let runtime = RUNTIME.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(THREADS).thread_name("network");
+        builder.enable_all().build()
+    });
+    runtime
+        .as_ref()
+        .map_err(|error| Error::unavailable("", format!("no threads for the network: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::request_context::{RequestLimit, UNLIMITED};
+    use crate::sync::pool::ThreadPool;
+    use zarr_format::error::Kind;
+
+    #[test]
+    fn no_wait_outlasts_its_limit() {
+        let (done, _) = wait(
+            &UNLIMITED,
+            Duration::from_millis(10),
+            std::future::pending::<()>(),
+        )
+        .unwrap();
+        assert!(done.is_none());
+    }
+
+    #[test]
+    fn no_spawned_work_outlasts_its_limit() {
+        let (done, _) = spawn_and_wait(
+            &UNLIMITED,
+            Duration::from_millis(10),
+            std::future::pending::<()>(),
+        )
+        .unwrap();
+        assert!(done.is_none());
+    }
+
+    /// Answers that fail arrive again and again, as of a server that breaks off.
+    #[test]
+    fn a_wait_holds_up_no_other_job_of_its_pool_though_bytes_arrive() {
+        let pool = ThreadPool::new("waits", 1, 10);
+        let (waiting, ended) = mpsc::channel();
+        let other = waiting.clone();
+        pool.submit(move || {
+            let arriving = async {
+                for _ in 0..24 {
+                    tokio::time::sleep(LOOK_EVERY / 4).await;
+                    note_answer();
+                }
+            };
+            let _ = wait(&UNLIMITED, Duration::from_secs(60), arriving);
+            waiting.send("waiting").unwrap();
+        });
+        pool.submit(move || other.send("other").unwrap());
+        assert_eq!(ended.recv(), Ok("other"));
+        assert_eq!(ended.recv(), Ok("waiting"));
+    }
+
+    /// A request that is answered once this is set.
+    struct Answered(AtomicBool);
+
+    impl RequestLimit for Answered {
+        fn suspend(&self) -> bool {
+            self.is_waited_for()
+        }
+
+        fn resume(&self) {}
+
+        fn is_waited_for(&self) -> bool {
+            !self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Waits for `work` and for the same in the runtime's threads, each in a request that is answered shortly after. Returns
+    /// which have come to an end.
+    fn ends_after_answer<W>(work: impl Fn() -> W) -> [bool; 2]
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        const LONG: Duration = Duration::from_secs(3600);
+        type Wait<'a> = &'a dyn Fn(&RequestContext) -> Result<(Option<()>, LastResponse)>;
+        let waits: [Wait<'_>; 2] = [&|context| wait(context, LONG, work()), &|context| {
+            spawn_and_wait(context, LONG, work())
+        }];
+        waits.map(|waiting| {
+            let request = Arc::new(Answered(AtomicBool::new(false)));
+            let answered = request.clone();
+            thread::spawn(move || {
+                thread::sleep(LOOK_EVERY / 5);
+                answered.0.store(true, Ordering::Relaxed);
+            });
+            match waiting(&RequestContext::new(request)) {
+                Ok((done, _)) => done.is_some(),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Interrupted);
+                    false
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn a_wait_ends_whose_request_was_answered() {
+        assert_eq!(ends_after_answer(std::future::pending), [false, false]);
+    }
+
+    #[test]
+    fn what_arrives_is_waited_for_to_its_end() {
+        let arriving = || async {
+            for _ in 0..15 {
+                tokio::time::sleep(LOOK_EVERY / 5).await;
+                note_bytes(STEP);
+            }
+        };
+        assert_eq!(ends_after_answer(arriving), [true, true]);
+        let trickling = || async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY / 5).await;
+                note_bytes(1);
+            }
+        };
+        assert_eq!(ends_after_answer(trickling), [false, false]);
+    }
+
+    #[test]
+    fn a_change_is_waited_for_to_its_end() {
+        let context = RequestContext::new(Arc::new(Answered(AtomicBool::new(true))));
+        let slow = async { tokio::time::sleep(LOOK_EVERY * 2).await };
+        let (changed, _) = wait_for_change(Duration::from_secs(60), slow).unwrap();
+        assert!(changed.is_some());
+        let read = wait(&context, Duration::from_secs(60), async {
+            panic!("is begun")
+        });
+        let read: Result<(Option<()>, LastResponse)> = read;
+        assert!(read.is_err_and(|error| error.kind() == Kind::Interrupted));
+    }
+
+    #[test]
+    fn a_panic_of_spawned_work_is_an_error() {
+        let done = spawn_and_wait(&UNLIMITED, Duration::from_secs(5), async {
+            panic!("on purpose")
+        });
+        assert!(
+            done.map(|(done, _): (Option<()>, LastResponse)| done)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn the_last_response_is_returned() {
+        let work = || async {
+            note_response(LastResponse {
+                status: Some(503),
+                ..LastResponse::default()
+            });
+        };
+        for (done, last) in [
+            wait(&UNLIMITED, Duration::from_secs(5), work()).unwrap(),
+            spawn_and_wait(&UNLIMITED, Duration::from_secs(5), work()).unwrap(),
+        ] {
+            assert_eq!((done, last.status), (Some(()), Some(503)));
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The HTTP client that makes a second request where the first brings nothing: a connection may be lost without a sign.
+//!
+//! Its request would take the whole time limit, before its response or in the middle of its body. After a suspend, or with
+//! another address, all connections are lost. So the second request has a new connection, and if it brings what the
+//! first does not, the connections that were kept are given up.
+//!
+//! Only GET and HEAD are made twice, since they change nothing; whichever response comes first is taken. The first request
+//! goes on meanwhile, so that a slow server has as long as it had. No request is made a third time here.
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use futures_util::stream::{BoxStream, Stream, StreamExt, unfold};
+use http::Method;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use object_store::{ClientConfigKey, ClientOptions};
+use parking_lot::Mutex;
+
+use super::runtime::note_bytes;
+use super::validator::validator;
+
+/// The longest time without a response, or without a piece of its body, before a second request; and which part of a time
+/// limit it is at most, so that the second response comes within a quarter.
+const MAX_PATIENCE: Duration = Duration::from_secs(5);
+const PART_OF_LIMIT: u32 = 5;
+
+/// A client over others.
+#[derive(Debug)]
+pub(super) struct SecondRequestClient(Arc<Connections>);
+
+struct Connections {
+    /// Makes clients that keep connections.
+    below: Arc<dyn HttpConnector>,
+    options: ClientOptions,
+    /// The client that first requests are made by.
+    kept: Mutex<Arc<HttpClient>>,
+    /// A client that keeps no connection.
+    unkept: HttpClient,
+    patience: Duration,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connections")
+    }
+}
+
+impl SecondRequestClient {
+    /// Builds a client over those that `below` makes; `time` is the time limit of a response.
+    pub(super) fn over(
+        below: Arc<dyn HttpConnector>,
+        options: &ClientOptions,
+        time: Duration,
+    ) -> object_store::Result<SecondRequestClient> {
+        let unkept = options
+            .clone()
+            .with_config(ClientConfigKey::PoolMaxIdlePerHost, "0");
+        Ok(SecondRequestClient(Arc::new(Connections {
+            kept: Mutex::new(Arc::new(below.connect(options)?)),
+            unkept: below.connect(&unkept)?,
+            below,
+            options: options.clone(),
+            patience: (time / PART_OF_LIMIT).min(MAX_PATIENCE),
+        })))
+    }
+}
+
+impl Connections {
+    /// Gives up the connections of a client, unless they were given up already, for another request.
+    fn give_up(&self, lost: &Arc<HttpClient>) {
+        if !Arc::ptr_eq(&self.kept.lock(), lost) {
+            return;
+        }
+        // It reads certificates, which takes a while.
+        match self.below.connect(&self.options) {
+            Ok(new) => {
+                let mut kept = self.kept.lock();
+                if Arc::ptr_eq(&kept, lost) {
+                    *kept = Arc::new(new);
+                }
+            }
+            Err(error) => log::warn!("connections that may be lost are kept: {error}"),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for SecondRequestClient {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let connections = &self.0;
+        let kept = connections.kept.lock().clone();
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            return kept.execute(request).await;
+        }
+        let again = request.clone();
+        let mut first = pin!(kept.execute(request));
+        if let Ok(response) = tokio::time::timeout(connections.patience, first.as_mut()).await {
+            let connections = connections.clone();
+            return response.map(|response| watched(response, again, connections, kept.clone()));
+        }
+        let second = pin!(connections.unkept.execute(again));
+        let response = match select(first, second).await {
+            Either::Left((Ok(response), _)) => return Ok(response),
+            Either::Left((Err(_), second)) => second.await?,
+            Either::Right((Ok(response), _)) => response,
+            Either::Right((Err(_), first)) => return first.await,
+        };
+        connections.give_up(&kept);
+        Ok(response)
+    }
+}
+
+/// Has the body of a response go on by a second request where it stalls.
+fn watched(
+    response: HttpResponse,
+    again: HttpRequest,
+    connections: Arc<Connections>,
+    kept: Arc<HttpClient>,
+) -> HttpResponse {
+    let head = match ResponseFacts::of(&response) {
+        Some(head) if again.method() == Method::GET => head,
+        _ => return response,
+    };
+    response.map(|body| {
+        let body = WatchedBody {
+            pieces: body.bytes_stream(),
+            received: 0,
+            second: Some((again, head)),
+            connections,
+            kept,
+        };
+        let pieces = unfold(body, async |mut body| {
+            let piece = body.next().await?;
+            Some((piece.map(Frame::data), body))
+        });
+        HttpResponseBody::new(StreamBody::new(Shared(Mutex::new(pieces.boxed()))))
+    })
+}
+
+/// What two responses have in common whose bodies are the same.
+#[derive(PartialEq)]
+struct ResponseFacts(u16, [Option<String>; 4]);
+
+impl ResponseFacts {
+    /// Returns `None` if nothing tells its body from another.
+    fn of(response: &HttpResponse) -> Option<ResponseFacts> {
+        let text = |name: &str| {
+            let value = response.headers().get(name)?.to_str().ok()?;
+            Some(value.to_string())
+        };
+        let status = response.status().as_u16();
+        let tag = text("etag").filter(|tag| validator(tag).is_some());
+        let modified = text("last-modified");
+        let length = text("content-length");
+        let is_known = (tag.is_some() || modified.is_some()) && length.is_some();
+        let facts = [tag, modified, length, text("content-range")];
+        (is_known && [200, 206].contains(&status)).then_some(ResponseFacts(status, facts))
+    }
+}
+
+/// A body that goes on by a second request if it stalls.
+struct WatchedBody {
+    pieces: BoxStream<'static, Result<Bytes, HttpError>>,
+    received: u64,
+    /// The request, and what its response must have; `None` once it was made.
+    second: Option<(HttpRequest, ResponseFacts)>,
+    connections: Arc<Connections>,
+    kept: Arc<HttpClient>,
+}
+
+impl WatchedBody {
+    async fn next(&mut self) -> Option<Result<Bytes, HttpError>> {
+        let patience = self.connections.patience;
+        let piece = match tokio::time::timeout(patience, self.pieces.next()).await {
+            Ok(piece) => piece,
+            Err(_) => self.next_after_stall().await,
+        };
+        if let Some(Ok(piece)) = &piece {
+            self.received += piece.len() as u64;
+        }
+        piece
+    }
+
+    /// Waits for the next piece, by the first request or the second.
+    async fn next_after_stall(&mut self) -> Option<Result<Bytes, HttpError>> {
+        let Some((again, head)) = self.second.take() else {
+            return self.pieces.next().await;
+        };
+        let connections = self.connections.clone();
+        let rest = pin!(connections.rest(again, head, self.received));
+        let rest = match select(self.pieces.next(), rest).await {
+            Either::Left((Some(Err(error)), rest)) => rest.await.ok_or(error),
+            Either::Left((piece, _)) => return piece,
+            Either::Right((Some(rest), _)) => Ok(rest),
+            Either::Right((None, first)) => return first.await,
+        };
+        match rest {
+            Ok(rest) => {
+                self.connections.give_up(&self.kept);
+                self.pieces = rest;
+                self.pieces.next().await
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl Connections {
+    /// Requests an object again; returns its body without what was `received`, once the rest begins to come, if it is the
+    /// same as before. The whole is requested, since a signature may cover the range.
+    async fn rest(
+        &self,
+        again: HttpRequest,
+        head: ResponseFacts,
+        received: u64,
+    ) -> Option<BoxStream<'static, Result<Bytes, HttpError>>> {
+        let response = self.unkept.execute(again).await.ok()?;
+        if ResponseFacts::of(&response)? != head {
+            return None;
+        }
+        let mut pieces = response.into_body().bytes_stream();
+        let mut skipped = 0;
+        loop {
+            let mut piece = pieces.next().await?.ok()?;
+            let known = (received - skipped).min(piece.len() as u64);
+            skipped += known;
+            let known = usize::try_from(known).ok()?;
+            if known < piece.len() {
+                let begin = futures_util::stream::iter([Ok(piece.split_off(known))]);
+                return Some(begin.chain(pieces).boxed());
+            }
+            note_bytes(known);
+        }
+    }
+}
+
+/// A stream that may be shared between threads, as bodies have to be; only one of them uses it at a time.
+struct Shared<S>(Mutex<S>);
+
+impl<S: Stream + Unpin> Stream for Shared<S> {
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        self.0.get_mut().poll_next_unpin(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::stream;
+
+    use super::*;
+    use crate::backend::remote::runtime::wait;
+    use crate::request_context::UNLIMITED;
+
+    const BODY: &[u8] = b"0123456789";
+
+    /// What the connections of a client bring.
+    #[derive(Clone, Copy, Debug)]
+    enum Bring {
+        All,
+        /// This many bytes of the body, and nothing more.
+        Begin(usize),
+        Nothing,
+    }
+
+    /// Makes clients, each of which brings what is next in the plan, the last one again and again; the second of them
+    /// is the one that keeps no connection.
+    #[derive(Clone, Debug)]
+    struct Planned {
+        plan: &'static [(Bring, &'static str)],
+        made: Arc<AtomicUsize>,
+    }
+
+    #[derive(Debug)]
+    struct PlannedClient(Bring, &'static str);
+
+    impl HttpConnector for Planned {
+        fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+            let number = self.made.fetch_add(1, Ordering::Relaxed);
+            let (bring, tag) = self.plan[number.min(self.plan.len() - 1)];
+            Ok(HttpClient::new(PlannedClient(bring, tag)))
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl HttpService for PlannedClient {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let sent = match self.0 {
+                Bring::All => BODY,
+                Bring::Begin(count) => &BODY[..count],
+                Bring::Nothing => std::future::pending().await,
+            };
+            let pieces = sent.chunks(4).map(|piece| Ok(Frame::data(piece.into())));
+            let pieces = stream::iter(pieces.collect::<Vec<_>>());
+            let body: BoxStream<'static, _> = match self.0 {
+                Bring::Begin(_) => pieces.chain(stream::pending()).boxed(),
+                _ => pieces.boxed(),
+            };
+            let response = http::Response::builder()
+                .header("etag", self.1)
+                .header("content-length", BODY.len());
+            let body = HttpResponseBody::new(StreamBody::new(Shared(Mutex::new(body))));
+            Ok(response.body(body).unwrap())
+        }
+    }
+
+    /// Reads a body by clients of a plan; returns it, if it comes, and how many clients were made.
+    fn read(plan: &'static [(Bring, &'static str)], tries: usize) -> (Vec<Option<Bytes>>, usize) {
+        let planned = Planned {
+            plan,
+            made: Arc::default(),
+        };
+        let options = ClientOptions::new();
+        let time = Duration::from_millis(500);
+        let below = Arc::new(planned.clone());
+        let client = SecondRequestClient::over(below, &options, time).unwrap();
+        let bodies = (0..tries).map(|_| {
+            let request = http::Request::get("http://server.invalid/");
+            let request = request.body(object_store::client::HttpRequestBody::empty());
+            let body = async {
+                let response = client.call(request.unwrap()).await.unwrap();
+                response.into_body().bytes().await.unwrap()
+            };
+            wait(&UNLIMITED, time, body).unwrap().0
+        });
+        (bodies.collect(), planned.made.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn what_a_lost_connection_does_not_bring_comes_by_a_new_one() {
+        let whole = || Some(Bytes::from_static(BODY));
+        let plans: [&[_]; 4] = [
+            &[(Bring::Nothing, "a"), (Bring::All, "a")],
+            &[(Bring::Begin(0), "a"), (Bring::All, "a")],
+            &[(Bring::Begin(4), "a"), (Bring::All, "a")],
+            &[(Bring::Begin(7), "a"), (Bring::All, "a")],
+        ];
+        for plan in plans {
+            // A third client is made once: the connections that were kept are given up.
+            assert_eq!(
+                read(plan, 3),
+                (vec![whole(), whole(), whole()], 3),
+                "{plan:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_does_not_go_on_by_another_content() {
+        let plan = &[(Bring::Begin(4), "a"), (Bring::All, "b")];
+        assert_eq!(read(plan, 1), (vec![None], 2));
+        let plan = &[(Bring::Begin(4), "\"\""), (Bring::All, "\"\"")];
+        assert_eq!(read(plan, 1), (vec![None], 2));
+    }
+}

@@ -1,0 +1,176 @@
+//! Changes over a network that loses responses: each is made once, or known not to have been made.
+//!
+//! A failed request may have been carried out. The content of the key then decides: the bytes of the put mean
+//! success, a content that breaks the condition is `Changed`, and only otherwise is the request repeated, so that a
+//! later object of another writer is not overwritten.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::limits::Attempts;
+use crate::request_context::RequestContext;
+use crate::{Condition, ETag, Key, Meta, PutBody, Reader};
+use zarr_format::error::{Error, Kind, Result};
+
+/// Bytes that are compared at a time.
+const COMPARE_SIZE: u64 = 8 << 20;
+
+/// A key of a remote store to be changed.
+pub(crate) trait RemoteKey {
+    fn key(&self) -> &Key;
+    /// How long attempts are made.
+    fn limit(&self) -> Duration;
+    /// Requests the ETag and metadata of the key's object.
+    fn probe(&self) -> Result<Option<(ETag, Meta)>>;
+    /// Opens the object that `probe` has found.
+    fn reader(&self, meta: &Meta) -> Arc<dyn Reader>;
+}
+
+/// Waits before the next attempt; false if there may be none.
+fn wait_for_next(attempts: &mut Attempts) -> bool {
+    let pause = attempts.next_pause();
+    pause.map(thread::sleep).is_some()
+}
+
+/// Whether a request may have been carried out though it failed.
+fn may_be_made(error: &Error) -> bool {
+    error.kind() == Kind::Unavailable
+}
+
+/// How often a server may refuse a condition that holds before the condition is no longer sent.
+const MAX_REFUSALS: usize = 2;
+
+/// Puts an object, each attempt being one request. With `checks_first` the key is checked before each. The argument of
+/// `attempt` is whether to send the condition: a server that takes a folder for an object always refuses `Absent`, and
+/// the key has just been checked.
+pub(crate) fn put(
+    context: &RequestContext,
+    target: &dyn RemoteKey,
+    body: PutBody<'_>,
+    (condition, checks_first): (&Condition, bool),
+    attempt: impl Fn(bool) -> Result<ETag>,
+) -> Result<ETag> {
+    let mut attempts = Attempts::new(target.limit(), usize::MAX);
+    let mut was_lost = false;
+    let mut refusals = 0;
+    loop {
+        if checks_first {
+            let found = target.probe()?.map(|(etag, _)| etag);
+            condition.check(target.key(), found.as_ref())?;
+        }
+        let error = match attempt(refusals < MAX_REFUSALS) {
+            Ok(etag) => return Ok(etag),
+            Err(error) => error,
+        };
+        let is_refusal = matches!(error.kind(), Kind::Changed | Kind::Exists);
+        if !is_refusal && !may_be_made(&error) {
+            return Err(error);
+        }
+        was_lost |= !is_refusal;
+        refusals += usize::from(is_refusal && *condition == Condition::Absent);
+        let found = target.probe().map_err(|_| error.clone())?;
+        if let Some((etag, meta)) = &found
+            && was_lost
+            && is_there(context, target, meta, body)?
+        {
+            return Ok(etag.clone());
+        }
+        condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
+        // The condition holds: the conflicting object is gone, or the attempt had no effect.
+        if !wait_for_next(&mut attempts) {
+            let refused = || Error::unavailable(target.key(), REFUSED);
+            return Err(if is_refusal { refused() } else { error });
+        }
+    }
+}
+
+/// Removes an object, each attempt being one request. With `checks_first` the key is checked before each; an attempt
+/// that was refused, or may have been made, is followed by a check in any case. An object that is missing once an
+/// attempt may have been made was removed by it.
+pub(crate) fn erase(
+    target: &dyn RemoteKey,
+    condition: &Condition,
+    checks_first: bool,
+    attempt: impl Fn() -> Result<()>,
+) -> Result<()> {
+    let mut attempts = Attempts::new(target.limit(), usize::MAX);
+    let mut was_lost = false;
+    let checks_first = checks_first || *condition == Condition::Absent;
+    loop {
+        if (checks_first || was_lost) && !is_there_to_erase(target, condition, was_lost)? {
+            return Ok(());
+        }
+        let error = match attempt() {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == Kind::NotFound => {
+                return check_missing(target.key(), condition, was_lost);
+            }
+            Err(error) => error,
+        };
+        let is_refusal = matches!(condition, Condition::Match(_))
+            && matches!(error.kind(), Kind::Changed | Kind::Exists);
+        if !is_refusal && !may_be_made(&error) {
+            return Err(error);
+        }
+        was_lost |= !is_refusal;
+        if is_refusal && !is_there_to_erase(target, condition, was_lost)? {
+            return Ok(());
+        }
+        if !wait_for_next(&mut attempts) {
+            return Err(if is_refusal {
+                Error::unavailable(target.key(), REFUSED)
+            } else {
+                error
+            });
+        }
+    }
+}
+
+/// Why a change fails whose condition the server refuses each time.
+const REFUSED: &str = "the server refuses the condition, though it holds";
+
+/// Checks a key that is to be removed; false if there is nothing to remove.
+fn is_there_to_erase(
+    target: &dyn RemoteKey,
+    condition: &Condition,
+    was_lost: bool,
+) -> Result<bool> {
+    match target.probe()? {
+        Some((etag, _)) => condition.check(target.key(), Some(&etag)).map(|()| true),
+        None => check_missing(target.key(), condition, was_lost).map(|()| false),
+    }
+}
+
+/// Checks the condition of a removal whose key is missing; with `was_lost` an attempt may have removed it.
+fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()> {
+    if was_lost || *condition == Condition::Any {
+        return Ok(());
+    }
+    condition.check(key, None)
+}
+
+/// Whether a key holds exactly the bytes of `body`.
+pub(crate) fn is_there(
+    context: &RequestContext,
+    target: &dyn RemoteKey,
+    found: &Meta,
+    body: PutBody<'_>,
+) -> Result<bool> {
+    if found.size != body.len() {
+        return Ok(false);
+    }
+    let reader = target.reader(found);
+    let mut place = 0;
+    while place < body.len() {
+        let end = body.len().min(place + COMPARE_SIZE);
+        let ours = body.part(place..end)?;
+        match reader.read_at(context, place, ours.len()) {
+            Ok(theirs) if theirs == ours => place = end,
+            Ok(_) => return Ok(false),
+            Err(error) if error.kind() == Kind::Changed => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

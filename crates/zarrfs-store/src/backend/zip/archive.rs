@@ -1,0 +1,368 @@
+//! One state of an archive: its bytes, its directory, and the way to an entry's data.
+//!
+//! Offsets and lengths of a directory are claims; they are checked here against the archive's real length
+//! before anything is fetched. What does not fit is `Corrupt`, or `Changed` if the archive is not the same any
+//! more. A failure to read the archive is never "missing".
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use flate2::Crc;
+
+use crate::sync::clock::Clock;
+use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
+use crate::{EntryKind, Key, Meta, Reader, Store, Version};
+use zarr_format::error::{Error, Kind, Result};
+
+use super::FETCH_SIZE;
+use super::directory;
+use super::directory::{LeftOut, plain_name};
+use super::index::{Packing, ZipEntry, ZipIndex};
+use super::sums::EntrySums;
+use crate::request_context::RequestContext;
+
+/// Length of a local header without its name and extra field, and how it begins (APPNOTE 4.3.7).
+const HEADER_LEN: usize = 30;
+const HEADER: u64 = HEADER_LEN as u64;
+const SIGNATURE: &[u8] = b"PK\x03\x04";
+
+/// Assumed length of the extra field of a local header (zip64, times, owner), which is not known beforehand.
+const EXTRA: u64 = 64;
+
+/// Entries up to this length are read together with their header.
+const MAX_READ_WITH_HEADER: u64 = 1 << 20;
+
+/// The largest number of bytes that one byte of a deflated stream can expand to.
+const MOST_RATIO: u64 = 1032;
+
+/// An archive in the version of which the directory was read.
+pub(super) struct Archive {
+    pub(super) index: ZipIndex,
+    pub(super) meta: Meta,
+    /// That of its directory.
+    digest: u64,
+    reader: Arc<dyn Reader>,
+    sums: EntrySums,
+    /// The whole reads of wrong entries that are under way, by where their headers are.
+    checks: SingleFlight<u64, ()>,
+    clock: Clock,
+    /// Whether its file may be overwritten in place while it is open.
+    in_place: bool,
+}
+
+/// What lies behind an entry's local header.
+pub(super) struct EntryData {
+    /// Where the entry's bytes begin in the archive.
+    pub(super) start: u64,
+    /// The first of them, as many as came along with the header.
+    pub(super) first: Vec<u8>,
+}
+
+impl Archive {
+    /// Opens an archive and reads its directory; `NotFound`, or `Corrupt` if it is no whole zip archive. Lists what is not
+    /// shown in `folder`.
+    pub(super) fn open(
+        context: &RequestContext,
+        base: &dyn Store,
+        key: &Key,
+        folder: &Key,
+    ) -> Result<(Archive, LeftOut)> {
+        let reader = base.open(context, key, None)?;
+        let meta = reader.meta(context)?;
+        let read = directory::read(context, &*reader, meta.size, folder);
+        if reader.meta(context)?.version != meta.version {
+            return Err(changed());
+        }
+        let directory = read?;
+        let archive = Archive {
+            index: directory.index,
+            digest: directory.digest,
+            meta,
+            reader,
+            sums: EntrySums::default(),
+            checks: SingleFlight::default(),
+            clock: base.info().clock.clone(),
+            in_place: base.info().folder.is_some(),
+        };
+        Ok((archive, directory.left_out))
+    }
+
+    /// Whether another state of the archive has the same content: a server without ETags tells size and time alone, and the
+    /// directory has the checksum of each entry.
+    pub(super) fn has_content_of(&self, other: &Archive) -> bool {
+        self.meta.may_be_of(&other.meta) && self.digest == other.digest
+    }
+
+    /// Returns the metadata of an entry.
+    pub(super) fn meta_of(&self, entry: &ZipEntry) -> Meta {
+        Meta {
+            kind: EntryKind::File,
+            size: entry.size,
+            stored: entry.packed,
+            modified: UNIX_EPOCH + Duration::from_secs(entry.modified.into()),
+            version: self.version_of(entry),
+        }
+    }
+
+    /// Returns the metadata of a folder, which may have no entry.
+    pub(super) fn folder_meta(&self, entry: Option<&ZipEntry>) -> Meta {
+        let written = entry.map(|entry| Duration::from_secs(entry.modified.into()));
+        Meta {
+            kind: EntryKind::Directory,
+            size: 0,
+            stored: 0,
+            modified: written.map_or(self.meta.modified, |time| UNIX_EPOCH + time),
+            version: self.meta.version,
+        }
+    }
+
+    /// Returns the version of an entry, made of the archive's version and the entry's place and checksum.
+    pub(super) fn version_of(&self, entry: &ZipEntry) -> Version {
+        let mut hasher = DefaultHasher::new();
+        self.meta.version.hash(&mut hasher);
+        (entry.header, entry.crc, entry.size).hash(&mut hasher);
+        Version::of(&hasher.finish().to_le_bytes())
+    }
+
+    /// Reads exactly `length` bytes that the archive has to have.
+    pub(super) fn read(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>> {
+        let end = offset.checked_add(length);
+        if end.is_none_or(|end| end > self.meta.size) {
+            return Err(beyond());
+        }
+        let wanted = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
+        let bytes = self
+            .reader
+            .read_at(context, offset, wanted)
+            .map_err(failed)?;
+        self.check_read(context, bytes.len() == wanted)?;
+        Ok(bytes)
+    }
+
+    /// Fails with `Changed` if what was read may be of another content, and unless it `is_whole`.
+    fn check_read(&self, context: &RequestContext, is_whole: bool) -> Result<()> {
+        if self.in_place && self.reader.meta(context).map_err(failed)?.version != self.meta.version
+        {
+            return Err(changed());
+        }
+        if !is_whole {
+            return Err(self.blame(context, Error::corrupt("", "the archive ends too early")));
+        }
+        Ok(())
+    }
+
+    /// Returns `Changed` in place of an error that a change of the archive explains.
+    pub(super) fn blame(&self, context: &RequestContext, error: Error) -> Error {
+        match self.reader.meta(context) {
+            Ok(meta) if meta.version == self.meta.version => error,
+            Err(error) => failed(error),
+            Ok(_) => changed(),
+        }
+    }
+
+    /// Reads an entry's local header, which has to bear the same name; with `together`, short data come along.
+    ///
+    /// `Unsupported` for encrypted entries and methods that are not there, `Corrupt` for sizes that cannot be, and for
+    /// entries that are known to be wrong.
+    pub(super) fn data(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        entry: &ZipEntry,
+        together: bool,
+    ) -> Result<EntryData> {
+        check_packing(entry)?;
+        self.refuse_confirmed(context, entry)?;
+        let together = together && entry.packed <= MAX_READ_WITH_HEADER;
+        let mut wanted = HEADER + entry.stored_name_len();
+        if together {
+            wanted += EXTRA + entry.packed;
+        }
+        let left = self.meta.size.saturating_sub(entry.header);
+        let mut bytes = self.read(context, entry.header, wanted.min(left))?;
+        let length = header_length(&bytes, key).map_err(|error| self.blame(context, error))?;
+        let start = entry.header.saturating_add(length);
+        let end = start.checked_add(entry.packed);
+        if end.is_none_or(|end| end > self.meta.size) {
+            return Err(Error::corrupt("", "lies beyond the end of the archive"));
+        }
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        bytes.drain(..length.min(bytes.len()));
+        bytes.truncate(usize::try_from(entry.packed).unwrap_or(usize::MAX));
+        Ok(EntryData {
+            start,
+            first: bytes,
+        })
+    }
+
+    /// Reads the whole of an entry that is stored as it is, and checks it.
+    pub(super) fn stored(
+        &self,
+        context: &RequestContext,
+        entry: &ZipEntry,
+        data: EntryData,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = data.first;
+        let have = bytes.len() as u64;
+        if have < entry.size {
+            let rest = self.read(context, data.start + have, entry.size - have)?;
+            if bytes.is_empty() {
+                bytes = rest;
+            } else {
+                bytes.extend_from_slice(&rest);
+            }
+        }
+        let mut crc = Crc::new();
+        crc.update(&bytes);
+        self.judge(context, entry, crc.sum())?;
+        Ok(bytes)
+    }
+
+    /// Reads a part of an entry that is stored as it is, whose bytes begin at `start`; `Corrupt` as well once all of it was
+    /// read, by whomever, and the checksum is another one.
+    pub(super) fn read_part(
+        &self,
+        context: &RequestContext,
+        (entry, start): (&ZipEntry, u64),
+        range: Range<u64>,
+    ) -> Result<Vec<u8>> {
+        if let Some(wrong) = self.sums.wrong(entry) {
+            check_crc(wrong.sum, entry).map_err(|error| self.blame(context, error))?;
+        }
+        let bytes = self.read(context, start + range.start, range.end - range.start)?;
+        if let Some(sum) = self.sums.part(entry, range.start, &bytes) {
+            self.judge(context, entry, sum)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads all of an entry again whose checksum was found to be wrong: what was read may have been damaged on the way.
+    /// Callers that come meanwhile wait for the result.
+    pub(super) fn check_known(
+        &self,
+        context: &RequestContext,
+        entry: &ZipEntry,
+        start: u64,
+    ) -> Result<()> {
+        if self.sums.wrong(entry).is_none() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        self.checks.run(context, &entry.header, deadline, || {
+            self.read_again(context, entry, start)
+        })
+    }
+
+    /// Reads all of a wrong entry, unless another caller has done so meanwhile.
+    fn read_again(&self, context: &RequestContext, entry: &ZipEntry, start: u64) -> Result<()> {
+        self.refuse_confirmed(context, entry)?;
+        if self.sums.wrong(entry).is_none() {
+            return Ok(());
+        }
+        let mut crc = Crc::new();
+        for offset in (0..entry.size).step_by(usize::try_from(FETCH_SIZE).unwrap_or(usize::MAX)) {
+            let length = FETCH_SIZE.min(entry.size - offset);
+            crc.update(&self.read(context, start + offset, length)?);
+        }
+        self.judge(context, entry, crc.sum())
+    }
+
+    /// Fails for an entry that was found to be wrong twice, for a minute: each look costs the whole of it.
+    fn refuse_confirmed(&self, context: &RequestContext, entry: &ZipEntry) -> Result<()> {
+        let now = self.clock.now();
+        match self.sums.wrong(entry) {
+            Some(wrong) if wrong.is_confirmed(now) => {
+                check_crc(wrong.sum, entry).map_err(|error| self.blame(context, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers whether an entry is wrong by the checksum of all of it; `Corrupt` if it is.
+    fn judge(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
+        let judged = check_crc(sum, entry).map_err(|error| self.blame(context, error));
+        if judged
+            .as_ref()
+            .err()
+            .is_none_or(|error| error.kind() == Kind::Corrupt)
+        {
+            self.sums.whole(entry, sum, self.clock.now());
+        }
+        judged
+    }
+}
+
+/// Refuses what cannot be read, and sizes that its packing cannot have.
+fn check_packing(entry: &ZipEntry) -> Result<()> {
+    let possible = match entry.packing {
+        Packing::Stored => entry.packed == entry.size,
+        Packing::Deflated => entry.size / MOST_RATIO <= entry.packed,
+        Packing::Encrypted => {
+            return Err(Error::unsupported("", "is encrypted in the zip archive"));
+        }
+        Packing::Other(method) => {
+            let text =
+                format!("zip compression method {method}; expected 0 (stored) or 8 (deflated)");
+            return Err(Error::unsupported("", text));
+        }
+        Packing::Folder => return Err(Error::new(Kind::IsADirectory, "", "is a directory")),
+    };
+    if possible {
+        return Ok(());
+    }
+    let text = format!(
+        "the zip archive says {} bytes, but has {} for them",
+        entry.size, entry.packed
+    );
+    Err(Error::corrupt("", text))
+}
+
+/// Returns the length of a local header with its name and extra field; `Corrupt` if it is not that of `name`.
+fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
+    let wrong = || Error::corrupt("", "no entry of this name where the zip directory says");
+    let number = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let lengths = number(26).zip(number(28));
+    let (name_length, extra_length) = lengths.ok_or_else(wrong)?;
+    let found = bytes.get(HEADER_LEN..HEADER_LEN + usize::from(name_length));
+    let is_same = |found: &[u8]| *plain_name(found) == *name.as_bytes();
+    if !bytes.starts_with(SIGNATURE) || !found.is_some_and(is_same) {
+        return Err(wrong());
+    }
+    Ok(HEADER + u64::from(name_length) + u64::from(extra_length))
+}
+
+/// Compares the checksum of a whole entry (APPNOTE 4.4.7).
+pub(super) fn check_crc(found: u32, entry: &ZipEntry) -> Result<()> {
+    if found == entry.crc {
+        return Ok(());
+    }
+    let text = format!(
+        "its CRC-32 is {found:08x}, the zip archive says {:08x}",
+        entry.crc
+    );
+    Err(Error::corrupt("", text))
+}
+
+/// Returns the error of what an archive is too short for.
+fn beyond() -> Error {
+    Error::corrupt("", "lies beyond the end of the archive")
+}
+
+fn changed() -> Error {
+    Error::new(Kind::Changed, "", "the zip archive was changed")
+}
+
+/// An error of the store below; that the archive is gone does not mean that an entry is missing.
+pub(super) fn failed(error: Error) -> Error {
+    match error.kind() {
+        Kind::NotFound => Error::new(Kind::Unavailable, "", "the zip archive is gone"),
+        _ => error,
+    }
+}

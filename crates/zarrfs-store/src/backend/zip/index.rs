@@ -1,0 +1,392 @@
+//! The entries of an archive, sorted by name: one buffer of names, one short record per entry.
+//!
+//! Names have a NUL for each slash. No name holds a NUL, so byte order puts a folder directly before all that lies
+//! below it: the entries below a path are one range of records, found by binary search. Each name occurs once; a file may
+//! have entries below it, as an object may be a prefix. Parsing an archive is left to `directory`.
+
+use std::ops::Range;
+
+use crate::{EntryKind, Key, NotShownReason};
+
+use super::listed::ListedEntries;
+
+/// Separates the components of a name in the index.
+const SEPARATOR: u8 = 0;
+
+/// How the bytes of an entry are encoded (APPNOTE 4.4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// Not at all, method 0.
+    Stored,
+    /// Deflated, method 8.
+    Deflated,
+    /// Encrypted (APPNOTE 4.4.4, bit 0, 6 or 13).
+    Encrypted,
+    /// By another method, with this number.
+    Other(u16),
+    /// The entry is a folder.
+    Folder,
+}
+
+/// An entry of the central directory; offsets and lengths are in bytes and not yet checked against the archive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ZipEntry {
+    /// Offset of its local header in the archive.
+    pub(super) header: u64,
+    /// Length in the archive.
+    pub(super) packed: u64,
+    /// Length of the object.
+    pub(super) size: u64,
+    /// Checksum of the object.
+    pub(super) crc: u32,
+    /// When it was last changed, in seconds since 1970.
+    pub(super) modified: u32,
+    pub(super) packing: Packing,
+    name_start: u32,
+    name_len: u16,
+    /// How many bytes longer its name in the archive is.
+    name_rest: u16,
+}
+
+/// What lies under a path.
+pub(super) enum IndexedPath<'a> {
+    /// Nothing.
+    Missing,
+    /// A folder, and its record if the archive has one.
+    Folder(Option<&'a ZipEntry>),
+    File(&'a ZipEntry),
+    /// A file, and others below its name.
+    Both(&'a ZipEntry),
+}
+
+/// One name directly under a path.
+pub(super) struct Child<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) kind: EntryKind,
+    /// The record after everything that lies below this name.
+    pub(super) next: usize,
+}
+
+/// The entries of an archive by name.
+#[derive(Default)]
+pub(super) struct ZipIndex {
+    names: Vec<u8>,
+    entries: Vec<ZipEntry>,
+}
+
+/// Collects entries in the order of the central directory.
+#[derive(Default)]
+pub(super) struct IndexBuilder(ZipIndex);
+
+impl IndexBuilder {
+    /// Adds an entry whose name has `stored` bytes in the archive; false if all names together are longer than 4 GiB.
+    pub(super) fn add(&mut self, key: &Key, mut entry: ZipEntry, stored: usize) -> bool {
+        let ZipIndex { names, entries } = &mut self.0;
+        let name = key.as_bytes();
+        let (Ok(start), Ok(length)) = (u32::try_from(names.len()), u16::try_from(name.len()))
+        else {
+            return false;
+        };
+        (entry.name_start, entry.name_len) = (start, length);
+        entry.name_rest = u16::try_from(stored.saturating_sub(name.len())).unwrap_or(u16::MAX);
+        names.extend(name.iter().map(|&byte| index_byte(byte)));
+        entries.push(entry);
+        true
+    }
+
+    /// Sorts the entries; also returns how many files were left out because a later file has the same name. The first ones
+    /// are added to `listed`.
+    pub(super) fn finish(self, listed: &mut ListedEntries) -> (ZipIndex, u64) {
+        let ZipIndex { names, mut entries } = self.0;
+        let name = |entry: &ZipEntry| name_in(&names, entry);
+        // The sort is stable: of several entries of one name the last stays the last.
+        entries.sort_by(|a, b| name(a).cmp(name(b)));
+        let mut repeated = 0;
+        entries.dedup_by(|later, earlier| {
+            let same = name(later) == name(earlier);
+            // A folder is there without its entry if something lies in it.
+            let replaces = same && (earlier.is_folder() || !later.is_folder());
+            if replaces && !earlier.is_folder() {
+                repeated += 1;
+                let path = path_of(name(later));
+                listed.add(&path, &path, NotShownReason::Replaced);
+            }
+            if replaces {
+                *earlier = *later;
+            }
+            same
+        });
+        entries.shrink_to_fit();
+        (ZipIndex { names, entries }, repeated)
+    }
+}
+
+impl ZipEntry {
+    /// Builds a record without a name, which `IndexBuilder::add` sets.
+    pub(super) fn new(packing: Packing, header: u64) -> ZipEntry {
+        ZipEntry {
+            header,
+            packing,
+            packed: 0,
+            size: 0,
+            crc: 0,
+            modified: 0,
+            name_start: 0,
+            name_len: 0,
+            name_rest: 0,
+        }
+    }
+
+    /// Returns the length of the name in the archive, with the slash after that of a folder.
+    pub(super) fn stored_name_len(&self) -> u64 {
+        u64::from(self.name_len) + u64::from(self.name_rest)
+    }
+
+    fn is_folder(&self) -> bool {
+        self.packing == Packing::Folder
+    }
+}
+
+impl ZipIndex {
+    /// Returns how many names there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns what lies under a path; the empty one is the archive itself.
+    pub(super) fn find(&self, path: &Key) -> IndexedPath<'_> {
+        let wanted = index_name(path);
+        let at = self.entries.partition_point(|e| self.name(e) < &wanted[..]);
+        match self.entries.get(at) {
+            _ if path.is_root() => IndexedPath::Folder(None),
+            Some(entry) if self.name(entry) == wanted => match entry.packing {
+                Packing::Folder => IndexedPath::Folder(Some(entry)),
+                _ if self.has_below(at) => IndexedPath::Both(entry),
+                _ => IndexedPath::File(entry),
+            },
+            Some(entry) if is_below(self.name(entry), &wanted) => IndexedPath::Folder(None),
+            _ => IndexedPath::Missing,
+        }
+    }
+
+    /// Whether others lie below the name of a record.
+    fn has_below(&self, at: usize) -> bool {
+        let name = self.entries.get(at).map(|entry| self.name(entry));
+        let next = self.entries.get(at + 1).map(|entry| self.name(entry));
+        name.zip(next)
+            .is_some_and(|(name, next)| is_below(next, name))
+    }
+
+    /// Returns the records below a path.
+    pub(super) fn below(&self, path: &Key) -> Range<usize> {
+        if path.is_root() {
+            return 0..self.len();
+        }
+        self.range_below(0, &index_name(path))
+    }
+
+    /// Returns the records below a name, all of which are at `start` or later.
+    fn range_below(&self, start: usize, name: &[u8]) -> Range<usize> {
+        let rest = self.entries.get(start..).unwrap_or_default();
+        let first = rest.partition_point(|e| self.name(e) <= name);
+        let rest = rest.get(first..).unwrap_or_default();
+        let length = rest.partition_point(|e| is_below(self.name(e), name));
+        start + first..start + first + length
+    }
+
+    /// Returns the name directly under a path of `depth` bytes that the record at `position` has or lies below.
+    pub(super) fn child(&self, position: usize, depth: usize) -> Option<Child<'_>> {
+        let entry = self.entries.get(position)?;
+        let full = self.name(entry);
+        let start = if depth == 0 { 0 } else { depth + 1 };
+        let rest = full.get(start..)?;
+        let length = rest
+            .iter()
+            .position(|&byte| byte == SEPARATOR)
+            .unwrap_or(rest.len());
+        let is_folder = length < rest.len() || entry.is_folder() || self.has_below(position);
+        let (kind, next) = if is_folder {
+            let below = self.range_below(position, full.get(..start + length)?);
+            (EntryKind::Directory, below.end)
+        } else {
+            (EntryKind::File, position + 1)
+        };
+        Some(Child {
+            name: rest.get(..length)?,
+            kind,
+            next,
+        })
+    }
+
+    /// Returns the name of the only folder at the top, if nothing else is there.
+    pub(super) fn only_folder(&self) -> Option<&[u8]> {
+        let child = self.child(0, 0)?;
+        (child.kind == EntryKind::Directory && child.next == self.len()).then_some(child.name)
+    }
+
+    fn name(&self, entry: &ZipEntry) -> &[u8] {
+        name_in(&self.names, entry)
+    }
+}
+
+fn name_in<'a>(names: &'a [u8], entry: &ZipEntry) -> &'a [u8] {
+    let start = entry.name_start as usize;
+    names
+        .get(start..start + usize::from(entry.name_len))
+        .unwrap_or_default()
+}
+
+fn index_byte(byte: u8) -> u8 {
+    if byte == b'/' { SEPARATOR } else { byte }
+}
+
+/// Returns the path of a name in the index.
+fn path_of(name: &[u8]) -> Vec<u8> {
+    let byte = |&byte: &u8| if byte == SEPARATOR { b'/' } else { byte };
+    name.iter().map(byte).collect()
+}
+
+/// Returns the name of a path in the index.
+fn index_name(path: &Key) -> Vec<u8> {
+    path.as_bytes()
+        .iter()
+        .map(|&byte| index_byte(byte))
+        .collect()
+}
+
+fn is_below(name: &[u8], folder: &[u8]) -> bool {
+    name.strip_prefix(folder)
+        .is_some_and(|rest| rest.first() == Some(&SEPARATOR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(path: &str) -> Key {
+        Key::new(path).unwrap()
+    }
+
+    /// Builds an index; a name with a slash at its end is a folder, the offset is its number in the list.
+    fn index(names: &[&str]) -> ZipIndex {
+        counted(names).0
+    }
+
+    fn counted(names: &[&str]) -> (ZipIndex, u64) {
+        let mut builder = IndexBuilder::default();
+        for (number, name) in names.iter().enumerate() {
+            let packing = if name.ends_with('/') {
+                Packing::Folder
+            } else {
+                Packing::Stored
+            };
+            assert!(builder.add(
+                &key(name.trim_end_matches('/')),
+                ZipEntry::new(packing, number as u64),
+                name.len()
+            ));
+        }
+        builder.finish(&mut ListedEntries::default())
+    }
+
+    fn list(index: &ZipIndex, path: &str) -> Vec<String> {
+        let below = index.below(&key(path));
+        let mut names = Vec::new();
+        let mut position = below.start;
+        while position < below.end {
+            let child = index.child(position, path.len()).unwrap();
+            let end = if child.kind == EntryKind::Directory {
+                "/"
+            } else {
+                ""
+            };
+            names.push(String::from_utf8_lossy(child.name).into_owned() + end);
+            position = child.next;
+        }
+        names
+    }
+
+    fn offset(index: &ZipIndex, path: &str) -> Option<u64> {
+        match index.find(&key(path)) {
+            IndexedPath::File(entry) | IndexedPath::Both(entry) => Some(entry.header),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn folders_without_entries_are_listed_once_each() {
+        let index = index(&["b/c/1", "b-", "b/c.", "b/c/0", "a", "b/d/", "empty/"]);
+        assert_eq!(list(&index, ""), ["a", "b/", "b-", "empty/"]);
+        assert_eq!(list(&index, "b"), ["c/", "c.", "d/"]);
+        assert_eq!(list(&index, "b/c"), ["0", "1"]);
+        assert_eq!(list(&index, "empty"), [""; 0]);
+        assert!(matches!(index.find(&key("b/c")), IndexedPath::Folder(None)));
+        assert!(matches!(
+            index.find(&key("b/d")),
+            IndexedPath::Folder(Some(_))
+        ));
+        for missing in ["b/c/", "b/", "c", "b/c/2", "bb", "a/x"] {
+            let path = missing.trim_end_matches('/');
+            let found = index.find(&key(path));
+            assert_eq!(
+                matches!(found, IndexedPath::Missing),
+                path == missing,
+                "{missing}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_several_entries_of_one_name_the_last_counts() {
+        let (index, repeated) = counted(&["a", "x/y", "a", "x/", "x/y", "x/", "a"]);
+        assert_eq!(
+            (offset(&index, "a"), offset(&index, "x/y")),
+            (Some(6), Some(4))
+        );
+        assert_eq!((index.len(), repeated), (3, 3));
+    }
+
+    #[test]
+    fn b06_a_name_may_be_that_of_a_file_and_of_a_folder() {
+        for names in [
+            &["a", "a/b", "a-"][..],
+            &["a/b", "a", "a-"],
+            &["a", "a/", "a-", "a/b"],
+            &["a/", "a", "a-", "a/b"],
+        ] {
+            let index = index(names);
+            assert_eq!(list(&index, ""), ["a/", "a-"], "{names:?}");
+            assert_eq!(list(&index, "a"), ["b"], "{names:?}");
+            let place = names.iter().position(|name| *name == "a").unwrap();
+            assert_eq!(offset(&index, "a"), Some(place as u64), "{names:?}");
+            assert!(matches!(index.find(&key("a")), IndexedPath::Both(_)));
+        }
+        let nested = index(&["a", "a/b", "a/b/c"]);
+        assert_eq!(list(&nested, "a/b"), ["c"]);
+        assert_eq!(
+            (offset(&nested, "a"), offset(&nested, "a/b")),
+            (Some(0), Some(1))
+        );
+        let (empty, repeated) = counted(&["a/", "a", "a/", "a"]);
+        assert_eq!(
+            (list(&empty, ""), offset(&empty, "a"), repeated),
+            (vec!["a".to_string()], Some(3), 1)
+        );
+    }
+
+    #[test]
+    fn a_record_is_small() {
+        assert!(size_of::<ZipEntry>() <= 48);
+    }
+
+    #[test]
+    fn a_big_folder_is_walked_and_searched() {
+        let names: Vec<_> = (0..70_000).map(|n| format!("a/c/{n}")).collect();
+        let index = index(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(index.below(&key("a/c")).len(), names.len());
+        assert_eq!(index.only_folder(), Some(&b"a"[..]));
+        for n in (0..70_000).step_by(997) {
+            assert_eq!(offset(&index, &names[n]), Some(n as u64));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The first entries of each kind that are not shown, in the folder that was opened.
+
+use std::collections::HashMap;
+
+use crate::{Key, NotShown, NotShownReason};
+
+/// How many entries of a kind are listed by name.
+const MAX_LISTED: usize = 100;
+
+/// Entries of a folder of the archive, in the order in which they were found.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ListedEntries {
+    folder: Key,
+    entries: Vec<NotShown>,
+    counts: HashMap<NotShownReason, usize>,
+}
+
+impl ListedEntries {
+    /// Begins a list without entries.
+    pub(super) fn of(folder: &Key) -> ListedEntries {
+        ListedEntries {
+            folder: folder.clone(),
+            ..ListedEntries::default()
+        }
+    }
+
+    /// Lists an entry if it lies in the folder and not enough of its kind are listed. `plain` is its name as a relative path
+    /// with slashes.
+    pub(super) fn add(&mut self, name: &[u8], plain: &[u8], why: NotShownReason) {
+        let Some(path) = self.path_in_folder(plain) else {
+            return;
+        };
+        let limit = match why {
+            NotShownReason::Respelled => 1,
+            _ => MAX_LISTED,
+        };
+        let count = self.counts.entry(why).or_default();
+        if *count == limit {
+            return;
+        }
+        *count += 1;
+        let key = match why {
+            NotShownReason::NoPath => None,
+            _ => Key::new(path).ok(),
+        };
+        let name = name.to_vec();
+        self.entries.push(NotShown { name, key, why });
+    }
+
+    fn path_in_folder<'a>(&self, plain: &'a [u8]) -> Option<&'a [u8]> {
+        if self.folder.is_root() {
+            return Some(plain);
+        }
+        let rest = plain.strip_prefix(self.folder.as_bytes())?;
+        rest.strip_prefix(b"/")
+    }
+
+    /// Returns the entries.
+    pub(super) fn into_entries(self) -> Vec<NotShown> {
+        self.entries
+    }
+}

@@ -1,0 +1,387 @@
+//! A zip archive as a store: an object of any other store, read by ranges.
+//!
+//! Only the directory is kept in memory; an entry's bytes are fetched when they are read, and nothing is unpacked to
+//! disk. Stored and deflated entries can be read; reading any other one is `Unsupported`. `directory` makes keys of names and
+//! leaves out those that lead out of the archive. Of several entries of one name the last counts; a name may be that of a
+//! file and of a folder. Sections of APPNOTE, the specification of zip, are those of version 6.3.10.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, NotShownEntries,
+    Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
+};
+use zarr_format::error::{Error, Kind, Result, printable};
+
+mod archive;
+mod current;
+mod directory;
+mod index;
+mod inflate;
+mod listed;
+pub(crate) mod location;
+mod reader;
+mod sums;
+
+use crate::request_context::RequestContext;
+use archive::Archive;
+use current::Current;
+use directory::LeftOut;
+use index::{IndexedPath, Packing, ZipEntry};
+use inflate::Inflate;
+use reader::{DeflatedReader, InflateCache, StoredReader};
+
+/// How many packed bytes of an entry are fetched at once when it is read as a whole.
+const FETCH_SIZE: u64 = 4 << 20;
+
+/// A zip archive, or a folder in one, as a store.
+pub struct ZipStore {
+    current: Current,
+    inner: Key,
+    inflate_cache: InflateCache,
+    info: StoreInfo,
+}
+
+/// Why nothing in an archive is changed.
+const UNCHANGEABLE: &str = "a zip archive is only read: --cow keeps changes in a folder, and 'zarrfs commit --to' writes a \
+    new store with them";
+
+impl ZipStore {
+    /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`; messages call
+    /// it `shown`.
+    ///
+    /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
+    /// is not a zip archive or cut off.
+    pub fn open(
+        context: &RequestContext,
+        base: Arc<dyn Store>,
+        archive: &Key,
+        inner: &Key,
+        shown: &str,
+    ) -> Result<ZipStore> {
+        let clock = base.info().clock.clone();
+        let info = StoreInfo {
+            server: base.info().server.clone(),
+            ..StoreInfo::new(base.info().freshness)
+        };
+        let replacements = info.replacements.clone();
+        let (current, not_shown) = Current::open(
+            context,
+            (base, archive.clone()),
+            (shown, inner),
+            replacements,
+        )?;
+        let info = StoreInfo {
+            clock,
+            not_shown: Arc::new(NotShownEntries::new(not_shown)),
+            unchangeable: Some(UNCHANGEABLE),
+            ..info
+        };
+        let zip = ZipStore {
+            current,
+            info,
+            inner: inner.clone(),
+            inflate_cache: InflateCache::default(),
+        };
+        let archive = zip.current.get(context)?;
+        match archive.index.find(inner) {
+            IndexedPath::Folder(_) | IndexedPath::Both(_) => {}
+            IndexedPath::File(_) => {
+                let text = format!("{inner} is a file in the zip archive; expected a folder");
+                return Err(Error::invalid(shown, text));
+            }
+            IndexedPath::Missing => {
+                let text = format!("no folder {inner} in the zip archive");
+                return Err(Error::new(Kind::NotFound, shown, text));
+            }
+        }
+        if let Some(folder) = archive.index.only_folder().filter(|_| inner.is_root()) {
+            let folder = printable(&String::from_utf8_lossy(folder));
+            let shown = printable(shown);
+            log::warn!(
+                "{shown}: holds only the folder {folder}; {shown}/{folder} is that one alone"
+            );
+        }
+        Ok(zip)
+    }
+
+    /// Returns the name in the archive of a key.
+    fn entry_name(&self, key: &Key) -> Result<Key> {
+        match (self.inner.is_root(), key.is_root()) {
+            (true, _) => Ok(key.clone()),
+            (_, true) => Ok(self.inner.clone()),
+            _ => Key::new([self.inner.as_bytes(), b"/", key.as_bytes()].concat()),
+        }
+    }
+
+    /// Runs a query on the entry of a file; nothing if there is none. Errors name the key.
+    fn query_file<T>(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        query: impl Fn(&Arc<Archive>, &Key, &ZipEntry) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let full = self.entry_name(key)?;
+        self.current
+            .query(context, |archive| match archive.index.find(&full) {
+                IndexedPath::File(entry) | IndexedPath::Both(entry) => query(archive, &full, entry)
+                    .map(Some)
+                    .map_err(|error| error.about(key)),
+                _ => Ok(None),
+            })
+    }
+}
+
+impl Store for ZipStore {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.query_file(context, key, |archive, full, entry| {
+            if entry.size > limit {
+                let text = format!("{} bytes, at most {limit} are read", entry.size);
+                return Err(Error::too_large("", text));
+            }
+            let data = archive.data(context, full, entry, true)?;
+            let bytes = match entry.packing {
+                Packing::Deflated => {
+                    Inflate::new(entry, data, FETCH_SIZE).whole(context, archive)?
+                }
+                _ => archive.stored(context, entry, data)?,
+            };
+            Ok(object(archive, entry, bytes))
+        })
+    }
+
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.query_file(context, key, |archive, full, entry| {
+            let span = range.within(entry.size);
+            let data = archive.data(context, full, entry, false)?;
+            let bytes = match entry.packing {
+                Packing::Deflated => {
+                    let mut inflate = Inflate::new(entry, data, FETCH_SIZE);
+                    inflate.skip_to(context, archive, span.start)?;
+                    inflate.take(context, archive, span.end - span.start)?
+                }
+                _ => {
+                    archive.check_known(context, entry, data.start)?;
+                    archive.read_part(context, (entry, data.start), span)?
+                }
+            };
+            Ok(object(archive, entry, bytes))
+        })
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        let full = self.entry_name(key)?;
+        self.current.query(context, |archive| {
+            Ok(match archive.index.find(&full) {
+                IndexedPath::Missing => None,
+                IndexedPath::Folder(entry) => Some(archive.folder_meta(entry)),
+                IndexedPath::Both(entry) => Some(Meta {
+                    kind: EntryKind::Directory,
+                    ..archive.meta_of(entry)
+                }),
+                IndexedPath::File(entry) => Some(archive.meta_of(entry)),
+            })
+        })
+    }
+
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.query_file(context, key, |archive, _, entry| {
+            Ok(archive.version_of(entry))
+        })
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        _known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let reader = self.query_file(context, key, |archive, full, entry| {
+            let start = archive.data(context, full, entry, false)?.start;
+            let (archive, key) = (archive.clone(), key.clone());
+            let reader: Arc<dyn Reader> = match entry.packing {
+                Packing::Deflated => Arc::new(DeflatedReader::new(
+                    archive,
+                    key,
+                    entry,
+                    start,
+                    self.inflate_cache.clone(),
+                )),
+                _ => {
+                    archive.check_known(context, entry, start)?;
+                    Arc::new(StoredReader {
+                        entry: *entry,
+                        archive,
+                        key,
+                        start,
+                    })
+                }
+            };
+            Ok(reader)
+        })?;
+        match reader {
+            Some(reader) => Ok(reader),
+            None if self.head(context, key)?.is_some() => {
+                Err(Error::new(Kind::IsADirectory, key, "is a directory"))
+            }
+            None => Err(Error::not_found(key)),
+        }
+    }
+
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let full = self.entry_name(prefix)?;
+        self.current
+            .query(context, |archive| match archive.index.find(&full) {
+                IndexedPath::Missing => Err(Error::not_found(prefix)),
+                IndexedPath::File(_) => Err(Error::new(
+                    Kind::NotADirectory,
+                    prefix,
+                    "is a file, not a directory",
+                )),
+                IndexedPath::Folder(_) | IndexedPath::Both(_) => {
+                    let below = archive.index.below(&full);
+                    let listing: Box<dyn Listing> = Box::new(ZipListing {
+                        archive: archive.clone(),
+                        depth: full.as_bytes().len(),
+                        start: below.start,
+                        position: below.start,
+                        end: below.end,
+                    });
+                    Ok(listing)
+                }
+            })
+    }
+
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
+    }
+
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        Err(not_a_link(key))
+    }
+
+    /// Names an entry by its checksum, length and time: an archive that was written anew may hold the same.
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.query_file(context, key, |archive, _, entry| {
+            let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
+            Ok(ETag {
+                text: format!("size {size}, crc32 {crc:08x}, time {modified}"),
+                version: archive.version_of(entry),
+            })
+        })
+    }
+
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        _body: PutBody<'_>,
+        _condition: &Condition,
+    ) -> Result<ETag> {
+        Err(read_only(key))
+    }
+
+    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
+        Err(read_only(key))
+    }
+
+    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}
+
+fn read_only(key: &Key) -> Error {
+    let why = "lies in a zip archive, which is only read: unpack it, or write to another store";
+    Error::new(Kind::ReadOnly, key, why)
+}
+
+fn object(archive: &Archive, entry: &ZipEntry, bytes: Vec<u8>) -> Object {
+    Object {
+        bytes,
+        size: entry.size,
+        version: archive.version_of(entry),
+        modified: Some(archive.meta_of(entry).modified),
+    }
+}
+
+/// A listing of a folder; the cursor of a name is the number of the first record after those below it.
+struct ZipListing {
+    archive: Arc<Archive>,
+    depth: usize,
+    start: usize,
+    position: usize,
+    end: usize,
+}
+
+impl Listing for ZipListing {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
+        if self.position >= self.end {
+            return Ok(None);
+        }
+        let Some(child) = self.archive.index.child(self.position, self.depth) else {
+            return Ok(None);
+        };
+        self.position = child.next;
+        Ok(Some(Name {
+            name: child.name.to_vec(),
+            kind: child.kind,
+            cursor: child.next as u64,
+            meta: None,
+        }))
+    }
+
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
+        let position = usize::try_from(cursor).unwrap_or(usize::MAX);
+        self.position = position.clamp(self.start, self.end);
+        Ok(())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftOut {
+            names,
+            specials,
+            repeated,
+            first,
+            listed: _,
+        } = self;
+        let mut before = "";
+        for (count, what) in [
+            (
+                names,
+                format!("entries whose names are no plain paths, the first '{first}'"),
+            ),
+            (specials, "symbolic links and special files".to_string()),
+            (
+                repeated,
+                "files whose names later ones have, which count".to_string(),
+            ),
+        ] {
+            if *count > 0 {
+                write!(f, "{before}{count} {what}")?;
+                before = "; ";
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! An entry kept open.
+//!
+//! Reads return the content of the time of opening, or `Changed`. A deflated entry can only be inflated from its
+//! beginning: the last inflated part is kept, so that reads in ascending order, even slightly out of order, need one
+//! pass; a read further back starts again. The parts that all readers of a store keep are bounded together.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::{Key, Meta, Reader};
+use zarr_format::error::Result;
+
+use super::archive::{Archive, EntryData};
+use super::index::ZipEntry;
+use super::inflate::{BLOCK, Inflate};
+use crate::request_context::RequestContext;
+
+/// Inflated bytes that one reader keeps while all readers together keep at most `ALL_KEEP`, and in any case. An
+/// entry that fits is inflated once.
+const KEEP: usize = 8 << 20;
+const ALL_KEEP: usize = 32 << 20;
+const LEAST_KEEP: usize = 256 << 10;
+
+/// How many packed bytes of an open entry are fetched at once.
+const FETCH_SIZE: u64 = 256 << 10;
+
+/// How many inflated bytes all readers of a store keep.
+pub(super) type InflateCache = Arc<AtomicUsize>;
+
+/// An entry that is stored as it is.
+pub(super) struct StoredReader {
+    pub(super) archive: Arc<Archive>,
+    pub(super) key: Key,
+    pub(super) start: u64,
+    pub(super) entry: ZipEntry,
+}
+
+impl Reader for StoredReader {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.entry.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let place = (&self.entry, self.start);
+        let bytes = self.archive.read_part(context, place, offset..end);
+        bytes.map_err(|error| error.about(&self.key))
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        Ok(self.archive.meta_of(&self.entry))
+    }
+}
+
+/// A deflated entry.
+pub(super) struct DeflatedReader {
+    archive: Arc<Archive>,
+    key: Key,
+    entry: ZipEntry,
+    start: u64,
+    meta: Meta,
+    stream: Mutex<InflateState>,
+    cache: InflateCache,
+}
+
+/// The decoder, and the last bytes that it gave.
+struct InflateState {
+    inflate: Inflate,
+    last: Vec<u8>,
+}
+
+impl DeflatedReader {
+    /// Opens an entry whose data begin at `start`.
+    pub(super) fn new(
+        archive: Arc<Archive>,
+        key: Key,
+        entry: &ZipEntry,
+        start: u64,
+        cache: InflateCache,
+    ) -> DeflatedReader {
+        DeflatedReader {
+            meta: archive.meta_of(entry),
+            archive,
+            key,
+            entry: *entry,
+            start,
+            stream: Mutex::new(InflateState::begin(entry, start)),
+            cache,
+        }
+    }
+
+    fn read(
+        &self,
+        context: &RequestContext,
+        stream: &mut InflateState,
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        if offset < stream.last_start() {
+            self.restart(stream);
+        }
+        stream.copy(offset, end, &mut out);
+        while stream.inflate.produced() < end {
+            let at = stream.inflate.produced().max(offset);
+            self.advance(context, stream)?;
+            stream.copy(at, end, &mut out);
+            self.trim(stream);
+        }
+        Ok(out)
+    }
+
+    /// Inflates another block behind the bytes that are kept.
+    fn advance(&self, context: &RequestContext, stream: &mut InflateState) -> Result<()> {
+        let left = self.entry.size - stream.inflate.produced();
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
+        let old = stream.last.len();
+        stream.last.resize(old + length, 0);
+        self.cache.fetch_add(length, Relaxed);
+        stream
+            .inflate
+            .fill(context, &self.archive, &mut stream.last[old..])
+    }
+
+    /// Drops the first of the bytes that are kept once they are twice too many.
+    fn trim(&self, stream: &mut InflateState) {
+        let most = if self.cache.load(Relaxed) <= ALL_KEEP {
+            KEEP
+        } else {
+            LEAST_KEEP
+        };
+        if stream.last.len() > most + most / 4 {
+            let dropped = stream.last.len() - most;
+            stream.last.drain(..dropped);
+            stream.last.shrink_to(most + BLOCK);
+            self.cache.fetch_sub(dropped, Relaxed);
+        }
+    }
+
+    fn restart(&self, stream: &mut InflateState) {
+        self.cache.fetch_sub(stream.last.len(), Relaxed);
+        *stream = InflateState::begin(&self.entry, self.start);
+    }
+}
+
+impl InflateState {
+    fn begin(entry: &ZipEntry, start: u64) -> InflateState {
+        let data = EntryData {
+            start,
+            first: Vec::new(),
+        };
+        InflateState {
+            inflate: Inflate::new(entry, data, FETCH_SIZE),
+            last: Vec::new(),
+        }
+    }
+
+    /// Returns where the bytes that are kept begin.
+    fn last_start(&self) -> u64 {
+        self.inflate.produced() - self.last.len() as u64
+    }
+
+    /// Copies what is kept of a range.
+    fn copy(&self, offset: u64, end: u64, out: &mut Vec<u8>) {
+        let start = self.last_start();
+        let place = |at: u64| {
+            let place = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+            place.min(self.last.len())
+        };
+        out.extend_from_slice(self.last.get(place(offset)..place(end)).unwrap_or_default());
+    }
+}
+
+impl Reader for DeflatedReader {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.entry.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        // Held while the archive is read, since the decoder has one position.
+        let mut stream = self.stream.lock();
+        let read = self.read(context, &mut stream, offset, end);
+        read.map_err(|error| {
+            self.restart(&mut stream);
+            error.about(&self.key)
+        })
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}
+
+impl Drop for DeflatedReader {
+    fn drop(&mut self) {
+        let stream = self.stream.get_mut();
+        self.cache.fetch_sub(stream.last.len(), Relaxed);
+    }
+}

@@ -1,0 +1,253 @@
+//! Which keys were changed through a store, and in which order: what was asked before a change of its key is not
+//! true after it, and what is known of other keys stays true.
+//!
+//! A change is noted once it was made, and before the call that made it returns. A reader takes the position of the
+//! log *before* it asks the store, and keeps the answer only while nothing that it depends on has changed since. The
+//! log has a fixed size: keys share slots by their hash, so a key may now and then seem changed that is not, but
+//! never the other way round. Changes that other programs make are not noted; answers grow old for these
+//! (`StoreInfo::freshness`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use twox_hash::XxHash64;
+
+use crate::Key;
+
+/// Slots for keys: chunks are written in large numbers.
+const KEY_SLOTS: u32 = 1 << 14;
+
+/// Slots for prefixes, once for changes of anything below them and once for changes of everything below them.
+const PREFIX_SLOTS: u32 = 1 << 12;
+
+/// A place in the order of changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogPosition(u64);
+
+/// A position that moves on while others read it.
+pub struct MovingPosition(AtomicU64);
+
+impl MovingPosition {
+    /// Starts at a position.
+    pub fn new(position: LogPosition) -> MovingPosition {
+        MovingPosition(AtomicU64::new(position.0))
+    }
+
+    /// Returns the position.
+    pub fn get(&self) -> LogPosition {
+        LogPosition(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Moves to a position.
+    pub fn set(&self, position: LogPosition) {
+        self.0.store(position.0, Ordering::Relaxed);
+    }
+}
+
+/// The changes made through a store, by key.
+pub struct ChangeLog {
+    /// The position after the last change whose slots are marked.
+    last: AtomicU64,
+    /// Held while a change is entered: a reader that sees a position sees the marks of all changes up to it.
+    entering: Mutex<()>,
+    /// The position of the last change that each slot stands for.
+    slots: Box<[AtomicU64]>,
+}
+
+impl Default for ChangeLog {
+    fn default() -> ChangeLog {
+        let slots = 0..KEY_SLOTS + 2 * PREFIX_SLOTS;
+        ChangeLog {
+            last: AtomicU64::new(0),
+            entering: Mutex::default(),
+            slots: slots.map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+impl ChangeLog {
+    /// Returns the position after the last change.
+    pub fn position(&self) -> LogPosition {
+        LogPosition(self.last.load(Ordering::SeqCst))
+    }
+
+    /// Notes that what a key holds was changed, or may have been.
+    pub fn note(&self, key: &Key) {
+        self.mark(key, [key_slot(key.as_bytes())]);
+    }
+
+    /// Notes that a key and all keys below it were changed, as by renaming a folder.
+    pub fn note_tree(&self, prefix: &Key) {
+        let bytes = prefix.as_bytes();
+        self.mark(prefix, [key_slot(bytes), tree_slot(bytes)]);
+    }
+
+    fn mark<const N: usize>(&self, key: &Key, slots: [u32; N]) {
+        let _entering = self.entering.lock();
+        let position = self.last.load(Ordering::SeqCst) + 1;
+        for slot in slots.into_iter().chain(prefixes(key).map(below_slot)) {
+            if let Some(last) = self.slots.get(slot as usize) {
+                last.store(position, Ordering::SeqCst);
+            }
+        }
+        self.last.store(position, Ordering::SeqCst);
+    }
+
+    /// Whether what a key holds may have changed since a position.
+    pub fn changed_since(&self, position: LogPosition, key: &Key) -> bool {
+        self.position() > position && self.any_since(position, key_slots(key))
+    }
+
+    /// Whether anything at a prefix or below it may have changed since a position.
+    pub fn below_changed_since(&self, position: LogPosition, prefix: &Key) -> bool {
+        self.position() > position && self.any_since(position, below_slots(prefix))
+    }
+
+    /// Whether any of the keys and prefixes that an answer depends on may have changed since a position.
+    pub fn any_changed_since(&self, position: LogPosition, answer: &Dependencies) -> bool {
+        self.position() > position && self.any_since(position, answer.0.iter().copied())
+    }
+
+    /// Returns the position of the last change of a key.
+    pub fn last_change(&self, key: &Key) -> LogPosition {
+        self.last_of(key_slots(key))
+    }
+
+    /// Returns the position of the last change at a prefix or below it.
+    pub fn last_change_below(&self, prefix: &Key) -> LogPosition {
+        self.last_of(below_slots(prefix))
+    }
+
+    fn any_since(&self, position: LogPosition, slots: impl Iterator<Item = u32>) -> bool {
+        self.last_of(slots) > position
+    }
+
+    fn last_of(&self, slots: impl Iterator<Item = u32>) -> LogPosition {
+        let last = slots.filter_map(|slot| self.slots.get(slot as usize));
+        let last = last.map(|last| last.load(Ordering::SeqCst)).max();
+        LogPosition(last.unwrap_or(0))
+    }
+}
+
+/// The keys and prefixes of a store that an answer was made from.
+#[derive(Clone, Debug, Default)]
+pub struct Dependencies(Vec<u32>);
+
+impl Dependencies {
+    /// Adds what a key holds.
+    pub fn add_key(&mut self, key: &Key) {
+        self.extend(key_slots(key));
+    }
+
+    /// Adds whatever lies at a prefix and below it.
+    pub fn add_below(&mut self, prefix: &Key) {
+        self.extend(below_slots(prefix));
+    }
+
+    /// Returns what two answers together were made from.
+    pub fn with(&self, other: &Dependencies) -> Dependencies {
+        let mut both = self.clone();
+        both.extend(other.0.iter().copied());
+        both
+    }
+
+    fn extend(&mut self, slots: impl Iterator<Item = u32>) {
+        for slot in slots {
+            if !self.0.contains(&slot) {
+                self.0.push(slot);
+            }
+        }
+    }
+}
+
+/// Returns the slots whose positions tell the last change of a key.
+fn key_slots(key: &Key) -> impl Iterator<Item = u32> {
+    std::iter::once(key_slot(key.as_bytes())).chain(prefixes(key).map(tree_slot))
+}
+
+/// Returns the slots whose positions tell the last change at or below a prefix.
+fn below_slots(prefix: &Key) -> impl Iterator<Item = u32> {
+    std::iter::once(below_slot(prefix.as_bytes())).chain(prefixes(prefix).map(tree_slot))
+}
+
+/// Returns a key and all prefixes above it, the root last.
+fn prefixes(key: &Key) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(key.as_bytes()), |bytes| {
+        let end = bytes.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        (!bytes.is_empty()).then(|| bytes.get(..end).unwrap_or_default())
+    })
+}
+
+fn key_slot(key: &[u8]) -> u32 {
+    hash(key, 0) % KEY_SLOTS
+}
+
+fn below_slot(prefix: &[u8]) -> u32 {
+    KEY_SLOTS + hash(prefix, 1) % PREFIX_SLOTS
+}
+
+fn tree_slot(prefix: &[u8]) -> u32 {
+    KEY_SLOTS + PREFIX_SLOTS + hash(prefix, 2) % PREFIX_SLOTS
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
+fn hash(bytes: &[u8], seed: u64) -> u32 {
+    XxHash64::oneshot(seed, bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_change_is_that_of_its_key_and_of_the_prefixes_above() {
+        let log = ChangeLog::default();
+        let before = log.position();
+        assert!(!log.changed_since(before, &key("a/b")));
+        log.note(&key("a/b"));
+        assert!(log.changed_since(before, &key("a/b")));
+        for prefix in ["", "a", "a/b"] {
+            assert!(log.below_changed_since(before, &key(prefix)), "{prefix}");
+        }
+        for other in ["", "a", "a/c", "b", "a/b/c", "ab"] {
+            assert!(!log.changed_since(before, &key(other)), "{other}");
+        }
+        for other in ["b", "a/c", "a/b/c"] {
+            assert!(!log.below_changed_since(before, &key(other)), "{other}");
+        }
+        assert!(!log.changed_since(log.position(), &key("a/b")));
+    }
+
+    #[test]
+    fn a_tree_is_all_that_lies_in_it() {
+        let log = ChangeLog::default();
+        let before = log.position();
+        log.note_tree(&key("a/b"));
+        for changed in ["a/b", "a/b/c", "a/b/c/d"] {
+            assert!(log.changed_since(before, &key(changed)), "{changed}");
+            assert!(log.below_changed_since(before, &key(changed)), "{changed}");
+        }
+        assert!(log.below_changed_since(before, &key("a")));
+        assert!(!log.changed_since(before, &key("a")));
+        assert!(!log.below_changed_since(before, &key("c")));
+        log.note_tree(&Key::root());
+        assert!(log.changed_since(before, &key("c")));
+    }
+
+    #[test]
+    fn an_answer_depends_on_what_it_was_made_from() {
+        let log = ChangeLog::default();
+        let mut answer = Dependencies::default();
+        answer.add_key(&key("a/zarr.json"));
+        answer.add_below(&key("b"));
+        for (changed, counts) in [("a/c", false), ("a/zarr.json", true), ("b/c/d", true)] {
+            let before = log.position();
+            log.note(&key(changed));
+            assert_eq!(log.any_changed_since(before, &answer), counts, "{changed}");
+        }
+    }
+}

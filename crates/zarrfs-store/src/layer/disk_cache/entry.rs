@@ -1,0 +1,314 @@
+//! One file of the cache: bytes, and at its end their checksums, the entry's key, and of which version they are.
+//!
+//! A file counts by the key that it holds, never by its name, and no byte of it is returned before the checksum of its
+//! block was compared. Placing and removing files is left to `cache_dir`.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::folder;
+use crate::{ByteRange, Key, Version};
+use zarr_format::buffer;
+
+/// Bytes that one checksum is for.
+const BLOCK: usize = 64 << 10;
+
+const MAGIC: &[u8; 8] = b"zarrfs\0\x01";
+
+/// Magic, version, size, time, length, length of the key, checksum of all but the bytes themselves.
+const TAIL: usize = 48;
+
+/// Which bytes a file holds: a part of what lies under a key.
+pub struct EntryKey(Vec<u8>);
+
+impl EntryKey {
+    fn new(kind: u8, (first, second): (u64, u64), key: &Key) -> EntryKey {
+        let mut bytes = vec![kind];
+        bytes.extend_from_slice(&first.to_le_bytes());
+        bytes.extend_from_slice(&second.to_le_bytes());
+        bytes.extend_from_slice(key.as_bytes());
+        EntryKey(bytes)
+    }
+
+    /// Names a whole object.
+    pub fn whole(key: &Key) -> EntryKey {
+        EntryKey::new(0, (0, 0), key)
+    }
+
+    /// Names a range of an object, as it was asked for.
+    pub fn range(key: &Key, range: &ByteRange) -> EntryKey {
+        match range {
+            ByteRange::Span(span) => EntryKey::new(1, (span.start, span.end), key),
+            ByteRange::Suffix(length) => EntryKey::new(2, (*length, 0), key),
+        }
+    }
+
+    /// Names the length of a file made of the array at `key`, by the file's number and by the metadata that it was made
+    /// with.
+    pub fn length(key: &Key, file: u64, metadata: u64) -> EntryKey {
+        // 3 named decoded chunks, which lie in caches of earlier versions.
+        EntryKey::new(4, (file, metadata), key)
+    }
+
+    /// Returns the name of the entry's file: 32 hexadecimal digits.
+    pub(super) fn name(&self) -> String {
+        let half = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u8(salt);
+            hasher.write(&self.0);
+            hasher.finish()
+        };
+        format!("{:016x}{:016x}", half(0), half(1))
+    }
+}
+
+/// Which content the bytes of a file are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryHeader {
+    /// The version of the object.
+    pub version: Version,
+    /// Length of the whole object.
+    pub size: u64,
+    /// When the store gave them, in seconds since 1970 by the clock of the folder's file system.
+    pub asked: u64,
+}
+
+impl EntryHeader {
+    /// Describes an answer that came just now.
+    pub fn now(version: Version, size: u64) -> EntryHeader {
+        EntryHeader {
+            version,
+            size,
+            asked: seconds(SystemTime::now()),
+        }
+    }
+
+    /// Returns how old the answer is at the most; nothing if it is from a time to come.
+    pub fn age(&self, now: SystemTime) -> Option<Duration> {
+        // Both times are cut to seconds.
+        let age = seconds(now).checked_sub(self.asked)?.saturating_add(1);
+        Some(Duration::from_secs(age))
+    }
+}
+
+/// Returns a time in seconds since 1970.
+pub(super) fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// Returns what follows the bytes in their file.
+pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8> {
+    let mut end = Vec::with_capacity(bytes.len().div_ceil(BLOCK) * 4 + key.0.len() + TAIL);
+    for block in bytes.chunks(BLOCK) {
+        end.extend_from_slice(&crc32c::crc32c(block).to_le_bytes());
+    }
+    end.extend_from_slice(&key.0);
+    end.extend_from_slice(MAGIC);
+    for number in [
+        header.version.number(),
+        header.size,
+        header.asked,
+        bytes.len() as u64,
+    ] {
+        end.extend_from_slice(&number.to_le_bytes());
+    }
+    let key_length = u32::try_from(key.0.len()).unwrap_or(u32::MAX);
+    end.extend_from_slice(&key_length.to_le_bytes());
+    let sum = crc32c::crc32c(&end);
+    end.extend_from_slice(&sum.to_le_bytes());
+    end
+}
+
+/// An open file of the cache whose end is intact.
+pub struct CacheFile {
+    file: File,
+    header: EntryHeader,
+    length: u64,
+    sums: Vec<u32>,
+}
+
+/// Returns the error for a file that is not what was written.
+fn torn() -> io::Error {
+    io::Error::from(io::ErrorKind::InvalidData)
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let eight = bytes.get(at..at + 8).and_then(|part| part.try_into().ok());
+    eight.map_or(0, u64::from_le_bytes)
+}
+
+fn short(bytes: &[u8]) -> u32 {
+    bytes.try_into().map_or(0, u32::from_le_bytes)
+}
+
+impl CacheFile {
+    /// Reads the end of a file of `file_length` bytes; `InvalidData` if it is damaged or of another key.
+    pub(super) fn open(file: File, file_length: u64, key: &EntryKey) -> io::Result<CacheFile> {
+        let mut tail = [0; TAIL];
+        let at = file_length.checked_sub(TAIL as u64).ok_or_else(torn)?;
+        file.read_exact_at(&mut tail, at)?;
+        let length = number(&tail, 32);
+        let before = length.div_ceil(BLOCK as u64).checked_mul(4);
+        let before = before.and_then(|sums| sums.checked_add(key.0.len() as u64));
+        let all = before.and_then(|before| before.checked_add(length)?.checked_add(TAIL as u64));
+        if &tail[..8] != MAGIC || all != Some(file_length) {
+            return Err(torn());
+        }
+        let before = usize::try_from(before.unwrap_or(0)).map_err(|_| torn())?;
+        let mut end = vec![0; before + TAIL];
+        file.read_exact_at(&mut end, length)?;
+        let (sealed, sum) = end.split_at(before + TAIL - 4);
+        let (sums, rest) = end.split_at(before - key.0.len());
+        if crc32c::crc32c(sealed) != short(sum) || !rest.starts_with(&key.0) {
+            return Err(torn());
+        }
+        Ok(CacheFile {
+            file,
+            header: EntryHeader {
+                version: Version::numbered(number(&tail, 8)),
+                size: number(&tail, 16),
+                asked: number(&tail, 24),
+            },
+            length,
+            sums: sums.chunks_exact(4).map(short).collect(),
+        })
+    }
+
+    /// Returns which content the bytes are of.
+    pub fn header(&self) -> &EntryHeader {
+        &self.header
+    }
+
+    /// Returns how many bytes there are.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns a range of the bytes; `InvalidData` if it does not lie in them or a block is damaged.
+    pub(super) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        if range.start > range.end || range.end > self.length {
+            return Err(torn());
+        }
+        let block = BLOCK as u64;
+        let first = range.start / block;
+        let start = first * block;
+        let end = range
+            .end
+            .div_ceil(block)
+            .saturating_mul(block)
+            .min(self.length);
+        let in_memory = |length| usize::try_from(length).map_err(|_| torn());
+        let length = in_memory(end.saturating_sub(start))?;
+        let mut bytes = buffer::with_capacity(length);
+        if bytes.capacity() < length {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        }
+        bytes.resize(length, 0);
+        self.file.read_exact_at(&mut bytes, start)?;
+        let sums = self.sums.iter().skip(in_memory(first)?);
+        for (block, &sum) in bytes.chunks(BLOCK).zip(sums) {
+            if crc32c::crc32c(block) != sum {
+                return Err(torn());
+            }
+        }
+        bytes.truncate(in_memory(range.end - start)?);
+        bytes.drain(..in_memory(range.start - start)?);
+        Ok(bytes)
+    }
+
+    /// Notes that the file was used, unless that was noted a moment ago.
+    pub(super) fn touch(&self) {
+        let modified = self.file.metadata().and_then(|meta| meta.modified());
+        let age = modified.map(|time| time.elapsed().unwrap_or(Duration::MAX));
+        if age.is_ok_and(|age| age >= TOUCH_INTERVAL) {
+            // The order of use only matters for speed; a file that cannot be touched can still be read.
+            let _ = folder::touch(&self.file);
+        }
+    }
+}
+
+/// Uses within this time of each other count as one.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn file_of(key: &EntryKey, bytes: &[u8]) -> Vec<u8> {
+        let header = EntryHeader::now(Version::numbered(7), 1 << 40);
+        [bytes, &seal(key, &header, bytes)].concat()
+    }
+
+    fn open(content: &[u8], key: &EntryKey) -> io::Result<CacheFile> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        CacheFile::open(file, content.len() as u64, key)
+    }
+
+    #[test]
+    fn any_range_is_the_slice() {
+        let key = EntryKey::whole(&Key::new("a/b").unwrap());
+        for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
+            let bytes: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
+            let entry = open(&file_of(&key, &bytes), &key).unwrap();
+            assert_eq!(
+                (entry.len(), entry.header().version),
+                (length as u64, Version::numbered(7))
+            );
+            for start in [0, 1, BLOCK, length / 2, length] {
+                for end in [0, 1, BLOCK + 1, length / 2, length] {
+                    if start <= end && end <= length {
+                        let read = entry.read(start as u64..end as u64).unwrap();
+                        assert_eq!(read, bytes[start..end]);
+                    }
+                }
+            }
+            assert!(entry.read(0..length as u64 + 1).is_err());
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_and_every_cut_is_noticed() {
+        let key = EntryKey::whole(&Key::new("a").unwrap());
+        let content = file_of(&key, b"some bytes");
+        for place in 0..content.len() {
+            let mut wrong = content.clone();
+            wrong[place] ^= 1;
+            let read = open(&wrong, &key).and_then(|entry| entry.read(0..10));
+            assert!(read.is_err(), "{place}");
+            let read = open(&content[..place], &key).and_then(|entry| entry.read(0..10));
+            assert!(read.is_err(), "{place}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_key_is_not_taken() {
+        let object = Key::new("a").unwrap();
+        let keys = [
+            EntryKey::whole(&object),
+            EntryKey::whole(&Key::new("b").unwrap()),
+            EntryKey::range(&object, &ByteRange::Span(0..3)),
+            EntryKey::range(&object, &ByteRange::Suffix(3)),
+            EntryKey::length(&object, 0, 3),
+        ];
+        for (place, key) in keys.iter().enumerate() {
+            let content = file_of(key, b"abc");
+            for (other, asked) in keys.iter().enumerate() {
+                assert_eq!(open(&content, asked).is_ok(), place == other);
+                assert_eq!(key.name() == asked.name(), place == other);
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The files of a cache's folder: who may use it, and how its files are made, looked through and removed.
+//!
+//! Below the folder no symbolic link is followed. It holds the files `usage` and `scan` of `accounting`, files
+//! `arriving-...` on their way in, and a folder `store-...` for each store with its files, which are named by 32
+//! hexadecimal digits. Every format of the cache has the same names of folders and files, so that each version of zarrfs
+//! counts and evicts what the others keep; the number of the format is part of what the name of a store's folder is made of.
+
+use std::ffi::CStr;
+use std::fs::{DirBuilder, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{
+    AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+};
+use rustix::io::Errno;
+
+use zarr_format::error::{Error, Kind, Result};
+
+/// How the names of files begin that are being written.
+const ARRIVING: &str = "arriving";
+
+/// How the names of stores' folders begin.
+const STORE_PREFIX: &str = "store-";
+
+/// A file on its way in that was not written to for so many seconds was left by a dead process.
+const MAX_ARRIVAL_SECONDS: i64 = 3600;
+
+/// How everything in the folder is opened: links are not followed, and pipes and devices do not block.
+pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+/// The permissions of a folder that its group shares on purpose, and of those in it.
+const SHARED_FOLDER: u32 = 0o2770;
+
+/// How long to wait for another process that is about to give the group its rights to a new folder.
+const RIGHTS_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The folder of a cache.
+pub(super) struct CacheRoot {
+    root: OwnedFd,
+    /// Whether all of its group use it.
+    is_shared: bool,
+}
+
+impl AsFd for CacheRoot {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+}
+
+/// Opens the folder of a cache, which is made if it is missing. `NotADirectory` if it is something else, `Denied` if
+/// another user owns it or may write to it, unless it is shared by its group; the inner error is one of the file system.
+pub(super) fn open(path: &Path) -> Result<io::Result<CacheRoot>> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let meta = match std::fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(error) => return Ok(Err(made.err().unwrap_or(error))),
+    };
+    let refused = |kind, text: &str| Err(Error::new(kind, path.display(), text));
+    if !meta.is_dir() {
+        return refused(Kind::NotADirectory, "--cache-dir must be a directory");
+    }
+    let is_shared = meta.mode() & 0o7777 == SHARED_FOLDER;
+    if !is_shared && meta.uid() != rustix::process::geteuid().as_raw() {
+        let text = "--cache-dir belongs to another user; a group shares it if it has the mode 2770";
+        return refused(Kind::Denied, text);
+    }
+    if !is_shared && meta.mode() & 0o022 != 0 {
+        let text = "--cache-dir can be written by other users: chmod it to 700, or to 2770 to share it with its group";
+        return refused(Kind::Denied, text);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
+    Ok(root.map(|root| CacheRoot { root, is_shared }))
+}
+
+impl CacheRoot {
+    /// Makes a file; `AlreadyExists` if there is one.
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | SAFE;
+        let file = rustix::fs::openat(&self.root, name, flags, Mode::RUSR | Mode::WUSR)?;
+        if self.is_shared {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(0o660))?;
+        }
+        Ok(File::from(file))
+    }
+
+    /// Opens a file, which is made if it is missing, and says whether it was; nothing if another process is at it.
+    pub(super) fn open_or_create(&self, name: &str) -> io::Result<Option<(File, bool)>> {
+        match self.create(name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return Ok(Some((created?, true))),
+        }
+        match rustix::fs::openat(&self.root, name, OFlags::WRONLY | SAFE, Mode::empty()) {
+            Err(Errno::NOENT | Errno::ACCESS) => Ok(None),
+            opened => Ok(Some((File::from(opened?), false))),
+        }
+    }
+
+    /// Writes a file, which gets its name when it is complete and replaces one of that name.
+    pub(super) fn write(&self, folder: impl AsFd, name: &str, parts: [&[u8]; 2]) -> io::Result<()> {
+        // Another one on each machine and in each process: the keys of a `RandomState` are random.
+        let number = RandomState::new().hash_one(std::process::id());
+        let arriving = format!("{ARRIVING}-{number:016x}");
+        let written = self.create(&arriving).and_then(|mut file| {
+            let length = parts.iter().map(|part| part.len() as u64).sum();
+            // Some file systems take more room in advance for a file that grows, but none for one that has it all.
+            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                Err(error) => return Err(error.into()),
+            }
+            parts.iter().try_for_each(|part| file.write_all(part))?;
+            Ok(rustix::fs::renameat(&self.root, &arriving, folder, name)?)
+        });
+        if written.is_err() {
+            remove(&self.root, &arriving)?;
+        }
+        written
+    }
+
+    /// Opens the folder of the store that a number names, and makes it if it is missing.
+    pub(super) fn open_store(&self, number: u64) -> io::Result<OwnedFd> {
+        let name = format!("{STORE_PREFIX}{number:016x}");
+        match rustix::fs::mkdirat(&self.root, &name, Mode::RWXU) {
+            Ok(()) if self.is_shared => {
+                let made = open_folder(&self.root, &name)?;
+                rustix::fs::fchmod(&made, Mode::from_raw_mode(SHARED_FOLDER))?;
+                return Ok(made);
+            }
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut waited = Duration::ZERO;
+        loop {
+            match open_folder(&self.root, &name) {
+                Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+                Ok(folder) if !self.is_shared || is_open_to_group(&folder)? => return Ok(folder),
+                opened if waited > RIGHTS_TIMEOUT || !self.is_shared => return opened,
+                _ => {}
+            }
+            thread::sleep(Duration::from_millis(10));
+            waited += Duration::from_millis(10);
+        }
+    }
+
+    /// Returns by how many seconds the clock of the file system is ahead of this machine's: all machines that share the
+    /// folder go by that clock, which gives files their times.
+    pub(super) fn clock_offset(&self) -> io::Result<i64> {
+        touch(self)?;
+        let there = rustix::fs::fstat(self)?;
+        let here = SystemTime::now().duration_since(UNIX_EPOCH);
+        let here = i64::try_from(here.unwrap_or_default().as_millis()).unwrap_or(i64::MAX);
+        let milliseconds = i64::try_from(there.st_mtime_nsec / 1_000_000).unwrap_or(0);
+        let there = there.st_mtime.saturating_mul(1000) + milliseconds;
+        Ok((there.saturating_sub(here) + 500).div_euclid(1000))
+    }
+}
+
+fn open_folder(root: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFE;
+    Ok(rustix::fs::openat(root, name, flags, Mode::empty())?)
+}
+
+fn is_open_to_group(folder: &OwnedFd) -> io::Result<bool> {
+    Ok(rustix::fs::fstat(folder)?.st_mode & 0o070 == 0o070)
+}
+
+/// Gives a file the present time by the clock of its file system.
+pub(super) fn touch(file: impl AsFd) -> io::Result<()> {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    Ok(rustix::fs::futimens(file, &times)?)
+}
+
+/// A file of the cache that may be removed.
+pub(super) struct EvictionCandidate {
+    used: (i64, u64),
+    /// Bytes that it takes.
+    pub(super) charge: u64,
+    folder: Arc<OwnedFd>,
+    name: String,
+}
+
+/// What a cache holds.
+pub(super) struct Inventory {
+    /// Sorted, what was used least recently first; not more than a bounded number.
+    pub(super) candidates: Vec<EvictionCandidate>,
+    /// Bytes of everything.
+    pub(super) held: u64,
+}
+
+/// The most eviction candidates that are remembered, about 10 MiB.
+const MAX_CANDIDATES: usize = 1 << 16;
+
+/// Returns the bytes that a file of `length` bytes may take in blocks of `block` bytes: a 256th more is for the file
+/// system's maps of its blocks.
+pub(super) fn charge(length: u64, block: u64) -> u64 {
+    length
+        .saturating_add(length / 256)
+        .checked_next_multiple_of(block)
+        .unwrap_or(u64::MAX)
+}
+
+/// Looks through the whole folder, and removes what dead processes left unfinished. The time is that of the file system,
+/// in seconds since 1970.
+pub(super) fn look_through(root: &CacheRoot, block: u64, now: i64) -> io::Result<Inventory> {
+    let mut found = Inventory {
+        candidates: Vec::new(),
+        // The folder itself, `usage` and `scan`.
+        held: block.saturating_mul(3),
+    };
+    for name in Dir::read_from(root)? {
+        let name = text(name?.file_name());
+        if name.starts_with(ARRIVING)
+            && let Some(stat) = stat(root, &name)?
+        {
+            if now.saturating_sub(stat.st_mtime) > MAX_ARRIVAL_SECONDS {
+                remove(root, &name)?;
+            } else {
+                found.held = found.held.saturating_add(charge(length(&stat), block));
+            }
+        }
+        if is_hexadecimal(name.strip_prefix(STORE_PREFIX), 16)
+            && let Ok(folder) = open_folder(root, &name)
+        {
+            found.held = found.held.saturating_add(block);
+            count_store(&Arc::new(folder), block, &mut found)?;
+        }
+    }
+    found
+        .candidates
+        .sort_unstable_by_key(|candidate| candidate.used);
+    found.candidates.truncate(MAX_CANDIDATES);
+    Ok(found)
+}
+
+/// Counts the files of one store.
+fn count_store(folder: &Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::Result<()> {
+    for name in Dir::read_from(&**folder)? {
+        let name = text(name?.file_name());
+        if !is_hexadecimal(Some(&name), 32) {
+            continue;
+        }
+        let Some(stat) = stat(&**folder, &name)? else {
+            continue;
+        };
+        let charge = charge(length(&stat), block);
+        found.held = found.held.saturating_add(charge);
+        found.candidates.push(EvictionCandidate {
+            used: used(&stat),
+            charge,
+            folder: folder.clone(),
+            name,
+        });
+        if found.candidates.len() >= 2 * MAX_CANDIDATES {
+            found
+                .candidates
+                .select_nth_unstable_by_key(MAX_CANDIDATES, |candidate| candidate.used);
+            found.candidates.truncate(MAX_CANDIDATES);
+        }
+    }
+    Ok(())
+}
+
+impl EvictionCandidate {
+    /// Removes the file unless it was used meanwhile; returns whether it is gone.
+    pub(super) fn remove(&self) -> io::Result<bool> {
+        match stat(&*self.folder, &self.name)? {
+            None => Ok(true),
+            Some(stat) if used(&stat) != self.used => Ok(false),
+            Some(_) => match remove(&*self.folder, &self.name) {
+                // A user of the same group made the folder, and did not give the group its rights.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+                removed => removed.map(|_| true),
+            },
+        }
+    }
+}
+
+/// Returns the length of a file in bytes.
+fn length(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
+
+/// Returns when a file was used last.
+fn used(stat: &Stat) -> (i64, u64) {
+    (stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// Returns the metadata of a file; nothing if there is none, or a directory.
+pub(super) fn stat(folder: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
+    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes a file; returns whether there was one.
+pub(super) fn remove(folder: impl AsFd, name: &str) -> io::Result<bool> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the time of the file system, whose clock is ahead by `offset` seconds, in seconds since 1970.
+pub(super) fn now(offset: i64) -> i64 {
+    let here = SystemTime::now().duration_since(UNIX_EPOCH);
+    let here = i64::try_from(here.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
+    here.saturating_add(offset)
+}
+
+fn text(name: &CStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+fn is_hexadecimal(name: Option<&str>, digits: usize) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    name.is_some_and(|name| name.len() == digits && name.bytes().all(is_digit))
+}

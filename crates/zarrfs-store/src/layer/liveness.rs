@@ -1,0 +1,525 @@
+//! A store on the network whose root metadata are gone is gone: none of its keys is missing.
+//!
+//! Where others have removed a store, its server answers for each key that it is missing, as if it had never been
+//! stored: a chunk would read as the fill value, also by way of the store view. So a key is called missing only while a
+//! metadata document of the root is there, which is asked for at most once a second, and only when a key was found
+//! missing; where a listing finds nothing at the root itself, it is asked for at once. The document is the one that this
+//! mount met: as long as it has met none, or has removed it itself, there is no such check.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::layer::Layer;
+use crate::listing::NameList;
+use crate::request_context::RequestContext;
+use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
+use crate::{
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, LeftOut, Listing, Meta, Name, Object,
+    PutBody, Reader, Store, Version,
+};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document;
+
+/// How long the root counts as there after one of its documents was found.
+const COUNTS: Duration = Duration::from_secs(1);
+
+/// What is said of a store that is gone.
+const GONE: &str = "the store is gone: it has no metadata at its root any more";
+
+/// A store that tells keys that are missing from a store that is gone.
+pub struct LivenessStore {
+    root: Arc<RootWatch>,
+}
+
+impl LivenessStore {
+    /// Wraps a store that was just opened.
+    pub fn new(inner: Arc<dyn Store>) -> LivenessStore {
+        LivenessStore {
+            root: Arc::new(RootWatch {
+                inner,
+                state: Mutex::default(),
+                asking: SingleFlight::default(),
+            }),
+        }
+    }
+
+    /// Asks about a key; a missing one is an error where the store is gone.
+    fn ask<T>(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        ask: impl FnOnce(&RequestContext, &dyn Store) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let (answer, stamp) = self
+            .root
+            .inner
+            .info()
+            .ask(context, |context| ask(context, &*self.root.inner));
+        let answer = answer?;
+        match &answer {
+            Some(_) => self.root.note_found(key, stamp.asked),
+            None => self.root.check(context, key)?,
+        }
+        Ok(answer)
+    }
+}
+
+/// The root metadata of a store, and whether they are there.
+struct RootWatch {
+    inner: Arc<dyn Store>,
+    state: Mutex<RootState>,
+    asking: SingleFlight<(), bool>,
+}
+
+#[derive(Default)]
+struct RootState {
+    /// The document of the root that was found last; none if this mount has met none since it removed one.
+    document: Option<Key>,
+    /// When the store was asked for it.
+    found: Option<Instant>,
+    /// Whether the log says that the store is gone.
+    is_gone: bool,
+}
+
+impl RootWatch {
+    fn now(&self) -> Instant {
+        self.inner.info().clock.now()
+    }
+
+    /// Notes that a key was found by a request at `asked`.
+    fn note_found(&self, key: &Key, asked: Instant) {
+        if !is_root_document(key) {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.document = Some(key.clone());
+        state.found = state.found.max(Some(asked));
+        if std::mem::take(&mut state.is_gone) {
+            log::warn!("the store is there again");
+        }
+    }
+
+    /// Notes that this mount removes a key.
+    fn note_removed(&self, key: &Key) {
+        let mut state = self.state.lock();
+        if state.document.as_ref() == Some(key) {
+            state.document = None;
+        }
+    }
+
+    /// Fails with `Gone` if the store is gone, in which `key` was found missing.
+    fn check(&self, context: &RequestContext, key: &Key) -> Result<()> {
+        if self.inner.info().never_changes() || !self.is_to_be_asked(self.now()) {
+            return Ok(());
+        }
+        self.check_now(context, key)
+    }
+
+    /// Does the same by a request, whenever the last one was made.
+    fn check_now(&self, context: &RequestContext, key: &Key) -> Result<()> {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let is_there = self
+            .asking
+            .run(context, &(), deadline, || self.look(context));
+        if is_there.map_err(|error| error.about(key))? {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Gone, key, GONE))
+    }
+
+    /// Whether it has to be asked whether the root is there.
+    fn is_to_be_asked(&self, now: Instant) -> bool {
+        let state = self.state.lock();
+        let counts = |found: Instant| now.saturating_duration_since(found) < COUNTS;
+        state.document.is_some() && !state.found.is_some_and(counts)
+    }
+
+    /// Looks whether a document of the root is there: the one that was found last, or another one, as where the store was
+    /// written anew in another format.
+    fn look(&self, context: &RequestContext) -> Result<bool> {
+        let Some(known) = self.state.lock().document.clone() else {
+            return Ok(true);
+        };
+        let others = document::at_root().filter_map(|name| Key::new(name).ok());
+        let others = others.filter(|other| *other != known);
+        for document in std::iter::once(known.clone()).chain(others) {
+            let asked = self.now();
+            if self.inner.etag(context, &document)?.is_some() {
+                self.note_found(&document, asked);
+                return Ok(true);
+            }
+        }
+        let mut state = self.state.lock();
+        let is_removed_here = state.document.is_none();
+        if !is_removed_here && !std::mem::replace(&mut state.is_gone, true) {
+            log::error!("{GONE}");
+            // A key that was called missing within the last second may be one that others had removed.
+            self.inner.info().changes.note_tree(&Key::root());
+        }
+        Ok(is_removed_here)
+    }
+}
+
+/// Whether a key is that of a metadata document of the root.
+fn is_root_document(key: &Key) -> bool {
+    document::at_root().any(|name| name.as_bytes() == key.as_bytes())
+}
+
+impl Layer for LivenessStore {
+    fn below(&self) -> &dyn Store {
+        &*self.root.inner
+    }
+
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.ask(context, key, |context, store| {
+            store.get(context, key, limit)
+        })
+    }
+
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.ask(context, key, |context, store| {
+            store.get_range(context, key, range)
+        })
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.ask(context, key, |context, store| store.head(context, key))
+    }
+
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.ask(context, key, |context, store| store.version(context, key))
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let opened = self.root.inner.open(context, key, known);
+        if matches!(&opened, Err(error) if error.kind() == Kind::NotFound) {
+            self.root.check(context, key)?;
+        }
+        opened
+    }
+
+    /// Lists a prefix. The root is there as long as the store is, with or without names.
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let asked = self.root.now();
+        match self.root.inner.list(context, prefix) {
+            Err(error) if error.kind() == Kind::NotFound && prefix.is_root() => {
+                self.root.check_now(context, prefix)?;
+                Ok(Box::new(NameList::new([])))
+            }
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.root.check(context, prefix)?;
+                Err(error)
+            }
+            Ok(inner) if prefix.is_root() => Ok(Box::new(RootListing {
+                inner,
+                root: self.root.clone(),
+                asked,
+            })),
+            listing => listing,
+        }
+    }
+
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        let Some(inner) = self.root.inner.list_all(context, prefix, from)? else {
+            return Ok(None);
+        };
+        Ok(Some(Box::new(LivenessListing {
+            inner,
+            root: self.root.clone(),
+            prefix: prefix.clone(),
+        })))
+    }
+
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.ask(context, key, |context, store| store.etag(context, key))
+    }
+
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let put = self.root.inner.put(context, key, body, condition)?;
+        self.root.note_found(key, self.root.now());
+        Ok(put)
+    }
+
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        // Another caller may find it between the two.
+        self.root.note_removed(key);
+        let erased = self.root.inner.erase(context, key, condition);
+        self.root.note_removed(key);
+        erased
+    }
+}
+
+/// The names of the root, among which its documents are met.
+struct RootListing {
+    inner: Box<dyn Listing>,
+    root: Arc<RootWatch>,
+    /// When the root was listed.
+    asked: Instant,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Listing for RootListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        let name = self.inner.next(context)?;
+        if let Some(name) = &name
+            && name.kind == EntryKind::File
+            && let Ok(key) = Key::new(name.name.as_slice())
+        {
+            self.root.note_found(&key, self.asked);
+        }
+        Ok(name)
+    }
+
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.inner.seek(context, cursor)
+    }
+
+    fn may_wait(&self) -> bool {
+        self.inner.may_wait()
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.inner.left_out()
+    }
+}
+
+/// The pages of a flat listing, which ends only where the store is there.
+struct LivenessListing {
+    inner: Box<dyn FlatListing>,
+    root: Arc<RootWatch>,
+    prefix: Key,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl FlatListing for LivenessListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
+        let asked = self.root.now();
+        let page = self.inner.next(context)?;
+        for (key, _) in page.iter().flatten() {
+            self.root.note_found(key, asked);
+        }
+        if page.as_ref().is_none_or(Vec::is_empty) || self.inner.has_ended() {
+            self.root.check(context, &self.prefix)?;
+        }
+        Ok(page)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::StoreInfo;
+    use crate::backend::memory::MemoryStore;
+    use crate::request_context::UNLIMITED;
+    use crate::sync::clock::Clock;
+
+    /// A store in which others remove keys, whose clock stands still, and which counts the requests for `zarr.json`.
+    #[derive(Clone)]
+    struct Below {
+        memory: MemoryStore,
+        info: StoreInfo,
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Layer for Below {
+        fn below(&self) -> &dyn Store {
+            &self.memory
+        }
+
+        fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+            if key.as_bytes() == document::ZARR_JSON.as_bytes() {
+                self.asked.fetch_add(1, Ordering::SeqCst);
+            }
+            self.memory.etag(context, key)
+        }
+
+        fn info(&self) -> &StoreInfo {
+            &self.info
+        }
+    }
+
+    /// The layer over it.
+    struct Watched {
+        below: Below,
+        store: Arc<dyn Store>,
+    }
+
+    fn key(path: &str) -> Key {
+        Key::new(path).unwrap()
+    }
+
+    fn watched(keys: &[&str]) -> Watched {
+        let memory = MemoryStore::default();
+        for name in keys {
+            memory.set(key(name), b"bytes".to_vec());
+        }
+        let below = Below {
+            memory,
+            info: StoreInfo {
+                clock: Clock::stopped(),
+                ..StoreInfo::new(Duration::from_secs(60))
+            },
+            asked: Arc::default(),
+        };
+        Watched {
+            store: Arc::new(LivenessStore::new(Arc::new(below.clone()))),
+            below,
+        }
+    }
+
+    impl Watched {
+        fn wait_a_second(&self) {
+            self.below.info.clock.advance(COUNTS);
+        }
+
+        /// Asks everything of a missing key, and returns how each question failed.
+        fn answers(&self) -> [Option<Kind>; 7] {
+            let (store, missing) = (&self.store, &key("a/0"));
+            let range = ByteRange::Suffix(2);
+            let errors = [
+                store.get(&UNLIMITED, missing, 9).err(),
+                store.get_range(&UNLIMITED, missing, range).err(),
+                store.head(&UNLIMITED, missing).err(),
+                store.version(&UNLIMITED, missing).err(),
+                store.etag(&UNLIMITED, missing).err(),
+                store.list(&UNLIMITED, missing).err(),
+                store.open(&UNLIMITED, missing, None).err(),
+            ];
+            errors.map(|error| error.map(|error| error.kind()))
+        }
+    }
+
+    const MISSING: [Option<Kind>; 7] = [
+        None,
+        None,
+        None,
+        None,
+        None,
+        Some(Kind::NotFound),
+        Some(Kind::NotFound),
+    ];
+
+    const GONE: [Option<Kind>; 7] = [Some(Kind::Gone); 7];
+
+    #[test]
+    fn b01_no_key_of_a_store_without_its_root_metadata_is_missing() {
+        let watched = watched(&["zarr.json", "a/1"]);
+        assert_eq!(watched.answers(), MISSING, "nothing is known of the root");
+        assert!(
+            watched
+                .store
+                .get(&UNLIMITED, &key("zarr.json"), 9)
+                .unwrap()
+                .is_some()
+        );
+        watched.below.memory.erase(&key("zarr.json"));
+        assert_eq!(watched.answers(), MISSING, "it was there just now");
+        watched.wait_a_second();
+        assert_eq!(watched.answers(), GONE);
+        assert!(
+            watched
+                .store
+                .get(&UNLIMITED, &key("a/1"), 9)
+                .unwrap()
+                .is_some()
+        );
+        watched
+            .below
+            .memory
+            .set(key("zarr.json"), b"bytes".to_vec());
+        assert_eq!(watched.answers(), MISSING, "it is there again");
+    }
+
+    #[test]
+    fn the_root_is_asked_for_at_most_once_a_second() {
+        let watched = watched(&["zarr.json"]);
+        assert!(
+            watched
+                .store
+                .head(&UNLIMITED, &key("zarr.json"))
+                .unwrap()
+                .is_some()
+        );
+        for asked in 0..3 {
+            for _ in 0..3 {
+                assert_eq!(watched.answers(), MISSING);
+                assert_eq!(watched.below.asked.load(Ordering::SeqCst), asked);
+            }
+            watched.wait_a_second();
+        }
+    }
+
+    #[test]
+    fn a_document_of_the_root_is_met_in_listings_and_by_puts() {
+        let watched = watched(&[".zgroup"]);
+        let mut listing = watched.store.list(&UNLIMITED, &Key::root()).unwrap();
+        while listing.next(&UNLIMITED).unwrap().is_some() {}
+        watched.below.memory.erase(&key(".zgroup"));
+        watched.wait_a_second();
+        assert_eq!(watched.answers(), GONE);
+        let (name, body) = (key("zarr.json"), PutBody::Bytes(b"{}"));
+        watched
+            .store
+            .put(&UNLIMITED, &name, body, &Condition::Any)
+            .unwrap();
+        watched.wait_a_second();
+        assert_eq!(
+            watched.answers(),
+            MISSING,
+            "written anew, in another format"
+        );
+        watched.below.memory.erase(&name);
+        watched.wait_a_second();
+        assert_eq!(watched.answers(), GONE);
+    }
+
+    #[test]
+    fn a_root_document_that_this_mount_removes_leaves_a_store() {
+        let watched = watched(&["zarr.json", "a/1"]);
+        let (store, name) = (&watched.store, key("zarr.json"));
+        assert!(store.get(&UNLIMITED, &name, 9).unwrap().is_some());
+        store.erase(&UNLIMITED, &name, &Condition::Any).unwrap();
+        watched.wait_a_second();
+        assert_eq!(watched.answers(), MISSING);
+        store
+            .erase(&UNLIMITED, &key("a/1"), &Condition::Any)
+            .unwrap();
+        assert!(
+            store
+                .list(&UNLIMITED, &Key::root())
+                .unwrap()
+                .next(&UNLIMITED)
+                .unwrap()
+                .is_none()
+        );
+    }
+}

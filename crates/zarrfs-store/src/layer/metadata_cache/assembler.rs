@@ -1,0 +1,276 @@
+//! Assembles directories from the keys of a flat listing.
+//!
+//! A directory is complete when a key after it has come. That holds where keys are sorted by bytes, or by names,
+//! directory by directory; any other order is an error. A directory with a name whose kind is in doubt is left out, and so
+//! is the top one, of which names may be missing.
+
+use std::time::Instant;
+
+use super::cached_dir::{DirEntry, NameMap};
+use crate::{EntryKind, Key, Meta};
+
+/// A directory of which every name is known.
+pub(super) struct AssembledDir {
+    pub(super) prefix: Key,
+    /// When the first of its names was asked for.
+    pub(super) asked: Instant,
+    pub(super) names: NameMap,
+}
+
+/// The directories that are not complete yet.
+pub(super) struct DirAssembler {
+    /// From the top down to the directory of the last key.
+    open: Vec<AssembledDir>,
+    last: Option<Key>,
+    by_bytes: bool,
+    by_names: bool,
+}
+
+/// Keys come in no order that tells when a directory is complete.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unsorted;
+
+impl DirAssembler {
+    /// Expects the keys below `top`.
+    pub(super) fn new(top: Key) -> DirAssembler {
+        let top = AssembledDir {
+            prefix: top,
+            asked: Instant::now(),
+            names: NameMap::new(),
+        };
+        DirAssembler {
+            open: vec![top],
+            last: None,
+            by_bytes: true,
+            by_names: true,
+        }
+    }
+
+    /// Whether keys are sorted by names rather than by bytes.
+    pub(super) fn is_by_names(&self) -> bool {
+        !self.by_bytes
+    }
+
+    /// Takes the next object, of a page asked for at `asked`; returns the directories that it completes.
+    pub(super) fn take(
+        &mut self,
+        key: Key,
+        meta: Meta,
+        asked: Instant,
+    ) -> Result<Vec<AssembledDir>, Unsorted> {
+        self.check_order(&key)?;
+        let Some(parent) = key.parent() else {
+            return Err(Unsorted);
+        };
+        let mut complete = Vec::new();
+        let is_passed = |open: &mut AssembledDir| parent.below(&open.prefix).is_none();
+        while let Some(dir) = self.open.pop_if(is_passed) {
+            complete.extend(finished(dir));
+        }
+        self.descend(&parent, asked)?;
+        let entry = DirEntry {
+            kind: EntryKind::File,
+            cursor: 0,
+            meta: Some(meta),
+        };
+        if let Some(dir) = self.open.last_mut() {
+            dir.names.insert(key.name().into(), entry);
+        }
+        self.last = Some(key);
+        // The top stays open until the end; without it the key was not below the top.
+        if self.open.is_empty() {
+            return Err(Unsorted);
+        }
+        Ok(complete)
+    }
+
+    fn check_order(&mut self, key: &Key) -> Result<(), Unsorted> {
+        if let Some(last) = &self.last {
+            self.by_bytes &= last < key;
+            self.by_names &= last.names().lt(key.names());
+        }
+        if self.by_bytes || self.by_names {
+            Ok(())
+        } else {
+            Err(Unsorted)
+        }
+    }
+
+    /// Opens the directories from the innermost open one down to `parent`.
+    fn descend(&mut self, parent: &Key, asked: Instant) -> Result<(), Unsorted> {
+        loop {
+            let open = self.open.last_mut().ok_or(Unsorted)?;
+            let rest = parent.below(&open.prefix).ok_or(Unsorted)?;
+            let Some(name) = rest.names().next() else {
+                return Ok(());
+            };
+            let prefix = open.prefix.child(name).map_err(|_| Unsorted)?;
+            let entry = open.names.entry(name.into());
+            entry.and_modify(become_directory).or_insert(DirEntry {
+                kind: EntryKind::Directory,
+                cursor: 0,
+                meta: Some(Meta::prefix()),
+            });
+            self.open.push(AssembledDir {
+                prefix,
+                asked,
+                names: NameMap::new(),
+            });
+        }
+    }
+
+    /// Returns the directories that are complete after the last key.
+    pub(super) fn end(self) -> Vec<AssembledDir> {
+        let mut open = self.open.into_iter();
+        open.next();
+        open.rev().filter_map(finished).collect()
+    }
+}
+
+/// Makes an object a directory, since keys lie below it. One without bytes may be a marker of the directory, whose
+/// metadata are not known then.
+fn become_directory(entry: &mut DirEntry) {
+    entry.kind = EntryKind::Directory;
+    entry.meta = entry.meta.filter(|meta| meta.size > 0).map(|meta| Meta {
+        kind: EntryKind::Directory,
+        ..meta
+    });
+}
+
+/// Sorts the names as a listing has them; nothing if something may be an empty directory as well as an empty object.
+fn finished(mut dir: AssembledDir) -> Option<AssembledDir> {
+    let is_doubtful = |entry: &DirEntry| {
+        entry.kind == EntryKind::File && entry.meta.is_none_or(|meta| meta.size == 0)
+    };
+    if dir.names.values().any(is_doubtful) {
+        return None;
+    }
+    dir.names.sort_unstable_keys();
+    for (entry, cursor) in dir.names.values_mut().zip(1..) {
+        entry.cursor = cursor;
+    }
+    dir.names.shrink_to_fit();
+    Some(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::backend::memory::MemoryStore;
+    use crate::request_context::UNLIMITED;
+    use crate::{Store, Version};
+
+    type Tree = BTreeMap<Key, BTreeMap<Vec<u8>, EntryKind>>;
+
+    fn meta(size: u64) -> Meta {
+        Meta {
+            kind: EntryKind::File,
+            size,
+            version: Version::numbered(1),
+            ..Meta::prefix()
+        }
+    }
+
+    /// Returns the directories that keys in the given order make, and how many were complete before the end.
+    fn assembled<'a>(keys: impl IntoIterator<Item = &'a Key>, size: u64) -> Option<(Tree, usize)> {
+        let mut assembler = DirAssembler::new(Key::root());
+        let mut found = Vec::new();
+        for key in keys {
+            found.extend(
+                assembler
+                    .take(key.clone(), meta(size), Instant::now())
+                    .ok()?,
+            );
+        }
+        let early = found.len();
+        found.extend(assembler.end());
+        let count = found.len();
+        let tree: Tree = found
+            .into_iter()
+            .map(|folder| {
+                let names = folder.names.into_iter();
+                let kinds = names.map(|(name, entry)| (name.to_vec(), entry.kind));
+                (folder.prefix, kinds.collect())
+            })
+            .collect();
+        assert_eq!(tree.len(), count, "a directory came twice");
+        Some((tree, early))
+    }
+
+    /// Returns the same by a listing of each directory below the root.
+    fn listed(keys: &BTreeSet<Key>) -> Tree {
+        let memory = MemoryStore::default();
+        for key in keys {
+            memory.set(key.clone(), vec![1]);
+        }
+        let folders = keys.iter().flat_map(|key| {
+            std::iter::successors(key.parent(), Key::parent).filter(|folder| !folder.is_root())
+        });
+        let folders: BTreeSet<Key> = folders.collect();
+        let list = |folder: Key| {
+            let mut listing = memory.list(&UNLIMITED, &folder).unwrap();
+            let mut names = BTreeMap::new();
+            while let Some(name) = listing.next(&UNLIMITED).unwrap() {
+                names.insert(name.name, name.kind);
+            }
+            (folder, names)
+        };
+        folders.into_iter().map(list).collect()
+    }
+
+    fn by_names(keys: &BTreeSet<Key>) -> Vec<&Key> {
+        let mut keys: Vec<&Key> = keys.iter().collect();
+        keys.sort_by(|one, other| one.names().cmp(other.names()));
+        keys
+    }
+
+    proptest! {
+        #[test]
+        fn a_flat_listing_is_every_listing(
+            keys in prop::collection::btree_set("[ab.0-]{1,2}(/[ab.0-]{1,2}){0,4}", 0..40)
+        ) {
+            let keys: BTreeSet<Key> = keys.iter().filter_map(|key| Key::new(key.as_str()).ok()).collect();
+            let expected = listed(&keys);
+            prop_assert_eq!(&assembled(&keys, 1).unwrap().0, &expected);
+            prop_assert_eq!(&assembled(by_names(&keys), 1).unwrap().0, &expected);
+        }
+    }
+
+    fn keys(names: &[&str]) -> Vec<Key> {
+        names.iter().map(|name| Key::new(*name).unwrap()).collect()
+    }
+
+    #[test]
+    fn unsorted_keys_are_an_error() {
+        assert!(assembled(&keys(&["a/1", "b/1", "a/2"]), 1).is_none());
+        assert!(assembled(&keys(&["a/1", "a/1"]), 1).is_none());
+    }
+
+    #[test]
+    fn directories_are_complete_once_they_are_passed() {
+        let (tree, early) = assembled(&keys(&["a/1", "a/2", "b/1", "c"]), 1).unwrap();
+        assert_eq!((tree.len(), early), (2, 2));
+    }
+
+    #[test]
+    fn what_may_be_a_marker_is_left_out() {
+        let (tree, _) = assembled(&keys(&["a/b", "c/d", "c/d/e"]), 0).unwrap();
+        let told: Vec<&Key> = tree.keys().collect();
+        assert_eq!(told, [&Key::new("c").unwrap()]);
+        let mut assembler = DirAssembler::new(Key::root());
+        let now = Instant::now();
+        for (key, size) in [("c/d", 0), ("c/d/e", 1)] {
+            let told = assembler.take(Key::new(key).unwrap(), meta(size), now);
+            assert!(told.unwrap().is_empty());
+        }
+        let folders: Vec<AssembledDir> = assembler.end();
+        assert_eq!(folders.len(), 2);
+        let entry = folders[1].names[b"d".as_slice()];
+        assert_eq!(entry.kind, EntryKind::Directory);
+        assert!(entry.meta.is_none());
+    }
+}

@@ -1,0 +1,312 @@
+//! What the store answered about single keys: kind, size and version, small documents, or that there is nothing.
+//!
+//! A key as a name (`head`, which also knows prefixes) and as an object (`get`, `version`, `open`) are two questions; an
+//! answer to the first also answers the second where no prefix is in play. The number of keys is bounded, and they count
+//! in the memory budget, the documents in a part of it; the key that was used least recently goes first.
+
+use parking_lot::Mutex;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Weak};
+
+use super::dated::{Dated, Lifetime, newer};
+use crate::sync::aged_map::{AgedMap, Minute};
+use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
+use crate::sync::stepped_room::SteppedRoom;
+use crate::{EntryKind, Key, Meta, Object, Version};
+
+/// What is known of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CachedObject {
+    Missing,
+    /// Only which content it is.
+    Version(Version),
+    Object(Meta),
+}
+
+impl CachedObject {
+    pub(super) fn version(&self) -> Option<Version> {
+        match self {
+            CachedObject::Missing => None,
+            CachedObject::Version(version) => Some(*version),
+            CachedObject::Object(meta) => Some(meta.version),
+        }
+    }
+
+    /// Returns which content it is and its length, if that is known.
+    pub(super) fn content(&self) -> Option<(Version, u64)> {
+        match self {
+            CachedObject::Missing | CachedObject::Version(_) => None,
+            CachedObject::Object(meta) => Some(meta.content()),
+        }
+    }
+
+    /// Returns what an answer to `head` tells of the object; nothing if it is about a prefix or a link.
+    fn of_head(head: &Option<Meta>) -> Option<CachedObject> {
+        match head {
+            None => Some(CachedObject::Missing),
+            Some(meta) if meta.kind == EntryKind::File => Some(CachedObject::Object(*meta)),
+            Some(_) => None,
+        }
+    }
+}
+
+impl From<Option<&Object>> for CachedObject {
+    /// Takes what an answer with bytes tells of the object.
+    fn from(found: Option<&Object>) -> CachedObject {
+        match found {
+            None => CachedObject::Missing,
+            Some(object) => match object.modified {
+                None => CachedObject::Version(object.version),
+                Some(modified) => CachedObject::Object(Meta {
+                    kind: EntryKind::File,
+                    size: object.size,
+                    stored: object.size,
+                    modified,
+                    version: object.version,
+                }),
+            },
+        }
+    }
+}
+
+/// What is known of one key.
+#[derive(Default)]
+struct KeyEntry {
+    head: Option<Dated<Option<Meta>>>,
+    object: Option<Dated<CachedObject>>,
+    document: Option<CachedDocument>,
+}
+
+impl KeyEntry {
+    fn object(&self) -> Option<Dated<CachedObject>> {
+        let of_head = self.head.and_then(|head| {
+            let object = CachedObject::of_head(&head.value)?;
+            Some(head.with(object))
+        });
+        newer(self.object, of_head)
+    }
+}
+
+/// A whole document and the memory that it counts in.
+struct CachedDocument {
+    object: Dated<Arc<Object>>,
+    _room: Reservation,
+}
+
+/// What a document takes beside its bytes and its key, in bytes.
+const DOCUMENT_OVERHEAD: u64 = 256;
+
+/// What a key takes with all answers but documents, in bytes.
+const KEY_BYTES: u64 = 384;
+
+/// Answers by key.
+pub(super) struct KeyTable {
+    entries: Mutex<AgedMap<Key, KeyEntry>>,
+    /// What the keys count in.
+    room: SteppedRoom,
+    lifetime: Lifetime,
+    memory: Arc<MemoryBudget>,
+    max_document_bytes: u64,
+}
+
+impl KeyTable {
+    /// Builds a table of at most `max_keys` keys, which take their room of a budget and count for `lifetime`. Documents of
+    /// at most `max_document_bytes` each take their room of `memory`.
+    pub(super) fn new(
+        (max_keys, whole): (NonZeroUsize, &Arc<MemoryBudget>),
+        lifetime: Lifetime,
+        memory: Arc<MemoryBudget>,
+        max_document_bytes: u64,
+    ) -> Arc<KeyTable> {
+        let table = Arc::new(KeyTable {
+            entries: Mutex::new(AgedMap::default()),
+            room: SteppedRoom::new(whole, KEY_BYTES, max_keys.get()),
+            lifetime,
+            memory,
+            max_document_bytes,
+        });
+        let weak: Weak<KeyTable> = Arc::downgrade(&table);
+        table.memory.register(Priority::Metadata, weak.clone());
+        table.room.memory().register(Priority::Metadata, weak);
+        table
+    }
+
+    /// Returns the length of the longest document that is kept, in bytes.
+    pub(super) fn max_document_bytes(&self) -> u64 {
+        self.max_document_bytes
+    }
+
+    /// Returns what `head` answers for a key.
+    pub(super) fn head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
+        let head = self.entries.lock().get(key)?.head;
+        self.lifetime.fresh(head)
+    }
+
+    /// Whether a key is known to be a prefix of others.
+    pub(super) fn is_directory(&self, key: &Key) -> bool {
+        let head = self.head(key).and_then(|head| head.value);
+        head.is_some_and(|meta| meta.kind == EntryKind::Directory)
+    }
+
+    /// Returns what is known of an object.
+    pub(super) fn object(&self, key: &Key) -> Option<Dated<CachedObject>> {
+        let object = self.entries.lock().get(key)?.object();
+        self.lifetime.fresh(object)
+    }
+
+    /// Returns the last length that was heard of an object and of which version it is, however long ago.
+    pub(super) fn content(&self, key: &Key) -> Option<(Version, u64)> {
+        self.entries.lock().peek(key)?.object()?.value.content()
+    }
+
+    /// Returns a document.
+    pub(super) fn document(&self, key: &Key) -> Option<Dated<Arc<Object>>> {
+        let mut entries = self.entries.lock();
+        let document = entries.get(key)?.document.as_ref()?;
+        let is_fresh = self.lifetime.is_fresh(document.object.asked);
+        is_fresh.then(|| document.object.clone())
+    }
+
+    /// Stores an answer to `head`.
+    pub(super) fn put_head(&self, key: &Key, head: Dated<Option<Meta>>) {
+        self.change(key, |entry| entry.head = Some(head));
+    }
+
+    /// Stores what an answer tells of an object.
+    pub(super) fn put_object(&self, key: &Key, object: Dated<CachedObject>) {
+        self.change(key, |entry| {
+            // An answer to `head` about another content of the object is no longer true.
+            let before = entry
+                .head
+                .and_then(|head| CachedObject::of_head(&head.value));
+            if before.is_some_and(|before| before.version() != object.value.version()) {
+                entry.head = None;
+            }
+            entry.object = Some(object);
+        });
+    }
+
+    /// Returns a document with the room that it takes, ready for `put_document`; nothing if it is too long or if there
+    /// is no room for it.
+    pub(super) fn reserve(
+        &self,
+        key: &Key,
+        object: Dated<Arc<Object>>,
+    ) -> Option<ReservedDocument> {
+        let length = object.value.bytes.len() as u64;
+        let bytes = length + key.as_bytes().len() as u64 + DOCUMENT_OVERHEAD;
+        if length > self.max_document_bytes {
+            return None;
+        }
+        Some(ReservedDocument(CachedDocument {
+            object,
+            _room: self.memory.try_reserve(bytes)?,
+        }))
+    }
+
+    /// Stores a document.
+    pub(super) fn put_document(&self, key: &Key, document: ReservedDocument) {
+        self.change(key, |entry| entry.document = Some(document.0));
+    }
+
+    fn change(&self, key: &Key, change: impl FnOnce(&mut KeyEntry)) {
+        let mut entries = self.entries.lock();
+        change(entries.get_or_insert(key.clone(), KeyEntry::default));
+        let count = entries.len();
+        drop(entries);
+        if !self.room.covers(count) {
+            while !self.room.cover(|| self.entries.lock().len()) && self.evict_one(Minute::NEVER) {}
+        }
+    }
+
+    /// Forgets a key.
+    pub(super) fn forget(&self, key: &Key) {
+        self.entries.lock().pop(key);
+    }
+}
+
+/// A document that has room in memory and is not stored yet.
+pub(super) struct ReservedDocument(CachedDocument);
+
+impl Evict for KeyTable {
+    fn evict_one(&self, before: Minute) -> bool {
+        let mut entries = self.entries.lock();
+        let oldest = entries.pop_unused(before);
+        let count = entries.len();
+        drop(entries);
+        self.room.shrink(count);
+        oldest.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::stats::Stats;
+    use crate::sync::clock::Clock;
+
+    fn put(table: &KeyTable, name: &str, length: usize) {
+        let object = Object {
+            bytes: vec![0; length],
+            size: length as u64,
+            version: Version::numbered(1),
+            modified: None,
+        };
+        let key = Key::new(name).unwrap();
+        let (value, asked) = (Arc::new(object), Instant::now());
+        if let Some(document) = table.reserve(&key, Dated { value, asked }) {
+            table.put_document(&key, document);
+        }
+    }
+
+    #[test]
+    fn documents_stay_within_their_part_of_the_memory() {
+        let memory = MemoryBudget::new(20_000, Arc::new(Stats::default()));
+        let most = NonZeroUsize::new(1000).unwrap();
+        let lifetime = Lifetime {
+            clock: Clock::default(),
+            ttl: Duration::from_secs(1000),
+        };
+        let of_keys = MemoryBudget::new(1 << 20, Arc::new(Stats::default()));
+        let table = KeyTable::new((most, &of_keys), lifetime, memory.part(5000), 1000);
+        put(&table, "large", 1001);
+        for number in 0..100 {
+            put(&table, &format!("{number}"), 900);
+            put(&table, "same", number);
+            assert!(memory.held() <= 5000);
+            assert!(table.document(&Key::new("same").unwrap()).is_some());
+        }
+        let has = |name: &str| table.document(&Key::new(name).unwrap()).is_some();
+        assert!(has("99") && !has("0") && !has("large"));
+        let _all = memory.try_reserve(20_000).unwrap();
+        assert!(!has("99"), "documents give way to other memory");
+        put(&table, "other", 10);
+        assert!(!has("other"));
+    }
+
+    #[test]
+    fn b02_keys_give_way_to_other_memory() {
+        let memory = MemoryBudget::new(200 * KEY_BYTES, Arc::new(Stats::default()));
+        let most = NonZeroUsize::new(400).unwrap();
+        let lifetime = Lifetime {
+            clock: Clock::default(),
+            ttl: Duration::from_secs(1000),
+        };
+        let table = KeyTable::new((most, &memory), lifetime, memory.part(0), 0);
+        let key = |number: u32| Key::new(format!("{number}")).unwrap();
+        let missing = Dated {
+            value: None,
+            asked: Instant::now(),
+        };
+        for number in 0..1000 {
+            table.put_head(&key(number), missing);
+            assert!(memory.held() <= 200 * KEY_BYTES);
+        }
+        let knows = |number| table.head(&key(number)).is_some();
+        assert!(knows(999) && knows(900) && !knows(700));
+        let _all = memory.try_reserve(200 * KEY_BYTES).unwrap();
+        assert!(!knows(999));
+    }
+}

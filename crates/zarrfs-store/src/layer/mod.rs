@@ -1,0 +1,221 @@
+//! Stores around a store: each adds one property to the store that it wraps and is a store itself.
+//!
+//! `store/stack.rs` puts them on each other; a layer does not know which one is below it. A layer implements
+//! `Layer` and names only the methods that it changes: all others are those of the store below.
+
+use std::sync::Arc;
+
+use crate::request_context::RequestContext;
+use crate::{
+    ByteRange, Condition, ETag, EncodedBy, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreInfo, Version,
+};
+use zarr_format::error::Result;
+
+pub mod counting;
+pub mod disk_cache;
+pub mod liveness;
+pub mod metadata_cache;
+pub mod readahead;
+
+/// A store over a store; what it does not define is done by the store below.
+#[allow(missing_docs, reason = "each method is that of `Store`")]
+pub trait Layer: Send + Sync {
+    /// Returns the store below.
+    fn below(&self) -> &dyn Store;
+
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.below().get(context, key, limit)
+    }
+
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.below().get_range(context, key, range)
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.below().head(context, key)
+    }
+
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.below().version(context, key)
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        self.below().open(context, key, known)
+    }
+
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.below().list(context, prefix)
+    }
+
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        self.below().list_all(context, prefix, from)
+    }
+
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        self.below().read_link(context, key)
+    }
+
+    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.below().leads_back(context, key)
+    }
+
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.below().etag(context, key)
+    }
+
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        self.below().put(context, key, body, condition)
+    }
+
+    fn put_chunk(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+        _encoded_by: Option<&EncodedBy>,
+    ) -> Result<ETag> {
+        Layer::put(self, context, key, body, condition)
+    }
+
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        self.below().erase(context, key, condition)
+    }
+
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        self.below().erase_folder(context, prefix)
+    }
+
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        self.below().sync(context)
+    }
+
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        self.below().doubt(key, range);
+    }
+
+    fn info(&self) -> &StoreInfo {
+        self.below().info()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<L: Layer> Store for L {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        Layer::get(self, context, key, limit)
+    }
+
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        Layer::get_range(self, context, key, range)
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        Layer::head(self, context, key)
+    }
+
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        Layer::version(self, context, key)
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        Layer::open(self, context, key, known)
+    }
+
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        Layer::list(self, context, prefix)
+    }
+
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        Layer::list_all(self, context, prefix, from)
+    }
+
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        Layer::read_link(self, context, key)
+    }
+
+    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        Layer::leads_back(self, context, key)
+    }
+
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        Layer::etag(self, context, key)
+    }
+
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        Layer::put(self, context, key, body, condition)
+    }
+
+    fn put_chunk(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+        encoded_by: Option<&EncodedBy>,
+    ) -> Result<ETag> {
+        Layer::put_chunk(self, context, key, body, condition, encoded_by)
+    }
+
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        Layer::erase(self, context, key, condition)
+    }
+
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        Layer::erase_folder(self, context, prefix)
+    }
+
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        Layer::sync(self, context)
+    }
+
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        Layer::doubt(self, key, range);
+    }
+
+    fn info(&self) -> &StoreInfo {
+        Layer::info(self)
+    }
+}

@@ -1,0 +1,200 @@
+//! Locations of stores: which path or URL a text is, its form without secrets, and the place that it names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::backend::zip;
+
+/// Returns a location without its secrets: the user, password and query of a URL.
+pub fn shown(location: &str) -> String {
+    match local_folder(location) {
+        Some(_) => location.to_string(),
+        None => redact(location),
+    }
+}
+
+/// Returns the place of a store: one text for all locations that lead to it, without secrets. The path of this machine is
+/// absolute and without symbolic links, as far as there is something.
+pub fn place(location: &str) -> String {
+    match local_folder(location) {
+        Some(folder) => resolved(Path::new(&folder)).to_string_lossy().into_owned(),
+        None => place_of_url(&redact(&normalized(location))),
+    }
+}
+
+/// Returns a path that is absolute, and without links as far as there is something.
+fn resolved(path: &Path) -> PathBuf {
+    // The path of a folder in an archive goes on behind the archive's file.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let resolved = absolute.ancestors().find_map(|there| {
+        let rest = absolute.strip_prefix(there).ok()?;
+        Some(there.canonicalize().ok()?.join(rest))
+    });
+    // A path that was joined with nothing ends in a slash.
+    resolved.unwrap_or(absolute).components().collect()
+}
+
+/// Returns a URL without slashes at its end, and without more than one before the prefix in a bucket. The name of a web
+/// server is in lower case.
+fn place_of_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_string();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let path = path.trim_end_matches('/');
+    if matches!(scheme, "http" | "https") {
+        return format!("{scheme}://{}{path}", authority.to_ascii_lowercase());
+    }
+    match path.trim_start_matches('/') {
+        "" => format!("{scheme}://{authority}"),
+        path => format!("{scheme}://{authority}/{path}"),
+    }
+}
+
+/// Drops the user, password and query of a URL.
+fn redact(url: &str) -> String {
+    let plain = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = plain.split_once("://") else {
+        return plain.to_string();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+/// Returns the path of a store on this machine: that of its folder, or of its archive.
+pub fn local_path(location: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(local_folder(location)?);
+    match zip::location::in_path(&path) {
+        Ok(Some(found)) => Some(
+            found
+                .folder
+                .join(OsStr::from_bytes(found.archive.as_bytes())),
+        ),
+        _ => Some(path),
+    }
+}
+
+/// Returns the path that a location means on this machine, also one into an archive; nothing for other URLs.
+pub fn local_folder(location: &str) -> Option<String> {
+    match scheme(location) {
+        None => Some(location.to_string()),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => Some(file_url_path(rest)),
+        Some(_) => None,
+    }
+}
+
+/// Returns a location with its scheme in lower case.
+pub fn normalized(location: &str) -> String {
+    match scheme(location) {
+        Some((scheme, rest)) => format!("{}:{rest}", scheme.to_ascii_lowercase()),
+        None => location.to_string(),
+    }
+}
+
+/// Splits `scheme:rest`; a scheme has at least two letters, so that `c:x` stays a path.
+pub(super) fn scheme(location: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = location.split_once(':')?;
+    let is_scheme = scheme.len() > 1
+        && scheme
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'+');
+    let is_bare = |name| scheme.eq_ignore_ascii_case(name);
+    let is_url = rest.starts_with("//") || is_bare("file") || is_bare("memory");
+    (is_scheme && is_url).then_some((scheme, rest))
+}
+
+/// Returns the path of a `file:` URL: authority dropped, percent escapes undone.
+fn file_url_path(rest: &str) -> String {
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest.find('/').map_or("", |start| &rest[start..]),
+        None => rest,
+    };
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut input = path.as_bytes();
+    while let Some((&byte, rest)) = input.split_first() {
+        input = rest;
+        let escape = (byte == b'%').then(|| rest.get(..2)).flatten();
+        match escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
+            Some(value) => {
+                bytes.push(value);
+                input = rest.get(2..).unwrap_or_default();
+            }
+            None => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_urls_are_paths() {
+        assert_eq!(local_folder("file:///a%20b").as_deref(), Some("/a b"));
+        assert_eq!(local_folder("file://host/a").as_deref(), Some("/a"));
+        assert_eq!(local_folder("./a:b").as_deref(), Some("./a:b"));
+        assert_eq!(local_folder("s3://a"), None);
+        assert_eq!(local_folder("File:///a").as_deref(), Some("/a"));
+    }
+
+    #[test]
+    fn d04_schemes_are_written_in_any_case() {
+        assert_eq!(normalized("S3://Bucket/A"), "s3://Bucket/A");
+        assert_eq!(normalized("HTTPS://Host/A"), "https://Host/A");
+        assert_eq!(normalized("MEMORY:"), "memory:");
+        for path in ["/A/B", "C:x", "./A:b"] {
+            assert_eq!(normalized(path), path);
+        }
+    }
+
+    #[test]
+    fn a_store_has_one_place_however_it_is_spelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let store = root.join("data.zarr");
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(root.join("all.zip"), "").unwrap();
+        std::os::unix::fs::symlink("data.zarr", root.join("latest")).unwrap();
+        std::os::unix::fs::symlink("all.zip", root.join("latest.zip")).unwrap();
+        let text = |path: &str| root.join(path).to_str().unwrap().to_string();
+        let shown = store.to_str().unwrap();
+        for spelled in [
+            "data.zarr",
+            "data.zarr/",
+            "./data.zarr/.",
+            "latest",
+            "latest/",
+        ] {
+            assert_eq!(place(&text(spelled)), shown, "{spelled}");
+        }
+        assert_eq!(place(&format!("file://{shown}")), shown);
+        assert_eq!(place(&text("latest.zip/a/b/")), text("all.zip/a/b"));
+        assert_eq!(place(&text("none/a/")), text("none/a"));
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        assert_eq!(place("none.zarr"), here.join("none.zarr").to_str().unwrap());
+    }
+
+    #[test]
+    fn a_url_has_one_place_however_it_is_spelled() {
+        for (url, shown) in [
+            ("s3://bucket/a/", "s3://bucket/a"),
+            ("S3://bucket//a", "s3://bucket/a"),
+            ("s3://bucket/", "s3://bucket"),
+            ("https://me:pw@Host:81/A/b/?sig=x", "https://host:81/A/b"),
+            ("https://host//a", "https://host//a"),
+            ("memory:", "memory:"),
+        ] {
+            assert_eq!(place(url), shown);
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(redact("https://me:pw@host/a/b?sig=x#y"), "https://host/a/b");
+        assert_eq!(redact("s3://bucket/a"), "s3://bucket/a");
+        assert_eq!(shown("/a/me:pw@b?c"), "/a/me:pw@b?c");
+    }
+}

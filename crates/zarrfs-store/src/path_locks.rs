@@ -1,0 +1,237 @@
+//! Locks of paths: changes of one path, or of one that contains the other, come one after the other; all others go
+//! side by side, also while a store is slow to answer.
+//!
+//! They are served in order, so that no change waits for ever. But one that waits for another that takes long, as for
+//! the upload of a large file in a folder that is renamed, holds up no third one meanwhile.
+
+use std::time::{Duration, Instant};
+
+use crate::Key;
+use crate::sync::locks::{Condvar, Mutex};
+
+/// A path that is held for longer than this is held for long.
+const LONG: Duration = Duration::from_secs(1);
+
+/// How often those that wait look whether what they wait for is held for long by now.
+const RECHECK: Duration = Duration::from_millis(200);
+
+/// The paths that are locked.
+#[derive(Default)]
+pub struct PathLocks {
+    held: Mutex<PathTable>,
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct PathTable {
+    last_number: u64,
+    /// Those that wait as well, so that they are served in order.
+    tickets: Vec<PathTicket>,
+}
+
+struct PathTicket {
+    number: u64,
+    paths: Vec<Key>,
+    /// Whether what lies below the paths is meant as well.
+    with_below: bool,
+    /// Since when it has the paths; nothing while it waits.
+    held_since: Option<Instant>,
+}
+
+impl PathTicket {
+    /// Whether both mean a path.
+    fn meets(&self, other: &PathTicket) -> bool {
+        let is_meant = |own: &Key, path: &Key| {
+            own == path
+                || self.with_below && path.below(own).is_some()
+                || other.with_below && own.below(path).is_some()
+        };
+        let mut own = self.paths.iter();
+        own.any(|own| other.paths.iter().any(|path| is_meant(own, path)))
+    }
+
+    fn is_held_for_long(&self) -> bool {
+        self.held_since.is_some_and(|since| since.elapsed() > LONG)
+    }
+}
+
+impl PathTable {
+    /// Whether a ticket has to wait: another one has one of the paths, or waits for it since before and not for long.
+    fn is_blocked(&self, ticket: &PathTicket) -> bool {
+        let others = self
+            .tickets
+            .iter()
+            .filter(|other| other.number != ticket.number);
+        others.filter(|other| other.meets(ticket)).any(|other| {
+            other.held_since.is_some()
+                || other.number < ticket.number && !self.waits_for_long(other)
+        })
+    }
+
+    fn waits_for_long(&self, ticket: &PathTicket) -> bool {
+        let mut others = self.tickets.iter();
+        others.any(|other| other.is_held_for_long() && other.meets(ticket))
+    }
+
+    /// Gives a ticket its paths, unless it has to wait.
+    fn take(&mut self, number: u64) -> bool {
+        let place = self
+            .tickets
+            .iter()
+            .position(|ticket| ticket.number == number);
+        let is_free = |place: &usize| {
+            self.tickets
+                .get(*place)
+                .is_some_and(|ticket| !self.is_blocked(ticket))
+        };
+        let taken = place
+            .filter(is_free)
+            .and_then(|place| self.tickets.get_mut(place));
+        taken
+            .map(|ticket| ticket.held_since = Some(Instant::now()))
+            .is_some()
+    }
+}
+
+/// Paths that are locked until this is dropped.
+pub struct PathGuard<'a> {
+    locks: &'a PathLocks,
+    number: u64,
+}
+
+impl PathLocks {
+    /// Waits until no other ticket has one of these paths, one above or one below, and takes them.
+    pub fn lock(&self, paths: &[Key]) -> PathGuard<'_> {
+        self.take(paths.to_vec(), true)
+    }
+
+    /// Waits until no other ticket has one of these paths, and takes them, but nothing below them.
+    pub fn lock_own(&self, paths: &[Key]) -> PathGuard<'_> {
+        self.take(paths.to_vec(), false)
+    }
+
+    fn take(&self, paths: Vec<Key>, with_below: bool) -> PathGuard<'_> {
+        let mut held = self.held.lock();
+        held.last_number += 1;
+        let number = held.last_number;
+        held.tickets.push(PathTicket {
+            number,
+            paths,
+            with_below,
+            held_since: None,
+        });
+        while !held.take(number) {
+            self.released.wait_for(&mut held, RECHECK);
+        }
+        PathGuard {
+            locks: self,
+            number,
+        }
+    }
+}
+
+impl Drop for PathGuard<'_> {
+    fn drop(&mut self) {
+        let mut held = self.locks.held.lock();
+        held.tickets.retain(|ticket| ticket.number != self.number);
+        self.locks.released.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    #[test]
+    fn other_paths_do_not_wait() {
+        let locks = PathLocks::default();
+        let _one = locks.lock(&[key("a/b")]);
+        let _other = locks.lock(&[key("a/c"), key("d")]);
+    }
+
+    #[test]
+    fn a_path_waits_for_those_above_and_below_it() {
+        for (first, second) in [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("", "a/b/c")] {
+            let locks = Arc::new(PathLocks::default());
+            let guard = locks.lock(&[key(first)]);
+            let (sender, receiver) = mpsc::channel();
+            let waiting = locks.clone();
+            let thread = thread::spawn(move || {
+                let _guard = waiting.lock(&[key(second)]);
+                sender.send(()).unwrap();
+            });
+            // The second one has its ticket and waits.
+            while locks.held.lock().tickets.len() < 2 {
+                thread::yield_now();
+            }
+            assert!(receiver.try_recv().is_err(), "{first} and {second}");
+            drop(guard);
+            receiver.recv().unwrap();
+            thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn no_two_hold_one_path() {
+        let locks = PathLocks::default();
+        let inside = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (locks, inside) = (&locks, &inside);
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let path = if number % 2 == 0 { "a" } else { "a/b" };
+                        let _guard = locks.lock(&[key(path)]);
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_path_alone_waits_for_nothing_below_it() {
+        let locks = PathLocks::default();
+        let _below = locks.lock(&[key("a/b")]);
+        let _own = locks.lock_own(&[key("a")]);
+        let _root = locks.lock_own(&[Key::root()]);
+        let table = locks.held.lock();
+        let ticket = |path: &str, with_below| PathTicket {
+            number: u64::MAX,
+            paths: vec![key(path)],
+            with_below,
+            held_since: None,
+        };
+        for (path, with_below) in [("a", true), ("a", false), ("a/b/c", false), ("a/b", false)] {
+            assert!(table.is_blocked(&ticket(path, with_below)), "{path}");
+        }
+        assert!(!table.is_blocked(&ticket("a/c", false)), "beside");
+    }
+
+    /// A rename waits for the upload of a file in the folder; the other names in it are changed meanwhile.
+    #[test]
+    fn who_waits_for_long_holds_up_nobody() {
+        let locks = PathLocks::default();
+        let upload = locks.lock(&[key("a/large")]);
+        thread::scope(|scope| {
+            let rename = scope.spawn(|| drop(locks.lock(&[key("a"), key("b")])));
+            while locks.held.lock().tickets.len() < 2 {
+                thread::yield_now();
+            }
+            drop(locks.lock(&[key("a/small")]));
+            assert!(!rename.is_finished());
+            drop(upload);
+            rename.join().unwrap();
+        });
+    }
+}

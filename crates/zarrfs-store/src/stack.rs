@@ -1,0 +1,340 @@
+//! Opening a store by its path or URL: its backend, and the layers that are put over it.
+//!
+//! ```text
+//!      store view                     hierarchy and arrays
+//!          |                             |           |
+//!      readahead (network, unchanged)    |      consolidated   below groups that have such metadata
+//!          |                             |           |
+//!          +------------------+----------+-----------+
+//!                             |
+//!                          overlay            with --cow or --write-through
+//!                             |
+//!          +------------------+------------------+
+//!          |                  |                  |
+//!         zip                 |                  |           an archive, wherever it is
+//!          |                  |                  |
+//!          +--------+---------+                  |
+//!                   |                            |
+//!            synthetic listings                  |           changed stores that list nothing: nodes and documents
+//!                   |                            |
+//!             metadata_cache                     |           network: kinds, versions, names, documents
+//!                   |                            |
+//!              disk_cache                        |           with --cache-dir: objects and ranges
+//!                   |                            |
+//!               liveness                         |           network: a store that is gone has no missing keys
+//!                   |                            |
+//!               counting                     counting        `stats.json`
+//!                   |                            |
+//!             bucket, http                 local, memory
+//! ```
+//!
+//! All layers of one stack share one change log, but for the overlay: what is written to its folder leaves what the
+//! layers below it know true. `mount/open.rs` has the overlay put in its place (it knows of upper folders), over listings
+//! that are made from metadata (`view/synthetic_store.rs`), and `hierarchy` has consolidated metadata.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{local, memory, remote_url, zip};
+use crate::layer::liveness::LivenessStore;
+use crate::layer::readahead::{ReadaheadConfig, ReadaheadStore};
+use crate::layer::{counting, disk_cache, metadata_cache};
+use crate::location::{local_folder, normalized, scheme, shown};
+use crate::request_context::RequestContext;
+use crate::stats::Stats;
+use crate::sync::budget::MemoryBudget;
+use crate::{Hints, Key, NoHints, Store, Tree};
+use zarr_format::error::{Error, Kind, Result};
+
+/// How to open a store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreConfig {
+    /// Whether symbolic links of a local store are followed even when they leave it.
+    pub follow_symlinks: bool,
+    /// How stores on the network are reached.
+    pub remote: RemoteConfig,
+    /// The folder of the disk cache, for stores on the network.
+    pub disk_cache: Option<Arc<disk_cache::CacheDir>>,
+    /// The budget that documents of stores on the network are counted in; without one they have a budget of their own.
+    pub memory: Option<Arc<MemoryBudget>>,
+}
+
+/// How to reach a store on the network.
+#[derive(Clone)]
+pub struct RemoteConfig {
+    /// Names and values of `--option`; some values are secrets.
+    pub options: Vec<(String, String)>,
+    /// Whether requests go without credentials.
+    pub anonymous: bool,
+    /// Whether a bucket or prefix without any key is a store, too: one that is about to be made.
+    pub may_be_empty: bool,
+    /// URL of the server, if it is not that of the cloud.
+    pub endpoint: Option<String>,
+    /// Region of the bucket.
+    pub region: Option<String>,
+    /// The status by which the server says that a key is missing, beside 404.
+    pub missing_is: Option<u16>,
+    /// Time limit of a response, or of a piece of its body.
+    pub timeout: Duration,
+    /// The most requests at a time.
+    pub concurrency: usize,
+    /// For how long metadata are used without asking again.
+    pub metadata_ttl: Duration,
+    /// The folder of the disk cache, if there is one.
+    pub cache_dir: Option<PathBuf>,
+    /// The most bytes that the disk cache takes.
+    pub cache_size: u64,
+}
+
+impl Default for RemoteConfig {
+    fn default() -> RemoteConfig {
+        RemoteConfig {
+            options: Vec::new(),
+            anonymous: false,
+            may_be_empty: false,
+            endpoint: None,
+            region: None,
+            missing_is: None,
+            timeout: Duration::from_secs(60),
+            concurrency: 32,
+            metadata_ttl: Duration::from_secs(60),
+            cache_dir: None,
+            cache_size: 10 << 30,
+        }
+    }
+}
+
+impl fmt::Debug for RemoteConfig {
+    /// Names of options, without their values.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.options.iter().map(|(name, _)| name).collect();
+        f.debug_struct("RemoteConfig")
+            .field("options", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens the store at a path or URL; `Unsupported` for a scheme that is not there, `NotFound` or `Denied` as
+/// the store says.
+///
+/// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
+/// folder in the archive. Requests for the archive are counted, not those for its entries.
+pub fn open(
+    context: &RequestContext,
+    location: &str,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
+    StoreStack::open(context, location, config, stats).map(|stack| stack.store)
+}
+
+/// A store with the layers over it, and what goes with the topmost one.
+pub struct StoreStack {
+    /// The store whose documents and chunks are read and changed.
+    pub store: Arc<dyn Store>,
+    /// What announces reads of its keys.
+    pub hints: Arc<dyn Hints>,
+    /// The store as files that programs may change, if it is that.
+    pub tree: Option<Arc<dyn Tree>>,
+}
+
+impl StoreStack {
+    /// Opens the store at a path or URL, as `open` does.
+    pub fn open(
+        context: &RequestContext,
+        location: &str,
+        config: &StoreConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<StoreStack> {
+        let location = &normalized(location);
+        let name = shown(location);
+        let Some(path) = local_folder(location) else {
+            return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
+                Some(found) => {
+                    let base =
+                        open_remote(context, &found.folder, Some(&found.archive), config, stats)?;
+                    let zip = zip::ZipStore::open(
+                        context,
+                        base.store,
+                        &found.archive,
+                        &found.inner,
+                        &name,
+                    )?;
+                    Ok(StoreStack::plain(Arc::new(zip)))
+                }
+                None => open_remote(context, location, None, config, stats),
+            };
+        };
+        match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
+            Some(found) => {
+                let local = local::LocalStore::open(&found.folder, config)?;
+                let base = counted(Arc::new(local), stats);
+                match zip::ZipStore::open(context, base, &found.archive, &found.inner, &name) {
+                    Err(error) if error.kind() == Kind::Corrupt && !found.is_named_zip() => {
+                        let mut text = "expected a directory or a zip archive".to_string();
+                        if let Some(what) = what_is(Path::new(&path)) {
+                            text.push_str(&format!(", found {what}"));
+                        }
+                        Err(Error::new(Kind::NotADirectory, name, text))
+                    }
+                    zip => Ok(StoreStack::plain(Arc::new(zip?))),
+                }
+            }
+            None => {
+                let local = local::LocalStore::open(Path::new(&path), config)?;
+                Ok(StoreStack::plain(counted(Arc::new(local), stats)))
+            }
+        }
+    }
+
+    /// A stack without hints.
+    fn plain(store: Arc<dyn Store>) -> StoreStack {
+        StoreStack {
+            store,
+            hints: Arc::new(NoHints),
+            tree: None,
+        }
+    }
+
+    /// Returns the store, with read-ahead over it if a configuration is given.
+    pub fn reading_ahead(&self, config: Option<ReadaheadConfig>) -> Arc<dyn Store> {
+        let store = self.store.clone();
+        match config {
+            None => store,
+            Some(config) => Arc::new(ReadaheadStore::new(store, &config)),
+        }
+    }
+}
+
+fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
+    Arc::new(counting::CountingStore::new(store, stats.clone()))
+}
+
+/// Opens the folder of the disk cache, if `--cache-dir` names one; `NotADirectory` or `Denied` if it cannot be that. A
+/// store on this machine has no disk cache.
+pub fn open_cache_dir(
+    location: &str,
+    remote: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Option<Arc<disk_cache::CacheDir>>> {
+    match (&remote.cache_dir, local_folder(location)) {
+        (None, _) => Ok(None),
+        (Some(path), None) => disk_cache::CacheDir::open(path, remote.cache_size, stats).map(Some),
+        (Some(_), Some(_)) => {
+            log::warn!("the store is on this machine: --cache-dir is not used");
+            Ok(None)
+        }
+    }
+}
+
+/// Puts the disk cache over a store, if there is one.
+fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
+    let Some(cache_dir) = &config.disk_cache else {
+        return store;
+    };
+    let identity = disk_cache::identity(location, store.info());
+    let namespace = disk_cache::CacheNamespace::open(cache_dir, &identity);
+    Arc::new(disk_cache::DiskCache::new(store, namespace))
+}
+
+/// Returns a store of the network under a metadata cache, which answers what is known without a request.
+fn with_metadata_cache(
+    context: &RequestContext,
+    store: Arc<dyn Store>,
+    config: &StoreConfig,
+) -> StoreStack {
+    let bounds = match &config.memory {
+        Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),
+        None => metadata_cache::MetadataCacheConfig::default(),
+    };
+    let cache_config = metadata_cache::MetadataCacheConfig {
+        ttl: config.remote.metadata_ttl,
+        concurrency: config.remote.concurrency,
+        ..bounds
+    };
+    let cache = Arc::new(metadata_cache::MetadataCache::new(store, &cache_config));
+    cache.list_root(context);
+    StoreStack {
+        store: cache.clone(),
+        hints: cache,
+        tree: None,
+    }
+}
+
+/// What a location may be, for the error about one that is something else.
+const KNOWN_STORES: &str = "there are paths of folders and zip archives, and file://, s3://, gs://, az://, abfss://, \
+    http:// and https:// URLs; other servers that speak S3 are s3://BUCKET/PREFIX with --endpoint";
+
+/// Opens a store that is no folder of this machine, with the layers over it: of a store on the network, the disk cache
+/// and the metadata cache. For an archive, `only` is its key: the only one that has to be there.
+fn open_remote(
+    context: &RequestContext,
+    location: &str,
+    only: Option<&Key>,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<StoreStack> {
+    match scheme(location) {
+        Some(("memory", _)) => {
+            let memory = Arc::new(memory::MemoryStore::default());
+            Ok(StoreStack::plain(counted(memory, stats)))
+        }
+        Some((scheme, rest)) if remote_url::has_scheme(scheme) => {
+            let shown = &shown(location);
+            let url = remote_url::RemoteUrl {
+                scheme,
+                rest,
+                shown,
+                only,
+            };
+            let store = remote_url::open(url, &config.remote, stats)?;
+            let store = counted(store, stats);
+            let store = match only {
+                // An archive is one object, whose absence is an error.
+                Some(_) => store,
+                None => Arc::new(LivenessStore::new(store)),
+            };
+            let store = with_disk_cache(store, location, config);
+            Ok(with_metadata_cache(context, store, config))
+        }
+        Some((scheme, _)) => Err(Error::unsupported(
+            shown(location),
+            format!("there are no stores of kind {scheme}://; {KNOWN_STORES}"),
+        )),
+        None => Err(Error::invalid(shown(location), "expected a URL")),
+    }
+}
+
+/// Returns what a file is that people take for a store.
+fn what_is(path: &Path) -> Option<&'static str> {
+    let mut head = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(HEAD).read_to_end(&mut head).ok()?;
+    let begins = |start: &[u8]| head.starts_with(start);
+    let text = String::from_utf8_lossy(&head);
+    Some(match text.trim_start() {
+        _ if begins(b"\x89HDF\r\n\x1a\n") => "an HDF5 or netCDF-4 file",
+        _ if begins(b"CDF") => "a netCDF file",
+        _ if begins(b"II*\0") || begins(b"MM\0*") || begins(b"II+\0") => "a TIFF file",
+        _ if begins(b"\x1f\x8b") => "a gzip file, such as .tar.gz: unpack it",
+        _ if head.get(257..262) == Some(b"ustar".as_slice()) => "a tar archive: unpack it",
+        text if text.starts_with('{') && text.contains("\"refs\"") => {
+            "references of kerchunk, which fsspec reads"
+        }
+        text if text.starts_with('{') && text.contains("\"zarr_format\"") => {
+            "a document of Zarr: name the folder that it lies in"
+        }
+        text if text.starts_with("version https://git-lfs") => {
+            "a git-lfs pointer: run git lfs pull"
+        }
+        text if text.starts_with("<!") || text.starts_with("<html") => "an HTML page",
+        _ => return None,
+    })
+}
+
+/// How many bytes of a file tell what it is.
+const HEAD: u64 = 4096;

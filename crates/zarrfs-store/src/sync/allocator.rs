@@ -1,0 +1,140 @@
+//! How memory comes from the kernel and goes back to it.
+//!
+//! jemalloc is the allocator of the program (`main.rs`): what was freed is used again for a second, and is given back then.
+//! Codecs in C use the allocator of the C library beside it. By default glibc adapts to large chunks and keeps tens of
+//! MiB in each of its arenas, which no budget counts; `configure` prevents that. What only the start
+//! of a mount uses of the program itself is given back, too. Which buffers are used again is up to `zarr_format::buffer`.
+
+#![expect(unsafe_code, reason = "advice about memory takes addresses")]
+
+use std::ffi::CStr;
+use std::fs;
+use std::ops::Range;
+use std::ptr;
+
+/// Blocks of C libraries from this length on go back to the kernel when they are freed, in bytes, and as many bytes of
+/// smaller ones. More than the 2 MiB that c-blosc allocates for each chunk, which would cost a page fault for each page
+/// each time.
+#[cfg(target_env = "gnu")]
+const MMAP_THRESHOLD: libc::c_int = 4 << 20;
+
+/// Arenas for smaller blocks; each may keep as much memory as it ever used.
+#[cfg(target_env = "gnu")]
+const MAX_ARENAS: libc::c_int = 2;
+
+/// Has glibc give freed memory back to the kernel; to be called once, before threads start. Other C libraries do so
+/// by default.
+pub fn configure() {
+    #[cfg(target_env = "gnu")]
+    for (setting, value) in [
+        (libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD),
+        (libc::M_TRIM_THRESHOLD, MMAP_THRESHOLD),
+        (libc::M_ARENA_MAX, MAX_ARENAS),
+    ] {
+        // SAFETY: mallopt takes two numbers, touches no memory of ours, and locks its own state.
+        let done = unsafe { libc::mallopt(setting, value) };
+        debug_assert_eq!(done, 1, "glibc has these settings");
+    }
+}
+
+/// Gives freed memory back to the kernel at once, of C libraries too.
+pub fn trim() {
+    // SAFETY: without an old and a new value, the call reads the name alone, and locks the state of the allocator.
+    let purged = unsafe {
+        let none = ptr::null_mut();
+        tikv_jemalloc_sys::mallctl(PURGE_ALL.as_ptr(), none, ptr::null_mut(), none, 0)
+    };
+    debug_assert_eq!(purged, 0, "jemalloc knows this name");
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes a number, and locks the state of the allocator.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// The name of the call that gives back the memory of all arenas (jemalloc(3), `arena.<i>.purge` with
+/// `MALLCTL_ARENAS_ALL`).
+const PURGE_ALL: &CStr = c"arena.4096.purge";
+
+/// Gives back to the kernel the pages of the program's own file, which a start has used most of and a mount that waits
+/// uses few of; those that are used again come from the kernel's cache.
+pub fn release_program() {
+    let (Ok(path), Ok(mappings)) = (
+        fs::read_link("/proc/self/exe"),
+        fs::read_to_string("/proc/self/smaps"),
+    ) else {
+        return;
+    };
+    for range in unchanged_ranges(&mappings, &path.to_string_lossy()) {
+        let start = ptr::without_provenance_mut(range.start);
+        // SAFETY: the range maps the file of the program itself, which lasts as long as the process. It cannot be written
+        // to, and no page of it was changed before, so each one is the same again when it is touched.
+        unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
+    }
+}
+
+/// Returns the ranges of addresses that map a file for reading alone and have no page of their own, as relocated ones are,
+/// of the kernel's description of all mappings.
+fn unchanged_ranges<'a>(
+    mappings: &'a str,
+    path: &'a str,
+) -> impl Iterator<Item = Range<usize>> + 'a {
+    let mut current = None;
+    mappings.lines().filter_map(move |line| {
+        if let Some(size) = line.strip_prefix("Anonymous:") {
+            return current.take().filter(|_| size.trim() == "0 kB");
+        }
+        current = read_only_range(line, path).or(current.take());
+        None
+    })
+}
+
+/// Returns the range of a line that begins the description of a mapping, if it is one of the file that is not to be written.
+fn read_only_range(line: &str, path: &str) -> Option<Range<usize>> {
+    let mut words = line.strip_suffix(path)?.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let is_read_only = matches!(words.next()?, "r--p" | "r-xp");
+    // Offset, device and inode; with more, the path is the end of a longer one.
+    if !is_read_only || words.count() != 3 {
+        return None;
+    }
+    let address = |digits| usize::from_str_radix(digits, 16).ok();
+    Some(address(start)?..address(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPPINGS: &str = "\
+1000-2000 r--p 00000000 fe:00 10                     /usr/bin/zarrfs
+Size:                  4 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me sd
+2000-5000 r-xp 00001000 fe:00 10                     /usr/bin/zarrfs
+Anonymous:             0 kB
+5000-6000 r--p 00004000 fe:00 10                     /usr/bin/zarrfs
+Anonymous:             4 kB
+6000-7000 rw-p 00005000 fe:00 10                     /usr/bin/zarrfs
+Anonymous:             0 kB
+7000-8000 r-xp 00000000 fe:00 11                     /x /usr/bin/zarrfs
+Anonymous:             0 kB
+8000-9000 r-xp 00000000 fe:00 12                     /usr/lib/libc.so.6
+Anonymous:             0 kB
+9000-a000 r--p 00000000 00:00 0
+Anonymous:             0 kB
+";
+
+    #[test]
+    fn what_was_changed_or_is_not_the_program_is_kept() {
+        let ranges: Vec<_> = unchanged_ranges(MAPPINGS, "/usr/bin/zarrfs").collect();
+        assert_eq!(ranges, [0x1000..0x2000, 0x2000..0x5000]);
+    }
+
+    #[test]
+    fn a_program_goes_on_after_its_pages_were_released() {
+        release_program();
+        assert!(std::panic::catch_unwind(|| panic!("on purpose")).is_err());
+        assert_eq!(format!("{:?}", Some(1.5)), "Some(1.5)");
+    }
+}

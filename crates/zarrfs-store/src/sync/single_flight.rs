@@ -1,0 +1,329 @@
+//! Joins concurrent calls for one key: the first caller does the work, and callers that come meanwhile get its result.
+//!
+//! Results are shared, errors too, and not kept: a call that starts after the end of the last one does the work
+//! again. If the working caller panics, the waiting ones get an error. If it ends because its own request was answered
+//! before, one of them does the work anew.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::request_context::{RequestContext, abandoned};
+use crate::sync::pool::StalledJob;
+use zarr_format::error::{Error, Kind, Result};
+
+/// How long callers wait for a request to a store that another one makes; far longer than the store's own time limits.
+pub const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How often a caller that waits looks whether its own request was answered.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The calls under way, by key.
+pub struct SingleFlight<K, V> {
+    calls: Mutex<HashMap<K, Arc<Call<V>>>>,
+}
+
+/// One call, and the signal that its result is there.
+struct Call<V> {
+    result: Mutex<Option<Result<V>>>,
+    done: Condvar,
+}
+
+impl<K, V> Default for SingleFlight<K, V> {
+    fn default() -> SingleFlight<K, V> {
+        SingleFlight {
+            calls: Mutex::default(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
+    /// Whether a call for the key is under way.
+    pub fn is_running(&self, key: &K) -> bool {
+        self.calls.lock().contains_key(key)
+    }
+
+    /// Returns how many callers the call for the key has.
+    #[cfg(test)]
+    pub(super) fn callers(&self, key: &K) -> usize {
+        // The table holds it as well.
+        let call = self.calls.lock().get(key).map(Arc::strong_count);
+        call.map_or(0, |holders| holders - 1)
+    }
+
+    /// Returns the result of `work`, or that of the call for this key which is under way already. `Unavailable` if
+    /// that one has no result by `deadline`; the caller that works itself has no limit here. `WouldWait` if the request
+    /// may not wait: neither is begun for it.
+    pub fn run(
+        &self,
+        context: &RequestContext,
+        key: &K,
+        deadline: Instant,
+        work: impl FnOnce() -> Result<V>,
+    ) -> Result<V> {
+        self.run_counting(context, key, deadline, |_| true, work)
+    }
+
+    /// Like `run`; the result of a call that was under way is given only if it `counts`: else the next call has one.
+    pub fn run_counting(
+        &self,
+        context: &RequestContext,
+        key: &K,
+        deadline: Instant,
+        counts: impl Fn(&V) -> bool,
+        work: impl FnOnce() -> Result<V>,
+    ) -> Result<V> {
+        match self.join(context, key, deadline, counts) {
+            Turn::Joined(result) => result,
+            Turn::Works(call) => call.end(work(), |_| ()),
+        }
+    }
+
+    /// Like `run`, and calls `publish` with the result in the same step that ends the call: no caller finds neither
+    /// the call nor what was published, and none joins the call after that. `publish` must not use this object.
+    pub fn run_and_publish(
+        &self,
+        context: &RequestContext,
+        key: &K,
+        deadline: Instant,
+        work: impl FnOnce() -> Result<V>,
+        publish: impl FnOnce(&Result<V>),
+    ) -> Result<V> {
+        match self.join(context, key, deadline, |_| true) {
+            Turn::Joined(result) => result,
+            Turn::Works(call) => call.end(work(), publish),
+        }
+    }
+
+    /// Waits for the call for the key that is under way; begins one if there is none, or its result does not count.
+    fn join<'a>(
+        &'a self,
+        context: &RequestContext,
+        key: &'a K,
+        deadline: Instant,
+        counts: impl Fn(&V) -> bool,
+    ) -> Turn<'a, K, V> {
+        if let Err(error) = context.check_may_wait() {
+            return Turn::Joined(Err(error));
+        }
+        let mut calls = self.calls.lock();
+        while let Some(call) = calls.get(key).cloned() {
+            drop(calls);
+            match call.wait(context, deadline) {
+                Ok(value) if !counts(&value) => {}
+                Err(error) if is_abandoned(context, &error) => {}
+                result => return Turn::Joined(result),
+            }
+            calls = self.calls.lock();
+        }
+        let call = Arc::new(Call {
+            result: Mutex::default(),
+            done: Condvar::new(),
+        });
+        calls.insert(key.clone(), call.clone());
+        drop(calls);
+        Turn::Works(CallGuard {
+            calls: &self.calls,
+            key,
+            call,
+        })
+    }
+}
+
+/// What a caller gets: the result of another one, or the work.
+enum Turn<'a, K: Eq + Hash, V> {
+    Joined(Result<V>),
+    Works(CallGuard<'a, K, V>),
+}
+
+impl<K: Eq + Hash, V: Clone> CallGuard<'_, K, V> {
+    /// Ends the call with its result.
+    fn end(self, result: Result<V>, publish: impl FnOnce(&Result<V>)) -> Result<V> {
+        let mut calls = self.calls.lock();
+        publish(&result);
+        calls.remove(self.key);
+        drop(calls);
+        // Only now: a caller that has this result and asks again must not join this call once more.
+        *self.call.result.lock() = Some(result.clone());
+        result
+    }
+}
+
+/// Whether a call has ended for a reason of its own caller alone, and this one still waits.
+fn is_abandoned(context: &RequestContext, error: &Error) -> bool {
+    error.kind() == Kind::Interrupted && context.is_waited_for()
+}
+
+impl<V: Clone> Call<V> {
+    fn wait(&self, context: &RequestContext, deadline: Instant) -> Result<V> {
+        let mut result = self.result.lock();
+        let mut stalled = None;
+        loop {
+            if let Some(result) = &*result {
+                return result.clone();
+            }
+            let look = Instant::now() + LOOK_EVERY;
+            self.done.wait_until(&mut result, look.min(deadline));
+            if result.is_some() {
+                continue;
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::unavailable("", "no answer within the time limit"));
+            }
+            if !context.is_waited_for() {
+                return Err(abandoned());
+            }
+            stalled = stalled.or_else(StalledJob::begin);
+        }
+    }
+}
+
+/// Wakes the callers that wait; one whose work panicked ends with an error.
+struct CallGuard<'a, K: Eq + Hash, V> {
+    calls: &'a Mutex<HashMap<K, Arc<Call<V>>>>,
+    key: &'a K,
+    call: Arc<Call<V>>,
+}
+
+impl<K: Eq + Hash, V> Drop for CallGuard<'_, K, V> {
+    fn drop(&mut self) {
+        let mut result = self.call.result.lock();
+        if result.is_none() {
+            self.calls.lock().remove(self.key);
+            let text = "loading ended without an answer";
+            *result = Some(Err(Error::unavailable("", text)));
+        }
+        self.call.done.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    /// Runs `work` in another thread and, once it has begun, a second call for the same key, which it has joined
+    /// before `work` goes on.
+    fn join_call(
+        flights: &SingleFlight<u8, u8>,
+        work: impl FnOnce() -> Result<u8> + Send,
+    ) -> (Result<u8>, thread::Result<Result<u8>>) {
+        let begun = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let leader = scope.spawn(|| {
+                flights.run(&UNLIMITED, &1, later(), || {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    while flights.callers(&1) < 2 {
+                        thread::yield_now();
+                    }
+                    work()
+                })
+            });
+            while begun.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            let joined = flights.run(&UNLIMITED, &1, later(), || Ok(2));
+            (joined, leader.join())
+        })
+    }
+
+    #[test]
+    fn callers_of_one_key_share_a_result() {
+        let flights = SingleFlight::default();
+        let (joined, leader) = join_call(&flights, || Ok(7));
+        assert_eq!((joined.unwrap(), leader.unwrap().unwrap()), (7, 7));
+        assert_eq!(flights.run(&UNLIMITED, &1, later(), || Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_panic_is_an_error_for_those_who_wait() {
+        let flights = SingleFlight::default();
+        let (joined, leader) = join_call(&flights, || panic!("on purpose"));
+        assert!(joined.is_err() && leader.is_err());
+        assert!(!flights.is_running(&1));
+        assert_eq!(flights.run(&UNLIMITED, &1, later(), || Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_call_that_its_caller_abandons_is_made_anew() {
+        let flights = SingleFlight::default();
+        let (joined, leader) = join_call(&flights, || Err(abandoned()));
+        assert_eq!(joined.unwrap(), 2);
+        assert_eq!(leader.unwrap().unwrap_err().kind(), Kind::Interrupted);
+    }
+
+    #[test]
+    fn a_result_that_does_not_count_for_who_waits_is_found_anew() {
+        let flights = SingleFlight::default();
+        let outcome = thread::scope(|scope| {
+            let leader = scope.spawn(|| {
+                flights.run(&UNLIMITED, &1, later(), || {
+                    while flights.callers(&1) < 2 {
+                        thread::yield_now();
+                    }
+                    Ok(7)
+                })
+            });
+            while !flights.is_running(&1) {
+                thread::yield_now();
+            }
+            let counts = |&found: &u8| found > 7;
+            let joined = flights.run_counting(&UNLIMITED, &1, later(), counts, || Ok(2));
+            (joined.unwrap(), leader.join().unwrap().unwrap())
+        });
+        assert_eq!(outcome, (2, 7));
+    }
+
+    #[test]
+    fn who_may_not_wait_begins_no_call_and_joins_none() {
+        let flights = SingleFlight::default();
+        let result = flights.run(&UNLIMITED, &1, later(), || {
+            let joined = flights.run(&WITHOUT_WAITING, &1, later(), || Ok(2));
+            assert!(!is_answer(&joined));
+            Ok(1)
+        });
+        assert_eq!(result.unwrap(), 1);
+        let begun = flights.run(&WITHOUT_WAITING, &1, later(), || Ok(2));
+        assert!(!is_answer(&begun));
+    }
+
+    #[test]
+    fn waiting_ends_at_the_deadline() {
+        let flights = SingleFlight::default();
+        let result = flights.run(&UNLIMITED, &1, later(), || {
+            let soon = Instant::now() + Duration::from_millis(5);
+            assert!(flights.run(&UNLIMITED, &1, soon, || Ok(2)).is_err());
+            Ok(1)
+        });
+        assert_eq!(result.unwrap(), 1);
+    }
+
+    #[test]
+    fn a_result_shows_only_when_its_call_cannot_be_joined() {
+        let flights: SingleFlight<u8, u8> = SingleFlight::default();
+        let call = Mutex::new(None);
+        let work = || {
+            *call.lock() = flights.calls.lock().get(&1).cloned();
+            Ok(1)
+        };
+        let publish = |_: &Result<u8>| {
+            let call = call.lock();
+            assert!(call.as_ref().unwrap().result.lock().is_none());
+        };
+        assert_eq!(
+            flights
+                .run_and_publish(&UNLIMITED, &1, later(), work, publish)
+                .unwrap(),
+            1
+        );
+    }
+}
