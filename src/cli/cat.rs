@@ -41,7 +41,7 @@ pub(super) fn cat(args: &CatArgs) -> Result<bool> {
 fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> Result<bool> {
     if let Some(selection) = &args.select {
         let array = open_array(located)?;
-        let selection = select((&args.store, &args.path), located, selection)?;
+        let selection = select(&args.store, &args.path, located, selection)?;
         print_elements(located, array, &selection, content)?;
     } else if args.decode {
         let (array, selection) = chunk_of(&UNLIMITED, &located.opened, &located.path)?;
@@ -67,7 +67,8 @@ pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
 /// Reads a selection of the array that was typed as `path`. Labels are in the array's group or in one above, which is opened
 /// for that where the array was opened as a store of its own.
 pub(super) fn select(
-    (store, path): (&StoreArgs, &str),
+    store: &StoreArgs,
+    path: &str,
     located: &StorePath,
     text: &str,
 ) -> Result<Selection> {

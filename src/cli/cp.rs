@@ -41,7 +41,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
         return named(&located, path, written);
     }
     let content = content_of(args)?;
-    let written = write(args, &located, (path, selection.unwrap_or("...")), content);
+    let written = write(args, &located, path, selection.unwrap_or("..."), content);
     named(&located, path, written)
 }
 
@@ -49,11 +49,12 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
 fn write(
     args: &CpArgs,
     located: &StorePath,
-    (path, selection): (&str, &str),
+    path: &str,
+    selection: &str,
     content: FileContent,
 ) -> Result<bool> {
     let array = open_array(located)?;
-    let selection = select((&args.store, path), located, selection)?;
+    let selection = select(&args.store, path, located, selection)?;
     let source = SourceArray::of(located, array, content.format)?;
     // A file that is put together is read for its length.
     let reading = Progress::new("reading");

@@ -132,9 +132,9 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
     let folders = [("--cache-dir", cache), ("--cow", plan.cow.as_ref())];
     for (option, folder) in folders {
         let Some(folder) = folder else { continue };
-        mountpoint::check_outside((option, folder), &plan.dir, "mountpoint")?;
+        mountpoint::check_outside(option, folder, &plan.dir, "mountpoint")?;
         if let Some(store) = &store {
-            mountpoint::check_outside((option, folder), store, "store")?;
+            mountpoint::check_outside(option, folder, store, "store")?;
         }
     }
     Ok(())

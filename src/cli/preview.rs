@@ -51,15 +51,15 @@ fn room(drawing: Drawing) -> PictureRoom {
 pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let located = in_group(&args.store, path, args.store.open(path)?);
-    let shown = show(args, &located, (path, selection.unwrap_or("...")));
+    let shown = show(args, &located, path, selection.unwrap_or("..."));
     named(&located, path, shown)
 }
 
 /// Shows selected elements of the array that was typed as `path`.
-fn show(args: &PreviewArgs, located: &StorePath, (path, selection): (&str, &str)) -> Result<bool> {
+fn show(args: &PreviewArgs, located: &StorePath, path: &str, selection: &str) -> Result<bool> {
     let array = open_array(located)?;
     let drawing = Drawing::of(args.output.is_some(), args.json);
-    let selection = select((&args.store, path), located, selection)?;
+    let selection = select(&args.store, path, located, selection)?;
     let names = SourceArray::dimension_names(located, &array)?;
     let bar = Progress::new("reading");
     let progress = |done, total| bar.bytes(done, total);

@@ -117,7 +117,7 @@ impl StoreArgs {
             return Ok(located);
         };
         if let Some(store) = zarrfs_store::local_path(&located.config.source) {
-            mountpoint::check_outside(("--cow", upper), &store, "store")?;
+            mountpoint::check_outside("--cow", upper, &store, "store")?;
         }
         let upper = units::absolute(upper)?;
         let name = located.source.clone();

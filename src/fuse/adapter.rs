@@ -18,7 +18,7 @@ use fuser::{
 };
 
 use super::changes;
-use super::changes::credentials;
+use super::changes::{child, credentials};
 use super::convert;
 use super::convert::{fh, ino};
 use super::dispatch::Dispatcher;
@@ -86,9 +86,15 @@ impl Filesystem for FuseAdapter {
     }
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let file = (ino(inode), convert::open_mode(flags));
-        let settings = (self.readahead.clone(), self.backing.clone());
-        open_files::open(self.call(req), settings, file, Caller(req.pid()), reply);
+        open_files::open(
+            self.call(req),
+            self.readahead.clone(),
+            self.backing.clone(),
+            ino(inode),
+            convert::open_mode(flags),
+            Caller(req.pid()),
+            reply,
+        );
     }
 
     fn read(
@@ -139,8 +145,7 @@ impl Filesystem for FuseAdapter {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        let directory = (ino(inode), fh(handle));
-        names::read_directory(self.call(req), directory, offset, reply);
+        names::read_directory(self.call(req), ino(inode), fh(handle), offset, reply);
     }
 
     fn releasedir(
@@ -151,7 +156,7 @@ impl Filesystem for FuseAdapter {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        names::release_directory(self.call(req), (ino(inode), fh(handle)), reply);
+        names::release_directory(self.call(req), ino(inode), fh(handle), reply);
     }
 
     fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -184,8 +189,8 @@ impl Filesystem for FuseAdapter {
             accessed: atime.map(convert::time),
             modified: mtime.map(convert::time),
         };
-        let target = (ino(inode), handle.map(fh));
-        changes::set_attributes(self.call(req), target, change, Caller(req.pid()), reply);
+        let (call, caller) = (self.call(req), Caller(req.pid()));
+        changes::set_attributes(call, ino(inode), handle.map(fh), change, caller, reply);
     }
 
     fn mknod(
@@ -204,7 +209,7 @@ impl Filesystem for FuseAdapter {
             return call.refuse(RequestInfo::names("mknod", ino(parent)), reply, libc::EPERM);
         }
         let maker = credentials(req, mode);
-        changes::make(call, NewNode::File, (ino(parent), name), maker, reply);
+        changes::make(call, NewNode::File, child(parent, name), maker, reply);
     }
 
     fn mkdir(
@@ -217,7 +222,7 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let (call, maker) = (self.call(req).about(name), credentials(req, mode));
-        changes::make(call, NewNode::Folder, (ino(parent), name), maker, reply);
+        changes::make(call, NewNode::Folder, child(parent, name), maker, reply);
     }
 
     fn symlink(
@@ -230,7 +235,7 @@ impl Filesystem for FuseAdapter {
     ) {
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
         let (call, maker) = (self.call(req).about(link_name), credentials(req, 0o777));
-        changes::make(call, node, (ino(parent), link_name), maker, reply);
+        changes::make(call, node, child(parent, link_name), maker, reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -251,8 +256,8 @@ impl Filesystem for FuseAdapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = ((ino(parent), name), (ino(newparent), newname));
-        let call = self.call(req).about(name).to(to.0, newname);
+        let (from, to) = (child(parent, name), child(newparent, newname));
+        let call = self.call(req).about(name).to(to.parent, newname);
         changes::rename(call, from, to, flags, reply);
     }
 
@@ -264,8 +269,8 @@ impl Filesystem for FuseAdapter {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let name = (ino(newparent), newname);
-        let call = self.call(req).to(name.0, newname);
+        let name = child(newparent, newname);
+        let call = self.call(req).to(name.parent, newname);
         changes::link(call, ino(inode), name, reply);
     }
 
@@ -279,8 +284,15 @@ impl Filesystem for FuseAdapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (call, mode) = (self.call(req).about(name), (credentials(req, mode), flags));
-        changes::create(call, (ino(parent), name), mode, Caller(req.pid()), reply);
+        let (call, maker) = (self.call(req).about(name), credentials(req, mode));
+        changes::create(
+            call,
+            child(parent, name),
+            maker,
+            flags,
+            Caller(req.pid()),
+            reply,
+        );
     }
 
     fn write(
@@ -296,8 +308,15 @@ impl Filesystem for FuseAdapter {
         reply: ReplyWrite,
     ) {
         let call = self.call(req).of_range(offset, data.len() as u64);
-        let place = (fh(handle), offset);
-        open_files::write(call, ino(inode), place, (data, write_flags), reply);
+        open_files::write(
+            call,
+            ino(inode),
+            fh(handle),
+            offset,
+            data,
+            write_flags,
+            reply,
+        );
     }
 
     fn flush(
@@ -311,7 +330,8 @@ impl Filesystem for FuseAdapter {
         let fh = fh(handle);
         open_files::keep(
             self.call(req),
-            ("flush", ino(inode)),
+            "flush",
+            ino(inode),
             reply,
             move |vfs, context| vfs.flush(context, fh),
         );
@@ -328,7 +348,8 @@ impl Filesystem for FuseAdapter {
         let fh = fh(handle);
         open_files::keep(
             self.call(req),
-            ("fsync", ino(inode)),
+            "fsync",
+            ino(inode),
             reply,
             move |vfs, context| vfs.sync(context, fh),
         );
@@ -345,7 +366,8 @@ impl Filesystem for FuseAdapter {
         let ino = ino(inode);
         open_files::keep(
             self.call(req),
-            ("fsyncdir", ino),
+            "fsyncdir",
+            ino,
             reply,
             move |vfs, context| vfs.sync_folder(context, ino),
         );
@@ -362,13 +384,10 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let call = self.call(req).of_range(offset, length);
-        let (fh, range) = (fh(handle), (offset, length));
-        open_files::keep(
-            call,
-            ("fallocate", ino(inode)),
-            reply,
-            move |vfs, context| vfs.allocate(context, fh, mode, range),
-        );
+        let fh = fh(handle);
+        open_files::keep(call, "fallocate", ino(inode), reply, move |vfs, context| {
+            vfs.allocate(context, fh, mode, offset, length)
+        });
     }
 
     fn getxattr(&self, req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -389,7 +408,7 @@ impl Filesystem for FuseAdapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        xattr::set(self.call(req), ino(inode), (name, value), flags, reply);
+        xattr::set(self.call(req), ino(inode), name, value, flags, reply);
     }
 
     fn removexattr(&self, req: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -5,7 +5,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fuser::{OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, Request};
+use fuser::{
+    INodeNo, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, Request,
+};
 
 use super::convert;
 use super::kernel_call::KernelCall;
@@ -16,7 +18,18 @@ use zarr_format::error::Kind;
 use zarrfs_store::tree::{AttrChange, Credentials, RenameMode};
 
 /// A name in a directory.
-type ChildOf<'a> = (Ino, &'a OsStr);
+pub(super) struct ChildOf<'a> {
+    pub(super) parent: Ino,
+    pub(super) name: &'a OsStr,
+}
+
+/// Returns a name in a directory.
+pub(super) fn child(parent: INodeNo, name: &OsStr) -> ChildOf<'_> {
+    ChildOf {
+        parent: convert::ino(parent),
+        name,
+    }
+}
 
 /// Returns the owner and the mode of a node that is made.
 pub(super) fn credentials(req: &Request, mode: u32) -> Credentials {
@@ -31,7 +44,7 @@ pub(super) fn credentials(req: &Request, mode: u32) -> Credentials {
 pub(super) fn make(
     call: KernelCall<'_>,
     node: NewNode,
-    (parent, name): ChildOf<'_>,
+    ChildOf { parent, name }: ChildOf<'_>,
     credentials: Credentials,
     reply: ReplyEntry,
 ) {
@@ -50,8 +63,9 @@ pub(super) fn make(
 /// Makes a file and opens it.
 pub(super) fn create(
     call: KernelCall<'_>,
-    (parent, name): ChildOf<'_>,
-    (credentials, flags): (Credentials, i32),
+    ChildOf { parent, name }: ChildOf<'_>,
+    credentials: Credentials,
+    flags: i32,
     caller: Caller,
     reply: ReplyCreate,
 ) {
@@ -67,7 +81,7 @@ pub(super) fn create(
 pub(super) fn link(
     call: KernelCall<'_>,
     file: Ino,
-    (parent, name): ChildOf<'_>,
+    ChildOf { parent, name }: ChildOf<'_>,
     reply: ReplyEntry,
 ) {
     let name = name.as_bytes().to_vec();
@@ -98,18 +112,19 @@ pub(super) fn remove_folder(call: KernelCall<'_>, parent: Ino, name: &OsStr, rep
 /// Gives a node another name. A flag that is not supported, as RENAME_EXCHANGE, is EINVAL (rename(2)).
 pub(super) fn rename(
     call: KernelCall<'_>,
-    (from, old): ChildOf<'_>,
-    (to, new): ChildOf<'_>,
+    from: ChildOf<'_>,
+    to: ChildOf<'_>,
     flags: RenameFlags,
     reply: ReplyEmpty,
 ) {
-    let request = RequestInfo::names("rename", from);
+    let request = RequestInfo::names("rename", from.parent);
     let mode = match flags {
         flags if flags.is_empty() => RenameMode::Replace,
         RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
         _ => return call.refuse(request, reply, Kind::Invalid.errno()),
     };
-    let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());
+    let (from, old) = (from.parent, from.name.as_bytes().to_vec());
+    let (to, new) = (to.parent, to.name.as_bytes().to_vec());
     call.enqueue(request, reply, move |vfs, context| {
         vfs.rename(context, (from, &old), (to, &new), mode)
     });
@@ -118,7 +133,8 @@ pub(super) fn rename(
 /// Changes attributes of an inode, or of what is open of it.
 pub(super) fn set_attributes(
     call: KernelCall<'_>,
-    (ino, fh): (Ino, Option<Fh>),
+    ino: Ino,
+    fh: Option<Fh>,
     change: AttrChange,
     caller: Caller,
     reply: ReplyAttr,

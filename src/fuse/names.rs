@@ -57,7 +57,8 @@ pub(super) fn open_directory(call: KernelCall<'_>, ino: Ino, caller: Caller, rep
 /// Reads the names of an open directory that come after a cursor.
 pub(super) fn read_directory(
     call: KernelCall<'_>,
-    (ino, fh): (Ino, Fh),
+    ino: Ino,
+    fh: Fh,
     cursor: u64,
     reply: ReplyDirectory,
 ) {
@@ -68,7 +69,7 @@ pub(super) fn read_directory(
 }
 
 /// Ends the use of an open directory.
-pub(super) fn release_directory(call: KernelCall<'_>, (ino, fh): (Ino, Fh), reply: ReplyEmpty) {
+pub(super) fn release_directory(call: KernelCall<'_>, ino: Ino, fh: Fh, reply: ReplyEmpty) {
     let request = RequestInfo::names("releasedir", ino);
     call.run_unreplied(request, |vfs| vfs.releasedir(fh));
     reply.ok();

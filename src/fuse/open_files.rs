@@ -18,8 +18,10 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 /// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
 pub(super) fn open(
     call: KernelCall<'_>,
-    (readahead, backing): (Arc<KernelReadahead>, Arc<BackingFiles>),
-    (ino, mode): (Ino, OpenOptions),
+    readahead: Arc<KernelReadahead>,
+    backing: Arc<BackingFiles>,
+    ino: Ino,
+    mode: OpenOptions,
     caller: Caller,
     reply: ReplyOpen,
 ) {
@@ -46,8 +48,10 @@ pub(super) fn open(
 pub(super) fn write(
     call: KernelCall<'_>,
     ino: Ino,
-    (fh, offset): (Fh, u64),
-    (bytes, flags): (&[u8], WriteFlags),
+    fh: Fh,
+    offset: u64,
+    bytes: &[u8],
+    flags: WriteFlags,
     reply: ReplyWrite,
 ) {
     let request = RequestInfo::contents("write", ino);
@@ -72,7 +76,8 @@ pub(super) fn write(
 /// Has `execute` keep what was written; the log calls it `operation`.
 pub(super) fn keep(
     call: KernelCall<'_>,
-    (operation, ino): (&'static str, Ino),
+    operation: &'static str,
+    ino: Ino,
     reply: ReplyEmpty,
     execute: impl FnOnce(&Vfs, &RequestContext) -> Result<()> + Send + 'static,
 ) {
@@ -87,7 +92,7 @@ pub(super) fn release(call: KernelCall<'_>, ino: Ino, fh: Fh, reply: ReplyEmpty)
         return reply.ok();
     }
     // What was written may have to be kept first.
-    keep(call, ("release", ino), reply, move |vfs, context| {
+    keep(call, "release", ino, reply, move |vfs, context| {
         vfs.release(context, fh);
         Ok(())
     });

@@ -55,12 +55,12 @@ impl BackingFiles {
     }
 
     /// Answers an opening.
-    fn answer(&self, reply: ReplyOpen, vfs: &Vfs, (ino, opened): (Ino, OpenReply)) {
+    fn answer(&self, reply: ReplyOpen, vfs: &Vfs, ino: Ino, opened: OpenReply) {
         let handle = FileHandle(opened.fh.0);
         if !self.is_wanted.load(Ordering::Relaxed) {
             return reply.opened(handle, convert::open_flags(&opened));
         }
-        match self.count(&reply, vfs, (ino, opened)) {
+        match self.count(&reply, vfs, ino, opened) {
             // The kernel takes no other flag, and has no pages of its own.
             Some(id) if !opened.direct => {
                 reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &id);
@@ -74,7 +74,8 @@ impl BackingFiles {
         &self,
         reply: &ReplyOpen,
         vfs: &Vfs,
-        (ino, opened): (Ino, OpenReply),
+        ino: Ino,
+        opened: OpenReply,
     ) -> Option<Arc<BackingId>> {
         let mut by_ino = self.by_ino.lock();
         let inode = by_ino.entry(ino).or_insert_with(|| {
@@ -122,7 +123,7 @@ impl Output for FileOpening {
     type Reply = ReplyOpen;
 
     fn send(self, reply: ReplyOpen, vfs: &Vfs) {
-        self.backing.answer(reply, vfs, (self.ino, self.opened));
+        self.backing.answer(reply, vfs, self.ino, self.opened);
     }
 
     fn undo(self, context: &RequestContext, vfs: &Vfs) {

@@ -112,7 +112,8 @@ pub(super) fn list(call: KernelCall<'_>, ino: Ino, room: u32, reply: ReplyXattr)
 pub(super) fn set(
     call: KernelCall<'_>,
     ino: Ino,
-    (name, value): (&OsStr, &[u8]),
+    name: &OsStr,
+    value: &[u8],
     flags: i32,
     reply: ReplyEmpty,
 ) {
@@ -122,19 +123,21 @@ pub(super) fn set(
         _ => Setting::Any,
     };
     let request = RequestInfo::names("setxattr", ino);
-    change(call, request, (name, Some(value), setting), reply);
+    change(call, request, name, Some(value), setting, reply);
 }
 
 /// Removes an attribute.
 pub(super) fn remove(call: KernelCall<'_>, ino: Ino, name: &OsStr, reply: ReplyEmpty) {
     let request = RequestInfo::names("removexattr", ino);
-    change(call, request, (name, None, Setting::Any), reply);
+    change(call, request, name, None, Setting::Any, reply);
 }
 
 fn change(
     call: KernelCall<'_>,
     request: RequestInfo,
-    (name, value, setting): (&OsStr, Option<&[u8]>, Setting),
+    name: &OsStr,
+    value: Option<&[u8]>,
+    setting: Setting,
     reply: ReplyEmpty,
 ) {
     // On a mount that cannot be written the vfs refuses, with EROFS.

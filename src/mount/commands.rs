@@ -54,7 +54,8 @@ pub fn execute(
 /// what could not be stored before, a discard drops that and what files that are open have not stored yet, and the answer
 /// names the arrays.
 pub(super) fn execute_in_mount(
-    (overlay, arrays): (&Overlay, &Arrays),
+    overlay: &Overlay,
+    arrays: &Arrays,
     request: &ControlRequest,
     progress: &ProgressFn,
 ) -> Result<ControlAnswer> {

@@ -68,7 +68,7 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
                 // The command knows from it that the commit is not its own, if this process ends now.
                 progress(0, 0);
             }
-            match commands::execute_in_mount((overlay, arrays), &request, &progress) {
+            match commands::execute_in_mount(overlay, arrays, &request, &progress) {
                 Ok(answer) => ControlMessage::Answer(answer),
                 Err(error) => ControlMessage::Failure(FailureReport::of(&error)),
             }

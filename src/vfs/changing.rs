@@ -139,9 +139,12 @@ impl Vfs {
         context: &RequestContext,
         fh: Fh,
         mode: i32,
-        range: (u64, u64),
+        offset: u64,
+        length: u64,
     ) -> Result<()> {
-        self.file(fh)?.writer()?.allocate(context, mode, range)
+        self.file(fh)?
+            .writer()?
+            .allocate(context, mode, offset, length)
     }
 
     /// Sets attributes of an inode; through the handle `fh` if that is open for writing.
@@ -221,7 +224,7 @@ impl Vfs {
     ) -> Result<()> {
         let paths = || Ok([self.child(from.0, from.1)?, self.child(to.0, to.1)?]);
         self.change_names(context, paths, |[old, new]| {
-            self.rename_paths(context, (from, to), (old, new), onto)
+            self.rename_paths(context, from, to, (old, new), onto)
         })?;
         self.invalidate_open_files();
         Ok(())
@@ -230,7 +233,8 @@ impl Vfs {
     fn rename_paths(
         &self,
         context: &RequestContext,
-        (from, to): (NameIn<'_>, NameIn<'_>),
+        from: NameIn<'_>,
+        to: NameIn<'_>,
         paths: (&Key, &Key),
         onto: RenameMode,
     ) -> Result<()> {

@@ -437,9 +437,10 @@ fn every_folder_of_sources_is_explained() {
     let crates = crates.map(|entry| entry.unwrap().path());
     let mut count = 0;
     for place in crates.chain([root()]) {
-        let name = match place == root() {
-            true => "src",
-            false => place.file_name().unwrap().to_str().unwrap(),
+        let name = if place == root() {
+            "src"
+        } else {
+            place.file_name().unwrap().to_str().unwrap()
         };
         let item = items
             .iter()

@@ -86,8 +86,8 @@ fn no_file_gets_another_length() {
         }
         file.change(&UNLIMITED, &sized(size)).unwrap();
         tree.change(&UNLIMITED, &path, &sized(size)).unwrap();
-        file.allocate(&UNLIMITED, 0, (0, size)).unwrap();
-        let beyond = file.allocate(&UNLIMITED, 0, (size, 1)).unwrap_err();
+        file.allocate(&UNLIMITED, 0, 0, size).unwrap();
+        let beyond = file.allocate(&UNLIMITED, 0, size, 1).unwrap_err();
         assert_eq!(beyond.kind(), Kind::TooLarge);
         assert_eq!(
             file.write_at(&UNLIMITED, size, &[1]).unwrap_err().kind(),

@@ -124,7 +124,7 @@ impl Group<'_> {
         lengths.filter_map(serde_json::Value::as_u64).collect()
     }
 
-    fn missing(&self, name: &str, (what, heading): (&str, &'static str)) -> Finding {
+    fn missing(&self, name: &str, what: &str, heading: &'static str) -> Finding {
         let message =
             format!("{what} {name:?}, where no node is, so that anndata does not open it");
         Finding::error("table-part-missing", self.path, message)
@@ -140,7 +140,7 @@ impl Group<'_> {
         };
         let rows = match self.part(&index).1 {
             Part::Missing => {
-                return vec![self.missing(&index, ("the table has its index in", FRAMES))];
+                return vec![self.missing(&index, "the table has its index in", FRAMES)];
             }
             Part::Stored(shape) => shape.first().copied(),
         };
@@ -153,7 +153,7 @@ impl Group<'_> {
             };
             match (self.part(name), rows) {
                 ((_, Part::Missing), _) => {
-                    found.push(self.missing(name, ("the table names a column", FRAMES)));
+                    found.push(self.missing(name, "the table names a column", FRAMES));
                 }
                 ((key, Part::Stored(shape)), Some(rows)) => {
                     let length = shape.first().filter(|&&length| length != rows);
@@ -174,7 +174,7 @@ impl Group<'_> {
     fn pair(&self, names: [&str; 2], heading: &'static str) -> Vec<Finding> {
         let shapes = names.map(|name| (name, self.part(name).1));
         let missing = shapes.iter().filter_map(|(name, part)| match part {
-            Part::Missing => Some(self.missing(name, ("the values need", heading))),
+            Part::Missing => Some(self.missing(name, "the values need", heading)),
             Part::Stored(_) => None,
         });
         let mut found: Vec<Finding> = missing.collect();
@@ -197,7 +197,7 @@ impl Group<'_> {
         let mut found = Vec::new();
         for (length, name) in lengths.iter_mut().zip(names) {
             match self.part(name).1 {
-                Part::Missing => found.push(self.missing(name, ("the matrix needs", SPARSE))),
+                Part::Missing => found.push(self.missing(name, "the matrix needs", SPARSE)),
                 Part::Stored(shape) => *length = shape.first().copied(),
             }
         }

@@ -63,7 +63,8 @@ impl<'a> ArrayKeys<'a> {
     pub(super) fn check(
         context: &'a CheckContext,
         array: &'a OpenArray,
-        (folder, documents): (&'a Key, Option<&'a Key>),
+        folder: &'a Key,
+        documents: Option<&'a Key>,
     ) -> (ChunkStats, NodeFindings, Vec<(Key, Option<u64>)>) {
         let mut keys = ArrayKeys {
             context,
@@ -196,7 +197,7 @@ impl<'a> ArrayKeys<'a> {
         } else if self.context.is_remote || self.context.data {
             // A chunk on a network is read only if all are.
         } else if !pipeline.shards().is_empty() {
-            shards::check_index(self.context, &pipeline, (&chunk, size), &mut self.findings);
+            shards::check_index(self.context, &pipeline, &chunk, size, &mut self.findings);
         } else if pipeline.stored_length().is_none() && self.foreign_in(&chunk, size).is_some() {
             let size = Some(size);
             let chunk = StoredChunk {

@@ -63,7 +63,8 @@ const FIX: &str = "run zarrfs check --fix consolidated";
 /// Compares the consolidated metadata in a document with what is stored.
 pub(super) fn check(
     context: &CheckContext,
-    (holder, bytes): (CopyHolder, &[u8]),
+    holder: CopyHolder,
+    bytes: &[u8],
     dialect: Option<&str>,
     findings: &mut NodeFindings,
 ) -> Option<Arc<CopiedKeys>> {
@@ -83,7 +84,7 @@ pub(super) fn check(
     }
     let room = room_of_keys(context, places.len());
     let mut keys = HashSet::new();
-    compare_parts(context, (&holder, bytes), &places, &mut |copied, found| {
+    compare_parts(context, &holder, bytes, &places, &mut |copied, found| {
         if room.is_some() {
             keys.extend(copied);
         }
@@ -104,7 +105,8 @@ pub(super) fn check(
 /// Compares copies part by part; gives the keys of each part, and what was found there.
 fn compare_parts(
     context: &CheckContext,
-    (holder, bytes): (&CopyHolder, &[u8]),
+    holder: &CopyHolder,
+    bytes: &[u8],
     places: &DocumentPlaces,
     give: &mut dyn FnMut(Vec<Key>, Vec<Finding>),
 ) {
@@ -114,7 +116,7 @@ fn compare_parts(
             .filter_map(|(key, place)| Some((full_key(holder.folder(), key)?, place.clone())));
         let copies: Vec<(Key, Range<usize>)> = copies.collect();
         let keys = copies.iter().map(|(key, _)| key.clone()).collect();
-        let found = compare_all(context, (holder.key(), bytes), copies);
+        let found = compare_all(context, holder.key(), bytes, copies);
         give(keys, found.collect());
     }
 }
@@ -138,12 +140,13 @@ fn room_of_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
 /// Compares several copies with their documents, side by side.
 fn compare_all(
     context: &CheckContext,
-    (key, bytes): (&Key, &[u8]),
+    key: &Key,
+    bytes: &[u8],
     copies: Vec<(Key, Range<usize>)>,
 ) -> impl Iterator<Item = Finding> {
     let compare = |(full, place): (Key, Range<usize>)| {
         let copy = bytes.get(place).unwrap_or_default();
-        compare(context, (key, &full), copy)
+        compare(context, key, &full, copy)
     };
     let compared = parallel_map(context.threads, copies, &compare);
     compared.into_iter().flatten()
@@ -198,7 +201,7 @@ fn is_folder(context: &CheckContext, key: &Key) -> bool {
 }
 
 /// Compares a copy with its document.
-fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Option<Finding> {
+fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option<Finding> {
     let copy = str::from_utf8(copy).unwrap_or_default();
     let stored = match context.store().get(&UNLIMITED, full, MAX_DOCUMENT) {
         Ok(Some(object)) => object.bytes,

@@ -99,8 +99,8 @@ fn image(context: &CheckContext, entry: &NodeEntry, attributes: &Attributes) -> 
     found.extend(check.wells(prefix, member("plate").as_ref()));
     let named = [
         check.labels(prefix, member("labels").as_ref()),
-        check.listed(prefix, (PLATE, "plate", "wells"), member("plate").as_ref()),
-        check.listed(prefix, (WELL, "well", "images"), member("well").as_ref()),
+        check.listed(prefix, PLATE, "plate", "wells", member("plate").as_ref()),
+        check.listed(prefix, WELL, "well", "images", member("well").as_ref()),
     ];
     let named = named.into_iter().flatten().collect();
     let looked_for = check.look_for(named).into_iter();
@@ -129,11 +129,7 @@ struct LookedFor {
 }
 
 impl ImageCheck<'_> {
-    fn named_node(
-        &self,
-        (part, heading): (String, &'static str),
-        path: &Value,
-    ) -> Option<NamedNode> {
+    fn named_node(&self, part: String, heading: &'static str, path: &Value) -> Option<NamedNode> {
         Some(NamedNode {
             part,
             path: path.as_str()?.to_string(),
@@ -149,7 +145,7 @@ impl ImageCheck<'_> {
         }
         let labels = items(labels).into_iter().enumerate();
         let named = labels.filter_map(|(number, label)| {
-            self.named_node((format!("{prefix}labels[{number}]"), LABELS), &label)
+            self.named_node(format!("{prefix}labels[{number}]"), LABELS, &label)
         });
         named.collect()
     }
@@ -158,13 +154,15 @@ impl ImageCheck<'_> {
     fn listed(
         &self,
         prefix: &str,
-        (heading, name, list): (&'static str, &str, &str),
+        heading: &'static str,
+        name: &str,
+        list: &str,
         members: Option<&Value>,
     ) -> Vec<NamedNode> {
         let listed = items(members.and_then(|members| members.get(list)));
         let named = listed.iter().enumerate().filter_map(|(number, item)| {
             let part = format!("{prefix}{name}: {list}[{number}]");
-            self.named_node((part, heading), item.get("path")?)
+            self.named_node(part, heading, item.get("path")?)
         });
         named.collect()
     }
@@ -202,7 +200,7 @@ impl ImageCheck<'_> {
         let datasets = items(image.get("datasets"));
         let named = datasets.iter().enumerate().map(|(number, dataset)| {
             let part = format!("{part}: datasets[{number}]");
-            let named = self.named_node((part, MULTISCALES), dataset.get("path")?)?;
+            let named = self.named_node(part, MULTISCALES, dataset.get("path")?)?;
             Some((named, dataset))
         });
         let (named, datasets): (Vec<_>, Vec<_>) = named.flatten().unzip();

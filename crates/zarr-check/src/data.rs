@@ -48,7 +48,8 @@ pub(super) struct ChunkTask {
 impl ArrayData {
     /// An array of which no chunk was read.
     pub(super) fn new(
-        (array, folder): (Arc<OpenArray>, Key),
+        array: Arc<OpenArray>,
+        folder: Key,
         node: (Ticket, CheckedNode),
     ) -> ArrayData {
         ArrayData {
@@ -182,7 +183,7 @@ fn decode(
         let bytes = object.ok_or_else(|| Error::not_found(chunk.key))?.bytes;
         found.extend(decode_all(&pipeline, bytes, chunk)?);
     } else {
-        decode_shard(context, chunk, (&pipeline, size), found)?;
+        decode_shard(context, chunk, &pipeline, size, found)?;
     }
     Ok(size)
 }
@@ -191,11 +192,12 @@ fn decode(
 fn decode_shard(
     context: &CheckContext,
     chunk: &StoredChunk<'_>,
-    (pipeline, size): (&Pipeline, u64),
+    pipeline: &Pipeline,
+    size: u64,
     found: &mut NodeFindings,
 ) -> Result<()> {
     let _room = room_of_shard(context, size, pipeline)?;
-    let reader = ShardReader::new(context, (&chunk.part(""), size), true)?;
+    let reader = ShardReader::new(context, &chunk.part(""), size, true)?;
     let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
         let length = place.end - place.start;
         let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&place));
@@ -211,7 +213,7 @@ fn decode_shard(
             }
         }
     };
-    walk(&reader, pipeline.shards(), ("", 0..size), found, &mut visit);
+    walk(&reader, pipeline.shards(), "", 0..size, found, &mut visit);
     Ok(())
 }
 

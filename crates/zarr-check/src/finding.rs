@@ -112,7 +112,8 @@ pub struct Finding {
 impl Finding {
     /// Builds a finding about all of a key.
     pub(super) fn new(
-        (severity, code): (Severity, &'static str),
+        severity: Severity,
+        code: &'static str,
         key: &Key,
         message: impl Into<String>,
     ) -> Finding {
@@ -131,17 +132,17 @@ impl Finding {
 
     /// Builds an error.
     pub(super) fn error(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
-        Finding::new((Severity::Error, code), key, message)
+        Finding::new(Severity::Error, code, key, message)
     }
 
     /// Builds a warning.
     pub(super) fn warning(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
-        Finding::new((Severity::Warning, code), key, message)
+        Finding::new(Severity::Warning, code, key, message)
     }
 
     /// Builds advice.
     pub(super) fn advice(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
-        Finding::new((Severity::Advice, code), key, message)
+        Finding::new(Severity::Advice, code, key, message)
     }
 
     /// Names the text that demands it.

@@ -173,7 +173,7 @@ impl NodeFindings {
                     "{} more findings of this kind ({code}) are not listed",
                     alike.dropped
                 );
-                let finding = Finding::new((severity, code), node, message);
+                let finding = Finding::new(severity, code, node, message);
                 more.push((finding, alike.dropped));
             }
         }

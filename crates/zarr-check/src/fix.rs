@@ -121,7 +121,7 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHold
 /// Finds the documents of a node and of all below it, and what holds copies of some.
 fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNode> {
     let mut all = FoundNode::default();
-    let first = look_at(context, start, (0, false))?;
+    let first = look_at(context, start, 0, false)?;
     let mut open = vec![first];
     let mut waiting = Vec::new();
     let mut length: u64 = 0;
@@ -161,7 +161,7 @@ fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
         .hierarchy
         .child(&UNLIMITED, &next.group, &next.child.name)?
     {
-        Some(entry) => look_at(context, &entry, (next.depth, is_behind_link)),
+        Some(entry) => look_at(context, &entry, next.depth, is_behind_link),
         None => Ok(FoundNode::default()),
     }
 }
@@ -170,12 +170,13 @@ fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
 fn look_at(
     context: &CheckContext,
     entry: &Arc<NodeEntry>,
-    (depth, is_behind_link): (usize, bool),
+    depth: usize,
+    is_behind_link: bool,
 ) -> Result<FoundNode> {
     context.progress.add_node();
     let mut found = FoundNode::default();
     let children = match entry.entry_point() {
-        Some(draft) => look_into_draft(context, (entry, draft), &mut found)?,
+        Some(draft) => look_into_draft(context, entry, draft, &mut found)?,
         None => look_into_folder(context, entry, &mut found)?,
     };
     let next = |child| NextNode {
@@ -231,7 +232,8 @@ fn has_copies(context: &CheckContext, key: &Key) -> Result<bool> {
 /// Finds the documents of a node of a draft; returns its children.
 fn look_into_draft(
     context: &CheckContext,
-    (entry, draft): (&NodeEntry, &EntryPoint),
+    entry: &NodeEntry,
+    draft: &EntryPoint,
     found: &mut FoundNode,
 ) -> Result<Vec<GroupChild>> {
     let (path, top) = (&entry.path, draft.top());

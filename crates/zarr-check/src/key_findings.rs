@@ -59,11 +59,7 @@ pub(super) fn document_is_folder(key: &Key, document: &'static str) -> Finding {
 }
 
 /// Names like those of chunks in the folder of a node that no document describes: an array that has lost its own.
-pub(super) fn undescribed_chunks(
-    node: &Key,
-    (count, first): (u64, &Key),
-    document: &str,
-) -> Finding {
+pub(super) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: &str) -> Finding {
     let names = match count {
         1 => format!("the name {first} looks like a chunk"),
         _ => format!("{count} names, such as {first}, look like chunks"),

@@ -22,7 +22,8 @@ const ENDINGS: [&[u8]; 4] = [b".zarr", b".n5", b".zarr2", b".zarr3"];
 pub(super) fn top_undescribed(
     context: &CheckContext,
     top: &NodeEntry,
-    (children, has_attributes): (&[GroupChild], bool),
+    children: &[GroupChild],
+    has_attributes: bool,
 ) -> Option<Finding> {
     let is_store = |child: &GroupChild| {
         let name = child.name.to_ascii_lowercase();

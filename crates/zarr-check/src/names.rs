@@ -103,7 +103,7 @@ pub(super) fn check_siblings(
         };
         let first = String::from_utf8_lossy(first);
         if text.to_lowercase() != first.to_lowercase() {
-            found.push(other_form(&path, (&text, &first)));
+            found.push(other_form(&path, &text, &first));
             continue;
         }
         let message = format!(
@@ -129,7 +129,7 @@ fn folded(name: &str) -> String {
 }
 
 /// Two names that look alike, of which one has its letters composed and the other one has not.
-fn other_form(path: &Key, (name, first): (&str, &str)) -> Finding {
+fn other_form(path: &Key, name: &str, first: &str) -> Finding {
     let code_points = |name: &str| {
         let points = name.chars().filter(|c| !c.is_ascii());
         let points: Vec<String> = points.map(|c| format!("U+{:04X}", u32::from(c))).collect();

@@ -232,7 +232,7 @@ impl NodeCheck<'_> {
     /// Looks at the keys of an array; returns its documents among them.
     fn array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
         let open = self.context.arrays.open(self.entry)?;
-        let (stats, findings, stored) = ArrayKeys::check(self.context, &open, (folder, documents));
+        let (stats, findings, stored) = ArrayKeys::check(self.context, &open, folder, documents);
         self.findings.merge(findings);
         let has_keys = open.array().keys.is_known() && !self.findings.have_error();
         if stats.count == 0 && has_keys {
@@ -309,13 +309,13 @@ impl NodeCheck<'_> {
                 _ if is_v3 => ZARR_JSON,
                 _ => ZARRAY,
             };
-            return Some(undescribed_chunks(path, (count, &first), document));
+            return Some(undescribed_chunks(path, count, &first, document));
         }
         let has_attributes = content.has(ZATTRS);
         match content.folders.as_slice() {
             [] => None,
             _ if is_below => implied(path, self.scope.dialect),
-            folders => top_undescribed(self.context, self.entry, (folders, has_attributes)),
+            folders => top_undescribed(self.context, self.entry, folders, has_attributes),
         }
     }
 
@@ -428,8 +428,8 @@ impl NodeCheck<'_> {
             && is_object(bytes)
             && let Ok(holder) = CopyHolder::of_v3(&path)
         {
-            let (holder, dialect) = ((holder, bytes), Some("v3"));
-            let copies = consolidated::check(self.context, holder, dialect, &mut self.findings);
+            let findings = &mut self.findings;
+            let copies = consolidated::check(self.context, holder, bytes, Some("v3"), findings);
             self.scope.copies.extend(copies);
         } else if key.name() == ZGROUP.as_bytes()
             && let Ok(holder) = CopyHolder::of_v2(&path)
@@ -451,8 +451,8 @@ impl NodeCheck<'_> {
                 return;
             }
         };
-        let holder = (holder, bytes.as_slice());
-        let copies = consolidated::check(self.context, holder, self.dialect, &mut self.findings);
+        let findings = &mut self.findings;
+        let copies = consolidated::check(self.context, holder, &bytes, self.dialect, findings);
         self.scope.copies.extend(copies);
     }
 

@@ -92,7 +92,7 @@ impl NodeOrder {
                 return None;
             }
             let task = match self.places.get_mut(index) {
-                Some(Place::Children(open)) => open.next_task(self.announces, (ticket, window)),
+                Some(Place::Children(open)) => open.next_task(self.announces, ticket, window),
                 Some(Place::Start) => Some(Task::Start(ticket)),
                 _ => {
                     before += 1;
@@ -188,7 +188,7 @@ impl OpenGroup {
     }
 
     /// Returns what is to be done for the children: the next ones are announced while others are still ready.
-    fn next_task(&mut self, announces: bool, (ticket, window): (Ticket, usize)) -> Option<Task> {
+    fn next_task(&mut self, announces: bool, ticket: Ticket, window: usize) -> Option<Task> {
         if !announces {
             return Some(Task::Look(ticket, self.next_child()?));
         }

@@ -35,7 +35,8 @@ impl<'a> ShardReader<'a> {
     /// Prepares to read a shard of `size` bytes; whole if everything in it is wanted and it is small.
     pub(super) fn new(
         context: &'a CheckContext,
-        (shard, size): (&ChunkPart<'a>, u64),
+        shard: &ChunkPart<'a>,
+        size: u64,
         wants_all: bool,
     ) -> Result<ShardReader<'a>> {
         let is_small = wants_all && size <= MAX_WHOLE;
@@ -90,19 +91,21 @@ pub(super) type VisitInner<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFi
 pub(super) fn check_index(
     context: &CheckContext,
     pipeline: &Pipeline,
-    (shard, size): (&ChunkPart<'_>, u64),
+    shard: &ChunkPart<'_>,
+    size: u64,
     findings: &mut NodeFindings,
 ) {
     let room = room_of_indexes(context, size, pipeline);
     let reader = room.and_then(|room| {
-        let reader = ShardReader::new(context, (shard, size), false)?;
+        let reader = ShardReader::new(context, shard, size, false)?;
         Ok((reader, room))
     });
     match reader {
         Ok((reader, _room)) => walk(
             &reader,
             pipeline.shards(),
-            ("", 0..size),
+            "",
+            0..size,
             findings,
             &mut |_, _, _| {},
         ),
@@ -114,7 +117,8 @@ pub(super) fn check_index(
 pub(super) fn walk(
     reader: &ShardReader<'_>,
     levels: &[ShardLevel],
-    (name, place): (&str, Range<u64>),
+    name: &str,
+    place: Range<u64>,
     findings: &mut NodeFindings,
     visit: VisitInner<'_>,
 ) {
@@ -131,8 +135,8 @@ pub(super) fn walk(
             return;
         }
     };
-    let entries = entries(reader.key, (name, &index), level.count(), findings);
-    let overlapping = check_entries((reader.key, name), level, size, &entries, findings);
+    let entries = entries(reader.key, name, &index, level.count(), findings);
+    let overlapping = check_entries(reader.key, name, level, size, &entries, findings);
     let apart = entries
         .into_iter()
         .filter(|(number, _)| !overlapping.contains(number));
@@ -144,7 +148,7 @@ pub(super) fn walk(
         };
         let start = place.start.saturating_add(range.start);
         let inner = start..place.start.saturating_add(range.end);
-        walk(reader, within, (&name, inner), findings, visit);
+        walk(reader, within, &name, inner, findings, visit);
     }
 }
 
@@ -188,7 +192,8 @@ fn read_index(
 /// Returns the inner chunks that an index names, and tells those that lie outside.
 fn entries(
     key: &Key,
-    (name, index): (&str, &ShardIndex),
+    name: &str,
+    index: &ShardIndex,
     count: usize,
     findings: &mut NodeFindings,
 ) -> Vec<(usize, Range<u64>)> {
@@ -216,7 +221,8 @@ fn entries(
 /// Tells entries that overlap each other or the index, and bytes that none names; returns those that lie in bytes of an
 /// earlier one or of the index.
 fn check_entries(
-    (key, name): (&Key, &str),
+    key: &Key,
+    name: &str,
     level: &ShardLevel,
     size: u64,
     entries: &[(usize, Range<u64>)],
@@ -239,7 +245,7 @@ fn check_entries(
     for (range, number) in &parts {
         if range.start < end && range.start < range.end {
             overlapping.extend(number.or(last));
-            findings.add(overlap((key, name), last, *number).of_part(name));
+            findings.add(overlap(key, name, last, *number).of_part(name));
         }
         used += range.end.saturating_sub(range.start.max(end));
         if range.end > end {
@@ -266,7 +272,7 @@ fn named(name: &str) -> &str {
 
 /// Two parts of a shard in the same bytes, each an inner chunk or the index: the index is read, and the first of two
 /// chunks.
-fn overlap((key, name): (&Key, &str), last: Option<usize>, number: Option<usize>) -> Finding {
+fn overlap(key: &Key, name: &str, last: Option<usize>, number: Option<usize>) -> Finding {
     let shown = |number: Option<usize>| match number {
         Some(number) => format!("inner chunk {number}"),
         None => "the index".to_string(),

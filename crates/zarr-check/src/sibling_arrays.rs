@@ -236,7 +236,7 @@ impl GroupArrays {
         let names_needed = self.named >= self.unnamed.len() as u64;
         for (path, is_v3) in self.unnamed.iter().filter(|_| self.named > 0) {
             let is_error = names_needed && (!is_v3 || self.has_coordinates);
-            found.extend(self.names_missing(path, (*is_v3, is_error)));
+            found.extend(self.names_missing(path, *is_v3, is_error));
         }
         found
     }
@@ -267,7 +267,7 @@ impl GroupArrays {
     }
 
     /// An array without names of dimensions beside others that have some.
-    fn names_missing(&self, path: &Key, (is_v3, is_error): (bool, bool)) -> Option<Finding> {
+    fn names_missing(&self, path: &Key, is_v3: bool, is_error: bool) -> Option<Finding> {
         let (member, place) = if is_v3 {
             ("dimension_names", "zarr.json")
         } else {

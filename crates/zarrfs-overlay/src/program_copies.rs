@@ -64,7 +64,9 @@ impl ProgramCopies {
     /// Returns the records of one document.
     pub(super) fn records_of(&self, holder: &Key) -> Vec<JournalRecord> {
         let stale = self.0.get(holder).map(|stale| (holder, stale));
-        let records = stale.into_iter().flat_map(records_of);
+        let records = stale
+            .into_iter()
+            .flat_map(|(holder, stale)| records_of(holder, stale));
         records.collect()
     }
 
@@ -77,7 +79,7 @@ impl ProgramCopies {
                 .iter()
                 .map(|path| renamed(path).unwrap_or_else(|| path.clone()));
             if let Some(holder) = renamed(holder) {
-                records.extend(records_of((&holder, &stale.collect())));
+                records.extend(records_of(&holder, &stale.collect()));
             }
         }
         records
@@ -85,7 +87,9 @@ impl ProgramCopies {
 
     /// Returns the shortest list of records that leads to this state.
     pub(super) fn summary(&self) -> impl Iterator<Item = JournalRecord> {
-        self.0.iter().flat_map(records_of)
+        self.0
+            .iter()
+            .flat_map(|(holder, stale)| records_of(holder, stale))
     }
 
     /// Returns how many records a summary has.
@@ -94,7 +98,7 @@ impl ProgramCopies {
     }
 }
 
-fn records_of((holder, stale): (&Key, &BTreeSet<Key>)) -> Vec<JournalRecord> {
+fn records_of(holder: &Key, stale: &BTreeSet<Key>) -> Vec<JournalRecord> {
     let stale = stale.iter().map(|path| JournalRecord::CopiesStale {
         holder: holder.clone(),
         path: path.clone(),

@@ -148,7 +148,13 @@ pub trait TreeFile: Send + Sync {
         None
     }
     /// Allocates space for a range, as fallocate(2) with `mode` does.
-    fn allocate(&self, _context: &RequestContext, mode: i32, _range: (u64, u64)) -> Result<()> {
+    fn allocate(
+        &self,
+        _context: &RequestContext,
+        mode: i32,
+        _offset: u64,
+        _length: u64,
+    ) -> Result<()> {
         Err(Error::unsupported("fallocate", format!("mode {mode}")))
     }
     /// Stores what was written: it survives the end of this process.

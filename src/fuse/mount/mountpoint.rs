@@ -48,7 +48,7 @@ pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathB
 }
 
 /// Checks that the folder that `option` names, which need not be there yet, does not lie in `dir`.
-pub fn check_outside((option, folder): (&str, &Path), dir: &Path, what: &str) -> Result<()> {
+pub fn check_outside(option: &str, folder: &Path, dir: &Path, what: &str) -> Result<()> {
     // A directory that cannot be resolved is refused by `prepare`.
     let Ok(dir) = resolve(dir) else {
         return Ok(());

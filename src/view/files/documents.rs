@@ -201,7 +201,8 @@ impl TreeFile for DocumentFile {
         &self,
         _context: &RequestContext,
         mode: i32,
-        (offset, length): (u64, u64),
+        offset: u64,
+        length: u64,
     ) -> Result<()> {
         let end = offset.saturating_add(length);
         match mode {

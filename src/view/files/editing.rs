@@ -131,7 +131,7 @@ impl Editing {
                 let text = document(found.node()?, ATTRIBUTES);
                 let origin = SeenDocument::shown(found, &text);
                 let unstored = &self.files.unstored;
-                unstored.rename_document(from, (text.to_vec(), origin), to, onto)
+                unstored.rename_document(from, text.to_vec(), origin, to, onto)
             }
         }
     }
@@ -149,7 +149,7 @@ impl Editing {
             check_length(path, export.len(), 0)?;
         }
         let store = self.files.hierarchy.store().clone();
-        let writer = DecodedWriter::new(self.files.shown_in, path, (target.found, export), store)?;
+        let writer = DecodedWriter::new(self.files.shown_in, path, target.found, export, store)?;
         let keys = self.files.arrays.check_keys_free(writer.export.array());
         keys.map_err(|error| error.about(path))?;
         Ok(Arc::new(writer))

@@ -165,7 +165,7 @@ impl FilesView {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below(context, (root, None), &names)
+        self.resolve_below(context, root, None, &names)
     }
 
     /// The same for a name in a directory. One that is not what it was resolved to any more is resolved anew.
@@ -182,7 +182,7 @@ impl FilesView {
                         Some(parent) if node.is_array() => self.hierarchy.node(context, &parent)?,
                         _ => None,
                     };
-                    return self.resolve_below(context, (node, group), &[name.bytes]);
+                    return self.resolve_below(context, node, group, &[name.bytes]);
                 }
             }
             (ViewDir::Chunks(_), Some(numbered), Some(array)) => {
@@ -202,7 +202,8 @@ impl FilesView {
     fn resolve_below(
         &self,
         context: &RequestContext,
-        (mut node, mut group): (Arc<NodeEntry>, Option<Arc<NodeEntry>>),
+        mut node: Arc<NodeEntry>,
+        mut group: Option<Arc<NodeEntry>>,
         names: &[&[u8]],
     ) -> Result<Option<PathTarget>> {
         let mut rest = names;

@@ -215,7 +215,8 @@ impl UnstoredState {
     pub(super) fn rename_document(
         &self,
         from: &Key,
-        (text, origin): (Vec<u8>, SeenDocument),
+        text: Vec<u8>,
+        origin: SeenDocument,
         to: &Key,
         onto: RenameMode,
     ) -> Result<()> {

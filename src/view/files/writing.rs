@@ -37,7 +37,8 @@ impl DecodedWriter {
     pub(super) fn new(
         shown_in: &str,
         path: &Key,
-        (found, export): (Arc<NodeEntry>, Export),
+        found: Arc<NodeEntry>,
+        export: Export,
         store: Arc<dyn Store>,
     ) -> Result<DecodedWriter> {
         export.array().begin_writing(&format!("{shown_in}{path}"))?;
@@ -113,7 +114,8 @@ impl TreeFile for DecodedWriter {
         &self,
         _context: &RequestContext,
         mode: i32,
-        (offset, length): (u64, u64),
+        offset: u64,
+        length: u64,
     ) -> Result<()> {
         let end = offset.saturating_add(length);
         if mode & !FallocateFlags::KEEP_SIZE.bits().cast_signed() != 0 {

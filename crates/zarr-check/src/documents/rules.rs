@@ -132,7 +132,7 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
                 let verdict = (rule.check)(value, members);
                 let code = ("member-invalid", rule.section);
                 let fact = format!("{} is {}; it", rule.name, shown(value));
-                judged(verdict, code, key, (rule.name, &fact, "be"))
+                judged(verdict, code, key, rule.name, &fact, "be")
             }
         });
     }
@@ -143,7 +143,7 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
         let fact =
             format!("the text does not define the member {name}, which is {value}; the document");
         let code = ("member-unknown", rules.others_section);
-        found.extend(judged(verdict, code, key, (name, &fact, "have")));
+        found.extend(judged(verdict, code, key, name, &fact, "have"));
     }
     found
 }
@@ -170,7 +170,9 @@ fn judged(
     verdict: Verdict,
     (code, SpecSection { document, heading }): (&'static str, SpecSection),
     key: &Key,
-    (part, fact, verb): (&str, &str, &str),
+    part: &str,
+    fact: &str,
+    verb: &str,
 ) -> Option<Finding> {
     let must = |demand| format!("{fact} must {verb} {demand}");
     let finding = match verdict {

@@ -94,7 +94,7 @@ fn of_draft_document(
         if entry.name() == draft2019::DRAFT.name && !draft::is_2019(&members) {
             continue;
         }
-        let parsed = entry.parse(&path, DocumentRole::Array, (&document, &members));
+        let parsed = entry.parse(&path, DocumentRole::Array, &document, &members);
         return Ok(match parsed.map(|parsed| parsed.node) {
             Ok(Node::Array(array)) => Some(of_draft_array(key.clone(), entry.data(&path)?, &array)),
             _ => None,

@@ -35,7 +35,7 @@ impl SelectedAxis {
     }
 
     /// Returns how many elements from `number` on lie in `length` elements that begin at `start`.
-    pub fn count_within(&self, number: u64, (start, length): (u64, u64)) -> u64 {
+    pub fn count_within(&self, number: u64, start: u64, length: u64) -> u64 {
         let at = self.at(number);
         let room = if self.step > 0 {
             (start.saturating_add(length)).saturating_sub(at.saturating_add(1))
@@ -145,7 +145,7 @@ mod tests {
                 let same = (number..count).take_while(|&next| axis.at(next) / 6 == chunk);
                 let expected = same.count() as u64;
                 assert_eq!(
-                    axis.count_within(number, (chunk * 6, 6)),
+                    axis.count_within(number, chunk * 6, 6),
                     expected,
                     "{axis:?}"
                 );

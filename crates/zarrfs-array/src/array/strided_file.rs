@@ -159,7 +159,7 @@ impl StridedFile {
         let selected = self.selection.axes[axis];
         let chunk = decoder.grid.chunk_at(axis, selected.at(number));
         let (start, length) = decoder.grid.span(axis, chunk);
-        let count = selected.count_within(number, (start, length));
+        let count = selected.count_within(number, start, length);
         AxisRun {
             chunk,
             start,

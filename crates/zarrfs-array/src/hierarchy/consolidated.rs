@@ -62,9 +62,11 @@ const DOCUMENT_OVERHEAD: u64 = 96;
 impl Consolidated {
     /// Puts documents, their keys counted from `top` and their places in a text, over a store and its hints.
     pub(super) fn new(
-        (inner, hints): (Arc<dyn Store>, Arc<dyn Hints>),
+        inner: Arc<dyn Store>,
+        hints: Arc<dyn Hints>,
         top: &Key,
-        (text, places): (Bytes, DocumentPlaces),
+        text: Bytes,
+        places: DocumentPlaces,
         source: ConsolidatedSource,
     ) -> Consolidated {
         let places = places.into_iter();
@@ -302,9 +304,11 @@ mod tests {
     fn consolidated(keys: &[&str], tells_all: bool) -> Consolidated {
         let place = |key: &&str| (Key::new(*key).unwrap(), 0..2);
         Consolidated::new(
-            (Arc::new(MemoryStore::default()), Arc::new(NoHints)),
+            Arc::new(MemoryStore::default()),
+            Arc::new(NoHints),
             &Key::new("top").unwrap(),
-            (b"{}".to_vec().into(), keys.iter().map(place).collect()),
+            b"{}".to_vec().into(),
+            keys.iter().map(place).collect(),
             ConsolidatedSource {
                 key: Key::new("top/.zmetadata").unwrap(),
                 version: Version::numbered(1),

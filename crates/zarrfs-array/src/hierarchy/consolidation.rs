@@ -84,7 +84,7 @@ impl Hierarchy {
         }
         match documents_in(&source.key, &found.text) {
             Ok(places) => {
-                Ok(places.map(|places| self.consolidated(reading, (found.text, places), source)))
+                Ok(places.map(|places| self.consolidated(reading, found.text, places, source)))
             }
             Err(error) => {
                 self.note_unread(reading, error.about(&source.key).to_string());
@@ -139,12 +139,13 @@ impl Hierarchy {
     fn consolidated(
         &self,
         reading: &NodeReading<'_>,
-        (text, places): (Bytes, DocumentPlaces),
+        text: Bytes,
+        places: DocumentPlaces,
         source: ConsolidatedSource,
     ) -> Arc<Consolidated> {
-        let below = (self.store.clone(), self.hints.clone());
+        let (store, hints) = (self.store.clone(), self.hints.clone());
         let length = text.len();
-        let mut store = Consolidated::new(below, reading.path, (text, places), source);
+        let mut store = Consolidated::new(store, hints, reading.path, text, places, source);
         if !store.count_in(self.nodes.memory()) {
             let why = format!(
                 "consolidated metadata of {length} bytes do not fit in --memory; they are used all the same"

@@ -160,7 +160,7 @@ impl Hierarchy {
                 let mut keys = entry.documents(path)?.into_iter();
                 let role = keys.find(|(_, key)| *key == document.key);
                 let role = role.map_or(DocumentRole::Group, |(role, _)| role);
-                Ok(entry.parse(path, role, (document, &members))?.node)
+                Ok(entry.parse(path, role, document, &members)?.node)
             }
         }
     }

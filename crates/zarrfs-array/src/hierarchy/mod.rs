@@ -243,7 +243,7 @@ impl Hierarchy {
             (Some(new), Some(old)) if new.is_same_as(&old) => Some(old),
             (new, _) => new.map(|new| Arc::new(self.nodes.counted(new))),
         };
-        self.nodes.put(path, (found.clone(), stamp), depends);
+        self.nodes.put(path, found.clone(), stamp, depends);
         Ok(found)
     }
 

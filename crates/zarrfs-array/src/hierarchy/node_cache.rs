@@ -89,7 +89,8 @@ impl NodeCache {
     pub(super) fn put(
         &self,
         path: &Key,
-        (found, stamp): (Option<Arc<NodeEntry>>, QueryStamp),
+        found: Option<Arc<NodeEntry>>,
+        stamp: QueryStamp,
         depends: Dependencies,
     ) {
         let is_counted = found.as_ref().is_none_or(|node| node.room.is_some());

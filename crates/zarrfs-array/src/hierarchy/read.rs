@@ -233,8 +233,7 @@ impl Hierarchy {
                 Err(error) => return Ok(Some(Err(error))),
             };
             reading.is_implied = false;
-            let parts = (&document, &members);
-            let parsed = entry.parse(reading.path, role, parts);
+            let parsed = entry.parse(reading.path, role, &document, &members);
             let parsed = parsed.map_err(|error| error.about(&key));
             return Ok(Some(parsed.map(|parsed| self.warned(reading.path, parsed))));
         }

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn elements_with_steps_are_found_in_the_box_around_them() {
-        let selection = Selection::parse("::-2,1:6:3", &[5, 7]).unwrap();
+        let selection = crate::inspect::selection::parse("::-2,1:6:3", &[5, 7]).unwrap();
         let around = selection.bounds();
         assert_eq!(
             (&around.start[..], &around.shape[..]),

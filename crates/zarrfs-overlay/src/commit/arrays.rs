@@ -96,7 +96,8 @@ impl OverlayCore {
     pub(super) fn changed_arrays(
         self: &Arc<Self>,
         context: &RequestContext,
-        (shown, layered): (&Arc<dyn Store>, &LayeredStore),
+        shown: &Arc<dyn Store>,
+        layered: &LayeredStore,
         changes: &[ChangedKey],
         is_live: bool,
     ) -> Result<ChangedArrays> {

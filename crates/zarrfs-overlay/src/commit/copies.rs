@@ -150,7 +150,7 @@ impl Commit<'_> {
             let Some(stored) = self.stored(context, key)? else {
                 return Ok(());
             };
-            let Some(bytes) = self.with_copies(context, (paths, scope), holder, &stored.bytes)?
+            let Some(bytes) = self.with_copies(context, paths, scope, holder, &stored.bytes)?
             else {
                 return Ok(());
             };
@@ -183,7 +183,8 @@ impl Commit<'_> {
     fn with_copies(
         &self,
         context: &RequestContext,
-        (paths, scope): (&[Key], Scope),
+        paths: &[Key],
+        scope: Scope,
         holder: &CopyHolder,
         bytes: &[u8],
     ) -> Result<Option<Vec<u8>>> {

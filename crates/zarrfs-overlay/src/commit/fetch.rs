@@ -141,7 +141,7 @@ impl Commit<'_> {
                     file: &file,
                     mark,
                 };
-                self.give_key(context, (from, version), key, copy)
+                self.give_key(context, from, version, key, copy)
             });
         copied.map_err(|error| {
             core.upper.discard_pending(&name);
@@ -155,7 +155,7 @@ impl Commit<'_> {
 
     /// Takes the key away from an open file that was opened on another content than the one that was copied. From here on
     /// no such file is entered, and what is open under the key is what the store will have there.
-    fn revoke_other_content(&self, key: &Key, (from, version): (&Key, StoreVersion)) {
+    fn revoke_other_content(&self, key: &Key, from: &Key, version: StoreVersion) {
         let Some(file) = self.core.registered(key) else {
             return;
         };
@@ -172,7 +172,8 @@ impl Commit<'_> {
     fn give_key(
         &self,
         context: &RequestContext,
-        (from, version): (&Key, StoreVersion),
+        from: &Key,
+        version: StoreVersion,
         key: &Key,
         copy: FetchedCopy<'_>,
     ) -> Result<()> {
@@ -218,10 +219,10 @@ impl Commit<'_> {
         }
         let (written, mark) = (key.clone(), copy.mark);
         records.push(JournalRecord::Written { key: written, mark });
-        records.extend(keep_attributes_of_copy(layer, key, (copy.file, version))?);
+        records.extend(keep_attributes_of_copy(layer, key, copy.file, version)?);
         layer.record(records)?;
         if self.is_live {
-            self.revoke_other_content(key, (from, version));
+            self.revoke_other_content(key, from, version);
         }
         let _shape = layer.reshape();
         layer.publish(&core.upper, copy.name, key).map(drop)
@@ -240,7 +241,8 @@ struct FetchedCopy<'a> {
 fn keep_attributes_of_copy(
     layer: &ChangeLayer,
     key: &Key,
-    (copy, version): (&File, StoreVersion),
+    copy: &File,
+    version: StoreVersion,
 ) -> Result<Option<JournalRecord>> {
     let Some(mut attributes) = layer.kept_attributes(key)? else {
         return Ok(None);

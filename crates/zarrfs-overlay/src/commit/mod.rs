@@ -172,8 +172,8 @@ impl OverlayCore {
         let keys = self.with_all_overwritten(context, keys)?;
         let shown: Arc<dyn Store> = Arc::new(overlay);
         let top = self.top();
-        let arrays = self.changed_arrays(context, (&shown, &top), &keys, false)?;
-        let plan = self.plan(context, &shown, &top, (keys, &arrays), force)?;
+        let arrays = self.changed_arrays(context, &shown, &top, &keys, false)?;
+        let plan = self.plan(context, &shown, &top, keys, &arrays, force)?;
         Ok(Outcome {
             kept,
             lost,
@@ -212,7 +212,8 @@ impl OverlayCore {
         context: &RequestContext,
         shown: &Arc<dyn Store>,
         layered: &LayeredStore,
-        (keys, arrays): (Vec<ChangedKey>, &ChangedArrays),
+        keys: Vec<ChangedKey>,
+        arrays: &ChangedArrays,
         force: bool,
     ) -> Result<Plan> {
         let mut plan = Plan::default();
@@ -282,13 +283,12 @@ impl Commit<'_> {
             keys = self.core.with_overwritten(context, self.layered, keys)?;
         }
         let shown: Arc<dyn Store> = self.layered.clone();
-        let names = (&shown, &**self.layered);
-        let arrays = self
-            .core
-            .changed_arrays(context, names, &keys, self.is_live)?;
+        let arrays =
+            self.core
+                .changed_arrays(context, &shown, self.layered, &keys, self.is_live)?;
         let plan = self
             .core
-            .plan(context, &shown, self.layered, (keys, &arrays), force)?;
+            .plan(context, &shown, self.layered, keys, &arrays, force)?;
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             without_etag: plan.outcome.without_etag,

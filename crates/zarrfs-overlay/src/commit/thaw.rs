@@ -63,7 +63,7 @@ impl OverlayCore {
         frozen.layer.drop_retained(&self.upper, |_, _| true);
         // A file that is found in the store is known for the same one at once.
         self.keep_ids(&top.layer, committed);
-        self.show_store(&top, (frozen, shape), folder);
+        self.show_store(&top, frozen, shape, folder);
         Ok(())
     }
 
@@ -71,7 +71,8 @@ impl OverlayCore {
     fn show_store(
         self: &Arc<Self>,
         top: &Arc<LayeredStore>,
-        (frozen, shape): (&Arc<LayeredStore>, RwLockWriteGuard<'_, ()>),
+        frozen: &Arc<LayeredStore>,
+        shape: RwLockWriteGuard<'_, ()>,
         folder: PathBuf,
     ) {
         let info = self.info.clone();

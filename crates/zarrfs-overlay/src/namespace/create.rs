@@ -56,9 +56,9 @@ impl NameChange<'_> {
         records.extend(base.into_iter().chain([created]));
         self.record(records)?;
         match self.create_in_upper(path, maker) {
-            Ok(file) => {
+            Ok((file, inode)) => {
                 self.note_write(path);
-                Ok(self.register_created(path, file, permit))
+                Ok(self.register_created(path, file, inode, permit))
             }
             Err(error) => {
                 drop(shape);

@@ -56,7 +56,7 @@ impl OverlayCore {
                     mark,
                     has_program_copies: has_program_copies(to, &file)?,
                 };
-                self.publish_link(context, (from, to), pending)
+                self.publish_link(context, from, to, pending)
             });
         linked.inspect_err(|_| self.upper.discard_pending(&name))
     }
@@ -95,7 +95,8 @@ impl OverlayCore {
     fn publish_link(
         self: &Arc<Self>,
         context: &RequestContext,
-        (from, to): (&Key, &Key),
+        from: &Key,
+        to: &Key,
         pending: PendingObject<'_>,
     ) -> Result<()> {
         let paths = std::slice::from_ref(to);

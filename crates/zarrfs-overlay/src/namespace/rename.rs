@@ -50,7 +50,7 @@ impl NameChange<'_> {
         let (old, new, above) = (self.find(from), self.find(to), self.check_folder_of(to));
         let (old, new) = (old?.ok_or_else(|| Error::not_found(from))?, new?);
         above?;
-        if self.is_done_already(from, to, (&old, new.as_ref()), onto)? {
+        if self.is_done_already(from, to, &old, new.as_ref(), onto)? {
             return Ok(());
         }
         for file in self.registered_below(from) {
@@ -139,7 +139,8 @@ impl NameChange<'_> {
         &self,
         from: &Key,
         to: &Key,
-        (old, new): (&Resolved, Option<&Resolved>),
+        old: &Resolved,
+        new: Option<&Resolved>,
         onto: RenameMode,
     ) -> Result<bool> {
         if from == to && onto != RenameMode::NoReplace {

@@ -66,7 +66,7 @@ impl OpenFile {
         // Of a copy both count: a commit leaves those that are kept.
         let is_of_copy = kept.is_some_and(|kept| kept.is_of_copy);
         if own.is_none() || is_idle_copy || is_of_copy {
-            change.keep_attributes(key, (content, frozen), set)?;
+            change.keep_attributes(key, content, frozen, set)?;
         }
         own.map_or(Ok(()), |file| set(file))?;
         Ok(true)
@@ -103,7 +103,8 @@ impl NameChange<'_> {
     fn keep_attributes(
         &self,
         key: &Key,
-        (below, frozen): (Stat, Option<&File>),
+        below: Stat,
+        frozen: Option<&File>,
         set: &dyn Fn(&File) -> Result<()>,
     ) -> Result<()> {
         let failed = |error| os_error(key, error);

@@ -58,8 +58,14 @@ impl TreeFile for OpenFileHandle {
         self.file.write_now(offset, bytes)
     }
 
-    fn allocate(&self, context: &RequestContext, mode: i32, range: (u64, u64)) -> Result<()> {
-        self.file.allocate(context, mode, range)
+    fn allocate(
+        &self,
+        context: &RequestContext,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.file.allocate(context, mode, offset, length)
     }
 
     fn flush(&self, context: &RequestContext) -> Result<()> {

@@ -79,7 +79,8 @@ impl OpenFile {
         &self,
         context: &RequestContext,
         mode: i32,
-        range: (u64, u64),
+        offset: u64,
+        length: u64,
     ) -> Result<()> {
         let mut state = self.lock_copied(context, false)?;
         let _permit = context.permit_change()?;
@@ -87,7 +88,7 @@ impl OpenFile {
         // Some modes move what lies behind the range.
         state.written = WrittenRanges::all();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        let done = fallocate(&*file, flags, range.0, range.1);
+        let done = fallocate(&*file, flags, offset, length);
         state.note_write(&self.core);
         done.map_err(|error| state.os_error(error))
     }

@@ -195,7 +195,7 @@ impl OverlayCore {
             }
             (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
             (_, Resolved::Lower(lower, meta)) => {
-                let file = self.open_lower(context, &top, key, (&lower, &meta), permit)?;
+                let file = self.open_lower(context, &top, key, &lower, &meta, permit)?;
                 let lower = Some(lower);
                 let found = FoundIn {
                     top,
@@ -228,7 +228,8 @@ impl OverlayCore {
         context: &RequestContext,
         top: &LayeredStore,
         key: &Key,
-        (lower, meta): (&Key, &Meta),
+        lower: &Key,
+        meta: &Meta,
         permit: Permit,
     ) -> Result<OpenFile> {
         let frozen = match &top.frozen {
@@ -307,7 +308,8 @@ impl OverlayCore {
     pub(crate) fn register_created(
         self: &Arc<Self>,
         key: &Key,
-        (file, inode): (File, u64),
+        file: File,
+        inode: u64,
         permit: Permit,
     ) -> Arc<OpenFile> {
         let source = ContentSource::Upper(Arc::new(file));

@@ -44,7 +44,7 @@ pub(crate) fn open(
         only,
     } = location;
     if !is_http(scheme) {
-        let store = BucketStore::open((scheme, rest), shown, config, stats)?;
+        let store = BucketStore::open(scheme, rest, shown, config, stats)?;
         return Ok(Arc::new(store));
     }
     let url = format!("{scheme}:{rest}");
@@ -52,6 +52,6 @@ pub(crate) fn open(
     if let Some(bucket) = BucketStore::open_cloud_url(&url, shown, config, stats) {
         return Ok(Arc::new(bucket));
     }
-    let store = HttpStore::open(&url, (shown, only), config, stats)?;
+    let store = HttpStore::open(&url, shown, only, config, stats)?;
     Ok(Arc::new(store))
 }

@@ -133,7 +133,8 @@ impl EntryPoint {
         &self,
         path: &Key,
         role: DocumentRole,
-        (document, members): (&Document, &Map<String, Value>),
+        document: &Document,
+        members: &Map<String, Value>,
     ) -> Result<Parsed> {
         let Parsed { node, warning } = match role {
             DocumentRole::Array => {

@@ -49,7 +49,7 @@ pub(super) fn kind(scheme: &str) -> Option<CloudKind> {
 }
 
 /// Reads `//bucket/prefix`, which follows the scheme of a kind; `Invalid` without a bucket.
-pub(super) fn read((scheme, kind): (&str, CloudKind), rest: &str, shown: &str) -> Result<Address> {
+pub(super) fn read(scheme: &str, kind: CloudKind, rest: &str, shown: &str) -> Result<Address> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (bucket, account) = match (kind, authority.split_once('@')) {
@@ -89,7 +89,7 @@ mod tests {
 
     fn address(url: &str) -> Result<Address> {
         let (scheme, rest) = url.split_once(':').unwrap();
-        read((scheme, kind(scheme).unwrap()), rest, url)
+        read(scheme, kind(scheme).unwrap(), rest, url)
     }
 
     #[test]

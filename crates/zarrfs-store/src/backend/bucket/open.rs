@@ -24,14 +24,15 @@ impl BucketStore {
     /// Opens `scheme:rest`; messages call it `shown`. `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if
     /// it is not there or cannot be read.
     pub fn open(
-        (scheme, rest): (&str, &str),
+        scheme: &str,
+        rest: &str,
         shown: &str,
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Result<BucketStore> {
         let kind = address::kind(scheme)
             .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
-        let address = address::read((scheme, kind), rest, shown)?;
+        let address = address::read(scheme, kind, rest, shown)?;
         BucketStore::open_address(&address, shown, config, stats)
     }
 
@@ -58,7 +59,7 @@ impl BucketStore {
     ) -> Result<BucketStore> {
         let connector = Connector::new(stats.clone(), config.timeout);
         let limit = config.timeout.min(FIRST_LIMIT);
-        let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
+        let first = BucketStore::build(address, config, &connector, FIRST_RETRIES, limit)?;
         let probed = once_ready(limit, || first.probe(shown));
         let lists = probed.map_err(|error| match &config.endpoint {
             Some(endpoint)
@@ -69,7 +70,7 @@ impl BucketStore {
             }
             _ => error,
         })?;
-        let mut store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
+        let mut store = BucketStore::build(address, config, &connector, RETRIES, config.timeout)?;
         store.info.lists = lists;
         if !lists {
             let absence = BucketAbsence::new(store.client.clone(), store.prefix.clone());
@@ -82,7 +83,8 @@ impl BucketStore {
         address: &Address,
         config: &RemoteConfig,
         connector: &Connector,
-        (retries, limit): (usize, Duration),
+        retries: usize,
+        limit: Duration,
     ) -> Result<BucketStore> {
         let info = StoreInfo {
             concurrency: config.concurrency,

@@ -49,7 +49,7 @@ impl Writer {
         let upload = self.client.change(target.key, created)?;
         let done = self
             .send_parts(target, &upload, body)
-            .and_then(|sent| self.complete(context, target, &upload, (body, sent), condition));
+            .and_then(|sent| self.complete(context, target, &upload, body, sent, condition));
         if done.is_err() {
             let aborted = parts.abort_multipart(&target.path, &upload);
             if let Err(error) = self.client.change(target.key, aborted) {
@@ -79,7 +79,7 @@ impl Writer {
             for number in 0..count {
                 let start = number * length;
                 let part = body.part(start..body.len().min(start + length))?;
-                under_way.push_back(self.send_part(target, upload, (number, part)));
+                under_way.push_back(self.send_part(target, upload, number, part));
                 if under_way.len() >= CONCURRENT_PARTS
                     && let Some(part) = under_way.next().await
                 {
@@ -99,7 +99,8 @@ impl Writer {
         &self,
         target: &ObjectTarget<'_>,
         upload: &String,
-        (number, part): (u64, Vec<u8>),
+        number: u64,
+        part: Vec<u8>,
     ) -> Result<PartId> {
         let number = usize::try_from(number).map_err(|error| Error::too_large("", error))?;
         let (limits, payload) = (&self.client.limits, PutPayload::from(part));
@@ -118,7 +119,8 @@ impl Writer {
         context: &RequestContext,
         target: &ObjectTarget<'_>,
         upload: &String,
-        (body, sent): (PutBody<'_>, Vec<PartId>),
+        body: PutBody<'_>,
+        sent: Vec<PartId>,
         condition: &Condition,
     ) -> Result<ETag> {
         let attempt = |_| {
@@ -137,7 +139,8 @@ impl Writer {
             context,
             &self.change(target),
             body,
-            (condition, checks_first),
+            condition,
+            checks_first,
             attempt,
         )
     }

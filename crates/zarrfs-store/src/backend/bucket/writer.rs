@@ -160,11 +160,12 @@ impl Writer {
                 context,
                 &self.change(target),
                 body,
-                (condition, false),
+                condition,
+                false,
                 attempt,
             );
         }
-        self.put_if(context, target, (body, payload), condition)
+        self.put_if(context, target, body, payload, condition)
     }
 
     /// Puts an object if a condition holds that the server is asked for, or that is checked before.
@@ -172,7 +173,8 @@ impl Writer {
         &self,
         context: &RequestContext,
         target: &ObjectTarget<'_>,
-        (body, payload): (PutBody<'_>, PutPayload),
+        body: PutBody<'_>,
+        payload: PutPayload,
         condition: &Condition,
     ) -> Result<ETag> {
         // If the probe fails, the condition is sent and the key is checked as well.
@@ -198,7 +200,8 @@ impl Writer {
             context,
             &self.change(target),
             body,
-            (condition, checks_first),
+            condition,
+            checks_first,
             attempt,
         )
     }

@@ -77,7 +77,7 @@ impl HttpEndpoint {
             Some(end) => {
                 let meta = self.meta(key, response.validators(), extent.size).await;
                 let bytes = self
-                    .read_part(key, response, start..end, (&meta, most))
+                    .read_part(key, response, start..end, &meta, most)
                     .await?;
                 (bytes, meta)
             }
@@ -103,7 +103,8 @@ impl HttpEndpoint {
         key: &Key,
         response: ResponseHead,
         part: std::ops::Range<u64>,
-        (meta, most): (&Meta, u64),
+        meta: &Meta,
+        most: u64,
     ) -> Result<Vec<u8>> {
         let length = part.end - part.start;
         if length > most {

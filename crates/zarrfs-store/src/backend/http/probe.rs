@@ -38,7 +38,8 @@ impl HttpStore {
     /// `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if there is nothing to read.
     pub(crate) fn open(
         url: &str,
-        (shown, only): (&str, Option<&Key>),
+        shown: &str,
+        only: Option<&Key>,
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Result<HttpStore> {

@@ -141,7 +141,8 @@ impl HttpStore {
             context,
             &KeyChange { store: self, key },
             body,
-            (condition, checks_first),
+            condition,
+            checks_first,
             |_| self.send(context, key, &payload, body, header.as_ref()),
         )
     }

@@ -48,7 +48,8 @@ pub(crate) fn put(
     context: &RequestContext,
     target: &dyn RemoteKey,
     body: PutBody<'_>,
-    (condition, checks_first): (&Condition, bool),
+    condition: &Condition,
+    checks_first: bool,
     attempt: impl Fn(bool) -> Result<ETag>,
 ) -> Result<ETag> {
     let mut attempts = Attempts::new(target.limit(), usize::MAX);

@@ -230,7 +230,8 @@ impl Archive {
     pub(super) fn read_part(
         &self,
         context: &RequestContext,
-        (entry, start): (&ZipEntry, u64),
+        entry: &ZipEntry,
+        start: u64,
         range: Range<u64>,
     ) -> Result<Vec<u8>> {
         if let Some(wrong) = self.sums.wrong(entry) {

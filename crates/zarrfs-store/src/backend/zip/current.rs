@@ -39,12 +39,14 @@ impl Current {
     /// the entries of `folder` that are not shown.
     pub(super) fn open(
         context: &RequestContext,
-        (base, key): (Arc<dyn Store>, Key),
-        (shown, folder): (&str, &Key),
+        base: Arc<dyn Store>,
+        key: Key,
+        shown: &str,
+        folder: &Key,
         replacements: Arc<Replacements>,
     ) -> Result<(Current, Vec<NotShown>)> {
         let (archive, stamp) = base.info().ask(context, |context| {
-            read(context, &*base, &key, (shown, folder))
+            read(context, &*base, &key, shown, folder)
         });
         let (archive, left_out) = archive?;
         let current = Current {
@@ -126,8 +128,7 @@ impl Current {
         match meta.map_err(|error| archive::failed(error).about(&self.shown))? {
             Some(meta) if meta.version == old.meta.version => Ok(old.clone()),
             Some(meta) if meta.kind == EntryKind::File => {
-                let place = (&*self.shown, &Key::root());
-                let new = read(context, &*self.base, &self.key, place);
+                let new = read(context, &*self.base, &self.key, &self.shown, &Key::root());
                 // An archive that is being written is not a corrupt entry.
                 let same_or_new = |new: Arc<Archive>| {
                     if new.has_content_of(old) {
@@ -157,7 +158,8 @@ fn read(
     context: &RequestContext,
     base: &dyn Store,
     key: &Key,
-    (shown, folder): (&str, &Key),
+    shown: &str,
+    folder: &Key,
 ) -> Result<(Arc<Archive>, LeftOut)> {
     let (archive, left_out) =
         Archive::open(context, base, key, folder).map_err(|error| error.about(shown))?;

@@ -66,12 +66,8 @@ impl ZipStore {
             ..StoreInfo::new(base.info().freshness)
         };
         let replacements = info.replacements.clone();
-        let (current, not_shown) = Current::open(
-            context,
-            (base, archive.clone()),
-            (shown, inner),
-            replacements,
-        )?;
+        let (current, not_shown) =
+            Current::open(context, base, archive.clone(), shown, inner, replacements)?;
         let info = StoreInfo {
             clock,
             not_shown: Arc::new(NotShownEntries::new(not_shown)),
@@ -168,7 +164,7 @@ impl Store for ZipStore {
                 }
                 _ => {
                     archive.check_known(context, entry, data.start)?;
-                    archive.read_part(context, (entry, data.start), span)?
+                    archive.read_part(context, entry, data.start, span)?
                 }
             };
             Ok(object(archive, entry, bytes))

@@ -43,8 +43,8 @@ impl Reader for StoredReader {
         if offset >= end {
             return Ok(Vec::new());
         }
-        let place = (&self.entry, self.start);
-        let bytes = self.archive.read_part(context, place, offset..end);
+        let archive = &self.archive;
+        let bytes = archive.read_part(context, &self.entry, self.start, offset..end);
         bytes.map_err(|error| error.about(&self.key))
     }
 

@@ -264,8 +264,8 @@ impl CacheFolder {
         let now = folder::now(self.clock_offset());
         // From here on whoever writes reserves anew, and that counts whether the file is found below or not.
         let before = Usage::open(&self.root)?;
-        let before = before.map_or((u64::MAX, now), |usage| (usage.held, usage.counted));
-        let during = match Usage::publish(&self.root, before, None) {
+        let (held, counted) = before.map_or((u64::MAX, now), |usage| (usage.held, usage.counted));
+        let during = match Usage::publish(&self.root, held, counted, None) {
             // Evicting makes room.
             Err(error) if is_full(&error) => None,
             published => published?,
@@ -283,7 +283,7 @@ impl CacheFolder {
             }
         }
         self.stats.disk_held_bytes.set(held);
-        Usage::publish(&self.root, (held, now), during).map(drop)
+        Usage::publish(&self.root, held, now, during).map(drop)
     }
 }
 

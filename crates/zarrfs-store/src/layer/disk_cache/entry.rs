@@ -26,7 +26,7 @@ const TAIL: usize = 48;
 pub struct EntryKey(Vec<u8>);
 
 impl EntryKey {
-    fn new(kind: u8, (first, second): (u64, u64), key: &Key) -> EntryKey {
+    fn new(kind: u8, first: u64, second: u64, key: &Key) -> EntryKey {
         let mut bytes = vec![kind];
         bytes.extend_from_slice(&first.to_le_bytes());
         bytes.extend_from_slice(&second.to_le_bytes());
@@ -36,14 +36,14 @@ impl EntryKey {
 
     /// Names a whole object.
     pub fn whole(key: &Key) -> EntryKey {
-        EntryKey::new(0, (0, 0), key)
+        EntryKey::new(0, 0, 0, key)
     }
 
     /// Names a range of an object, as it was asked for.
     pub fn range(key: &Key, range: &ByteRange) -> EntryKey {
         match range {
-            ByteRange::Span(span) => EntryKey::new(1, (span.start, span.end), key),
-            ByteRange::Suffix(length) => EntryKey::new(2, (*length, 0), key),
+            ByteRange::Span(span) => EntryKey::new(1, span.start, span.end, key),
+            ByteRange::Suffix(length) => EntryKey::new(2, *length, 0, key),
         }
     }
 
@@ -51,7 +51,7 @@ impl EntryKey {
     /// with.
     pub fn length(key: &Key, file: u64, metadata: u64) -> EntryKey {
         // 3 named decoded chunks, which lie in caches of earlier versions.
-        EntryKey::new(4, (file, metadata), key)
+        EntryKey::new(4, file, metadata, key)
     }
 
     /// Returns the name of the entry's file: 32 hexadecimal digits.

@@ -100,7 +100,8 @@ impl DiskCache {
     fn note(
         &self,
         key: &Key,
-        (version, size): (Option<Version>, Option<u64>),
+        version: Option<Version>,
+        size: Option<u64>,
         stamp: QueryStamp,
     ) -> bool {
         let mut versions = self.versions.lock();
@@ -228,11 +229,12 @@ impl DiskCache {
         key: &Key,
         name: &EntryKey,
         answer: Option<&Object>,
-        (stamp, seconds): (QueryStamp, u64),
+        stamp: QueryStamp,
+        seconds: u64,
     ) {
         self.entries.stats().disk_miss_requests.add(1);
         let version = answer.map(|object| object.version);
-        let is_true = self.note(key, (version, None), stamp);
+        let is_true = self.note(key, version, None, stamp);
         if let Some(object) = answer
             && is_true
             && !object.bytes.is_empty()
@@ -271,7 +273,7 @@ impl Layer for DiskCache {
         let seconds = self.seconds();
         let (answer, stamp) = self.ask(context, |context, inner| inner.get(context, key, limit));
         let answer = answer?;
-        self.keep(key, &name, answer.as_ref(), (stamp, seconds));
+        self.keep(key, &name, answer.as_ref(), stamp, seconds);
         Ok(answer)
     }
 
@@ -298,7 +300,7 @@ impl Layer for DiskCache {
             inner.get_range(context, key, range)
         });
         let answer = answer?;
-        self.keep(key, &name, answer.as_ref(), (stamp, seconds));
+        self.keep(key, &name, answer.as_ref(), stamp, seconds);
         Ok(answer)
     }
 
@@ -306,7 +308,7 @@ impl Layer for DiskCache {
         let (meta, stamp) = self.ask(context, |context, inner| inner.head(context, key));
         let meta = meta?;
         if let Some(meta) = meta.filter(|meta| meta.kind == EntryKind::File) {
-            self.note(key, (Some(meta.version), Some(meta.size)), stamp);
+            self.note(key, Some(meta.version), Some(meta.size), stamp);
         }
         Ok(meta)
     }
@@ -314,7 +316,7 @@ impl Layer for DiskCache {
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let (version, stamp) = self.ask(context, |context, inner| inner.version(context, key));
         let version = version?;
-        self.note(key, (version, None), stamp);
+        self.note(key, version, None, stamp);
         Ok(version)
     }
 
@@ -336,7 +338,7 @@ impl Layer for DiskCache {
         let (etag, stamp) = self.ask(context, |context, inner| inner.etag(context, key));
         let etag = etag?;
         let version = etag.as_ref().map(|etag| etag.version);
-        self.note(key, (version, None), stamp);
+        self.note(key, version, None, stamp);
         Ok(etag)
     }
 

@@ -50,7 +50,8 @@ impl DiskCacheReader {
     fn keep<'a>(
         &self,
         context: &RequestContext,
-        (meta, asked): (&Meta, u64),
+        meta: &Meta,
+        asked: u64,
         read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
     ) -> Result<()> {
         // The bytes may be of a version that came in between.
@@ -88,7 +89,7 @@ impl Reader for DiskCacheReader {
         self.entries.stats().disk_miss_requests.add(1);
         let asked = entry::seconds(self.entries.date(&self.clock));
         let bytes = self.inner.read_at(context, offset, len)?;
-        self.keep(context, (&meta, asked), [(&(offset..end), &*bytes)])?;
+        self.keep(context, &meta, asked, [(&(offset..end), &*bytes)])?;
         Ok(bytes)
     }
 
@@ -126,7 +127,8 @@ impl Reader for DiskCacheReader {
         let read = self.inner.read_ranges(context, &missing)?;
         self.keep(
             context,
-            (&meta, asked),
+            &meta,
+            asked,
             missing.iter().zip(read.iter().map(AsRef::as_ref)),
         )?;
         let mut read = read.into_iter();

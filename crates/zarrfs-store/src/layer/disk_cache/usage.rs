@@ -59,7 +59,8 @@ impl Usage {
     /// Replaces the file by one that says what was counted, with what was reserved in one `during` that; returns it.
     pub(super) fn publish(
         root: &CacheRoot,
-        (held, counted): (u64, i64),
+        held: u64,
+        counted: i64,
         during: Option<Usage>,
     ) -> io::Result<Option<Usage>> {
         let head = format!("{FORMAT} {held} {counted}\n");

@@ -113,7 +113,8 @@ impl KeyTable {
     /// Builds a table of at most `max_keys` keys, which take their room of a budget and count for `lifetime`. Documents of
     /// at most `max_document_bytes` each take their room of `memory`.
     pub(super) fn new(
-        (max_keys, whole): (NonZeroUsize, &Arc<MemoryBudget>),
+        max_keys: NonZeroUsize,
+        whole: &Arc<MemoryBudget>,
         lifetime: Lifetime,
         memory: Arc<MemoryBudget>,
         max_document_bytes: u64,
@@ -270,7 +271,7 @@ mod tests {
             ttl: Duration::from_secs(1000),
         };
         let of_keys = MemoryBudget::new(1 << 20, Arc::new(Stats::default()));
-        let table = KeyTable::new((most, &of_keys), lifetime, memory.part(5000), 1000);
+        let table = KeyTable::new(most, &of_keys, lifetime, memory.part(5000), 1000);
         put(&table, "large", 1001);
         for number in 0..100 {
             put(&table, &format!("{number}"), 900);
@@ -294,7 +295,7 @@ mod tests {
             clock: Clock::default(),
             ttl: Duration::from_secs(1000),
         };
-        let table = KeyTable::new((most, &memory), lifetime, memory.part(0), 0);
+        let table = KeyTable::new(most, &memory, lifetime, memory.part(0), 0);
         let key = |number: u32| Key::new(format!("{number}")).unwrap();
         let missing = Dated {
             value: None,

@@ -65,7 +65,8 @@ impl MetadataCacheState {
             ttl: config.ttl,
         };
         let keys = KeyTable::new(
-            (config.keys, &config.memory),
+            config.keys,
+            &config.memory,
             lifetime.clone(),
             memory,
             config.document,

@@ -323,9 +323,9 @@ pub(super) fn open(
         timeout,
         ..RemoteConfig::default()
     };
-    let address = address::read(("s3", kind), "//bucket", "bucket").unwrap();
+    let address = address::read("s3", kind, "//bucket", "bucket").unwrap();
     let stats = Arc::new(Stats::default());
     let connector = Connector::over(Arc::new(server.clone()), stats.clone(), timeout);
-    let remote = BucketStore::build(&address, &config, &connector, (10, timeout)).unwrap();
+    let remote = BucketStore::build(&address, &config, &connector, 10, timeout).unwrap();
     (remote, stats)
 }

@@ -11,7 +11,7 @@ use crate::stats::Stats;
 /// Returns the server of the bucket at a URL, with these options.
 fn server(url: &str, options: &[(&str, &str)]) -> String {
     let (scheme, rest) = url.split_once(':').unwrap();
-    let address = address::read((scheme, address::kind(scheme).unwrap()), rest, url).unwrap();
+    let address = address::read(scheme, address::kind(scheme).unwrap(), rest, url).unwrap();
     let options = options.iter();
     let config = RemoteConfig {
         options: options
@@ -21,7 +21,7 @@ fn server(url: &str, options: &[(&str, &str)]) -> String {
     };
     let limit = Duration::from_secs(1);
     let connector = Connector::new(Arc::new(Stats::default()), limit);
-    let store = BucketStore::build(&address, &config, &connector, (0, limit)).unwrap();
+    let store = BucketStore::build(&address, &config, &connector, 0, limit).unwrap();
     store.info.server.unwrap().to_string()
 }
 

@@ -58,7 +58,7 @@ impl HttpService for Guarded {
 
 /// Opens a bucket whose key is what `file` holds.
 fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
-    let address = address::read(("s3", address::CloudKind::S3), "//bucket", "bucket").unwrap();
+    let address = address::read("s3", address::CloudKind::S3, "//bucket", "bucket").unwrap();
     let timeout = Duration::from_secs(5);
     let stats = Arc::new(Stats::default());
     let connector = Connector::over(Arc::new(server.clone()), stats, timeout);
@@ -87,7 +87,7 @@ fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
         timeout,
         ..RemoteConfig::default()
     };
-    let mut store = BucketStore::build(&address, &anonymous, &connector, (0, timeout)).unwrap();
+    let mut store = BucketStore::build(&address, &anonymous, &connector, 0, timeout).unwrap();
     let plain = Arc::get_mut(&mut store.client).unwrap();
     plain.objects = clients.objects;
     plain.pages = clients.pages;
