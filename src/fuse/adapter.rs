@@ -30,8 +30,7 @@ use super::open_files;
 use super::passthrough::BackingFiles;
 use super::request::RequestInfo;
 use super::xattr;
-use crate::vfs::{Caller, NewNode, Vfs};
-use zarrfs_store::request_context::UNLIMITED;
+use crate::vfs::{Caller, NewNode};
 use zarrfs_store::tree::AttrChange;
 
 /// The kernel's requests of one mount.
@@ -111,12 +110,9 @@ impl Filesystem for FuseAdapter {
         let call = self.call(req).of_range(offset, u64::from(size));
         let request = RequestInfo::contents("read", ino(inode));
         let (fh, size) = (fh(handle), size as usize);
-        let find = |vfs: &Vfs| vfs.read_now(&UNLIMITED, fh, offset, size);
-        if let Some(reply) = call.try_now(request, reply, find) {
-            call.enqueue(request, reply, move |vfs, context| {
-                vfs.read(context, fh, offset, size)
-            });
-        }
+        call.answer(request, reply, move |vfs, context| {
+            vfs.read(context, fh, offset, size)
+        });
     }
 
     fn release(

@@ -80,13 +80,13 @@ impl<'a> KernelCall<'a> {
             let answer = execute(vfs, &WITHOUT_WAITING);
             is_answer(&answer).then_some(answer)
         };
-        if let Some(reply) = self.try_now(request, reply, find) {
+        if let Some(reply) = self.try_answer(request, reply, find) {
             self.enqueue(request, reply, execute);
         }
     }
 
     /// Replies with what `find` has in memory. Returns the reply if that is nothing; `find` must not wait.
-    pub(super) fn try_now<T: Output>(
+    pub(super) fn try_answer<T: Output>(
         &self,
         request: RequestInfo,
         reply: T::Reply,
@@ -175,11 +175,11 @@ mod tests {
         let call = KernelCall::new(&dispatcher, 0);
         let (sender, events) = mpsc::channel();
         let find = |_: &Vfs| Some(Ok(EventOutput(sender.clone())));
-        let reply = call.try_now(request(), EventReply(sender.clone()), find);
+        let reply = call.try_answer(request(), EventReply(sender.clone()), find);
         assert!(reply.is_none());
         assert_eq!(events.try_recv(), Ok(Event::Sent));
         let unknown = |_: &Vfs| None::<Result<EventOutput>>;
-        let reply = call.try_now(request(), EventReply(sender.clone()), unknown);
+        let reply = call.try_answer(request(), EventReply(sender.clone()), unknown);
         assert!(reply.is_some());
     }
 }

@@ -13,7 +13,7 @@ use super::reply::Written;
 use super::request::RequestInfo;
 use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
 use zarr_format::error::{Kind, Result};
-use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING, is_answer};
 
 /// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
 pub(super) fn open(
@@ -59,16 +59,22 @@ pub(super) fn write(
     let written = Written(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     let are_pages = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
     let call = if are_pages { call.of_kernel() } else { call };
-    let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, bytes)?.map(|()| written));
-    if let Some(reply) = call.try_now(request, reply, write) {
+    let write = move |vfs: &Vfs, context: &RequestContext, bytes: &[u8]| {
+        let done = if are_pages {
+            vfs.write_pages(context, fh, offset, bytes)
+        } else {
+            vfs.write(context, fh, offset, bytes)
+        };
+        done.map(|()| written)
+    };
+    let in_memory = |vfs: &Vfs| {
+        let done = write(vfs, &WITHOUT_WAITING, bytes);
+        is_answer(&done).then_some(done)
+    };
+    if let Some(reply) = call.try_answer(request, reply, in_memory) {
         let bytes = bytes.to_vec();
         call.enqueue(request, reply, move |vfs, context| {
-            let done = if are_pages {
-                vfs.write_pages(context, fh, offset, &bytes)
-            } else {
-                vfs.write(context, fh, offset, &bytes)
-            };
-            done.map(|()| written)
+            write(vfs, context, &bytes)
         });
     }
 }

@@ -9,7 +9,7 @@ use crate::view::Attr;
 use crate::view::store::attr_of_stat;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::WrittenKey;
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, is_answer};
 use zarrfs_store::tree::{AttrChange, FreeSpace, RenameMode, Setting};
 use zarrfs_store::{Key, Tree};
 
@@ -46,25 +46,19 @@ impl Vfs {
         self.inodes.path(parent)?.child(name)
     }
 
-    /// Like `write`, if it can be done without waiting.
-    pub fn write_now(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
-        let open = self.file(fh).ok()?;
-        let writer = open.writer().ok().filter(|_| !open.appends)?;
-        let done = writer.write_now(offset, bytes)?;
-        self.note_write(&open, bytes);
-        Some(done)
-    }
-
-    /// Writes all of `bytes` to an open file.
+    /// Writes all of `bytes` to an open file, or changes nothing and is `WouldWait` if the request may not wait for that.
     pub fn write(&self, context: &RequestContext, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
         let open = self.file(fh)?;
         let writer = open.writer()?;
         let done = if open.appends {
+            context.check_may_wait()?;
             writer.append(context, bytes)
         } else {
             writer.write_at(context, offset, bytes)
         };
-        self.note_write(&open, bytes);
+        if is_answer(&done) {
+            self.note_write(&open, bytes);
+        }
         done.map_err(|error| error.about(&open.path))
     }
 
@@ -78,7 +72,9 @@ impl Vfs {
     ) -> Result<()> {
         let open = self.file(fh)?;
         let done = open.writer()?.write_pages(context, offset, bytes);
-        self.note_write(&open, bytes);
+        if is_answer(&done) {
+            self.note_write(&open, bytes);
+        }
         done.map_err(|error| error.about(&open.path))
     }
 

@@ -264,7 +264,7 @@ mod tests {
     }
 
     /// Returns the names after a cursor, and the cursor of the last; nothing if they are not in memory.
-    fn names_now(vfs: &Vfs, fh: Fh, cursor: u64) -> Option<(Vec<String>, u64)> {
+    fn listed_names(vfs: &Vfs, fh: Fh, cursor: u64) -> Option<(Vec<String>, u64)> {
         let (mut names, mut last) = (Vec::new(), cursor);
         let mut sink = |_, cursor, _, name: &[u8]| {
             names.push(String::from_utf8_lossy(name).into_owned());
@@ -282,11 +282,11 @@ mod tests {
         fs::write(folder.path().join("a"), "").unwrap();
         let vfs = mounted(folder.path(), false);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
-        let (names, last) = names_now(&vfs, fh, 0).unwrap();
+        let (names, last) = listed_names(&vfs, fh, 0).unwrap();
         assert_eq!(names, ["a"]);
-        assert_eq!(names_now(&vfs, fh, last), Some((Vec::new(), last)));
+        assert_eq!(listed_names(&vfs, fh, last), Some((Vec::new(), last)));
         fs::write(folder.path().join("b"), "").unwrap();
-        assert_eq!(names_now(&vfs, fh, 0), None, "it is read anew");
+        assert_eq!(listed_names(&vfs, fh, 0), None, "it is read anew");
         let mut again = Vec::new();
         let mut sink = |_, _, _, name: &[u8]| {
             again.push(name.to_vec());
@@ -325,9 +325,9 @@ mod tests {
         }
         let vfs = mounted(folder.path(), false);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
-        let (mut names, last) = names_now(&vfs, fh, 0).unwrap();
+        let (mut names, last) = listed_names(&vfs, fh, 0).unwrap();
         assert!((10..400).contains(&names.len()), "{}", names.len());
-        assert_eq!(names_now(&vfs, fh, last), None);
+        assert_eq!(listed_names(&vfs, fh, last), None);
         let mut sink = |_, _, _, name: &[u8]| {
             names.push(String::from_utf8_lossy(name).into_owned());
             true
@@ -361,14 +361,14 @@ mod tests {
         let rest = names.split_off(20);
         let (cursor, text) = (names[19].cursor, |name: &Name| name.name.clone());
         vfs.readdir_again(fh, cursor, rest.clone());
-        let (again, last) = names_now(&vfs, fh, cursor).unwrap();
+        let (again, last) = listed_names(&vfs, fh, cursor).unwrap();
         let again: Vec<_> = again.into_iter().map(String::into_bytes).collect();
         assert_eq!(again, rest.iter().map(text).collect::<Vec<_>>());
         assert_eq!(last, rest[29].cursor);
         let late = vec![rest[0].clone()];
         vfs.readdir_again(fh, cursor, late);
         assert_eq!(
-            names_now(&vfs, fh, last),
+            listed_names(&vfs, fh, last),
             Some((Vec::new(), last)),
             "it went on"
         );
@@ -380,7 +380,7 @@ mod tests {
         let vfs = mounted(folder.path(), true);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         fs::write(folder.path().join("a"), "").unwrap();
-        assert_eq!(names_now(&vfs, fh, 0), None);
+        assert_eq!(listed_names(&vfs, fh, 0), None);
         let mut found = 0;
         let mut sink = |_, _, _, _: &[u8]| {
             found += 1;

@@ -9,7 +9,7 @@ use crate::view::{Attr, File, ReadBytes};
 use zarr_format::error::{Error, Result};
 use zarrfs_array::array::WrittenKey;
 use zarrfs_store::Key;
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, is_answer};
 use zarrfs_store::tree::TreeFile;
 
 /// An open file.
@@ -147,25 +147,8 @@ impl Vfs {
         }
     }
 
-    /// Returns bytes of an open file if they are in memory.
-    pub fn read_now(
-        &self,
-        context: &RequestContext,
-        fh: Fh,
-        offset: u64,
-        len: usize,
-    ) -> Option<Result<ReadBytes>> {
-        let open = match self.file(fh) {
-            Ok(open) => open,
-            Err(error) => return Some(Err(error)),
-        };
-        let bytes = open.file.read_now(context, offset, len)?;
-        self.stats.read_immediate_requests.add(1);
-        self.count_read(&bytes);
-        Some(Ok(bytes))
-    }
-
-    /// Returns bytes of an open file, fewer than `len` only at its end. `Changed` if its content cannot be read any more.
+    /// Returns bytes of an open file, fewer than `len` only at its end. `Changed` if its content cannot be read any more,
+    /// `WouldWait` if the request may not wait and the bytes are not in memory.
     pub fn read(
         &self,
         context: &RequestContext,
@@ -175,7 +158,11 @@ impl Vfs {
     ) -> Result<ReadBytes> {
         let open = self.file(fh)?;
         let bytes = open.file.read_at(context, offset, len);
-        self.invalidate_if_changed(&open);
+        if context.may_wait() {
+            self.invalidate_if_changed(&open);
+        } else if is_answer(&bytes) {
+            self.stats.read_immediate_requests.add(1);
+        }
         let bytes = bytes.map_err(|error| error.about(&open.path))?;
         self.count_read(&bytes);
         Ok(bytes)
@@ -276,7 +263,7 @@ mod tests {
     use crate::view::store::StoreView;
     use zarr_format::error::Kind;
     use zarrfs_store::backend::memory::MemoryStore;
-    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     /// A read that comes after the release, or with a handle of a mount that is gone, has no other file's bytes.
     #[test]
@@ -303,8 +290,8 @@ mod tests {
             vfs.open(&UNLIMITED, entry.ino, Caller(1)).unwrap().fh
         };
         let is_refused = |vfs: &Vfs, fh: Fh| {
-            let now = vfs.read_now(&UNLIMITED, fh, 0, 10).unwrap();
-            for read in [now, vfs.read(&UNLIMITED, fh, 0, 10)] {
+            for context in [&WITHOUT_WAITING, &UNLIMITED] {
+                let read = vfs.read(context, fh, 0, 10);
                 assert_eq!(read.err().map(|error| error.kind()), Some(Kind::Invalid));
             }
         };

@@ -194,17 +194,13 @@ struct Counters {
 }
 
 impl ReadAt for Counters {
-    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         TextFile {
             bytes: self.stats.to_json().into(),
             version: 0,
             modified: SystemTime::now(),
         }
-        .read_now(context, offset, len)
-    }
-
-    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.read_now(context, offset, len).unwrap_or_default())
+        .read_at(context, offset, len)
     }
 }
 

@@ -228,11 +228,8 @@ pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
 pub(crate) struct ChangingFile(pub(crate) Arc<dyn TreeFile>);
 
 impl ReadAt for ChangingFile {
-    fn read_now(&self, _context: &RequestContext, _offset: u64, _len: usize) -> Option<ReadBytes> {
-        None
-    }
-
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        context.check_may_wait()?;
         let bytes = self.0.read_at(context, offset, len)?;
         Ok(ReadBytes::Own(bytes.into()))
     }
@@ -271,11 +268,8 @@ impl StoredFile {
 }
 
 impl ReadAt for StoredFile {
-    fn read_now(&self, _context: &RequestContext, _offset: u64, _len: usize) -> Option<ReadBytes> {
-        None
-    }
-
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        context.check_may_wait()?;
         let bytes = self.reader.read_at(context, offset, len)?;
         self.check_unchanged(context)?;
         Ok(ReadBytes::Own(bytes.into()))

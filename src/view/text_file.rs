@@ -51,13 +51,9 @@ pub(crate) struct TextFile {
 }
 
 impl ReadAt for TextFile {
-    fn read_now(&self, _context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         let end = offset.saturating_add(len as u64);
-        Some(part(&self.bytes, offset..end).into())
-    }
-
-    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.read_now(context, offset, len).unwrap_or_default())
+        Ok(part(&self.bytes, offset..end).into())
     }
 }
 

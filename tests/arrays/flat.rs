@@ -13,7 +13,7 @@ use zarrfs_store::Key;
 use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
-use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
 /// An array and which of its chunks are stored.
 #[derive(Clone, Debug)]
@@ -280,7 +280,7 @@ proptest! {
             let expected = &npy[npy.len().min(start as usize)..npy.len().min(end as usize)];
             let read = file.read_at(&UNLIMITED, start, (end - start) as usize).unwrap();
             prop_assert_eq!(&read[..], expected);
-            if let Some(now) = file.read_now(&UNLIMITED, start, (end - start) as usize) {
+            if let Ok(now) = file.read_at(&WITHOUT_WAITING, start, (end - start) as usize) {
                 prop_assert_eq!(&now[..], expected);
             }
         }

@@ -68,7 +68,7 @@ pub fn check(
             .read_at(&UNLIMITED, start, (end - start) as usize)
             .unwrap();
         prop_assert_eq!(&read[..], expected, "{} {}..{}", name, start, end);
-        if let Some(now) = file.read_now(&UNLIMITED, start, (end - start) as usize) {
+        if let Ok(now) = file.read_at(&WITHOUT_WAITING, start, (end - start) as usize) {
             prop_assert_eq!(&now[..], expected);
         }
     }

@@ -58,11 +58,8 @@ struct Content {
 const SIZE: u64 = 3 << 20;
 
 impl ReadAt for Content {
-    fn read_now(&self, _context: &RequestContext, _offset: u64, _len: usize) -> Option<ReadBytes> {
-        None
-    }
-
-    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        context.check_may_wait()?;
         if let Some(gate) = &self.gate {
             gate.pass();
         }

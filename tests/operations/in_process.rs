@@ -11,7 +11,7 @@ use zarrfs_store::stats::Stats;
 
 use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
 use crate::common::waiting;
-use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED, is_answer};
 
 struct InProcess {
     vfs: Vfs,
@@ -188,8 +188,11 @@ struct Handle<'a> {
 
 impl OpenFile for Handle<'_> {
     fn read(&self, context: &RequestContext, offset: u64, len: usize) -> Answer<Vec<u8>> {
-        let known = self.vfs.read_now(context, self.fh, offset, len);
-        let bytes = known.unwrap_or_else(|| self.vfs.read(context, self.fh, offset, len));
+        let in_memory = context.without_waiting();
+        let mut bytes = self.vfs.read(&in_memory, self.fh, offset, len);
+        if !is_answer(&bytes) {
+            bytes = self.vfs.read(context, self.fh, offset, len);
+        }
         Ok(bytes.map_err(|error| error.errno())?.to_vec())
     }
 }

@@ -13,7 +13,7 @@ use zarrfs_store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
 use crate::reference::{Shown, Tree};
 use crate::steps::{SLOTS, Step};
-use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
 pub(crate) const NAME: &str = "/the/store";
 
@@ -192,9 +192,11 @@ impl Fixture {
             }
             Step::Write(slot, at, length, byte) => {
                 let (file, bytes) = (self.slot(*slot)?, vec![*byte; *length]);
-                match file.write_now(*at, &bytes) {
-                    Some(done) => done?,
-                    None => file.write_at(&UNLIMITED, *at, &bytes)?,
+                let in_memory = file.write_at(&WITHOUT_WAITING, *at, &bytes);
+                if is_answer(&in_memory) {
+                    in_memory?;
+                } else {
+                    file.write_at(&UNLIMITED, *at, &bytes)?;
                 }
             }
             Step::Append(slot, length, byte) => {

@@ -123,9 +123,9 @@ impl Stack {
     fn read_held(&mut self) -> Vec<u8> {
         let open = || self.files.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         let held = self.held.get_or_insert_with(open);
-        match held.file.read_now(&UNLIMITED, 0, 4) {
-            Some(bytes) => bytes.to_vec(),
-            None => held.file.read_at(&UNLIMITED, 0, 4).unwrap().to_vec(),
+        match held.file.read_at(&WITHOUT_WAITING, 0, 4) {
+            Ok(bytes) => bytes.to_vec(),
+            Err(_) => held.file.read_at(&UNLIMITED, 0, 4).unwrap().to_vec(),
         }
     }
 }

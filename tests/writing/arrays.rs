@@ -16,7 +16,7 @@ use crate::common::sample::{Form, Sample};
 use crate::fixture::{Fixture, Full, all, limits};
 use crate::hierarchies::key;
 use crate::written;
-use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
 /// One thing that a program does.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl ArrayFixture {
         }
         assert_eq!(all(&self.raw), self.expected);
         assert_eq!(all(&self.npy)[self.header() as usize..], self.expected);
-        if let Some(now) = self.raw.read_now(&UNLIMITED, 0, self.expected.len()) {
+        if let Ok(now) = self.raw.read_at(&WITHOUT_WAITING, 0, self.expected.len()) {
             assert_eq!(&now[..], self.expected);
         }
     }

@@ -16,7 +16,7 @@ use zarrfs_store::{Key, Object, Store};
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
-use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING};
 
 fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
@@ -72,8 +72,8 @@ impl Kernel {
     }
 
     fn read(&self, fh: Fh, offset: u64, len: usize) -> Vec<u8> {
-        let now = self.vfs.read_now(&UNLIMITED, fh, offset, len);
-        let read = now.unwrap_or_else(|| self.vfs.read(&UNLIMITED, fh, offset, len));
+        let in_memory = self.vfs.read(&WITHOUT_WAITING, fh, offset, len);
+        let read = in_memory.or_else(|_| self.vfs.read(&UNLIMITED, fh, offset, len));
         read.unwrap().to_vec()
     }
 

@@ -193,11 +193,11 @@ impl Report<'_> {
     /// Gives out nodes as they are finished, to the end; does the work itself where there are no threads.
     fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
         while !worker.queue.has_ended() {
-            if let Some(node) = worker.queue.finished_now() {
+            if let Some(node) = worker.queue.take_finished() {
                 self.take(node);
             } else if has_threads {
                 worker.queue.wait_for_finished();
-            } else if let Some(work) = worker.queue.work_now() {
+            } else if let Some(work) = worker.queue.try_work() {
                 worker.work(work);
             }
         }

@@ -73,7 +73,7 @@ impl WorkQueue {
     }
 
     /// Returns work, if there is some now.
-    pub(super) fn work_now(&self) -> Option<Work> {
+    pub(super) fn try_work(&self) -> Option<Work> {
         self.state.lock().next()
     }
 
@@ -103,7 +103,7 @@ impl WorkQueue {
     }
 
     /// Returns the next node in the order of the hierarchy, if it is finished.
-    pub(super) fn finished_now(&self) -> Option<CheckedNode> {
+    pub(super) fn take_finished(&self) -> Option<CheckedNode> {
         let mut state = self.state.lock();
         let node = state.order.take_finished();
         state.has_ended |= state.order.has_ended();

@@ -85,7 +85,7 @@ impl RequestContext {
         if self.may_wait {
             return Ok(());
         }
-        Err(Error::new(Kind::WouldWait, "", "has to be waited for"))
+        Err(would_wait())
     }
 
     /// Locks what another thread may hold while it waits.
@@ -145,6 +145,11 @@ impl RequestContext {
 /// Whether a request has its answer; false if that has to be waited for.
 pub fn is_answer<T>(answer: &Result<T>) -> bool {
     !matches!(answer, Err(error) if error.kind() == Kind::WouldWait)
+}
+
+/// Returns the error of a request that may not wait and would have to.
+pub fn would_wait() -> Error {
+    Error::new(Kind::WouldWait, "", "has to be waited for")
 }
 
 /// Returns the error of work that has ended because nobody waited for it any more. It is no answer for others.

@@ -130,7 +130,8 @@ pub struct FreeSpace {
 pub trait TreeFile: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
-    /// Writes all of `bytes` at `offset`; a gap before it is zeros.
+    /// Writes all of `bytes` at `offset`; a gap before it is zeros. With a context that may not wait, `WouldWait` and no
+    /// change where the write has to wait for more than memory.
     fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Writes all of `bytes` at the end, wherever that is by then.
     fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
@@ -143,10 +144,6 @@ pub trait TreeFile: Send + Sync {
     }
     /// Notes that the kernel has dropped its pages of the file, after an error of `flush` or `sync`.
     fn note_pages_dropped(&self) {}
-    /// Writes if that need not wait for a disk or a network; nothing, and does nothing, otherwise.
-    fn write_now(&self, _offset: u64, _bytes: &[u8]) -> Option<Result<()>> {
-        None
-    }
     /// Allocates space for a range, as fallocate(2) with `mode` does.
     fn allocate(
         &self,

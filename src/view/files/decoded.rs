@@ -9,7 +9,7 @@ use zarrfs_store::request_context::RequestContext;
 
 impl File for Export {
     fn version(&self) -> Option<u64> {
-        Some(self.array().content_now())
+        Some(self.array().content_number())
     }
 
     fn may_have_changed(&self) -> bool {

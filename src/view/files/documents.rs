@@ -188,7 +188,8 @@ impl TreeFile for DocumentFile {
         Ok(self.bytes.read_at(offset, len))
     }
 
-    fn write_at(&self, _context: &RequestContext, offset: u64, new: &[u8]) -> Result<()> {
+    fn write_at(&self, context: &RequestContext, offset: u64, new: &[u8]) -> Result<()> {
+        context.check_may_wait()?;
         let end = self.checked(offset.saturating_add(new.len() as u64))?;
         let written = self.bytes.write(end, new);
         written.map_err(|error| error.about(&self.path))?;

@@ -152,7 +152,7 @@ impl FilesView {
 
 impl File for GroupFile {
     fn version(&self) -> Option<u64> {
-        let contents = self.arrays().map(|array| array.content_now());
+        let contents = self.arrays().map(|array| array.content_number());
         Some(contents.fold(0, joined))
     }
 

@@ -98,12 +98,14 @@ impl TreeFile for DecodedWriter {
     }
 
     fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        context.check_may_wait()?;
         self.has_written.store(true, Ordering::Release);
         let written = self.export.write_at(context, offset, bytes);
         written.map_err(|error| error.about(&self.path))
     }
 
     fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        context.check_may_wait()?;
         self.export.array().note_page_write();
         let written = self.export.write_pages(context, offset, bytes);
         written.map_err(|error| error.about(&self.path))
@@ -160,7 +162,7 @@ impl TreeFile for DecodedWriter {
             size,
             stored: size,
             modified: self.found.modified,
-            version: Version::numbered(array.content_now()),
+            version: Version::numbered(array.content_number()),
         };
         Ok(Stat {
             meta,

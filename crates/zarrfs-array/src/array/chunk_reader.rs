@@ -105,12 +105,12 @@ impl ChunkReader {
     }
 
     /// Like `written`, without waiting: unknown while a write is copied.
-    pub(super) fn written_now(&self, chunk: ChunkIndex) -> Known<Arc<DecodedChunk>> {
+    pub(super) fn try_written(&self, chunk: ChunkIndex) -> Known<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return Known::Missing;
         }
         let location = self.decoder.locate(chunk);
-        self.buffer.find_now(&location.indices, &location.inner)
+        self.buffer.try_find(&location.indices, &location.inner)
     }
 
     /// Whether stored chunks are their own decoded form, in files of this machine, in rows of at least `run` bytes:
@@ -160,7 +160,7 @@ impl ChunkReader {
             let first = group.first()?;
             let chunk = first.chunk;
             if has_written {
-                match self.written_now(chunk) {
+                match self.try_written(chunk) {
                     Known::Is(written) => return Some(CurrentChunk::Known(Chunk::Data(written))),
                     Known::Missing => {}
                     Known::Unknown => return None,

@@ -19,7 +19,7 @@ use crate::array::read_ahead::ReadAhead;
 use crate::array::read_contents::ReadContents;
 use crate::array::read_tracker::{ReadTracker, Window};
 use zarr_format::error::{Error, Result};
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
 /// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
@@ -89,12 +89,8 @@ impl FileReader {
     }
 
     /// Returns the bytes of a range if all chunks under it are in memory and current; if not, `read` will find its slices
-    /// computed. The range must lie in the file.
-    pub(super) fn read_now(
-        &self,
-        context: &RequestContext,
-        range: Range<u64>,
-    ) -> Option<ReadBytes> {
+    /// computed.
+    fn cached(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
         let (array, grid) = (&self.reader.array, &self.reader.decoder.grid);
         let is_long = range.end - range.start > self.layout.max_read(grid);
         if self.direct || is_long || !array.metadata_hold(context) {
@@ -122,6 +118,9 @@ impl FileReader {
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
     pub(super) fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        if !context.may_wait() {
+            return self.cached(context, range).ok_or_else(would_wait);
+        }
         self.reader.array.check_metadata(context)?;
         let read = |contents: &mut ReadContents| self.read_parts(context, range.clone(), contents);
         let bytes = self.reader.read_one_content(context, read)?;

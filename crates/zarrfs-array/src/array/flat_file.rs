@@ -92,12 +92,8 @@ impl FlatFile {
         &self.array
     }
 
-    /// Returns the bytes of a range if all chunks under it are in memory and current. The range must lie in the file.
-    pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
-        self.reader.as_ref().ok()?.read_now(context, range)
-    }
-
-    /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
+    /// Returns the bytes of a range; fetches and decodes the chunks that are missing, or is `WouldWait` if the request may
+    /// not wait. The range must lie in the file.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         self.reader()?.read(context, range)
     }
@@ -106,6 +102,7 @@ impl FlatFile {
     /// lie in the file.
     pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if self.array.is_open_for_writing() {
+            context.check_may_wait()?;
             // Noted before, a change in between is refused at most, and never overwritten.
             self.note_shown(context, &range)?;
         }
@@ -228,14 +225,14 @@ mod tests {
     use crate::array::WriteSource;
     use crate::array::sample_array::{SampleArray, read, values};
     use zarr_format::error::Kind;
-    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     #[test]
     fn a_miss_computes_its_parts_once() {
         let array = SampleArray::new(&[8], &[2]).open(1 << 20);
         let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
         let expected = values(0..8, 0);
-        assert!(file.read_now(&UNLIMITED, 1..5).is_none());
+        assert!(file.read(&WITHOUT_WAITING, 1..5).is_err());
         let mut slices = file.reader.as_ref().unwrap().missed.take(&(1..5)).unwrap();
         let chunks: Vec<u64> = slices.iter().map(|slice| slice.chunk.0).collect();
         assert_eq!(chunks, [0, 1, 2]);
@@ -251,7 +248,10 @@ mod tests {
         let cut = file.read(&UNLIMITED, 1..5).unwrap().to_vec();
         assert!(expected[4] != 0 && cut[3] == 0 && cut[..3] == expected[1..4]);
         assert_eq!(file.read(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
-        assert_eq!(file.read_now(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
+        assert_eq!(
+            file.read(&WITHOUT_WAITING, 1..5).unwrap()[..],
+            expected[1..5]
+        );
         assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
     }
     /// A copy that another thread is in the middle of: it goes on when it is dropped.
@@ -303,11 +303,12 @@ mod tests {
         file.reader.as_mut().unwrap().while_copying = Some(Box::new(hold));
         thread::scope(|scope| {
             let long = scope.spawn(|| {
-                file.read_now(&UNLIMITED, plane..3 * plane)
+                file.read(&WITHOUT_WAITING, plane..3 * plane)
                     .unwrap()
                     .to_vec()
             });
-            let short = copy.assert_answers(|| file.read_now(&UNLIMITED, 0..100).unwrap().to_vec());
+            let short =
+                copy.assert_answers(|| file.read(&WITHOUT_WAITING, 0..100).unwrap().to_vec());
             assert_eq!(short, values(0..100, 0));
             assert!(long.join().unwrap() == values(plane..3 * plane, 0));
         });
@@ -329,10 +330,10 @@ mod tests {
             let chunk = [0].as_slice().into();
             let buffer = &array.buffer;
             let write = scope.spawn(move || buffer.edit(&chunk, &[], false, &edit));
-            copy.assert_answers(|| file.read_now(&UNLIMITED, 0..8).is_some());
+            copy.assert_answers(|| file.read(&WITHOUT_WAITING, 0..8).is_ok());
             assert!(write.join().unwrap().unwrap());
         });
-        assert_eq!(file.read_now(&UNLIMITED, 0..2).unwrap()[..], [2, 1]);
+        assert_eq!(file.read(&WITHOUT_WAITING, 0..2).unwrap()[..], [2, 1]);
     }
 
     #[test]

@@ -151,11 +151,11 @@ impl OpenArray {
         if self.chunks.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
         }
-        Ok(Some(self.content_now()))
+        Ok(Some(self.content_number()))
     }
 
     /// Like `content`, by what is known without asking.
-    pub fn content_now(&self) -> u64 {
+    pub fn content_number(&self) -> u64 {
         self.versions.content().with(self.buffer.content())
     }
 
@@ -163,7 +163,7 @@ impl OpenArray {
     pub fn state(&self) -> ArrayState {
         ArrayState {
             position: self.store().info().changes.position(),
-            content: self.content_now(),
+            content: self.content_number(),
         }
     }
 
@@ -171,7 +171,7 @@ impl OpenArray {
     /// the array, or a chunk that was read was changed through the store.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
         self.chunks.is_ok()
-            && (self.content_now() != since.content
+            && (self.content_number() != since.content
                 || self.versions.may_have_changed(since.position))
     }
 

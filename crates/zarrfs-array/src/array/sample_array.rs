@@ -14,7 +14,7 @@ use crate::hierarchy::Hierarchy;
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::layer::Layer;
-use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 use zarrfs_store::{Key, Store, StoreInfo};
 
 /// A store whose answers count for a minute.
@@ -115,7 +115,8 @@ fn value(place: u64, seed: u64) -> u8 {
 
 /// Returns the bytes of a range, as the kernel is answered.
 pub(super) fn read(file: &FlatFile, range: Range<u64>) -> Vec<u8> {
-    let now = file.read_now(&UNLIMITED, range.clone());
-    now.unwrap_or_else(|| file.read(&UNLIMITED, range).unwrap())
+    let cached = file.read(&WITHOUT_WAITING, range.clone());
+    cached
+        .unwrap_or_else(|_| file.read(&UNLIMITED, range).unwrap())
         .to_vec()
 }

@@ -109,7 +109,7 @@ impl WriteBuffer {
     }
 
     /// Like `find`, but does not wait while another thread has the table locked: a write copies its bytes under the lock.
-    pub(super) fn find_now(
+    pub(super) fn try_find(
         &self,
         chunk: &Coordinates,
         inner: &[usize],

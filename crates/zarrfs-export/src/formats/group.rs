@@ -337,14 +337,6 @@ impl GroupFile {
 }
 
 impl ReadAt for GroupFile {
-    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
-        let read = |export: &Export, at, len| {
-            let read = export.read_now(context, at, len);
-            read.ok_or_else(|| Error::invalid("", "is not in memory"))
-        };
-        self.gather(offset, len, read).ok()
-    }
-
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         self.gather(offset, len, |export, at, len| {
             export.read_at(context, at, len)

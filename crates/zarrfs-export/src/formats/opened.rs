@@ -328,30 +328,6 @@ impl Export {
 }
 
 impl ReadAt for Export {
-    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
-        let (before, range, after) = self.cut(offset, len);
-        if range.is_empty() {
-            return Some([before, after].concat().into());
-        }
-        let elements = match &self.body {
-            FileBody::Empty => ReadBytes::default(),
-            FileBody::Flat(elements) => {
-                if self.array.is_open_for_writing() {
-                    return None;
-                }
-                elements.read_now(context, range)?
-            }
-            FileBody::Converted(converted) => {
-                let decoded = converted
-                    .decoded
-                    .read_now(context, converted.source(&range))?;
-                converted.convert(&range, &decoded)
-            }
-            FileBody::Whole(bytes) => part(bytes, range).into(),
-        };
-        Some(joined(before, elements, after))
-    }
-
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         let (before, range, after) = self.cut(offset, len);
         if range.is_empty() {

@@ -76,7 +76,10 @@ impl SourceElements {
     pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             SourceElements::Box(flat) => flat.read_shown(context, range),
-            SourceElements::Strided(strided) => strided.read(context, range),
+            SourceElements::Strided(strided) => {
+                context.check_may_wait()?;
+                strided.read(context, range)
+            }
         }
     }
 
@@ -84,13 +87,11 @@ impl SourceElements {
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             SourceElements::Box(flat) => flat.read(context, range),
-            SourceElements::Strided(strided) => strided.read(context, range),
+            SourceElements::Strided(strided) => {
+                context.check_may_wait()?;
+                strided.read(context, range)
+            }
         }
-    }
-
-    /// Like `read`, if all of it is in memory.
-    pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
-        self.as_box()?.read_now(context, range)
     }
 
     /// Whether a reader that opens the file now is likely to read on in order.

@@ -54,10 +54,6 @@ impl TreeFile for OpenFileHandle {
         self.file.append(context, bytes)
     }
 
-    fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
-        self.file.write_now(offset, bytes)
-    }
-
     fn allocate(
         &self,
         context: &RequestContext,

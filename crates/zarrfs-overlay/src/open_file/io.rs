@@ -13,7 +13,7 @@ use crate::keys_dir::os_error;
 use crate::layered_store::stat_of_stored;
 use crate::{attributes, content};
 use zarr_format::error::{Error, Result};
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::tree::{AttrChange, Stat};
 use zarrfs_store::{Key, Meta, Reader};
 
@@ -41,6 +41,9 @@ impl OpenFile {
         offset: u64,
         bytes: &[u8],
     ) -> Result<()> {
+        if !context.may_wait() {
+            return self.write_in_memory(offset, bytes);
+        }
         let mut state = self.lock_copied(context, false)?;
         let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
@@ -60,18 +63,15 @@ impl OpenFile {
     }
 
     /// Writes if that waits for nothing but memory.
-    pub(super) fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
-        let mut state = self.state.try_lock()?;
+    fn write_in_memory(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state.try_lock().ok_or_else(would_wait)?;
         // The first write may have to copy the content.
         let is_ready = state.is_dirty && (state.pending.is_some() || state.is_incomplete);
         if !is_ready {
-            return None;
+            return Err(would_wait());
         }
-        let file = match state.writable(&self.core, false) {
-            Ok(file) => file,
-            Err(error) => return Some(Err(error)),
-        };
-        state.write_now(&self.core, &file, offset, bytes)
+        let file = state.writable(&self.core, false)?;
+        state.write_in_memory(&self.core, &file, offset, bytes)
     }
 
     /// Keeps room for a range, as fallocate(2) with `mode` does.

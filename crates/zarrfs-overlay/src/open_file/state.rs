@@ -19,6 +19,7 @@ use crate::keys_dir::{inode_of, os_error};
 use crate::name_change::NameChange;
 use crate::{OverlayCore, content};
 use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::would_wait;
 use zarrfs_store::{Key, Reader};
 
 /// The state of an open file.
@@ -391,19 +392,19 @@ impl FileState {
         self.note_outcome(core, offset, bytes, done)
     }
 
-    /// The same without waiting; `None` if there may be room after a wait.
-    pub(super) fn write_now(
+    /// The same without waiting; `WouldWait` if there may be room after a wait.
+    pub(super) fn write_in_memory(
         &mut self,
         core: &OverlayCore,
         file: &File,
         offset: u64,
         bytes: &[u8],
-    ) -> Option<Result<()>> {
+    ) -> Result<()> {
         let done = self.write_once(core, file, offset, bytes);
         if is_full(&done) && core.has_retained() {
-            return None;
+            return Err(would_wait());
         }
-        Some(self.note_outcome(core, offset, bytes, done))
+        self.note_outcome(core, offset, bytes, done)
     }
 
     fn write_once(

@@ -114,11 +114,11 @@ impl RootWatch {
         if self.inner.info().never_changes() || !self.is_to_be_asked(self.now()) {
             return Ok(());
         }
-        self.check_now(context, key)
+        self.check_by_request(context, key)
     }
 
     /// Does the same by a request, whenever the last one was made.
-    fn check_now(&self, context: &RequestContext, key: &Key) -> Result<()> {
+    fn check_by_request(&self, context: &RequestContext, key: &Key) -> Result<()> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let is_there = self
             .asking
@@ -215,7 +215,7 @@ impl Layer for LivenessStore {
         let asked = self.root.now();
         match self.root.inner.list(context, prefix) {
             Err(error) if error.kind() == Kind::NotFound && prefix.is_root() => {
-                self.root.check_now(context, prefix)?;
+                self.root.check_by_request(context, prefix)?;
                 Ok(Box::new(NameList::new([])))
             }
             Err(error) if error.kind() == Kind::NotFound => {

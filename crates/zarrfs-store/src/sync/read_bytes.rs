@@ -36,10 +36,8 @@ impl From<&[u8]> for ReadBytes {
 
 /// A content that is read by offsets.
 pub trait ReadAt: Send + Sync {
-    /// Returns the bytes at `offset` if they are in memory; never waits, never decodes.
-    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes>;
-
-    /// Returns the bytes at `offset`, fewer than `len` only at the end.
+    /// Returns the bytes at `offset`, fewer than `len` only at the end. With a context that may not wait, `WouldWait` unless
+    /// they are in memory: nothing is decoded then.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes>;
 }
 

@@ -102,7 +102,7 @@ impl StoreRoot {
         flags: OFlags,
         resolve: ResolveFlags,
     ) -> Option<rustix::io::Result<OwnedFd>> {
-        let root = self.root.get_now()?;
+        let root = self.root.cached()?;
         let (path, mode) = (relative(key), Mode::empty());
         Some(rustix::fs::openat2(
             &root.fd,

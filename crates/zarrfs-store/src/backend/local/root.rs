@@ -127,7 +127,7 @@ impl PresentRoot {
     }
 
     /// Like `get`, if the path need not be resolved for that and the root is on this machine.
-    pub(super) fn get_now(&self) -> Option<Arc<OpenRoot>> {
+    pub(super) fn cached(&self) -> Option<Arc<OpenRoot>> {
         let resolved = *self.resolved.try_lock()?;
         if self.clock.now().saturating_duration_since(resolved) >= FRESHNESS {
             return None;
