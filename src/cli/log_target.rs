@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn d08_a_reply_to_a_program_that_was_killed_is_no_error() {
+    fn a_reply_to_a_program_that_was_killed_is_no_error() {
         assert!(!is_logged("fuser::reply", Level::Error, 0));
         assert!(is_logged("fuser::reply", Level::Error, 3));
         assert!(is_logged("fuser::session", Level::Error, 0));

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn b9_listed_forms_are_a_list_within_a_list() {
+    fn listed_forms_are_a_list_within_a_list() {
         let listed = |options: &str| {
             let words = plan(options).unwrap().list;
             words.iter().map(ToString::to_string).collect::<Vec<_>>()

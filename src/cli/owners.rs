@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d04_owners_have_names_and_numbers() {
+    fn owners_have_names_and_numbers() {
         assert_eq!((user("7").unwrap(), group("0").unwrap()), (7, 0));
         assert_eq!((user("root").unwrap(), group("root").unwrap()), (0, 0));
         let error = user("no.such.user").unwrap_err().to_string();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn d04_memory_that_holds_nothing_is_refused() {
+    fn memory_that_holds_nothing_is_refused() {
         assert_eq!(memory("0.5G").unwrap(), 512 << 20);
         for few in ["0", "10", "1023K"] {
             let error = memory(few).unwrap_err().to_string();

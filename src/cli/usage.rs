@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn d03_the_help_of_the_mount_helper_names_the_control_directory() {
+    fn the_help_of_the_mount_helper_names_the_control_directory() {
         let help = HelperArgs::command().get_after_help().unwrap().to_string();
         assert!(help.contains("DIR/.zarrfs/files"), "{help}");
     }
 
     #[test]
-    fn d04_what_is_not_utf_8_is_named() {
+    fn what_is_not_utf_8_is_named() {
         use std::os::unix::ffi::OsStringExt;
         let args = [b"zarrfs".as_slice(), b"mount", b"/x\xff", b"/mnt"];
         let args = args.map(|arg| OsString::from_vec(arg.to_vec()));

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn d08_ordinary_answers_are_no_failures() {
+    fn ordinary_answers_are_no_failures() {
         let (reporter, stats) = reporter();
         let names = |name| RequestInfo::names(name, Ino::ROOT);
         for kind in [
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn d01_failures_have_their_path() {
+    fn failures_have_their_path() {
         let (reporter, stats) = reporter();
         let request = RequestInfo::contents("read", Ino::ROOT).about(None);
         for _ in 0..2 {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn d01_a_name_that_cannot_be_looked_up_is_named() {
+    fn a_name_that_cannot_be_looked_up_is_named() {
         let (reporter, stats) = reporter();
         for name in ["lat", "lon"] {
             let request = RequestInfo::names("lookup", Ino::ROOT).about(Some(name.as_bytes()));

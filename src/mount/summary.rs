@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn d02_what_was_found_is_said_in_words() {
+    fn what_was_found_is_said_in_words() {
         let group = ("zarr.json", GROUP);
         let (one, two) = (("a/.zarray", ARRAY), ("b/c/.zarray", ARRAY));
         assert_eq!(words(&[group]), "v3, 0 arrays in 1 group");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn d02_what_is_no_hierarchy_is_warned_of() {
+    fn what_is_no_hierarchy_is_warned_of() {
         let folder = [("a/b/text", "no metadata")];
         assert_eq!(words(&folder), "no Zarr metadata");
         let warning = |documents, is_local| found(documents, is_local).warning();

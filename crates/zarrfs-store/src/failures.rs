@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn d01_a_failure_is_one_line_however_often_it_comes() {
+    fn a_failure_is_one_line_however_often_it_comes() {
         let failures = FailureLog::default();
         let (time, now) = (
             UNIX_EPOCH + Duration::from_secs(951_782_400),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn d01_failures_take_bounded_memory() {
+    fn failures_take_bounded_memory() {
         let failures = FailureLog::default();
         let long = "\u{e4}".repeat(100_000);
         for number in 0..MAX_FAILURES + 7 {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn d04_schemes_are_written_in_any_case() {
+    fn schemes_are_written_in_any_case() {
         assert_eq!(normalized("S3://Bucket/A"), "s3://Bucket/A");
         assert_eq!(normalized("HTTPS://Host/A"), "https://Host/A");
         assert_eq!(normalized("MEMORY:"), "memory:");

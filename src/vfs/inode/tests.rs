@@ -165,7 +165,7 @@ fn an_open_file_shows_no_link_that_has_its_name() {
 }
 
 #[test]
-fn b16_numbers_have_31_bits_and_are_the_same_after_a_remount() {
+fn numbers_have_31_bits_and_are_the_same_after_a_remount() {
     let numbers = || {
         let inodes = Inodes::new();
         let folder = inodes.look_up(Ino::ROOT, b"array", &directory());
@@ -180,7 +180,7 @@ fn b16_numbers_have_31_bits_and_are_the_same_after_a_remount() {
 }
 
 #[test]
-fn b16_names_of_one_hash_have_numbers_of_their_own() {
+fn names_of_one_hash_have_numbers_of_their_own() {
     let inodes = Inodes::new();
     let mut seen = std::collections::HashMap::new();
     let name = |number: u64| number.to_string().into_bytes();
@@ -202,7 +202,7 @@ fn b16_names_of_one_hash_have_numbers_of_their_own() {
 }
 
 #[test]
-fn b10_a_name_takes_two_hundred_bytes_and_gives_them_back() {
+fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
     const NAMES: u64 = 1_000_000;
     let inodes = Inodes::new();
     let name = |number: u64| format!("tas_Amon_model_{number:07}.nc");

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b9_a_word_that_names_no_form_is_refused_with_those_that_do() {
+    fn a_word_that_names_no_form_is_refused_with_those_that_do() {
         let names = extensions();
         assert!(names.contains(&"nc") && names.contains(&"nrrd"));
         for &word in [&names[..], &["chunks", "all"]].concat().iter() {

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_attributes_and_copies_are_not_parsed() {
+    fn attributes_and_copies_are_not_parsed() {
         let text = r#"{"a": NaN, "attributes": {"x": 1e999, "filters": [1]}, "b": {"attributes": 2},
             "consolidated_metadata": {"metadata": {"a": {}}, "must_understand": false}}"#;
         let expected = json!({"a": "NaN", "attributes": {"filters": [1]}, "b": {"attributes": 2},
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_attributes_are_a_part_of_their_document() {
+    fn attributes_are_a_part_of_their_document() {
         let text = format!(
             r#"{{"attributes": {{"x": "{}"}}, "a": 1}}"#,
             "y".repeat(1000)
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_metadata_of_any_length_are_refused() {
+    fn metadata_of_any_length_are_refused() {
         let long = format!("[{}1]", "1,".repeat(MAX_PARSED / 2));
         let text = format!(r#"{{"attributes": {long}, "codecs": {long}}}"#);
         let error = document(&text).object().unwrap_err();

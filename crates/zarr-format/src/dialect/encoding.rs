@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a09_a_digest_is_of_what_says_how_chunks_are_encoded() {
+    fn a_digest_is_of_what_says_how_chunks_are_encoded() {
         let of = |changes: Value| digest_of("a/zarr.json", &v3(&changes)).unwrap();
         let plain = of(json!({}));
         for same in [
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a09_copies_count_as_their_documents() {
+    fn copies_count_as_their_documents() {
         let own = v3(&json!({}));
         let v2 = json!({"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2",
             "compressor": null, "filters": null, "fill_value": 0, "order": "C"});

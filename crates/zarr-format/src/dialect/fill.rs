@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn c01_numbers_in_text_are_what_python_reads() {
+    fn numbers_in_text_are_what_python_reads() {
         for (name, text, value) in [
             ("int16", "0", json!(0)),
             ("int16", " -3 ", json!(-3)),

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn c05_other_names_of_numpy_are_read() {
+    fn other_names_of_numpy_are_read() {
         let little = || json!({"endian": "little"});
         for (name, data_type, endian) in [
             ("int16", "int16", little()),

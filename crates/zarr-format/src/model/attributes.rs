@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn b13_files_have_of_long_attributes_those_with_a_meaning() {
+    fn files_have_of_long_attributes_those_with_a_meaning() {
         assert!(OF_MEANING.is_sorted());
         let others: Vec<String> = (0..100_000).map(|n| format!(r#""a{n:05}":{n}"#)).collect();
         let text = format!(

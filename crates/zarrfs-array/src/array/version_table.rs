@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_versions_stay_within_their_part_of_the_memory() {
+    fn versions_stay_within_their_part_of_the_memory() {
         let (store, memory) = (store(), memory(100_000));
         let tables = [0, 1].map(|_| VersionTable::new(&store, 3000, &memory));
         for number in 0..3000 {

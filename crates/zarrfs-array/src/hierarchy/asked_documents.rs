@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_long_documents_that_did_not_change_are_read_once() {
+    fn long_documents_that_did_not_change_are_read_once() {
         let (memory, stats) = (Arc::new(MemoryStore::default()), Arc::new(Stats::default()));
         let key = Key::new("zarr.json").unwrap();
         memory.set(key.clone(), group("x"));

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn c03_missing_codecs_are_warned_of_once() {
+    fn missing_codecs_are_warned_of_once() {
         let array = r#"{"zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "int8",
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
             "chunk_key_encoding": {"name": "default"}, "fill_value": 0}"#;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_nodes_stay_within_their_part_of_the_memory() {
+    fn nodes_stay_within_their_part_of_the_memory() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         for number in 0..50 {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_a_node_counts_for_as_long_as_it_is_held() {
+    fn a_node_counts_for_as_long_as_it_is_held() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         let held = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_a_node_without_room_is_read_and_not_kept() {
+    fn a_node_without_room_is_read_and_not_kept() {
         let memory = MemoryBudget::new(LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         let found = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();

@@ -431,7 +431,7 @@ mod tests {
     const GONE: [Option<Kind>; 7] = [Some(Kind::Gone); 7];
 
     #[test]
-    fn b01_no_key_of_a_store_without_its_root_metadata_is_missing() {
+    fn no_key_of_a_store_without_its_root_metadata_is_missing() {
         let watched = watched(&["zarr.json", "a/1"]);
         assert_eq!(watched.answers(), MISSING, "nothing is known of the root");
         assert!(

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f2_a_value_is_as_old_as_its_last_use() {
+    fn a_value_is_as_old_as_its_last_use() {
         let _clock = ONE_CLOCK.lock();
         let mut map = AgedMap::default();
         for number in 0..3 {

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn f2_what_nobody_used_for_ten_minutes_is_given_back() {
+    fn what_nobody_used_for_ten_minutes_is_given_back() {
         let _clock = ONE_CLOCK.lock();
         let (memory, cache) = cache();
         let (weak, mut held, mut minutes) = (Arc::downgrade(&memory), Some((memory, cache)), 0);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn f2_what_was_used_in_this_minute_stays_when_memory_is_short() {
+    fn what_was_used_in_this_minute_stays_when_memory_is_short() {
         let _clock = ONE_CLOCK.lock();
         let (memory, cache) = cache();
         let (weak, mut held, mut waits) = (Arc::downgrade(&memory), Some((memory, cache)), 0);

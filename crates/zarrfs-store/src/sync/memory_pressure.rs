@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f2_a_machine_with_little_free_memory_is_short_of_it() {
+    fn a_machine_with_little_free_memory_is_short_of_it() {
         let text = |free| format!("MemTotal: 1600 kB\nMemFree: 1 kB\nMemAvailable: {free} kB\n");
         assert!(has_little(&text(159)) && !has_little(&text(160)));
         assert!(!has_little("") && !has_little("MemTotal: 7"));
     }
 
     #[test]
-    fn f2_the_file_of_the_cgroup_is_found() {
+    fn the_file_of_the_cgroup_is_found() {
         let found = of_cgroup("9:memory:/x\n0::/system.slice/zarrfs.service\n");
         let expected = "/sys/fs/cgroup/system.slice/zarrfs.service/memory.pressure";
         assert_eq!(found, Some(PathBuf::from(expected)));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn f2_a_wait_without_pressure_ends_in_time() {
+    fn a_wait_without_pressure_ends_in_time() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut watch = PressureWatch {
             triggers: vec![Trigger {

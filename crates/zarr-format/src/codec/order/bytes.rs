@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn c04_elements_without_a_byte_order_are_little_endian() {
+    fn elements_without_a_byte_order_are_little_endian() {
         for codecs in [
             json!([{ "name": "bytes" }]),
             json!([{ "name": "bytes", "configuration": { "endian": null } }]),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn c03_netcdf_c_names_dimensions_by_paths() {
+    fn netcdf_c_names_dimensions_by_paths() {
         let dims = |key: &str| json!({key: ["/g/lat", "/lon"], "storage": "chunked"});
         let named = |members: Value, attributes: Value| {
             let attributes = Attributes::parse(&attributes.to_string()).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn c05_shapes_of_other_writers_are_read() {
+    fn shapes_of_other_writers_are_read() {
         let flat = |changes: Value| {
             let plain = json!({"order": "C", "filters": null, "dtype": "<i2", "fill_value": 0});
             let mut document = plain.as_object().unwrap().clone();

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn c03_chunks_without_codecs_are_plain_and_little_endian() {
+    fn chunks_without_codecs_are_plain_and_little_endian() {
         let mut document = example();
         let Node::Array(stated) = read(&document).unwrap() else {
             panic!("not an array")
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn c05_members_of_other_writers_are_read() {
+    fn members_of_other_writers_are_read() {
         let grid =
             |chunk: Value| json!({"name": "regular", "configuration": {"chunk_shape": chunk}});
         let flat = |changes: Value| {

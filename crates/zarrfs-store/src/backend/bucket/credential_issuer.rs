@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn b19_what_an_issuer_answers_is_no_answer_of_the_bucket() {
+    fn what_an_issuer_answers_is_no_answer_of_the_bucket() {
         for refusal in [400, 403, 404, 416] {
             let issuer = CredentialIssuer::new("here", Arc::new(Refusing(refusal)));
             let asked = async {

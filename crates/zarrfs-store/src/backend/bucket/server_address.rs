@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d04_what_is_no_address_is_refused() {
+    fn what_is_no_address_is_refused() {
         for text in [
             "http://localhost:9000",
             "HTTPS://h",
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn d04_what_is_no_region_is_refused() {
+    fn what_is_no_region_is_refused() {
         for text in ["eu-west-1", "auto", "Region_1"] {
             assert!(check_region("", text).is_ok(), "{text}");
         }

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn b05_what_is_not_told_apart_has_no_lasting_version() {
+    fn what_is_not_told_apart_has_no_lasting_version() {
         let head = head_of(200, ResponseOrigin::Object, &[]);
         let (first, other) = (head.validators().meta(7), head.validators().meta(8));
         assert!(!first.version.is_lasting());

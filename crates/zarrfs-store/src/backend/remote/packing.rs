@@ -36,7 +36,7 @@ mod tests {
     use zarr_format::error::Kind;
 
     #[test]
-    fn b13_packed_bodies_are_refused() {
+    fn packed_bodies_are_refused() {
         for packed in ["gzip", "GZip", "aws-chunked, gzip", "br"] {
             let error = check(packed, "a").unwrap_err();
             assert_eq!(error.kind(), Kind::Unsupported);

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b18_a_pause_is_seconds_or_a_date() {
+    fn a_pause_is_seconds_or_a_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
         for (value, expected) in [
             ("0", Some(0)),
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn b18_only_busy_servers_are_waited_for() {
+    fn only_busy_servers_are_waited_for() {
         let mut headers = HeaderMap::new();
         assert_eq!(retry_after(StatusCode::SERVICE_UNAVAILABLE, &headers), None);
         headers.insert("retry-after", "7".parse().unwrap());

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn b06_a_name_may_be_that_of_a_file_and_of_a_folder() {
+    fn a_name_may_be_that_of_a_file_and_of_a_folder() {
         for names in [
             &["a", "a/b", "a-"][..],
             &["a/b", "a", "a-"],

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn b06_parts_in_any_order_give_the_sum_of_the_whole() {
+    fn parts_in_any_order_give_the_sum_of_the_whole() {
         let bytes: Vec<u8> = (0..100u8).collect();
         for ranges in [
             vec![0..50, 50..100],
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn b06_random_parts_give_the_sum_of_the_whole() {
+    fn random_parts_give_the_sum_of_the_whole() {
         let bytes: Vec<u8> = (0..1000u32).map(|n| (n * 7 % 251) as u8).collect();
         let mut seed = 1u64;
         let mut random = |most: u64| {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn b06_a_wrong_entry_is_remembered_until_it_reads_as_a_whole() {
+    fn a_wrong_entry_is_remembered_until_it_reads_as_a_whole() {
         let sums = EntrySums::default();
         let right = entry(b"abcd");
         let sum = sums.part(&right, 0, b"abxd").unwrap();

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn b04_whatever_changes_the_bytes_is_another_store() {
+    fn whatever_changes_the_bytes_is_another_store() {
         let found = [
             of("https://host/a.zarr", None),
             of("https://host/a.zarr?v=1", None),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn b04_one_store_has_one_identity() {
+    fn one_store_has_one_identity() {
         let first = of("https://host/a/?v=1", None);
         assert_eq!(first, of("HTTPS://host/a?v=1", None));
         let (one, other) = (of("s3://b/a", Some("x")), of("s3://b/a/", Some("x")));

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_names_stay_within_their_part_of_the_memory() {
+    fn names_stay_within_their_part_of_the_memory() {
         let memory = MemoryBudget::new(NAME_BYTES * 20_000, Arc::new(Stats::default()));
         let lifetime = Lifetime {
             clock: Clock::default(),

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_keys_give_way_to_other_memory() {
+    fn keys_give_way_to_other_memory() {
         let memory = MemoryBudget::new(200 * KEY_BYTES, Arc::new(Stats::default()));
         let most = NonZeroUsize::new(400).unwrap();
         let lifetime = Lifetime {

@@ -73,7 +73,7 @@ impl Bucket {
 }
 
 #[test]
-fn b01_a_prefix_that_is_gone_is_an_error_and_never_empty() {
+fn a_prefix_that_is_gone_is_an_error_and_never_empty() {
     let bucket = Bucket::new();
     assert_eq!(bucket.names().unwrap(), [&b"b"[..], b"zarr.json"]);
     bucket.clear();
@@ -93,7 +93,7 @@ fn b01_a_prefix_that_is_gone_is_an_error_and_never_empty() {
 }
 
 #[test]
-fn b01_what_this_mount_removes_leaves_an_empty_store() {
+fn what_this_mount_removes_leaves_an_empty_store() {
     let bucket = Bucket::new();
     assert_eq!(bucket.names().unwrap().len(), 2);
     bucket.erase("zarr.json");
@@ -110,7 +110,7 @@ fn b01_what_this_mount_removes_leaves_an_empty_store() {
 }
 
 #[test]
-fn b01_a_removal_by_this_mount_does_not_hide_those_of_others() {
+fn a_removal_by_this_mount_does_not_hide_those_of_others() {
     let bucket = Bucket::new();
     assert_eq!(bucket.names().unwrap().len(), 2);
     bucket.erase("b");

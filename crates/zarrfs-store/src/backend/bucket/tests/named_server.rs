@@ -26,7 +26,7 @@ fn server(url: &str, options: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn b04_what_names_the_server_of_a_bucket_is_known() {
+fn what_names_the_server_of_a_bucket_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let account = folder.path().join("account.json");
     let text = r#"{"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": true,

@@ -137,7 +137,7 @@ const REFUSALS: [(u16, &str); 4] = [
 ];
 
 #[test]
-fn b06_rotated_credentials_are_read_again() {
+fn rotated_credentials_are_read_again() {
     for refusal in REFUSALS {
         for question in 0..3 {
             let file = tempfile::NamedTempFile::new().unwrap();
@@ -155,7 +155,7 @@ fn b06_rotated_credentials_are_read_again() {
 }
 
 #[test]
-fn b06_refused_credentials_are_denied_and_the_code_is_named() {
+fn refused_credentials_are_denied_and_the_code_is_named() {
     for refusal in REFUSALS {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "old").unwrap();
