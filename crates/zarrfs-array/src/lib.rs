@@ -1,7 +1,8 @@
 //! The nodes of a Zarr store, and its arrays as elements.
 //!
-//! [`hierarchy`] finds groups and arrays by their metadata, in any dialect. [`array`] reads and writes elements: it finds
-//! the chunks of a range, loads and decodes them, keeps them in a cache, and loads ahead of a reader what it will read next.
+//! [`hierarchy`] finds groups and arrays by their metadata, in any dialect. [`mod@array`] reads and writes elements: it
+//! finds the chunks of a range, loads and decodes them, keeps them in a cache, and loads ahead of a reader what it will
+//! read next.
 //!
 //! ```
 //! use std::sync::Arc;
