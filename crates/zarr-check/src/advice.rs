@@ -1,4 +1,4 @@
-//! Advice: what is no fault and costs time, memory or room all the same.
+//! Suggests improvements: layouts that are valid but cost time, memory or space.
 
 use crate::array_keys::ChunkStats;
 use crate::finding::Finding;
@@ -8,22 +8,22 @@ use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::Key;
 
-/// Decoded bytes of a chunk that is small: a request or an open file costs more than its bytes.
+/// A chunk of at most this many decoded bytes is small: a request or an open file costs more than its bytes.
 const SMALL_CHUNK: u64 = 16 << 10;
 
-/// How many small chunks are too many.
+/// The number of small chunks from which there are too many.
 const MANY_CHUNKS: u64 = 1_000_000;
 
-/// Decoded bytes of a chunk that is large: each reader of one element needs all of them.
+/// A chunk of more decoded bytes is large: reading one element needs all of them.
 const LARGE_CHUNK: u64 = 1 << 30;
 
-/// The least decoded bytes of which the ratio of compression tells something.
+/// Minimum number of decoded bytes from which the compression ratio means something.
 const MIN_MEASURED: u64 = 64 << 10;
 
-/// Stored bytes of 100 decoded ones from which on a compressor does nothing.
+/// A compressor is useless if 100 decoded bytes are stored as at least this many.
 const IDLE_PERCENT: u128 = 98;
 
-/// Returns what could be better about an array.
+/// Returns advice about an array.
 pub(super) fn of_array(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
     let array = open.array();
     let pipeline = open.pipeline_of(ChunkIndex(0)).ok();
@@ -36,7 +36,7 @@ pub(super) fn of_array(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
     found
 }
 
-/// Chunks that are too small and many, or too large.
+/// Reports chunks that are small and many, or too large.
 fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> Option<Finding> {
     let element = array.element_size().ok()?;
     let path = open.path();
@@ -64,7 +64,7 @@ fn large_chunks(path: &Key, bytes: &str) -> Finding {
     Finding::advice("large-chunks", path, message).mended_by("write chunks of at most 1 GiB")
 }
 
-/// Shards of a single inner chunk.
+/// Reports shards of a single inner chunk.
 fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     let is_single = pipeline.shards().first()?.count() <= 1;
     is_single.then(|| {
@@ -74,7 +74,7 @@ fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     })
 }
 
-/// Compressors after which chunks are as long as before.
+/// Reports compressors that do not make chunks smaller.
 fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Option<Finding> {
     let array = open.array();
     if !pipeline.shards().is_empty() || !pipeline.has_compressors() {

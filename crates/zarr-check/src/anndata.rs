@@ -1,6 +1,6 @@
-//! Tables and matrices of AnnData: the parts that they name, and the lengths of these against each other.
+//! Checks AnnData tables and matrices: missing parts and lengths that differ.
 //!
-//! What is at fault here is what anndata refuses: it opens neither the table or matrix nor what it is in.
+//! These are faults for which anndata refuses to open the table or matrix and the object that contains it.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The most matrices of a group that are looked at.
+/// Maximum number of children or columns that are checked in one group.
 const MAX_LOOKED_AT: usize = 1000;
 
-/// The headings of the text.
+/// The headings in the anndata documentation.
 const FRAMES: &str = "DataFrames";
 const SPARSE: &str = "Sparse arrays";
 const CATEGORICAL: &str = "Categorical arrays";
 const NULLABLE: &str = "Nullable integers and booleans";
 const ANNDATA_OBJECT: &str = "AnnData specification (v0.1.0)";
 
-/// Returns what is wrong with a group that is encoded as anndata encodes its objects.
+/// Returns the faults of a group that has an encoding of anndata.
 pub(super) fn check(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -52,22 +52,22 @@ fn encoding_of(attributes: &Attributes) -> Option<String> {
     Some(encoding.as_str()?.to_string())
 }
 
-/// A group whose parts are looked at.
+/// A group with its attributes.
 struct Group<'a> {
     context: &'a CheckContext,
     path: &'a Key,
     attributes: &'a Attributes,
 }
 
-/// What is at a path.
+/// The node at a path.
 enum Part {
     Missing,
-    /// Its lengths along its dimensions; empty where they are not known.
+    /// The lengths along its dimensions; empty if they are unknown.
     Stored(Vec<u64>),
 }
 
 impl Group<'_> {
-    /// Returns what is at a path below the group, by names with slashes between them.
+    /// Returns the node at a path relative to the group, with `/` between names.
     fn part(&self, name: &str) -> (Key, Part) {
         let Ok(key) = key_of(self.path, name) else {
             return (self.path.clone(), Part::Stored(Vec::new()));
@@ -75,19 +75,19 @@ impl Group<'_> {
         let part = match self.node(&key) {
             Ok(Some(node)) => Part::Stored(self.shape(&node)),
             Ok(None) => Part::Missing,
-            // That the store does not give it is told with the node.
+            // The error is reported when that node is checked.
             Err(_) => Part::Stored(Vec::new()),
         };
         (key, part)
     }
 
-    /// Returns a node; a folder that no document describes is none.
+    /// Returns a node, or `None` if no document describes it.
     fn node(&self, key: &Key) -> Result<Option<Arc<NodeEntry>>> {
         let node = self.context.hierarchy.node(&UNLIMITED, key)?;
         Ok(node.filter(|node| node.node.is_err() || node.version != 0))
     }
 
-    /// Returns the lengths of an array, or of what a group of arrays stands for.
+    /// Returns the shape of an array, or of the table, matrix or column that a group encodes.
     fn shape(&self, node: &NodeEntry) -> Vec<u64> {
         let attributes = match node.node() {
             Ok(Node::Array(array)) => return array.shape.to_vec(),
@@ -116,7 +116,7 @@ impl Group<'_> {
         Some(self.attributes.get("_index")?.as_str()?.to_string())
     }
 
-    /// Returns the shape that the attributes of a sparse matrix state.
+    /// Returns the shape in the attributes of a sparse matrix.
     fn sparse_shape(&self) -> Vec<u64> {
         let shape = self.attributes.get("shape");
         let lengths = shape.as_ref().and_then(serde_json::Value::as_array);
@@ -133,7 +133,7 @@ impl Group<'_> {
             .by(ANNDATA, heading)
     }
 
-    /// A table: its index and columns, all of one length.
+    /// Checks a table: its index and columns must have the same length.
     fn frame(&self) -> Vec<Finding> {
         let Some(index) = self.index() else {
             return Vec::new();
@@ -170,7 +170,7 @@ impl Group<'_> {
         found
     }
 
-    /// A group of two arrays.
+    /// Checks a group of two arrays.
     fn pair(&self, names: [&str; 2], heading: &'static str) -> Vec<Finding> {
         let shapes = names.map(|name| (name, self.part(name).1));
         let missing = shapes.iter().filter_map(|(name, part)| match part {
@@ -190,7 +190,7 @@ impl Group<'_> {
         found
     }
 
-    /// A sparse matrix that is compressed along an axis.
+    /// Checks a sparse matrix that is compressed along an axis.
     fn sparse(&self, axis: usize) -> Vec<Finding> {
         let names = ["data", "indices", "indptr"];
         let mut lengths = [None; 3];
@@ -222,7 +222,7 @@ impl Group<'_> {
         found
     }
 
-    /// Annotated data: every matrix against the lengths of its tables.
+    /// Checks an AnnData object: the shape of each matrix must match the lengths of the tables.
     fn whole(&self) -> Vec<Finding> {
         let rows = |name: &str| match self.part(name).1 {
             Part::Stored(shape) => shape.first().copied(),
@@ -256,7 +256,7 @@ impl Group<'_> {
         found
     }
 
-    /// Returns the names in a group below.
+    /// Returns the names of the children of a group.
     fn names_in(&self, folder: &str) -> Vec<String> {
         let key = key_of(self.path, folder);
         let node = key.and_then(|key| self.node(&key)).ok().flatten();
@@ -275,7 +275,7 @@ impl Group<'_> {
     }
 }
 
-/// A matrix whose lengths are not those of the tables of its sides.
+/// Reports a matrix whose lengths differ from the tables along its axes.
 fn matrix_fault(key: &Key, shape: &[u64], sides: [Option<(&str, u64)>; 2]) -> Option<Finding> {
     let mut sides = shape.iter().zip(sides).enumerate();
     sides.find_map(|(axis, (length, side))| {

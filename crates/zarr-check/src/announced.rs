@@ -1,7 +1,9 @@
-//! What lies below the nodes that are looked at next, announced together: a store on a network lists it in far fewer
-//! requests than there are nodes, and what the listing does not show is not asked for.
+//! Prefetches listings for the nodes that are checked next.
 //!
-//! Without a network, and where nothing is listed, nothing is announced.
+//! A store on a network lists many nodes in far fewer requests than there are nodes, and keys that are missing in the
+//! listing are not requested.
+//!
+//! Does nothing for local stores and for stores that cannot list.
 
 use crate::checked_node::NextChild;
 use crate::context::CheckContext;
@@ -10,12 +12,12 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Whether what lies below nodes is announced: elsewhere that would do nothing.
+/// Whether listings are prefetched: the store is on a network and can list.
 pub(super) fn is_announced(context: &CheckContext) -> bool {
     context.is_remote && context.store().info().lists
 }
 
-/// Announces all that lies below children of one group.
+/// Prefetches the listings below children of one group.
 pub(super) fn announce(context: &CheckContext, nodes: &[NextChild]) {
     for (top, folders) in folders_of(nodes) {
         context
@@ -25,7 +27,7 @@ pub(super) fn announce(context: &CheckContext, nodes: &[NextChild]) {
     }
 }
 
-/// Returns the folders in which keys of children of one group lie, by the folder that these are in.
+/// Returns the folders with the keys of children of one group, grouped by their parent folder.
 fn folders_of(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
     let Some(first) = nodes.first() else {
         return Vec::new();
@@ -40,7 +42,7 @@ fn folders_of(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
         .collect()
 }
 
-/// Returns the folders in which keys of the children of a group lie: in drafts, documents and chunks have their own.
+/// Returns the folders in which the keys of a group's children lie: drafts have one for documents and one for chunks.
 fn tops_of(group: &NodeEntry) -> Result<Vec<Key>> {
     match group.entry_point() {
         None => Ok(vec![group.path.clone()]),

@@ -1,6 +1,6 @@
-//! The keys below an array: which are chunks of its grid, and which are none of its.
+//! Checks the keys below an array: chunks of its grid, and foreign keys.
 //!
-//! No chunk is read: sizes come from listings, and of a shard on this machine the index.
+//! Chunks are not read: sizes come from listings. Of local shards, only the index is read.
 
 use crate::chunk_place::{ChunkPlace, ChunkPlaces, KeyForm};
 use crate::context::CheckContext;
@@ -20,46 +20,46 @@ use zarr_format::model::document::is_in_node_folder;
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::{Key, Meta};
 
-/// What the stored chunks of an array come to.
+/// Totals of the stored chunks of an array.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChunkStats {
-    /// How many are stored.
+    /// The number of stored chunks.
     pub(super) count: u64,
-    /// How many of them have a size that is known.
+    /// The number of stored chunks whose size is known.
     pub(super) measured: u64,
-    /// Their bytes.
+    /// The total bytes of the chunks whose size is known.
     pub(super) bytes: u64,
-    /// How many have the separator that the metadata do not state.
+    /// The number of chunks whose key has a separator that the metadata do not state.
     pub(super) with_other_separator: u64,
 }
 
-/// The keys of one array, as they are visited.
+/// Checks the keys of one array as they are visited.
 pub(super) struct ArrayKeys<'a> {
     context: &'a CheckContext,
     array: &'a OpenArray,
     places: ChunkPlaces<'a>,
-    /// The folder below which everything is the array's.
+    /// All keys below this folder belong to the array.
     folder: &'a Key,
-    /// The folder in which its documents lie; nothing if that is another one.
+    /// The folder of the array's documents, or `None` if they are in another folder than `folder`.
     documents: Option<&'a Key>,
-    /// Which of them are stored there, and how long they are where the listing said so.
+    /// The documents that are stored there, with their sizes if the listing had them.
     stored_documents: Vec<(Key, Option<u64>)>,
     stats: ChunkStats,
-    /// How many keys are those of chunks but for how they are made, which way that is, and the first of them.
+    /// Keys that look like chunk keys in another encoding: their number, that encoding, and the first key.
     misnamed: Option<(u64, KeyForm, Key)>,
-    /// The folder that was last found to belong to no node, so that its keys are no findings of their own.
+    /// The last folder that was found to belong to no node; its keys get no findings of their own.
     foreign: Option<Key>,
-    /// How many more chunks are looked into.
+    /// The number of chunks whose content may still be inspected.
     looks_left: u32,
     findings: NodeFindings,
 }
 
-/// How many chunks of an array are looked into where not all are decoded: a pointer of git-lfs or a page of a server is
-/// most times in the place of all of them.
+/// Maximum number of chunks of an array that are inspected if not all are decoded. A git-lfs pointer or an HTML page
+/// from a server usually replaces all of them.
 pub(super) const LOOKS: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
-    /// Looks at all keys below the folder of an array. Returns as well which documents are stored in `documents`.
+    /// Checks all keys below the folder of an array. Also returns the documents that are stored in `documents`.
     pub(super) fn check(
         context: &'a CheckContext,
         array: &'a OpenArray,
@@ -88,7 +88,7 @@ impl<'a> ArrayKeys<'a> {
         (keys.stats, keys.findings, keys.stored_documents)
     }
 
-    /// Looks at an entry; returns whether a folder is to be entered.
+    /// Checks an entry; returns whether the walk enters the folder.
     fn visit(&mut self, entry: StoredEntry) -> bool {
         self.context.progress.add_key();
         match entry {
@@ -134,7 +134,7 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Whether a folder may hold chunks, or is to be looked into since it belongs to no node.
+    /// Whether a folder is entered: it may hold chunks, or it belongs to no node.
     fn enters(&mut self, key: &Key) -> bool {
         if let Some(origin) = leftovers::origin_of(key.name()) {
             self.findings.add(leftover(key, origin));
@@ -166,7 +166,7 @@ impl<'a> ArrayKeys<'a> {
         foreign.is_some_and(|foreign| key.below(foreign).is_some())
     }
 
-    /// A stored chunk: its size has to be possible, and the index of a shard has to fit.
+    /// Checks a stored chunk: its size must be possible, and the index of a shard must be valid.
     fn chunk(&mut self, key: &Key, indices: &[u64], meta: Option<&Meta>) {
         let Some(size) = self.context.size_of(key, meta) else {
             return;
@@ -195,7 +195,7 @@ impl<'a> ArrayKeys<'a> {
             self.findings
                 .add(finding.by(document, chunk_heading(document)));
         } else if self.context.is_remote || self.context.data {
-            // A chunk on a network is read only if all are.
+            // Remote chunks are only read if all chunks are read.
         } else if !pipeline.shards().is_empty() {
             shards::check_index(self.context, &pipeline, &chunk, size, &mut self.findings);
         } else if pipeline.stored_length().is_none() && self.foreign_in(&chunk, size).is_some() {
@@ -210,7 +210,8 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Returns what lies in the place of a chunk, of the first ones of the array: most times all of them are such.
+    /// Returns the kind of foreign bytes in the place of a chunk. Only the first chunks are inspected: usually all
+    /// are alike.
     fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
         self.looks_left = self.looks_left.checked_sub(1)?;
         let (head, size) = self.context.head_of(chunk.key, size)?;
@@ -235,7 +236,7 @@ impl<'a> ArrayKeys<'a> {
         self.findings.add(finding.by(document, heading));
     }
 
-    /// A key that is none of the array's: of a node below the array, or of no node.
+    /// Reports a key that does not belong to the array: it belongs to a node below the array, or to no node.
     fn foreign_key(&mut self, key: &Key) {
         let within = key.below(self.folder).unwrap_or_default();
         let mut names = within.names();
@@ -269,13 +270,13 @@ impl<'a> ArrayKeys<'a> {
         self.foreign = Some(top);
     }
 
-    /// Whether a folder would be that of the chunks if its name were in lower case.
+    /// Whether the folder name is `C`, where chunks need `c`.
     fn is_miscased(&self, name: &[u8]) -> bool {
         let form = &self.places.form;
         form.has_c && form.separator == '/' && name == b"C" && self.stats.count == 0
     }
 
-    /// Chunks whose keys have another separator than the metadata state, or both.
+    /// Reports chunk keys with a separator that the metadata do not state.
     fn check_separators(&mut self) {
         let (other, all) = (self.stats.with_other_separator, self.stats.count);
         if other == 0 {
@@ -295,13 +296,13 @@ impl<'a> ArrayKeys<'a> {
         });
     }
 
-    /// Notes a key that is that of a chunk but for how it is made.
+    /// Records a key that looks like a chunk key in another encoding.
     fn misnamed(&mut self, key: &Key, form: KeyForm) {
         let (count, ..) = self.misnamed.get_or_insert_with(|| (0, form, key.clone()));
         *count += 1;
     }
 
-    /// Tells all keys together that are not made as the metadata say: no reader takes them for chunks.
+    /// Reports all keys that do not match the stated encoding in one finding: no reader finds these chunks.
     fn check_misnamed(&mut self) {
         let Some((count, form, first)) = self.misnamed.take() else {
             return;
@@ -335,7 +336,7 @@ impl<'a> ArrayKeys<'a> {
     }
 }
 
-/// Returns the code of what is wrong with the length of a stored chunk, if that shows without reading it.
+/// Returns the code of a wrong chunk length, if the size alone shows that it is wrong.
 fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
     match needed {
         Some(needed) if size != needed => Some("chunk-length"),
@@ -343,7 +344,7 @@ fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
     }
 }
 
-/// A chunk of a wrong length.
+/// Reports a chunk of a wrong length.
 fn wrong_length(
     code: &'static str,
     chunk: &ChunkPart<'_>,

@@ -1,4 +1,4 @@
-//! Attributes of the CF conventions by which xarray decodes an array, and those that name other arrays.
+//! Checks CF attributes that xarray decodes, and lists arrays that they name.
 
 use serde_json::Value;
 
@@ -8,12 +8,12 @@ use zarr_format::model::{Array, DataType};
 use zarrfs_export::formats::times::unit_of;
 use zarrfs_store::Key;
 
-/// The headings of the text.
+/// The headings in the CF conventions.
 const TIME: &str = "Time Coordinate";
 const PACKED: &str = "Packed Data";
 const CALENDAR: &str = "Calendar";
 
-/// Units of CF that have no fixed length, which xarray does not decode.
+/// Units of CF without a fixed length, which xarray does not decode.
 const OF_NO_LENGTH: [&str; 6] = ["week", "weeks", "month", "months", "year", "years"];
 
 /// The calendars of CF.
@@ -32,7 +32,7 @@ const CALENDARS: [&str; 12] = [
     "tai",
 ];
 
-/// Returns what is wrong with the attributes by which an array is decoded.
+/// Returns the faults in the attributes by which an array is decoded.
 pub(super) fn check(path: &Key, array: &Array) -> Vec<Finding> {
     let is_number = matches!(
         array.data_type,
@@ -46,12 +46,12 @@ pub(super) fn check(path: &Key, array: &Array) -> Vec<Finding> {
     packing.chain(time_fault(path, array)).collect()
 }
 
-/// Whether xarray takes an array for a variable: its dimensions have names, or it has none.
+/// Whether xarray treats an array as a variable: it is a scalar, or a dimension has a name.
 fn is_variable(array: &Array) -> bool {
     array.shape.is_empty() || array.dimension_names.iter().any(Option::is_some)
 }
 
-/// A factor or an offset that is no number.
+/// Reports a scale factor or an offset that is not a number.
 fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
     let value = array.attributes.get(name)?;
     let is_wrong = match &value {
@@ -71,7 +71,7 @@ fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
     Some(finding.of_part(name).by(CF, PACKED))
 }
 
-/// Units and a calendar by which xarray decodes no times.
+/// Reports units or a calendar that xarray cannot decode as times.
 fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     let text = |name: &str| {
         let value = array.attributes.get(name)?;
@@ -112,7 +112,7 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     told(("units", &units), "unit of time since a date", remedy)
 }
 
-/// Whether a text begins like a date; only what no reader takes for one does not.
+/// Whether a text may begin with a date; only text that no reader accepts is rejected.
 fn is_like_date(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let day = text.split([' ', 't', '_', ',']).next().unwrap_or_default();
@@ -130,7 +130,7 @@ fn is_like_date(text: &str) -> bool {
     }
 }
 
-/// The months, as far as readers look at their names.
+/// The first letters of the months; readers look at no more.
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
@@ -144,7 +144,7 @@ const NAMING: [&str; 5] = [
     "ancillary_variables",
 ];
 
-/// Returns the names of other arrays that the attributes of an array have, each with its attribute.
+/// Returns the arrays that the attributes of an array name, each with the attribute.
 pub(super) fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
     let mut named = Vec::new();
     for name in NAMING {
@@ -155,7 +155,7 @@ pub(super) fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
         let words = text
             .split_whitespace()
             .map(|word| word.trim_end_matches(':'));
-        // Paths lead into other groups.
+        // Paths lead to other groups.
         let words = words.filter(|word| !word.is_empty() && !word.contains('/'));
         named.extend(words.map(|word| (name, word.to_string())));
     }

@@ -1,4 +1,4 @@
-//! A node before and after it was looked at, and what it passes on to its children.
+//! A node before and after its check, and the state that its children inherit.
 
 use std::sync::Arc;
 
@@ -10,47 +10,47 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 
-/// What a node has from those above it.
+/// The state that a node inherits from its ancestors.
 #[derive(Clone, Default)]
 pub(super) struct NodeScope {
-    /// The dialect of the nearest node above that a document describes.
+    /// The dialect of the nearest ancestor with a document.
     pub(super) dialect: Option<&'static str>,
-    /// The consolidated metadata that should have copies of its documents.
+    /// The consolidated metadata that should contain copies of its documents.
     pub(super) copies: Vec<Arc<CopiedKeys>>,
-    /// Whether a symbolic link was followed on the way here.
+    /// Whether a symbolic link was followed on the way to the node.
     pub(super) is_behind_link: bool,
-    /// How many nodes are above.
+    /// The number of ancestors.
     pub(super) depth: usize,
 }
 
-/// A child of a group that is to be looked at.
+/// A child of a group that waits to be checked.
 pub(super) struct NextChild {
     pub(super) group: Arc<NodeEntry>,
     pub(super) scope: NodeScope,
     pub(super) child: GroupChild,
 }
 
-/// A node that was looked at.
+/// A node that was checked.
 pub(super) struct CheckedNode {
     pub(super) path: Key,
     pub(super) entry: Option<Arc<NodeEntry>>,
     pub(super) findings: NodeFindings,
-    /// The names of its children, sorted, until they are looked at.
+    /// Its children, sorted by name, until they are checked.
     pub(super) children: Vec<GroupChild>,
-    /// Whether there are any.
+    /// Whether it has children.
     pub(super) has_children: bool,
-    /// What the children have from it.
+    /// The state that its children inherit.
     pub(super) scope: NodeScope,
-    /// The array whose chunks are to be decoded, and the folder below which they lie.
+    /// The array whose chunks will be decoded, and the folder that contains them.
     pub(super) array: Option<(Arc<OpenArray>, Key)>,
-    /// How many chunks of the array are stored.
+    /// The number of stored chunks of the array.
     pub(super) chunks: u64,
-    /// Whether a document describes it.
+    /// Whether a document describes the node.
     pub(super) is_described: bool,
 }
 
 impl CheckedNode {
-    /// A node of which nothing is known but what was found about it.
+    /// Builds a node of which nothing is known but an optional finding.
     pub(super) fn unknown(path: &Key, finding: Option<Finding>) -> CheckedNode {
         let mut findings = NodeFindings::default();
         findings.extend(finding);

@@ -1,4 +1,4 @@
-//! What a key below an array's folder is to the array: one of its chunks, one beyond its grid, or something else.
+//! Classifies keys below an array: chunks, chunks outside the grid, other keys.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use zarr_format::grid::{Coordinates, Grid};
 use zarr_format::model::{Array, KeyScheme, parse_index};
 use zarrfs_store::Key;
 
-/// How the keys of chunks are made, as final v3 names it: `default` has `c` before the indices, `v2` has nothing.
+/// The encoding of chunk keys, with the names of Zarr v3: `default` has `c` before the indices, `v2` has no prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyForm {
     pub(super) has_c: bool,
@@ -20,28 +20,28 @@ impl fmt::Display for KeyForm {
     }
 }
 
-/// What a key is to an array.
+/// The relation of a key to an array.
 pub(super) enum ChunkPlace {
-    /// The key of a chunk of the grid, and whether its indices have the separator that the metadata do not state.
+    /// A chunk of the grid, and whether its key has a separator that the metadata do not state.
     Chunk(Coordinates, bool),
-    /// The key of a chunk that the grid does not have.
+    /// A chunk outside the grid.
     Outside(Coordinates),
-    /// What would be the key of a chunk if keys were made in this way.
+    /// A key that would be a chunk key in this encoding.
     Misnamed(KeyForm),
-    /// A folder on the way to chunks.
+    /// A folder above the chunks.
     OnTheWay,
-    /// Nothing of the array's.
+    /// A key that does not belong to the array.
     Other,
 }
 
-/// Where the chunks of an array lie, and which there are.
+/// The key scheme and the grid of an array.
 pub(super) struct ChunkPlaces<'a> {
     pub(super) keys: &'a KeyScheme,
-    /// Nothing if the chunks cannot be numbered.
+    /// `None` if the chunks cannot be numbered.
     pub(super) grid: Option<&'a Grid>,
-    /// How the metadata say that keys are made.
+    /// The encoding of keys that the metadata state.
     pub(super) form: KeyForm,
-    /// What keys of both encodings of final v3 begin with, if the dialect has these.
+    /// The common prefix of keys in both encodings of Zarr v3; `None` in other dialects.
     base: Option<Vec<u8>>,
     rank: usize,
 }
@@ -67,7 +67,7 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// Returns what a key is.
+    /// Classifies a key.
     pub(super) fn of(&self, key: &Key) -> ChunkPlace {
         let path = key.as_bytes();
         if self.rank == 0 {
@@ -94,7 +94,7 @@ impl<'a> ChunkPlaces<'a> {
         self.misnamed_or_other(path)
     }
 
-    /// Returns what a key is that is not made as the metadata say.
+    /// Classifies a key that does not match the stated encoding.
     fn misnamed_or_other(&self, path: &[u8]) -> ChunkPlace {
         let with_separator = |separator| KeyForm {
             separator,
@@ -107,7 +107,7 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// Returns how a key is made that would be that of a chunk in the other encoding of final v3.
+    /// Returns the other encoding of Zarr v3 if the key is a chunk key in it.
     fn other_encoding_of(&self, path: &[u8]) -> Option<KeyForm> {
         let has_c = !self.form.has_c;
         let within = str::from_utf8(path.strip_prefix(self.base.as_ref()?.as_slice())?).ok()?;
@@ -128,17 +128,17 @@ impl<'a> ChunkPlaces<'a> {
         ['/', '.'].into_iter().find_map(form)
     }
 
-    /// Whether a text is the indices of a chunk with a separator between them, whether the grid has it or not.
+    /// Whether a text is chunk indices with this separator, inside or outside the grid.
     fn are_indices(&self, text: &str, separator: char) -> bool {
         let numbers: Option<Vec<u64>> = text.split(separator).map(parse_index).collect();
         numbers.is_some_and(|numbers| numbers.len() == self.rank)
     }
 
-    /// Returns the separator of a key that has not the one of the metadata, and is that of a chunk otherwise.
+    /// Returns the other separator if the key is a chunk key with it.
     fn other_separator_of(&self, path: &[u8]) -> Option<char> {
         let stated = self.keys.separator;
         let other = if stated == '/' { '.' } else { '/' };
-        // In the default encoding of v3 the separator stands before the first index, too.
+        // In the default encoding of v3 the separator also stands before the first index.
         let swapped = self.keys.prefix.strip_suffix(stated.to_string().as_bytes());
         let swapped = swapped.map(|start| [start, other.to_string().as_bytes()].concat());
         let prefixes = [Some(self.keys.prefix.clone()), swapped];
@@ -157,7 +157,7 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// Whether a folder leads to the folder of the chunks.
+    /// Returns `OnTheWay` for the folder of the chunks and the folders above it, else `Other`.
     fn on_the_way(&self, path: &[u8]) -> ChunkPlace {
         let scalars = self.keys.scalar_keys.iter().map(Vec::as_slice);
         let leads = |to: &[u8]| {

@@ -1,6 +1,6 @@
-//! The one table of the codes of findings, by which programs tell them apart; the manual lists them.
+//! The codes of findings, by which programs tell them apart; the manual lists them.
 
-/// Every code, in the order of the manual. A code that was published keeps its meaning.
+/// All codes, in the order of the manual. The meaning of a published code never changes.
 pub const CODES: [&str; 83] = [
     // Documents.
     "not-json",

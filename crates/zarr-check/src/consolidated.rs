@@ -1,8 +1,7 @@
-//! Consolidated metadata against the documents that they are copies of: what differs, what is there no more, and what is
-//! not in them.
+//! Compares consolidated metadata with documents: differing, extra and missing copies.
 //!
-//! Each copy is compared here with its document. Documents without a copy show when their nodes are visited, for which the
-//! keys of the copies are passed on to what lies below (`CopiedKeys`).
+//! Each copy is compared here with its document. Documents without a copy are found when their nodes are visited, so
+//! the keys of the copies are passed down the walk (`CopiedKeys`).
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -25,18 +24,18 @@ use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key};
 
-/// The keys of which a document has copies.
+/// The keys of the documents that consolidated metadata have copies of.
 pub(super) struct CopiedKeys {
     holder: CopyHolder,
     keys: HashSet<Key>,
     section: Option<(&'static str, &'static str)>,
-    /// The memory that the keys count in.
+    /// The memory that the keys take.
     _room: Reservation,
 }
 
 impl CopiedKeys {
-    /// Returns what is to be said of a stored document, if it should have a copy and has none; `top` is the folder of the
-    /// entry point if it is the document of a draft.
+    /// Returns a finding if a stored document should have a copy and has none. `top` is the folder of the entry point
+    /// if the document belongs to a draft.
     pub(super) fn missing(&self, document: &Key, top: Option<&Key>) -> Option<Finding> {
         self.holder.wanted_name(document, top)?;
         if self.keys.contains(document) || self.is_left_out(document) {
@@ -50,17 +49,17 @@ impl CopiedKeys {
         Some(by(finding, self.section))
     }
 
-    /// Whether writers may leave a document out: the entry point of a draft.
+    /// Whether writers may leave out a document: the entry point of a draft.
     fn is_left_out(&self, document: &Key) -> bool {
         let top = self.holder.top_of_draft();
         top.is_some() && document.parent().as_ref() == top && document.name() == b"zarr.json"
     }
 }
 
-/// What mends consolidated metadata.
+/// The remedy for faults in consolidated metadata.
 const FIX: &str = "run zarrfs check --fix consolidated";
 
-/// Compares the consolidated metadata in a document with what is stored.
+/// Compares the consolidated metadata in a document with the stored documents.
 pub(super) fn check(
     context: &CheckContext,
     holder: CopyHolder,
@@ -102,7 +101,7 @@ pub(super) fn check(
     }))
 }
 
-/// Compares copies part by part; gives the keys of each part, and what was found there.
+/// Compares copies part by part; passes the keys and findings of each part to `give`.
 fn compare_parts(
     context: &CheckContext,
     holder: &CopyHolder,
@@ -121,7 +120,7 @@ fn compare_parts(
     }
 }
 
-/// A copy under a name that no node can have.
+/// Reports a copy under a name that no document can have.
 fn of_nothing(key: &Key, name: &str) -> Finding {
     let message =
         format!("the consolidated metadata have a copy of {name:?}, which names no document");
@@ -129,7 +128,7 @@ fn of_nothing(key: &Key, name: &str) -> Finding {
     finding.of_part(name).mended_by(FIX)
 }
 
-/// Returns room in memory for so many keys of copies, if there is enough.
+/// Reserves memory for the keys of `count` copies. Returns `None` if they need too much.
 fn room_of_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     let count = u64::try_from(count).unwrap_or(u64::MAX);
     let needed = count.saturating_mul(KEY_BYTES);
@@ -137,7 +136,7 @@ fn room_of_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     is_small.then(|| context.memory.try_reserve(needed))?
 }
 
-/// Compares several copies with their documents, side by side.
+/// Compares several copies with their documents in parallel.
 fn compare_all(
     context: &CheckContext,
     key: &Key,
@@ -152,7 +151,7 @@ fn compare_all(
     compared.into_iter().flatten()
 }
 
-/// Copies of which the keys take more memory than there is.
+/// Reports copies whose keys do not fit in memory.
 fn too_many(key: &Key, count: usize) -> Finding {
     let message = format!(
         "the keys of {count} copies do not fit in --memory, so that documents without a copy are not told"
@@ -160,16 +159,16 @@ fn too_many(key: &Key, count: usize) -> Finding {
     Finding::warning("consolidated-too-many", key, message).mended_by("give more --memory")
 }
 
-/// How many copies are compared before what was found is kept.
+/// The number of copies that are compared before their findings are kept.
 const PART: usize = 4096;
 
-/// The part of the budget that the keys of one document may take, one in so many bytes: chunks need the rest.
+/// The keys of one document may take 1/N of the memory budget: chunks need the rest.
 const KEYS_SHARE: u64 = 16;
 
-/// What the key of a copy takes in memory, in bytes, at most times.
+/// Estimated bytes of memory for the key of a copy.
 const KEY_BYTES: u64 = 128;
 
-/// Returns the key of a document of which there is a copy; nothing if it cannot be one.
+/// Returns the key of the document of a copy, or `None` if no document can have it.
 fn full_key(folder: &Key, relative: &Key) -> Option<Key> {
     if relative.is_root() {
         return None;
@@ -187,7 +186,7 @@ fn read(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
     parse_member(bytes)
 }
 
-/// Names the section on consolidated metadata: only the text of final v3 has one.
+/// Adds the section on consolidated metadata; only the Zarr v3 specification has one.
 fn by(finding: Finding, section: Option<(&'static str, &'static str)>) -> Finding {
     match section {
         Some((document, heading)) => finding.by(document, heading),
@@ -205,13 +204,13 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
     let copy = str::from_utf8(copy).unwrap_or_default();
     let stored = match context.store().get(&UNLIMITED, full, MAX_DOCUMENT) {
         Ok(Some(object)) => object.bytes,
-        // Writers copy attributes also of a node that has none.
+        // Writers copy the attributes even of a node without any.
         Ok(None) if full.name() == ZATTRS.as_bytes() && json_text::is_empty(copy) => return None,
         Ok(None) => {
             let message =
                 format!("the consolidated metadata have a copy of {full}, which is not there");
             let finding = Finding::error("consolidated-extra", key, message);
-            // The copy is all that is left of the document of an array whose chunks are there.
+            // The copy may be all that is left of the document of an array whose chunks are still stored.
             let remedy = match full.parent() {
                 Some(folder) if folder.is_root() => format!("write the copy to {full}"),
                 Some(folder) if is_folder(context, &folder) => {

@@ -1,4 +1,4 @@
-//! What all parts of a check share: the store, how it is checked, and how far the check is.
+//! The shared state of a check: the store, the options and the progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,34 +12,34 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store};
 
-/// How long a document may wait for memory.
+/// Maximum time that a document waits for memory.
 pub(super) const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
-/// How often a document is held while it is looked at: its bytes, its members, and what is compared with it.
+/// The number of forms of a document in memory: its bytes, its members, and the data that it is compared with.
 const DOCUMENT_FORMS: u64 = 4;
 
-/// The part of the budget that one document may take, one in so many bytes.
+/// One document may take 1/N of the memory budget.
 const MEMORY_SHARE: u64 = 4;
 
-/// What is checked, and with which means.
+/// The store and the options of a check.
 pub struct CheckContext {
     /// The nodes of the store.
     pub hierarchy: Arc<Hierarchy>,
-    /// Its arrays.
+    /// The arrays of the store.
     pub arrays: Arc<Arrays>,
-    /// What chunks that are decoded count in.
+    /// The memory budget for decoded chunks.
     pub memory: Arc<MemoryBudget>,
     /// Whether every chunk is read and decoded.
     pub data: bool,
-    /// Whether the store is on a network, where a question about a key is a request.
+    /// Whether the store is on a network, where each lookup of a key is a request.
     pub is_remote: bool,
-    /// How many nodes, and how many chunks, are looked at at a time.
+    /// The number of nodes, and of chunks, that are checked in parallel.
     pub threads: usize,
-    /// How far the check is.
+    /// The progress of the check.
     pub progress: Arc<CheckProgress>,
 }
 
-/// How far a check is, for a display.
+/// The progress of a check, for display.
 #[derive(Default)]
 pub struct CheckProgress {
     nodes: AtomicU64,
@@ -49,7 +49,8 @@ pub struct CheckProgress {
 }
 
 impl CheckProgress {
-    /// Returns how many nodes, keys and decoded chunks were looked at, and how many bytes of chunks were read.
+    /// Returns the numbers of nodes, keys and decoded chunks that were checked, and the bytes of chunks that were
+    /// read.
     pub fn counts(&self) -> [u64; 4] {
         [&self.nodes, &self.keys, &self.chunks, &self.bytes]
             .map(|count| count.load(Ordering::Relaxed))
@@ -70,15 +71,15 @@ impl CheckProgress {
 }
 
 impl CheckContext {
-    /// Returns the store below the hierarchy.
+    /// Returns the store that the hierarchy reads.
     pub(super) fn store(&self) -> &dyn Store {
         &**self.hierarchy.store()
     }
 
-    /// Returns a document, and the room in memory that it takes while it is looked at; nothing if it is missing.
+    /// Returns a document and its reserved memory, or `None` if the document is missing.
     ///
-    /// Its size is what a listing said; where none did, the store is asked. Fails as the store does, and with `TooLarge`
-    /// for more than any document has.
+    /// The size comes from the listing; without one, the store is asked. Fails as the store does, and with `TooLarge`
+    /// if the document is larger than `MAX_DOCUMENT`.
     pub(super) fn document(
         &self,
         key: &Key,
@@ -98,26 +99,26 @@ impl CheckContext {
         Ok(object.map(|object| (object.bytes, room)))
     }
 
-    /// Returns the size of an object, asking the store.
+    /// Asks the store for the size of an object.
     pub(super) fn asked_size(&self, key: &Key) -> Result<u64> {
         let reader = self.store().open(&UNLIMITED, key, None)?;
         Ok(reader.meta(&UNLIMITED)?.size)
     }
 
-    /// Returns the first bytes of an object, at most `HEAD`; nothing where the store does not give them.
+    /// Returns at most the first `HEAD` bytes of an object, and its size; `None` if they cannot be read.
     pub(super) fn head_of(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
         let range = ByteRange::Span(0..size.min(HEAD));
         let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
         Some((object.bytes, size))
     }
 
-    /// Returns the size of an object that a listing gave, if that costs no request.
+    /// Returns the size of an object, or `None` if finding it would cost a request.
     pub(super) fn size_of(&self, key: &Key, meta: Option<&Meta>) -> Option<u64> {
         match meta {
             Some(meta) => Some(meta.size),
             None if self.is_remote => None,
             None => match self.store().head(&UNLIMITED, key).ok()?? {
-                // A link is as long as its text, and not as what it leads to.
+                // The size of a link is the length of its target path.
                 meta if meta.kind == EntryKind::Link => self.asked_size(key).ok(),
                 meta => Some(meta.size),
             },

@@ -1,7 +1,7 @@
-//! Attributes that have a meaning by convention: the names of dimensions in v2, and images of OME-Zarr.
+//! Checks conventional attributes: dimension names in Zarr v2, and OME-Zarr images.
 //!
-//! A path that an attribute has is that of a node, counted from the node whose attribute it is. What is said of an image
-//! names the text of OME-Zarr that has its attributes where they are: beside others, or in one of their own.
+//! A path in an attribute is relative to the node with that attribute. Findings about images cite OME-Zarr 0.5 if the
+//! attributes are in `ome`, else 0.4.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// Returns what is wrong with the attributes of a node.
+/// Returns the faults in the attributes of a node.
 pub(super) fn check(context: &CheckContext, entry: &NodeEntry) -> Vec<Finding> {
     match entry.node() {
         Ok(Node::Array(array)) => {
@@ -36,7 +36,7 @@ pub(super) fn check(context: &CheckContext, entry: &NodeEntry) -> Vec<Finding> {
     }
 }
 
-/// xarray's names of the dimensions of an array in v2.
+/// Checks `_ARRAY_DIMENSIONS`, xarray's dimension names in Zarr v2.
 fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
     const NAME: &str = "_ARRAY_DIMENSIONS";
     let names = array
@@ -63,18 +63,18 @@ struct NamedNode {
     part: String,
     path: String,
     is_level: bool,
-    /// The text that has such an attribute.
+    /// The section that defines the attribute.
     section: SpecSection,
 }
 
-/// What is looked at of an image: the group, and which text its attributes are of.
+/// A check of one group: its path, and the version of OME-Zarr that its attributes follow.
 struct ImageCheck<'a> {
     context: &'a CheckContext,
     group: &'a Key,
     document: &'static str,
 }
 
-/// Images, labels, plates and wells of OME-Zarr: the nodes that they name, and the levels of images.
+/// Checks images, labels, plates and wells of OME-Zarr: the nodes that they name, and the levels of images.
 fn image(context: &CheckContext, entry: &NodeEntry, attributes: &Attributes) -> Vec<Finding> {
     let outer = attributes.get("ome");
     let (outer, prefix, document) = match &outer {
@@ -108,7 +108,7 @@ fn image(context: &CheckContext, entry: &NodeEntry, attributes: &Attributes) -> 
     found
 }
 
-/// The headings of the texts, which both versions have.
+/// The headings, which are the same in both versions of OME-Zarr.
 const METADATA: &str = "OME-Zarr Metadata";
 const MULTISCALES: &str = "multiscales metadata";
 const AXES: &str = "axes metadata";
@@ -120,10 +120,10 @@ fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// A node that was looked for.
+/// The result of looking up a named node.
 struct LookedFor {
     named: NamedNode,
-    /// The node; nothing as well if it does not read, which is told with the node.
+    /// The node; `None` if it is missing or cannot be read, which is reported with that node.
     node: Option<Arc<NodeEntry>>,
     fault: Option<Finding>,
 }
@@ -138,7 +138,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// The images that a group of labels names.
+    /// Returns the images that a group of labels names.
     fn labels(&self, prefix: &str, labels: Option<&Value>) -> Vec<NamedNode> {
         if self.group.name() != b"labels" {
             return Vec::new();
@@ -150,7 +150,7 @@ impl ImageCheck<'_> {
         named.collect()
     }
 
-    /// The wells of a plate, or the images of a well.
+    /// Returns the wells of a plate, or the images of a well.
     fn listed(
         &self,
         prefix: &str,
@@ -167,7 +167,7 @@ impl ImageCheck<'_> {
         named.collect()
     }
 
-    /// Looks for nodes side by side; that one is not there is a fault.
+    /// Looks up nodes in parallel; a missing node is a fault.
     fn look_for(&self, named: Vec<NamedNode>) -> Vec<LookedFor> {
         let look = |named: NamedNode| {
             let node = key_of(self.group, &named.path)
@@ -195,7 +195,7 @@ impl ImageCheck<'_> {
         named.tell(finding.mended_by("copy the node again, or take it out of the attribute"))
     }
 
-    /// The levels of an image: arrays of as many dimensions as there are axes, from the largest to the smallest.
+    /// Checks the levels of an image: arrays with one dimension for each axis, from the largest to the smallest.
     fn levels(&self, part: &str, image: &Value) -> Vec<Finding> {
         let datasets = items(image.get("datasets"));
         let named = datasets.iter().enumerate().map(|(number, dataset)| {
@@ -231,7 +231,7 @@ impl ImageCheck<'_> {
         found
     }
 
-    /// An image without levels, or with one that has no path: `named` have one.
+    /// Reports an image without levels, or with a level without a path; `named` levels have one.
     fn unnamed(&self, part: &str, image: &Value, named: usize) -> Option<Finding> {
         let datasets = image.as_object()?.get("datasets");
         let is_right =
@@ -251,7 +251,7 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// The axes of an image against the dimensions of a level, and against their names where it has some.
+    /// Compares the axes of an image with the dimensions of a level, and with their names if it has any.
     fn axes(&self, named: &NamedNode, image: &Value, array: &Array) -> Option<Finding> {
         let axes = axes_of(image)?;
         let rank = array.shape.len();
@@ -287,12 +287,12 @@ impl ImageCheck<'_> {
         Some(named.tell(finding).by(self.document, AXES))
     }
 
-    /// A level without a scale, which versions from 0.4 on demand: nothing says how large its pixels are.
+    /// Reports a level without a scale. OME-Zarr demands one since 0.4, as nothing else states the pixel size.
     fn scale(&self, named: &NamedNode, image: &Value, dataset: &Value) -> Option<Finding> {
         let version = image.get("version").and_then(Value::as_str);
         let is_older = match version.filter(|_| self.document == OME_0_4) {
             Some(version) => OLD_VERSIONS.contains(&version),
-            // Axes were names alone before 0.4.
+            // Axes were plain names before 0.4.
             None => {
                 self.document == OME_0_4
                     && axes_of(image).is_none_or(|axes| !axes.iter().any(Value::is_object))
@@ -317,7 +317,7 @@ impl ImageCheck<'_> {
         Some(finding.of_part(part).by(self.document, MULTISCALES))
     }
 
-    /// The scales and translations of a level against its dimensions.
+    /// Compares the scales and translations of a level with its number of dimensions.
     fn transformations(
         &self,
         named: &NamedNode,
@@ -352,7 +352,7 @@ impl ImageCheck<'_> {
 }
 
 impl ImageCheck<'_> {
-    /// A scale with something else than numbers, or with 0, by which pixels have no size.
+    /// Reports a scale that contains 0, or something other than numbers.
     fn no_scale(&self, named: &NamedNode, list: &[Value]) -> Option<Finding> {
         let scales = list.iter().filter_map(|one| one.get("scale"));
         scales.into_iter().find_map(|scale| {
@@ -373,7 +373,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// Wells whose numbers of row and column are not those of their path.
+    /// Reports wells whose row or column number contradicts their path.
     fn wells(&self, prefix: &str, plate: Option<&Value>) -> Vec<Finding> {
         let plate = plate.unwrap_or(&Value::Null);
         let wells = items(plate.get("wells")).into_iter().enumerate();
@@ -398,14 +398,14 @@ impl ImageCheck<'_> {
 }
 
 impl NamedNode {
-    /// Says which attribute a finding is about, and which text has it.
+    /// Adds the attribute and its section to a finding.
     fn tell(&self, finding: Finding) -> Finding {
         let SpecSection { document, heading } = self.section;
         finding.of_part(self.part.clone()).by(document, heading)
     }
 }
 
-/// Returns the finding about the first level, which says how many others have the same fault.
+/// Returns the finding about the first level, and adds the number of other levels with the same fault.
 fn of_first(alike: Vec<Finding>) -> Option<Finding> {
     let more = alike.len().saturating_sub(1);
     let mut first = alike.into_iter().next()?;
@@ -419,22 +419,23 @@ fn of_first(alike: Vec<Finding>) -> Option<Finding> {
     Some(first)
 }
 
-/// Versions that have no transformations.
+/// Versions without transformations.
 const OLD_VERSIONS: [&str; 3] = ["0.1", "0.2", "0.3"];
 
-/// Returns the axes of an image; from version 0.6 on those of its first coordinate system.
+/// Returns the axes of an image; since version 0.6 they are in its first coordinate system.
 fn axes_of(image: &Value) -> Option<&Vec<Value>> {
     let systems = image.get("coordinateSystems").and_then(Value::as_array);
     let first = systems.and_then(|systems| systems.first()?.get("axes"));
     image.get("axes").or(first)?.as_array()
 }
 
-/// The attribute `ome`, which version 0.5 has put into Zarr v3, where its version or the store is another one.
+/// Reports an `ome` attribute with a wrong or missing version, or in a Zarr v2 store. OME-Zarr 0.5 introduced it for
+/// Zarr v3.
 fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     const NAMES: [&str; 5] = ["version", "multiscales", "plate", "well", "labels"];
     let is_ome = NAMES.iter().any(|name| ome.get(name).is_some());
     let version = ome.get("version").filter(|_| is_ome);
-    // Groups of labels and wells have none by some writers, and readers ask for none.
+    // Some writers leave it out in groups of labels and wells, and readers do not need it there.
     let needs_version = ["multiscales", "plate"]
         .iter()
         .any(|name| ome.get(name).is_some());
@@ -459,7 +460,7 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     } else {
         let version = version?;
         let first = version.as_str().and_then(|version| {
-            // Drafts have letters behind their numbers: 0.6.dev3, 0.6rc0.
+            // Pre-releases have letters after their numbers: 0.6.dev3, 0.6rc0.
             let mut numbers = version.split(['.', '-']).map(|part| {
                 let end = part.find(|letter: char| !letter.is_ascii_digit());
                 part.get(..end.unwrap_or(part.len()))?.parse::<u32>().ok()

@@ -1,7 +1,7 @@
-//! Every stored chunk decoded, each counted in the memory budget.
+//! Decodes every stored chunk, within the memory budget.
 //!
-//! The thread that looked at an array lists its chunks, and all threads take them as they come, so that many arrays of one
-//! chunk and one array of many chunks are read at the same speed. What is decoded is dropped at once.
+//! The thread that checked an array lists its chunks, and all threads take chunks from the queue, so that many arrays
+//! of one chunk are read as fast as one array of many chunks. Decoded data are dropped at once.
 
 use std::sync::Arc;
 
@@ -27,17 +27,17 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// An array whose chunks are read, shared by those who read them.
+/// An array whose chunks are being read, shared by the threads that read them.
 pub(super) struct ArrayData {
     array: Arc<OpenArray>,
-    /// The folder below which its chunks lie.
+    /// The folder with its chunks.
     folder: Key,
     findings: Mutex<NodeFindings>,
-    /// What was found about the node, and its place in the order.
+    /// The check of the node, and its place in the order.
     node: (Ticket, CheckedNode),
 }
 
-/// A chunk to be read.
+/// A chunk that waits to be read.
 pub(super) struct ChunkTask {
     pub(super) of: Arc<ArrayData>,
     key: Key,
@@ -46,7 +46,7 @@ pub(super) struct ChunkTask {
 }
 
 impl ArrayData {
-    /// An array of which no chunk was read.
+    /// Builds an array of which no chunk was read yet.
     pub(super) fn new(
         array: Arc<OpenArray>,
         folder: Key,
@@ -60,7 +60,7 @@ impl ArrayData {
         }
     }
 
-    /// Returns the node with what was found in its chunks.
+    /// Returns the node, with the findings about its chunks.
     pub(super) fn into_node(self) -> (Ticket, CheckedNode) {
         let (ticket, mut node) = self.node;
         node.findings.merge(self.findings.into_inner());
@@ -68,7 +68,7 @@ impl ArrayData {
     }
 }
 
-/// Gives the chunks of an array, one by one.
+/// Passes the chunks of an array to `give`, one by one.
 pub(super) fn list_chunks(
     context: &CheckContext,
     of: &Arc<ArrayData>,
@@ -100,22 +100,22 @@ pub(super) fn list_chunks(
         _ => false,
     });
     if let Err(error) = listed {
-        // Chunks that are not decoded must not count as right.
+        // Chunks that were not decoded must not count as correct.
         of.findings.lock().add(folder_unlisted(&of.folder, &error));
     }
 }
 
-/// A stored chunk that is read.
+/// A stored chunk.
 pub(super) struct StoredChunk<'a> {
     pub(super) array: &'a OpenArray,
     pub(super) key: &'a Key,
     pub(super) indices: &'a [u64],
-    /// Its length, where a listing said it.
+    /// Its length in bytes, if the listing had it.
     pub(super) size: Option<u64>,
 }
 
 impl<'a> StoredChunk<'a> {
-    /// Returns a part of it, as findings name it; all of it by an empty name.
+    /// Returns a part of the chunk for findings; an empty name means the whole chunk.
     fn part(&self, part: &'a str) -> ChunkPart<'a> {
         ChunkPart {
             key: self.key,
@@ -125,7 +125,7 @@ impl<'a> StoredChunk<'a> {
     }
 }
 
-/// Checks a chunk and adds what is found to the findings of its array.
+/// Checks a chunk, and adds the findings to its array.
 pub(super) fn check_task(context: &CheckContext, task: &ChunkTask) {
     let chunk = StoredChunk {
         array: &task.of.array,
@@ -139,7 +139,7 @@ pub(super) fn check_task(context: &CheckContext, task: &ChunkTask) {
     task.of.findings.lock().merge(found);
 }
 
-/// Reads and decodes a chunk; returns how many bytes it has as stored.
+/// Reads and decodes a chunk; returns its stored length in bytes.
 pub(super) fn check_chunk(
     context: &CheckContext,
     chunk: &StoredChunk<'_>,
@@ -173,7 +173,7 @@ fn decode(
         .is_some_and(|length| length != size)
         || size == 0;
     if is_told && chunk.size.is_some() {
-        // Its length was reported with the keys.
+        // The wrong length was already reported with the keys.
         return Ok(size);
     }
     if pipeline.shards().is_empty() {
@@ -217,8 +217,8 @@ fn decode_shard(
     Ok(())
 }
 
-/// Fails with `Corrupt` if a chunk is longer than anything that its codecs make, with `TooLarge` if it has more elements
-/// than fit.
+/// Fails with `Corrupt` if a chunk is longer than its codecs can make it, and with `TooLarge` if that may be due to
+/// variable-length elements.
 fn check_bound(chunk: &StoredChunk<'_>, size: u64, pipeline: &Pipeline) -> Result<()> {
     let (key, most) = (chunk.key, pipeline.stored_bound());
     if size <= most {
@@ -232,7 +232,7 @@ fn check_bound(chunk: &StoredChunk<'_>, size: u64, pipeline: &Pipeline) -> Resul
     Err(Error::corrupt(key, found))
 }
 
-/// Decodes a chunk; returns what its codecs pass over.
+/// Decodes a chunk; returns findings about faults that the codecs tolerate.
 fn decode_all(
     pipeline: &Pipeline,
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a document and a copy of it mean to a reader: defaults that one of them spells out count for nothing.
+//! Compares a document with a copy by meaning: default values are ignored.
 
 use serde_json::{Map, Value, json};
 
@@ -9,19 +9,20 @@ use zarr_format::model::Node;
 use zarr_format::model::document::{ZARR_JSON, ZARRAY};
 use zarrfs_store::Key;
 
-/// The longest document of which values are made, in bytes.
+/// Documents of more bytes are not parsed into values.
 const MAX_COMPARED: usize = 4 << 20;
 
-/// Where two documents differ, and how.
+/// The first difference of two documents.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// They are too long to look where.
+    /// They differ, but are too long to find out where.
     Somewhere,
-    /// A member, by the names on the way to it, in the document and in the copy; nothing where there is none.
+    /// A member: the names on the way to it, and its values in the document and in the copy, `None` where it is
+    /// missing.
     Member(String, Option<String>, Option<String>),
 }
 
-/// Returns where a document and its copy differ; nothing if they mean the same to a reader.
+/// Returns the first difference of a document and its copy, or `None` if readers see no difference.
 pub(super) fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
     if json_text::is_same(stored, copy) {
         return None;
@@ -38,7 +39,7 @@ pub(super) fn difference(key: &Key, stored: &str, copy: &str) -> Option<Differen
     first_difference(&stored, &copy, String::new())
 }
 
-/// Whether two texts are the same but for copies that they have of others: writers leave these out, or have empty ones.
+/// Whether two texts are equal without their consolidated metadata, which writers leave out of copies or empty.
 fn is_same_without_copies(stored: &str, copy: &str) -> bool {
     let none = [(MEMBER.to_string(), None)];
     let without = |text| Some(json_text::ObjectText::parse(text).ok()?.edited(&none, 1));
@@ -48,7 +49,7 @@ fn is_same_without_copies(stored: &str, copy: &str) -> bool {
     }
 }
 
-/// Whether two documents describe nodes that are alike, each with its attributes.
+/// Whether two documents describe equal nodes with equal attributes.
 fn describe_same_node(key: &Key, stored: &str, copy: &str) -> bool {
     let Some((stored, copy)) = node_of(key, stored).zip(node_of(key, copy)) else {
         return false;
@@ -67,7 +68,7 @@ fn describe_same_node(key: &Key, stored: &str, copy: &str) -> bool {
         && has_same_attributes
 }
 
-/// Returns the node that the document of an array, or one of final v3, describes by itself.
+/// Returns the node that a `.zarray` or `zarr.json` describes by itself.
 fn node_of(key: &Key, text: &str) -> Option<Node> {
     let dialect: &Dialect = match key.name() {
         name if name == ZARRAY.as_bytes() => &v2::DIALECT,
@@ -88,11 +89,11 @@ fn node_of(key: &Key, text: &str) -> Option<Node> {
     Some((dialect.parse)(&path, &documents).ok()??.node)
 }
 
-/// Members in which a missing value does not mean an empty one.
+/// Members where a missing value differs from an empty one.
 const NEVER_LEFT_OUT: [&str; 4] = ["fill_value", "shape", "codecs", "compressor"];
 
-/// Leaves out what a reader takes for granted: members of the document without a value, the default separator, and copies of
-/// others. Attributes stay as they are.
+/// Removes everything that a reader assumes anyway: empty members, the default separator, and consolidated metadata.
+/// Attributes are kept as they are.
 fn without_defaults(key: &Key, document: Value) -> Value {
     let is = |name: &str| key.name() == name.as_bytes();
     let Value::Object(mut members) = document else {
@@ -125,7 +126,7 @@ fn without_defaults(key: &Key, document: Value) -> Value {
     Value::Object(members.collect())
 }
 
-/// Leaves out members without a value at any depth.
+/// Removes empty members at any depth.
 fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -140,7 +141,7 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// Whether a value is what a writer puts where another one leaves the member out.
+/// Whether a value is empty: some writers write it where others leave out the member.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -178,7 +179,7 @@ fn first_difference(stored: &Value, copy: &Value, at: String) -> Option<Differen
     Some(Difference::Member(at, stored, copy))
 }
 
-/// Longest text of a value that is shown, in characters.
+/// Maximum length of a displayed value, in characters.
 const MAX_SHOWN: usize = 100;
 
 fn text_of(value: &Value) -> String {
@@ -238,7 +239,7 @@ mod tests {
         let slash = r#""dimension_separator": "/""#;
         let expected = member("dimension_separator", None, Some(r#""/""#));
         assert_eq!(of(".zarray", ZARRAY, &with(slash)), expected);
-        // The default is not taken for the difference.
+        // The default separator is not reported as the difference.
         let both = with(r#""dimension_separator": ".""#).replace("[4]", "[5]");
         assert_eq!(
             of(".zarray", ZARRAY, &both),
@@ -279,7 +280,7 @@ mod tests {
             of("zarr.json", &stored, &attributes),
             member("attributes", None, Some(r#"{"a":1}"#))
         );
-        // A node that does not read is compared all the same.
+        // A node that cannot be read is compared, too.
         let unknown = document(r#""default""#, "7", "");
         assert_eq!(of("zarr.json", &unknown, &document(slash, "7", more)), None);
     }

@@ -1,4 +1,4 @@
-//! The two trees of a draft, one of documents and one of chunks: which names in them belong to a node.
+//! Checks the folders of a draft: separate trees for documents and for chunks.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use zarr_format::error::Result;
 use zarr_format::model::document::ZARR_JSON;
 use zarrfs_store::Key;
 
-/// What the tree of documents says of a child.
+/// The documents and the folder of a child in the document tree.
 #[derive(Default)]
 struct NamedChild {
     array: Option<Key>,
@@ -21,7 +21,7 @@ struct NamedChild {
     is_link: bool,
 }
 
-/// Returns the children of a group, and tells which names in its folders belong to no node.
+/// Returns the children of a group, and reports names in its folders that belong to no node.
 pub(super) fn children(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -49,7 +49,7 @@ pub(super) fn children(
         .collect())
 }
 
-/// Returns the children that names in the folder of a group's documents stand for.
+/// Returns the children for which the group's document folder has a document or a folder.
 fn named_children(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -86,12 +86,12 @@ fn named_children(
     Ok(named)
 }
 
-/// Returns the keys of consolidated metadata, if the draft has them.
+/// Returns the keys of consolidated metadata, if the draft defines them.
 fn copies(entry: &EntryPoint) -> Result<Vec<Key>> {
     Ok(entry.consolidated()?.into_iter().collect())
 }
 
-/// Tells documents of which a node can have only one, and nodes below an array.
+/// Reports a node with two documents, and nodes below an array.
 fn collision(child: &NamedChild, document: &'static str) -> Vec<Finding> {
     let mut found = Vec::new();
     let heading = hierarchy_heading(document);
@@ -108,7 +108,7 @@ fn collision(child: &NamedChild, document: &'static str) -> Vec<Finding> {
     found
 }
 
-/// Looks at the folder of chunks of a group: only folders of its children may lie there.
+/// Checks the chunk folder of a group: it may only contain folders of children.
 fn check_data(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -130,7 +130,7 @@ fn check_data(
     Ok(())
 }
 
-/// A folder of no node.
+/// Reports a folder that belongs to no node.
 fn orphan_folder(key: &Key, why: &str) -> Finding {
     Finding::warning(
         "orphan-folder",
@@ -139,7 +139,7 @@ fn orphan_folder(key: &Key, why: &str) -> Finding {
     )
 }
 
-/// Looks at the folder of the entry point, and at those on the way to documents and chunks.
+/// Checks the folder of the entry point, and the folders between it and the documents and chunks.
 fn check_top(
     context: &CheckContext,
     entry: &EntryPoint,

@@ -1,7 +1,7 @@
-//! What a check finds: one sentence about one key, what mends it, and the text that demands it.
+//! Findings: a message about one key, its remedy, and the section of the specification.
 //!
-//! A finding names its fault by a code that does not change between versions, so that programs can count them. What is
-//! found in a store is kept as text and escaped where it is shown.
+//! Each finding has a code that does not change between versions, so that programs can count findings by it. Text
+//! that comes from a store is kept as it is, and escaped when it is displayed.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ use crate::codes::CODES;
 use zarr_format::error::printable;
 use zarrfs_store::Key;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// A MUST of the text does not hold, or data are lost.
+    /// A MUST of the specification is violated, or data are lost.
     Error,
-    /// A SHOULD of the text does not hold, or a known writer deviates from it; every reader of the field copes.
+    /// A SHOULD of the specification is violated, or a known writer deviates from it; every common reader copes.
     Warning,
-    /// Nothing is wrong, and something could be better.
+    /// Nothing is wrong, but something could be better.
     Advice,
 }
 
 impl Severity {
-    /// Returns the word for it.
+    /// Returns the severity as a lower-case word.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -42,7 +42,7 @@ pub struct SpecSection {
     pub heading: &'static str,
 }
 
-/// The documents that sections are of.
+/// The specifications that findings cite.
 pub(super) const V2: &str = "Zarr v2";
 pub(super) const V3: &str = "Zarr v3 core 3.1";
 pub(super) const DRAFT_2019: &str = "Zarr v3 draft of 2019";
@@ -57,12 +57,12 @@ pub(super) const ANNDATA: &str = "File format of anndata";
 pub(super) const CF: &str = "CF conventions 1.11";
 pub(super) const XARRAY: &str = "Documentation of xarray";
 
-/// Returns a section of a document.
+/// Returns a section of a specification.
 pub(super) const fn section(document: &'static str, heading: &'static str) -> SpecSection {
     SpecSection { document, heading }
 }
 
-/// Returns the document that describes a dialect; that of final v3 for a node without one.
+/// Returns the specification of a dialect; the final Zarr v3 specification if there is no dialect.
 pub(super) fn document_of(dialect: Option<&str>) -> &'static str {
     match dialect {
         Some("v2") => V2,
@@ -74,7 +74,7 @@ pub(super) fn document_of(dialect: Option<&str>) -> &'static str {
     }
 }
 
-/// Returns an error as a finding quotes it: `expected A, found B` becomes a clause of its own.
+/// Formats an error for a message: `expected A, found B` becomes a clause of its own.
 pub(super) fn reason(error: &dyn fmt::Display) -> String {
     let text = error.to_string();
     let parts = text.split_once("expected ").and_then(|(place, rest)| {
@@ -88,29 +88,29 @@ pub(super) fn reason(error: &dyn fmt::Display) -> String {
     }
 }
 
-/// One fact about one key.
+/// A message about one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// Which kind of fault it is: words joined by `-`.
+    /// The code of the fault: words joined by `-`, one of `CODES`.
     pub code: &'static str,
-    /// The key it is about: of a document, a chunk, a folder, or the path of a node.
+    /// The key of the document, chunk or folder, or the path of the node.
     pub key: Key,
-    /// The member of the document, or the part of the chunk, that it is about; empty if it is about all of it.
+    /// The member of the document, or the part of the chunk; empty if the finding is about all of the key.
     pub part: String,
-    /// What is wrong: a sentence that names the part, without a full stop.
+    /// A sentence that names the part, without a full stop.
     pub message: String,
-    /// What mends it, as an instruction; empty where the message says it, or only the user can know.
+    /// How to repair the fault, as an instruction; empty if the message implies it, or if only the user can know.
     pub remedy: String,
-    /// The text that demands it; nothing where no text speaks of it.
+    /// The section that demands it, or `None` if no specification mentions it.
     pub section: Option<SpecSection>,
-    /// Which writer is known to do this.
+    /// The writer that is known to do this.
     pub habit: Option<&'static str>,
 }
 
 impl Finding {
-    /// Builds a finding about all of a key.
+    /// Builds a finding about a whole key.
     pub(super) fn new(
         severity: Severity,
         code: &'static str,
@@ -145,32 +145,32 @@ impl Finding {
         Finding::new(Severity::Advice, code, key, message)
     }
 
-    /// Names the text that demands it.
+    /// Sets the section of the specification that demands it.
     pub(super) fn by(mut self, document: &'static str, heading: &'static str) -> Finding {
         self.section = Some(section(document, heading));
         self
     }
 
-    /// Says what mends it.
+    /// Sets the remedy.
     pub(super) fn mended_by(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = remedy.into();
         self
     }
 
-    /// Says which part it is about.
+    /// Sets the part of the key.
     pub(super) fn of_part(mut self, part: impl Into<String>) -> Finding {
         self.part = part.into();
         self
     }
 
-    /// Names the writer that is known to do this: then it is at most a warning.
+    /// Names the writer that is known to do this; an error becomes a warning.
     pub(super) fn habit_of(mut self, writer: &'static str) -> Finding {
         self.habit = Some(writer);
         self.severity = self.severity.max(Severity::Warning);
         self
     }
 
-    /// Returns the finding as a line for a person, without what a terminal would take for a command.
+    /// Returns the finding as a line of text; control characters are escaped, so that no terminal obeys them.
     pub fn to_line(&self) -> String {
         let (word, key) = (self.severity.word(), &self.key);
         let mut line = format!("{word}: {key}: {}", printable(&self.message));

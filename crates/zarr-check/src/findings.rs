@@ -1,6 +1,7 @@
-//! The findings of one node, in bounded memory: of a thousand alike the first ones and how many more there are.
+//! Collects the findings of one node in bounded memory.
 //!
-//! They are given out sorted by key, so that two checks of one store print the same.
+//! Of many findings with the same code, only the first ones and the number of the others are kept. Findings are
+//! sorted by key, so that two checks of one store print the same.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -9,13 +10,13 @@ use crate::finding::{Finding, Severity};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::Key;
 
-/// How many findings of one code are kept of a node.
+/// Maximum number of findings with the same code that are kept for a node.
 const MAX_ALIKE: usize = 100;
 
-/// How many more than that are held before the last ones in the order of keys are dropped.
+/// Number of findings beyond that limit that are collected before the last ones by key are dropped.
 const SLACK: usize = 100;
 
-/// How many chunks have to be alike to be told by one finding.
+/// Minimum number of chunks whose equal findings are merged into one.
 const MIN_MERGED: u64 = 3;
 
 /// The findings of one node.
@@ -24,17 +25,17 @@ pub(super) struct NodeFindings {
     by_code: BTreeMap<(Severity, &'static str), AlikeFindings>,
 }
 
-/// Findings of one code.
+/// Findings with the same code.
 #[derive(Default)]
 struct AlikeFindings {
     kept: Vec<Finding>,
     dropped: u64,
-    /// Whether all of them, with those that were dropped, say the same of their keys.
+    /// Whether all of them, including dropped ones, have the same message.
     is_one_message: bool,
 }
 
 impl AlikeFindings {
-    /// Keeps the first findings in the order of their keys, and of equal ones the first.
+    /// Keeps the first `most` findings by key, without duplicates.
     fn cut(&mut self, most: usize) {
         self.kept
             .sort_by(|a, b| (&a.key, &a.part, &a.message).cmp(&(&b.key, &b.part, &b.message)));
@@ -62,12 +63,12 @@ impl NodeFindings {
         }
     }
 
-    /// Adds those of another part of the node.
+    /// Adds findings of another part of the node.
     pub(super) fn extend(&mut self, others: impl IntoIterator<Item = Finding>) {
         others.into_iter().for_each(|finding| self.add(finding));
     }
 
-    /// Adds all of another part of the node, with what was dropped there.
+    /// Adds all findings of another part of the node, with the number that was dropped there.
     pub(super) fn merge(&mut self, others: NodeFindings) {
         for (code, alike) in others.by_code {
             self.extend(alike.kept);
@@ -77,8 +78,8 @@ impl NodeFindings {
         }
     }
 
-    /// Makes one finding of those that say the same of each chunk of an array that was looked at: `chunks` of them are
-    /// stored, and `looked_at` is how many were read of an array that has more.
+    /// Merges findings that all inspected chunks of an array share into one finding about the array. `chunks` is the
+    /// number of stored chunks, `looked_at` the number that was read if not all were.
     pub(super) fn merge_chunks(&mut self, array: &Key, chunks: u64, looked_at: Option<u64>) {
         for alike in self.by_code.values_mut() {
             alike.cut(MAX_ALIKE);
@@ -108,8 +109,8 @@ impl NodeFindings {
         }
     }
 
-    /// Takes out the findings of a code about keys of a kind. Returns the first key, and how many there were with those
-    /// that were dropped, of which no key is known.
+    /// Removes the findings with a code about keys of a kind. Returns the first key, and the number of findings.
+    /// Dropped findings count, too: their keys are unknown.
     pub(super) fn take(
         &mut self,
         code: &str,
@@ -142,14 +143,14 @@ impl NodeFindings {
         }
     }
 
-    /// Whether an error was found.
+    /// Whether there is an error.
     pub(super) fn have_error(&self) -> bool {
         self.by_code
             .keys()
             .any(|(severity, _)| *severity == Severity::Error)
     }
 
-    /// Whether an error about a member of a document was found.
+    /// Whether there is an error about this member of a document.
     pub(super) fn have_error_of(&self, part: &str) -> bool {
         let mut errors = self.by_code.iter();
         errors.any(|((severity, code), alike)| {
@@ -160,8 +161,8 @@ impl NodeFindings {
         })
     }
 
-    /// Returns all, sorted by key; for each code of which some were dropped one that says how many. Each comes with how
-    /// many it stands for.
+    /// Returns all findings, sorted by key, each with the number of findings that it represents. For dropped findings
+    /// of a code, one finding with their number is added.
     pub(super) fn sorted(self, node: &Key) -> Vec<(Finding, u64)> {
         let mut all = Vec::new();
         let mut more = Vec::new();

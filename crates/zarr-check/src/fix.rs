@@ -1,6 +1,7 @@
-//! Consolidated metadata made anew: those of the group that is checked, and of each group below it that has some.
+//! Rebuilds consolidated metadata of a group and of the groups below it.
 //!
-//! All that a check finds wrong with them is mended; nothing else is written. Nodes are found as the check finds them.
+//! Groups below are only rebuilt if they have consolidated metadata. This repairs all faults that a check finds in
+//! them, and writes nothing else. Nodes are found in the same way as in a check.
 
 use std::sync::Arc;
 
@@ -21,17 +22,17 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// How many nodes for each thread are looked at at a time.
+/// The number of nodes per thread in a batch.
 const BATCH: usize = 4;
 
 /// A document that may be stored.
 struct KnownDocument {
     key: Key,
-    /// The folder of the entry point if it is the document of a draft.
+    /// The folder of the entry point if the document belongs to a draft.
     top: Option<Key>,
 }
 
-/// A child of a group that is still to be looked at.
+/// A child of a group that waits to be visited.
 struct NextNode {
     group: Arc<NodeEntry>,
     child: GroupChild,
@@ -39,7 +40,7 @@ struct NextNode {
     is_behind_link: bool,
 }
 
-/// What was found at a node.
+/// The documents, holders of copies and children that were found at a node.
 #[derive(Default)]
 struct FoundNode {
     documents: Vec<KnownDocument>,
@@ -47,11 +48,12 @@ struct FoundNode {
     children: Vec<NextNode>,
 }
 
-/// Rebuilds the consolidated metadata of a group, which gets some if it has none, and of the groups below that have some.
-/// Returns what became of each.
+/// Rebuilds the consolidated metadata of a group, even if it has none, and of the groups below that have some.
+/// Returns the result for each document with copies.
 ///
-/// Fails with `Unsupported` if the store does not list its names or the dialect has no consolidated metadata, `Invalid`
-/// for a node that has none of its own, `Changed` if another program changes them meanwhile.
+/// Fails with `Unsupported` if the store cannot list names or the dialect has no consolidated metadata, with
+/// `Invalid` if the node cannot have consolidated metadata of its own, and with `Changed` if another program changes
+/// them at the same time.
 pub fn rebuild_consolidated(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
@@ -79,7 +81,7 @@ pub fn rebuild_consolidated(
     holders.iter().map(rebuild).collect()
 }
 
-/// Returns the documents that are to hold the copies of a group, whether they are there or not.
+/// Returns the documents that should hold the copies of a group, whether they exist or not.
 fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHolder>> {
     let path = &start.path;
     if start.is_array() {
@@ -118,7 +120,7 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHold
     Ok(holders)
 }
 
-/// Finds the documents of a node and of all below it, and what holds copies of some.
+/// Finds the documents of a node and of all nodes below it, and the documents that hold copies.
 fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNode> {
     let mut all = FoundNode::default();
     let first = look_at(context, start, 0, false)?;
@@ -151,7 +153,7 @@ fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNod
     }
 }
 
-/// Looks at a child of a group, unless it is too deep or behind a second symbolic link, where a check stops too.
+/// Visits a child of a group, unless it is too deep or behind a second symbolic link: a check stops there, too.
 fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     let is_behind_link = next.is_behind_link || next.child.is_link;
     if next.depth >= MAX_DEPTH || (next.is_behind_link && next.child.is_link) {
@@ -166,7 +168,7 @@ fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     }
 }
 
-/// Looks at a node.
+/// Visits a node.
 fn look_at(
     context: &CheckContext,
     entry: &Arc<NodeEntry>,
@@ -189,7 +191,7 @@ fn look_at(
     Ok(found)
 }
 
-/// Finds the documents of a node whose documents lie in its folder; returns its children.
+/// Finds the documents of a node in its own folder; returns its children.
 fn look_into_folder(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -219,7 +221,7 @@ fn look_into_folder(
     Ok(content.folders)
 }
 
-/// Whether the document of a group has copies, whether they read or not.
+/// Whether the document of a group has consolidated metadata, valid or not.
 fn has_copies(context: &CheckContext, key: &Key) -> Result<bool> {
     let Some(object) = context.store().get(&UNLIMITED, key, MAX_DOCUMENT)? else {
         return Ok(false);

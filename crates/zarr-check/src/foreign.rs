@@ -1,40 +1,40 @@
-//! Bytes that are neither a chunk nor a document, told by how they begin: what they are, and what mends it.
+//! Recognizes foreign bytes in the place of a chunk or document by their signature.
 
 use zarr_format::model::{Array, CodecSpec};
 
-/// How many bytes of an object are enough to tell what it is.
+/// The number of bytes of an object that are enough to recognize it.
 pub(super) const HEAD: u64 = HEAD_LEN as u64;
 const HEAD_LEN: usize = 512;
 
-/// Something else in the place of a chunk or a document.
+/// Foreign bytes in the place of a chunk or a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Foreign {
-    /// What it is, with its article.
+    /// A description, with its article.
     pub(super) what: String,
-    /// What mends it.
+    /// The remedy.
     pub(super) remedy: &'static str,
-    /// Words of which the name of a codec has one that makes such bytes; none for what no codec makes.
+    /// The name of a codec that makes such bytes contains one of these words; empty if no codec makes them.
     codecs: &'static [&'static str],
-    /// Whether elements that are stored without compression hardly ever begin so.
+    /// Whether uncompressed elements hardly ever begin like this.
     is_sure: bool,
 }
 
-/// What mends a chunk or a document that is lost.
+/// The remedy for a lost chunk or document.
 pub(super) const COPY_AGAIN: &str =
     "copy it again from another copy of the store, or write it again";
 
-/// A server that answered with something else.
+/// The remedy for an error page that was stored in place of the data.
 const FETCH_AGAIN: &str = "the server answered with it in place of the data: fetch the store again, with credentials if it asks for some";
 
-/// A compressed stream of another codec.
+/// The remedy for a compressed stream of another codec.
 const OTHER_CODEC: &str =
     "state its codec in the metadata if all chunks are such, or write the chunk again";
 
-/// What fetches the content that a pointer stands for.
+/// The remedy for a pointer: fetch the content.
 const LFS_PULL: &str = "run git lfs pull";
 pub(super) const ANNEX_GET: &str = "run git annex get, or datalad get";
 
-/// A kind of bytes: how they begin, what they are, what mends it, and which codecs make them.
+/// The first bytes, the description, the remedy, and the codecs that make such bytes.
 type Signature = (
     &'static [u8],
     &'static str,
@@ -121,7 +121,7 @@ const SIGNATURES: [Signature; 35] = [
     ),
 ];
 
-/// Texts after white space and a byte order mark, in lower case.
+/// Signatures of texts, in lower case, after white space and a byte order mark.
 const TEXTS: [(&str, &str, &str); 9] = [
     ("<!doctype html", "an HTML page", FETCH_AGAIN),
     ("<html", "an HTML page", FETCH_AGAIN),
@@ -134,7 +134,7 @@ const TEXTS: [(&str, &str, &str); 9] = [
     ("<error", "an XML error document of a server", FETCH_AGAIN),
 ];
 
-/// Members of the JSON documents by which servers tell errors.
+/// Members of JSON error documents of servers.
 const ERROR_MEMBERS: [&str; 5] = [
     "\"error\"",
     "\"errors\"",
@@ -143,12 +143,12 @@ const ERROR_MEMBERS: [&str; 5] = [
     "\"code\"",
 ];
 
-/// The fewest bytes of text, and of zeros, that tell something.
+/// Minimum numbers of bytes of text, and of zeros, that are recognized.
 const MIN_TEXT: usize = 8;
 const MIN_ZEROS: usize = 16;
 
 impl Foreign {
-    /// Says what is in the place of a chunk of an array, or of a part of one.
+    /// Returns the message about foreign bytes in the place of a chunk, or of a part of one.
     pub(super) fn message(&self, part: &str, array: &Array) -> String {
         let what = &self.what;
         if self.codecs.is_empty() {
@@ -168,7 +168,8 @@ impl Foreign {
     }
 }
 
-/// Returns what bytes in the place of a chunk are, if no codec of the array makes such bytes; `size` is that of all.
+/// Recognizes foreign bytes in the place of a chunk; `None` if a codec of the array makes such bytes. `size` is the
+/// length of the object.
 pub(super) fn in_place_of_chunk(head: &[u8], size: u64, array: &Array) -> Option<Foreign> {
     let found = recognized(head, size)?;
     let is_own = names_of(&array.codecs)
@@ -177,19 +178,19 @@ pub(super) fn in_place_of_chunk(head: &[u8], size: u64, array: &Array) -> Option
     (!is_own).then_some(found)
 }
 
-/// Returns what bytes in the place of a shard are, which may begin with elements.
+/// Recognizes foreign bytes in the place of a shard. Unsure matches are excluded, as a shard may begin with elements.
 pub(super) fn in_place_of_shard(head: &[u8], size: u64, array: &Array) -> Option<Foreign> {
     in_place_of_chunk(head, size, array).filter(|found| found.is_sure)
 }
 
-/// Returns what bytes in the place of a document are; nothing for what may be JSON.
+/// Recognizes foreign bytes in the place of a document; `None` if they may be JSON.
 pub(super) fn in_place_of_document(bytes: &[u8]) -> Option<Foreign> {
     let is_json = matches!(plain(bytes).first(), None | Some(b'{' | b'[' | b'"'));
     let size = bytes.len() as u64;
     recognized(bytes.chunks(HEAD_LEN).next().unwrap_or_default(), size).filter(|_| !is_json)
 }
 
-/// Returns what bytes are by how they begin.
+/// Recognizes bytes by their first ones.
 fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     let told = |what: &str, remedy, codecs| Foreign {
         what: what.to_string(),
@@ -225,7 +226,7 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     text(head)
 }
 
-/// Returns what a text is.
+/// Recognizes a text.
 fn text(head: &[u8]) -> Option<Foreign> {
     let told = |what: String, remedy| {
         let (codecs, is_sure): (&[&str], bool) = (&[], remedy == FETCH_AGAIN);
@@ -276,7 +277,7 @@ fn text(head: &[u8]) -> Option<Foreign> {
     told(format!("text that begins with {shown:?}"), COPY_AGAIN)
 }
 
-/// Returns what follows a byte order mark and white space.
+/// Returns the bytes after a byte order mark and white space.
 fn plain(bytes: &[u8]) -> &[u8] {
     bytes
         .strip_prefix(b"\xef\xbb\xbf")
@@ -284,7 +285,7 @@ fn plain(bytes: &[u8]) -> &[u8] {
         .trim_ascii_start()
 }
 
-/// Whether bytes begin with the header of a chunk of Blosc 1 or 2, which states the length of all.
+/// Whether bytes begin with the header of a Blosc 1 or 2 chunk, which states the total length.
 fn is_blosc(head: &[u8], size: u64) -> bool {
     let Some(header) = head.first_chunk::<16>() else {
         return false;
@@ -293,12 +294,12 @@ fn is_blosc(head: &[u8], size: u64) -> bool {
     (1..=5).contains(&header[0]) && header[1] <= 2 && u64::from(length) == size
 }
 
-/// Whether bytes begin with the header of a zlib stream as zlib makes it.
+/// Whether bytes begin with the header that zlib writes.
 fn is_zlib(head: &[u8]) -> bool {
     matches!(head, [0x78, 0x01 | 0x5e | 0x9c | 0xda, _, _, ..])
 }
 
-/// Returns the names of codecs, with those inside shards.
+/// Returns the names of codecs in lower case, and the text of codec lists inside shards.
 fn names_of(codecs: &[CodecSpec]) -> Vec<String> {
     let mut names = Vec::new();
     for codec in codecs {
@@ -368,7 +369,7 @@ mod tests {
         ] {
             assert_eq!(named(bytes), None, "{bytes:?}");
         }
-        // A character that the head cuts.
+        // The head ends within a character.
         assert!(named("gr\u{f6}\u{df}er \u{f6}".as_bytes().split_last().unwrap().1).is_some());
     }
 

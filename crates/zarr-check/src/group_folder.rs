@@ -1,4 +1,4 @@
-//! What lies in the folder of a group: its documents, its children, and what belongs to no node.
+//! Reads the folder of a group: documents, children and keys of no node.
 
 use std::mem::take;
 
@@ -17,37 +17,37 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// The most children of a group that are looked at.
+/// Maximum number of children of a group that are checked.
 pub(super) const MAX_CHILDREN: usize = 1_000_000;
 
-/// A child of a group, by its name.
+/// A child of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupChild {
     pub(super) name: Vec<u8>,
-    /// Whether a symbolic link leads there, which is followed once on the way to a node.
+    /// Whether it is a symbolic link; only one is followed on the way to a node.
     pub(super) is_link: bool,
 }
 
-/// What lies directly in a folder.
+/// The direct content of a folder.
 #[derive(Default)]
 pub(super) struct FolderContent {
-    /// Objects that may be documents or keys of no node.
+    /// Objects that the caller wants, such as documents.
     pub(super) objects: Vec<Key>,
-    /// Folders, sorted.
+    /// Folders, sorted by name.
     pub(super) folders: Vec<GroupChild>,
-    /// Whether there is anything at all.
+    /// Whether the folder has no entries.
     pub(super) is_empty: bool,
 }
 
 impl FolderContent {
-    /// Whether an object of this name lies there.
+    /// Whether the folder has an object of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         let mut names = self.objects.iter().map(Key::name);
         names.any(|other| other == name.as_bytes())
     }
 }
 
-/// Reads a folder; objects of which `wanted` is false are reported as keys of no node.
+/// Reads a folder; objects that are not `wanted` are reported as keys of no node.
 pub(super) fn read_folder(
     context: &CheckContext,
     folder: &Key,
@@ -89,7 +89,7 @@ pub(super) fn read_folder(
     content
 }
 
-/// Tells folders that are named like documents, which no node is, and takes them out; returns whether there are any.
+/// Reports folders that are named like documents, and removes them; returns whether there are any.
 pub(super) fn take_documents(
     group: &Key,
     content: &mut FolderContent,
@@ -108,8 +108,8 @@ pub(super) fn take_documents(
     !named.is_empty()
 }
 
-/// Takes out names like those of chunks, in the folder of a node that may be an array for all that is known; returns how
-/// many there are, and the first. A folder of such a name that is described is a node.
+/// Removes names that look like chunks, in the folder of a node that may be an array. Returns their number and the
+/// first of them. A folder with such a name and a document is a node, and stays.
 pub(super) fn take_chunks(
     context: &CheckContext,
     node: &NodeEntry,
@@ -135,8 +135,8 @@ pub(super) fn take_chunks(
     Some((count + bare.len() as u64, first))
 }
 
-/// Whether a folder without a document holds chunks of an array, and nothing that could be a node: names of indices, of
-/// folders down to those of objects.
+/// Whether a folder without a document contains only chunks of an array, and nothing that may be a node: folders
+/// named like indices down to objects named like indices.
 pub(super) fn holds_chunks_alone(context: &CheckContext, folder: &Key) -> bool {
     let mut folder = folder.clone();
     for _ in 0..=MAX_RANK {
@@ -161,7 +161,7 @@ pub(super) fn holds_chunks_alone(context: &CheckContext, folder: &Key) -> bool {
     false
 }
 
-/// Takes out a document whose name differs from the right one in case alone; returns it with the right name.
+/// Removes the finding about a document whose name is only wrong in case; returns its key and the right name.
 pub(super) fn take_miscased(findings: &mut NodeFindings) -> Option<(Key, &'static str)> {
     let mut names = [ZARR_JSON, ZARRAY, ZGROUP].into_iter();
     names.find_map(|name| {
@@ -171,7 +171,7 @@ pub(super) fn take_miscased(findings: &mut NodeFindings) -> Option<(Key, &'stati
     })
 }
 
-/// A key that belongs to no node, or what a writer left behind.
+/// Reports a key that belongs to no node, or a leftover of a writer.
 pub(super) fn of_nobody(key: &Key) -> Finding {
     match leftovers::origin_of(key.name()) {
         Some(origin) => leftover(key, origin),

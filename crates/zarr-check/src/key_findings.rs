@@ -1,4 +1,4 @@
-//! Findings about keys that several parts make alike, and the headings under which the texts speak of them.
+//! Findings about keys that several modules report, and the headings that they cite.
 
 use crate::finding::{DRAFT_2019, DRAFT_2020, Finding, N5, V2, document_of, reason};
 use crate::foreign::{ANNEX_GET, COPY_AGAIN, Foreign, in_place_of_chunk};
@@ -7,7 +7,7 @@ use zarr_format::error::{Error, Kind};
 use zarr_format::model::Array;
 use zarrfs_store::{Key, Store};
 
-/// Returns the heading under which a text speaks of stored chunks.
+/// Returns the heading of the section on stored chunks.
 pub(super) fn chunk_heading(document: &str) -> &'static str {
     match document {
         V2 => "Chunks",
@@ -17,7 +17,7 @@ pub(super) fn chunk_heading(document: &str) -> &'static str {
     }
 }
 
-/// Returns the heading under which a text speaks of which nodes may lie where.
+/// Returns the heading of the section on the hierarchy of nodes.
 pub(super) fn hierarchy_heading(document: &str) -> &'static str {
     match document {
         V2 => "Groups",
@@ -27,7 +27,7 @@ pub(super) fn hierarchy_heading(document: &str) -> &'static str {
     }
 }
 
-/// Returns the heading under which a text speaks of codecs.
+/// Returns the heading of the section on codecs.
 pub(super) fn codecs_heading(document: &str) -> &'static str {
     match document {
         V2 => "Metadata",
@@ -37,7 +37,7 @@ pub(super) fn codecs_heading(document: &str) -> &'static str {
     }
 }
 
-/// Returns the heading under which a text speaks of the documents of nodes.
+/// Returns the heading of the section on the documents of nodes.
 pub(super) fn metadata_heading(document: &str) -> &'static str {
     match document {
         N5 => "Datasets",
@@ -45,20 +45,20 @@ pub(super) fn metadata_heading(document: &str) -> &'static str {
     }
 }
 
-/// A key that belongs to no node.
+/// Reports a key that belongs to no node.
 pub(super) fn orphan(key: &Key) -> Finding {
     let message = "the key belongs to no node: it is neither a document nor a chunk";
     Finding::warning("orphan-key", key, message)
 }
 
-/// A folder where the document of a node should be.
+/// Reports a folder in the place of a document.
 pub(super) fn document_is_folder(key: &Key, document: &'static str) -> Finding {
     let message = "a folder has the name of a document, so that readers find no document";
     let finding = Finding::error("document-is-folder", key, message);
     finding.by(document, metadata_heading(document))
 }
 
-/// Names like those of chunks in the folder of a node that no document describes: an array that has lost its own.
+/// Reports names that look like chunks in the folder of a node without a document: an array that lost its document.
 pub(super) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: &str) -> Finding {
     let names = match count {
         1 => format!("the name {first} looks like a chunk"),
@@ -70,43 +70,43 @@ pub(super) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: 
     Finding::error("chunks-undescribed", node, message).mended_by(remedy)
 }
 
-/// A document whose name readers do not look for, since it differs from the right one in case.
+/// Reports a document whose name is only wrong in case; readers do not find it.
 pub(super) fn document_miscased(key: &Key, right: &str) -> Finding {
     let message =
         format!("the name differs from {right} in case alone, so that readers find no document");
     Finding::error("document-miscased", key, message).mended_by(format!("rename it to {right}"))
 }
 
-/// What a writer or system left behind.
+/// Reports a leftover of a writer or an operating system.
 pub(super) fn leftover(key: &Key, origin: &str) -> Finding {
     let message = format!("the name is left over from {origin}");
     Finding::warning("leftover", key, message).mended_by("remove it")
 }
 
-/// A folder without anything in it.
+/// Reports an empty folder.
 pub(super) fn empty_folder(key: &Key) -> Finding {
     Finding::warning("empty-folder", key, "the folder holds no key").mended_by("remove it")
 }
 
-/// A folder whose keys cannot be listed, so that nothing is known of them.
+/// Reports a folder that cannot be listed.
 pub(super) fn folder_unlisted(key: &Key, error: &Error) -> Finding {
     let message = format!("the folder does not list, so that nothing in it was checked: {error}");
     Finding::error("folder-unlisted", key, message)
 }
 
-/// A store that lists no keys.
+/// Reports a store that cannot list keys.
 pub(super) fn store_unlisted(root: &Key) -> Finding {
     let message = "the server lists no names, so that only documents are checked";
     Finding::warning("store-unlisted", root, message)
 }
 
-/// A link to a folder, which makes one node two.
+/// Reports a link to a folder, which would show one node under two paths.
 pub(super) fn folder_link(key: &Key) -> Finding {
     let message = "the symbolic link leads to a folder of the store and is not followed here";
     Finding::warning("link-to-folder", key, message)
 }
 
-/// A link that cannot be followed.
+/// Reports a link that cannot be followed.
 pub(super) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Finding {
     let code = match error.kind() {
         Kind::Denied => "link-leaves-store",
@@ -124,7 +124,7 @@ pub(super) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Findin
     Finding::error(code, key, message)
 }
 
-/// A file that the store does not show.
+/// Reports a file that the store hides.
 pub(super) fn hidden(key: &Key, what: &str) -> Finding {
     let code = if what.contains("cut") {
         "leftover"
@@ -136,7 +136,7 @@ pub(super) fn hidden(key: &Key, what: &str) -> Finding {
     Finding::warning(code, key, message)
 }
 
-/// A stored chunk that the store does not give.
+/// Reports a stored chunk that the store fails to return.
 fn unreadable(key: &Key, error: &Error) -> Finding {
     Finding::error(
         "chunk-unreadable",
@@ -145,16 +145,16 @@ fn unreadable(key: &Key, error: &Error) -> Finding {
     )
 }
 
-/// A stored chunk, or a part of a shard.
+/// A stored chunk, or an inner chunk of a shard.
 pub(super) struct ChunkPart<'a> {
     pub(super) key: &'a Key,
-    /// Which inner chunk of the shard; empty for the chunk or shard itself.
+    /// The inner chunk of the shard; empty for the chunk or shard itself.
     pub(super) part: &'a str,
     pub(super) array: &'a Array,
 }
 
 impl ChunkPart<'_> {
-    /// Returns how a message names it.
+    /// Returns its name in messages.
     pub(super) fn name(&self) -> &str {
         if self.part.is_empty() {
             "the chunk"
@@ -164,8 +164,8 @@ impl ChunkPart<'_> {
     }
 }
 
-/// Returns what an error of a chunk says of the store; `head` gives the first bytes of the part, which may be something
-/// else than a chunk.
+/// Returns the finding for an error of a chunk. `head` returns the first bytes of the part and its size, to recognize
+/// foreign bytes.
 pub(super) fn chunk_fault(
     chunk: &ChunkPart<'_>,
     error: &Error,
@@ -197,7 +197,7 @@ pub(super) fn chunk_fault(
     }
 }
 
-/// Something else in the place of a chunk.
+/// Reports foreign bytes in the place of a chunk.
 pub(super) fn foreign_chunk(
     code: &'static str,
     chunk: &ChunkPart<'_>,

@@ -1,17 +1,17 @@
-//! Names that writers and systems leave behind: temporary files, locks, files of a desktop.
+//! Recognizes leftovers of writers and systems: temporary files, locks, desktop files.
 
-/// How a name is recognized.
+/// A pattern for names.
 enum Pattern {
     Is(&'static str),
     Begins(&'static str),
     Ends(&'static str),
-    /// One of which the rest is made up.
+    /// A predicate, for names with a generated ending.
     Looks(fn(&[u8]) -> bool),
 }
 
 use Pattern::{Begins, Ends, Is, Looks};
 
-/// Names, and what they are left from.
+/// Patterns, and the origin of such names.
 const LEFTOVERS: [(Pattern, &str); 29] = [
     (
         Begins(".zarrfs-arriving-"),
@@ -59,7 +59,7 @@ const LEFTOVERS: [(Pattern, &str); 29] = [
     (Is(".ipynb_checkpoints"), "Jupyter"),
 ];
 
-/// Returns what a name is left from; nothing for a name that no program leaves behind.
+/// Returns the origin of a name, or `None` if no program leaves such a name.
 pub(super) fn origin_of(name: &[u8]) -> Option<&'static str> {
     let fits = |pattern: &Pattern| match pattern {
         Is(whole) => name == whole.as_bytes(),
@@ -71,7 +71,7 @@ pub(super) fn origin_of(name: &[u8]) -> Option<&'static str> {
     found.map(|(_, origin)| *origin)
 }
 
-/// A name with a dot before it, and another one with six letters and digits behind it.
+/// Whether a name has a dot in front, and ends with a dot and six letters or digits in mixed case.
 fn is_of_rsync(name: &[u8]) -> bool {
     let Some((stem, end)) = name.strip_prefix(b".").and_then(|name| parts(name, 6)) else {
         return false;
@@ -80,7 +80,7 @@ fn is_of_rsync(name: &[u8]) -> bool {
     !stem.is_empty() && is_mixed && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// A name with a dot and eight hexadecimal digits of both cases behind it.
+/// Whether a name ends with a dot and eight hexadecimal digits in mixed case.
 fn is_of_aws(name: &[u8]) -> bool {
     let Some((stem, end)) = parts(name, 8) else {
         return false;
@@ -91,7 +91,7 @@ fn is_of_aws(name: &[u8]) -> bool {
     !stem.is_empty() && has_letters && has_digits && end.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Returns what stands before the last dot and behind it, if that is so long.
+/// Splits a name at its last dot, if `length` bytes follow it.
 fn parts(name: &[u8], length: usize) -> Option<(&[u8], &[u8])> {
     let (stem, end) = name.split_at_checked(name.len().checked_sub(length + 1)?)?;
     let end = end.strip_prefix(b".")?;

@@ -1,4 +1,4 @@
-//! What is wrong with a store: every document, key, copy and, if wanted, chunk held against the texts of its dialect.
+//! Checks the documents, keys, copies and chunks of a store against the specifications.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,14 +38,21 @@
 //! # }
 //! ```
 //!
-//! A check reads and never writes, and no fault ends it; `fix` makes consolidated metadata anew where that is asked
-//! for. `walk` goes through the hierarchy in the order of `node_order`, with threads that take what is to be done from
-//! `work_queue`; `node` looks at one node: `documents` at its documents, `group_folder`, `draft_folders` and
-//! `array_keys` at the keys in its folders, `conventions`, `cf_attributes` and `anndata` at attributes, `consolidated` at copies of documents, `shards`
-//! at indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. `foreign` names bytes that
-//! are neither a chunk nor a document, `sibling_arrays` holds the arrays of a group against each other, `not_shown` has the
-//! entries that are no keys, `other_formats` folders that are no stores. What is said is a `Finding`, given out as the walk goes on. Stores on a network are listed,
-//! many nodes by one request (`announced`); no chunk is asked about alone unless the data are checked.
+//! A check only reads, and continues after a fault; only `fix` writes: it rebuilds consolidated metadata on request.
+//!
+//! The walk: `walk` goes through the hierarchy in the order of `node_order`; its threads take their work from
+//! `work_queue`. `node` checks one node, with these modules:
+//! - `documents` checks its documents, and `consolidated` the copies of them.
+//! - `group_folder`, `draft_folders` and `array_keys` check the keys in its folders.
+//! - `conventions`, `cf_attributes` and `anndata` check its attributes, and `sibling_arrays` compares the arrays of a
+//!   group.
+//! - `shards` checks shard indexes, and `data` decodes chunks, with memory that `room` reserves.
+//! - `advice` suggests improvements.
+//! - `foreign` recognizes bytes that are neither a chunk nor a document, `not_shown` reports entries that are not
+//!   keys, and `other_formats` reports folders that are not stores.
+//!
+//! Each `Finding` is passed on while the walk continues. In stores on a network, one listing covers many nodes
+//! (`announced`); chunks are only requested one by one if the data are checked.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
 #![cfg_attr(

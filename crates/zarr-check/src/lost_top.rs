@@ -1,4 +1,4 @@
-//! The top of a store that has lost its document: nodes lie below it, and no reader opens them through it.
+//! Reports the top of a store that lost its document.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use zarr_format::model::document::{ZARR_JSON, ZGROUP};
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How many children are looked at for a document.
+/// Maximum number of children that are looked up.
 const MAX_LOOKED_AT: usize = 64;
 
-/// Endings by which a folder of stores is told from a store.
+/// File name endings of stores: a folder with such children is a folder of stores.
 const ENDINGS: [&[u8]; 4] = [b".zarr", b".n5", b".zarr2", b".zarr3"];
 
-/// Returns what is wrong with a folder without a document at which a check starts, and which may have attributes; nothing if
-/// it holds stores.
+/// Returns a finding about the start of a check that has nodes below it but no document. Returns `None` if it is a
+/// folder of stores.
 pub(super) fn top_undescribed(
     context: &CheckContext,
     top: &NodeEntry,
@@ -54,7 +54,7 @@ pub(super) fn top_undescribed(
     let finding = finding
         .mended_by(describing(document))
         .by(text, metadata_heading(text));
-    // Writers of single arrays make no group; a dataset is never written without one.
+    // Writers of single arrays create no group, but a dataset is never written without one.
     let is_dataset = has_attributes || nodes.iter().any(|node| is_coordinates(node));
     Some(if is_dataset {
         finding
@@ -63,7 +63,7 @@ pub(super) fn top_undescribed(
     })
 }
 
-/// Whether a node is an array that has the name of its one dimension.
+/// Whether a node is an array named like its only dimension.
 fn is_coordinates(node: &NodeEntry) -> bool {
     let names = node.array().map(|array| array.dimension_names.as_slice());
     let own = node.path.name();

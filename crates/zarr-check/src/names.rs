@@ -1,4 +1,4 @@
-//! Names of nodes: what the texts allow, what every file system can hold, and which siblings some systems take for one.
+//! Checks names of nodes: specifications, portability and similar siblings.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use icu_normalizer::DecomposingNormalizer;
 use crate::finding::{Finding, V3, document_of};
 use zarrfs_store::Key;
 
-/// Names that Windows keeps for devices, with any ending.
+/// Device names that Windows reserves, with any extension.
 const DEVICES: [&str; 22] = [
     "con", "prn", "aux", "nul", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8",
     "com9", "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
 ];
 
-/// The longest key that every bucket holds, in bytes.
+/// The longest key that all buckets accept, in bytes.
 const MAX_KEY: usize = 1024;
 
 /// Returns the findings about the name of a node.
@@ -61,7 +61,7 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
 }
 
-/// Returns which system cannot hold a name, and why.
+/// Returns the reason why some system cannot store a name, or `None` if all can.
 fn portability(path: &Key) -> Option<String> {
     let Ok(name) = str::from_utf8(path.name()) else {
         return Some("is no UTF-8, which buckets, macOS and Windows demand".to_string());
@@ -84,8 +84,8 @@ fn portability(path: &Key) -> Option<String> {
     is_device.then(|| format!("is {name:?}, a device of Windows"))
 }
 
-/// Returns a finding for each name that differs from an earlier one in case alone, which in the draft of 2019 is an error,
-/// or in how Unicode composes its letters.
+/// Reports names that differ from an earlier one only in case (an error in the draft of 2019), or only in how Unicode
+/// composes their letters.
 pub(super) fn check_siblings(
     group: &Key,
     names: &[Vec<u8>],
@@ -118,7 +118,7 @@ pub(super) fn check_siblings(
     found
 }
 
-/// Returns a name as macOS compares it: without case, its letters decomposed.
+/// Returns a name as macOS compares it: in lower case, with decomposed letters.
 fn folded(name: &str) -> String {
     let lower = name.to_lowercase();
     if lower.is_ascii() {
@@ -128,7 +128,7 @@ fn folded(name: &str) -> String {
     normalizer.normalize(&lower).into_owned()
 }
 
-/// Two names that look alike, of which one has its letters composed and the other one has not.
+/// Reports two names that differ only in how Unicode composes their letters.
 fn other_form(path: &Key, name: &str, first: &str) -> Finding {
     let code_points = |name: &str| {
         let points = name.chars().filter(|c| !c.is_ascii());

@@ -1,4 +1,4 @@
-//! One node: its name, its documents, its keys, its copies in consolidated metadata, and whether it can be decoded.
+//! Checks one node: its name, documents, keys, consolidated copies and codecs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use zarrfs_array::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Looks at a node.
+/// Checks a node.
 pub(super) fn check(
     context: &CheckContext,
     entry: &Arc<NodeEntry>,
@@ -86,12 +86,12 @@ struct NodeCheck<'a> {
     scope: NodeScope,
     findings: NodeFindings,
     children: Vec<GroupChild>,
-    /// The documents that are stored, and what they are.
+    /// The stored documents and their kinds.
     documents: Vec<(Key, DocumentKind)>,
-    /// How long those of an array are, as far as its listing said.
+    /// The sizes of the documents of an array, if its listing had them.
     sizes: BTreeMap<Key, u64>,
     array: Option<(Arc<OpenArray>, Key)>,
-    /// How many chunks of it are stored.
+    /// The number of stored chunks of the array.
     chunks: u64,
 }
 
@@ -108,7 +108,7 @@ impl NodeCheck<'_> {
         }
         self.check_documents();
         if self.findings.have_error_of("codecs") {
-            // The document says what is wrong.
+            // The fault in the document already explains this.
             self.findings.take("codecs-impossible", &|_| true);
         }
         self.check_reading();
@@ -125,7 +125,7 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Finds documents, children and keys of a node whose documents lie in its folder.
+    /// Finds documents, children and keys of a node whose documents are in its folder.
     fn look_into_folder(&mut self) -> Result<()> {
         let path = &self.entry.path;
         let keys = if !self.context.store().info().lists {
@@ -145,7 +145,7 @@ impl NodeCheck<'_> {
         let is_n5 = self.dialect == Some("n5");
         let has = |name: &str| keys.iter().any(|key| key.name() == name.as_bytes());
         let is_v2 = has(ZGROUP);
-        // The attributes are those of the group that its copies describe.
+        // The attributes belong to the group that the consolidated metadata describe.
         let is_lone = has(ZMETADATA) && !is_v2 && !has(ZARRAY) && !has(ZARR_JSON);
         for key in keys {
             let is = |name: &str| key.name() == name.as_bytes();
@@ -161,7 +161,8 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Tells a node of another dialect than the nearest described group above, unless it is described in both.
+    /// Reports a node whose dialect differs from that of the nearest group with a document, unless it has documents
+    /// of both.
     fn check_dialect(&mut self) {
         let (Some(own), Some(above)) = (self.entry.dialect(), self.scope.dialect) else {
             return;
@@ -174,7 +175,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Tells consolidated metadata of v2 beside which no document of v2 is, and compares them all the same.
+    /// Reports consolidated metadata of v2 in a folder without a v2 document, and still compares them.
     fn check_lone_copies(&mut self, copies: &Key) -> Result<()> {
         let path = &self.entry.path;
         if self.entry.is_array() || !matches!(self.entry.dialect(), None | Some("v2")) {
@@ -186,12 +187,13 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Finds those of a node of a draft, whose documents and chunks lie in trees of their own.
+    /// Finds documents, children and keys of a node of a draft, whose documents and chunks are in separate trees.
     fn look_into_draft(&mut self, draft: &EntryPoint) -> Result<()> {
         let path = &self.entry.path;
         let known = self.known_documents();
         for (role, key) in draft.documents(path)? {
-            // What is stored is not known of copies; what is missing is left out where it is read.
+            // For a node from consolidated metadata, the stored documents are unknown; a missing one is skipped when
+            // it is read.
             if known.contains(&key) || self.entry.documents.is_none() {
                 self.documents
                     .push((key, DocumentKind::OfDraft(draft.name(), role)));
@@ -229,7 +231,7 @@ impl NodeCheck<'_> {
             .collect()
     }
 
-    /// Looks at the keys of an array; returns its documents among them.
+    /// Checks the keys of an array; returns the keys of its documents.
     fn array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
         let open = self.context.arrays.open(self.entry)?;
         let (stats, findings, stored) = ArrayKeys::check(self.context, &open, folder, documents);
@@ -252,7 +254,7 @@ impl NodeCheck<'_> {
         Ok(stored.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// Looks at the folder of a group; returns the documents in it.
+    /// Checks the folder of a group; returns the keys of its documents.
     fn group_keys(&mut self) -> Vec<Key> {
         let path = &self.entry.path;
         let is_document = |key: &Key| is_in_node_folder(key.name());
@@ -272,7 +274,7 @@ impl NodeCheck<'_> {
             && let Some(finding) = self.undescribed(&mut content, &mut found)
         {
             self.findings.add(finding);
-            // They are of the node whose document is not there.
+            // The attributes belong to the node whose document is missing.
             content
                 .objects
                 .retain(|key| key.name() != ZATTRS.as_bytes());
@@ -283,7 +285,7 @@ impl NodeCheck<'_> {
         content.objects
     }
 
-    /// Returns what is wrong with a folder that has no document: it is called otherwise, was lost, or was never there.
+    /// Returns the fault of a folder without a document: it has a wrong name, was lost, or was never written.
     fn undescribed(
         &self,
         content: &mut FolderContent,
@@ -319,7 +321,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Advises to consolidate the metadata of a v2 hierarchy on the network.
+    /// Advises to consolidate the metadata of a remote v2 hierarchy.
     fn advise_copies(&mut self, has_copies: bool, children: usize) {
         let is_top = self.scope.depth == 1 && self.entry.dialect() == Some("v2");
         if is_top && !has_copies && children > 1 && self.context.is_remote {
@@ -333,7 +335,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Finds documents and children where the store cannot list its keys.
+    /// Finds documents and children of a node in a store that cannot list keys.
     fn unlisted(&mut self) -> Result<Vec<Key>> {
         if self.scope.depth == 1 {
             self.findings.add(store_unlisted(&self.entry.path));
@@ -384,7 +386,7 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Looks at each document, at the copies that it has, and at its own copy.
+    /// Checks each document, the consolidated metadata in it, and whether it has the copies that it should have.
     fn check_documents(&mut self) {
         for (key, kind) in self.documents.clone() {
             let (bytes, _room) = match self.context.document(&key, self.sizes.get(&key).copied()) {
@@ -404,8 +406,8 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Looks whether a document has all the copies that it should have; one that is no object can have none, and one of no
-    /// attributes needs none.
+    /// Reports copies that a document should have but has not. A document that is not an object cannot have copies,
+    /// and attributes without members need none.
     fn check_copied(&mut self, key: &Key, bytes: &[u8]) {
         let top = self.entry.entry_point().map(|draft| draft.top());
         let copies = self.scope.copies.iter();
@@ -418,7 +420,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Looks at the consolidated metadata of a group whose document this is.
+    /// Checks the consolidated metadata of the group with this document.
     fn check_own_copies(&mut self, key: &Key, bytes: &[u8]) {
         let path = self.entry.path.clone();
         if self.entry.is_array() || self.entry.entry_point().is_some() {
@@ -438,7 +440,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Looks at a document of consolidated metadata, if there is one.
+    /// Checks a document of consolidated metadata, if it exists.
     fn check_copies(&mut self, holder: CopyHolder) {
         let key = holder.key();
         let (bytes, _room) = match self.context.document(key, None) {
@@ -456,7 +458,7 @@ impl NodeCheck<'_> {
         self.scope.copies.extend(copies);
     }
 
-    /// Tells a node that does not read although each of its documents keeps the rules.
+    /// Reports a node that cannot be read although no rule is broken, and attributes that cannot be read.
     fn check_reading(&mut self) {
         match self.entry.node() {
             Err(error) if !self.findings.have_error() => {
@@ -492,7 +494,7 @@ fn is_empty(bytes: &[u8]) -> bool {
     text_of_bytes(bytes).is_ok_and(json_text::is_empty)
 }
 
-/// Whether a document is a JSON object; that it is none is a finding of its own.
+/// Whether a document is a JSON object; the opposite is reported elsewhere.
 fn is_object(bytes: &[u8]) -> bool {
     text_of_bytes(bytes).is_ok_and(|text| visit_members(text, &mut |_, _| {}).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Findings about nodes as a whole: those that do not read or decode, groups without a document, nodes in one place.
+//! Findings about whole nodes: unreadable or undecodable nodes, missing documents, collisions.
 
 use crate::documents::{DocumentKind, shown};
 use crate::finding::{Finding, V2, V3, document_of, reason};
@@ -9,7 +9,7 @@ use zarr_format::model::{Array, DataType};
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::Key;
 
-/// A node that does not read: because of what is in its documents, or because this program cannot read such ones.
+/// Reports a node that cannot be read: its documents are invalid, or this program does not support it.
 pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
     let why = reason(error);
     match error.kind() {
@@ -25,7 +25,7 @@ pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
     }
 }
 
-/// An array whose chunks do not decode, whatever is in them.
+/// Reports an array whose chunks cannot be decoded, whatever they contain.
 pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
     let error = error.within(&path.to_string());
     let why = reason(error);
@@ -34,7 +34,7 @@ pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
             let message = format!("the codecs do not work together: {why}");
             Finding::error("codecs-impossible", path, message)
         }
-        // What cannot be numbered does not fit with any option.
+        // An array whose chunks cannot be numbered is too large whatever the options are.
         Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => {
             let message = format!(
                 "the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: {why}"
@@ -55,8 +55,7 @@ pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
     finding.by(document, heading.unwrap_or(codecs_heading(document)))
 }
 
-/// An array of which no chunk is stored: one that was never written, that has the fill value alone, or that has lost its
-/// chunks.
+/// Reports an array without stored chunks: it was never written, contains only the fill value, or lost its chunks.
 pub(super) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     let array = open.array();
     let chunks = open.stored_grid().ok()?.len();
@@ -82,8 +81,8 @@ pub(super) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     Some(finding.mended_by("copy the chunks again if the array was ever written"))
 }
 
-/// Whether writers have arrays like this one with the fill value alone, which they do not store: masks, counts, and
-/// scalars that carry attributes.
+/// Whether writers are likely to have such an array with only the fill value, which they do not store: masks, counts,
+/// and scalars that carry attributes.
 fn is_all_fill_likely(array: &Array, chunks: u64) -> bool {
     let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
     let is_whole = matches!(
@@ -93,7 +92,7 @@ fn is_all_fill_likely(array: &Array, chunks: u64) -> bool {
     is_small || (chunks == 1 && is_whole)
 }
 
-/// A node of another dialect than the group above it, which readers of that one pass over.
+/// Reports a node of another dialect than the group above it; readers of that dialect ignore the node.
 pub(super) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
     let message = format!(
         "the node is of {own} and the group above of {above}, whose readers do not show the node"
@@ -101,7 +100,7 @@ pub(super) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
     Finding::warning("dialect-differs", path, message)
 }
 
-/// Consolidated metadata of v2 in a folder that is no group: readers open none by them.
+/// Reports consolidated metadata of v2 in a folder without a v2 group: readers do not open it.
 pub(super) fn copies_without_group(path: &Key) -> Finding {
     let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
     Finding::error("group-implied", path, message)
@@ -109,7 +108,8 @@ pub(super) fn copies_without_group(path: &Key) -> Finding {
         .by(V2, "Groups")
 }
 
-/// Returns the heading of final v3 about what stops an array from being decoded, where that is no codec.
+/// Returns the heading in the Zarr v3 specification about a reason other than a codec that makes an array
+/// undecodable.
 fn heading_of(reason: &str) -> Option<&'static str> {
     let (member, why) = reason.split_once(": ")?;
     match member {
@@ -120,7 +120,7 @@ fn heading_of(reason: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns what makes a document of a group.
+/// Returns the remedy for a missing document of a group.
 pub(super) fn describing(name: &str) -> String {
     let text = match name {
         ZGROUP => r#"{"zarr_format": 2}"#,
@@ -129,7 +129,7 @@ pub(super) fn describing(name: &str) -> String {
     format!("write {text} to {name} there, or copy it from another copy of the store")
 }
 
-/// A group that no document describes, where the text demands one.
+/// Reports a group without a document, in dialects that demand one.
 pub(super) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
     let (document, heading, name) = match dialect {
         Some("v2") => (V2, "Groups", ZGROUP),
@@ -142,7 +142,7 @@ pub(super) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Findi
     Some(finding.by(document, heading).habit_of(writers))
 }
 
-/// Tells documents of several nodes in one folder, and attributes of none.
+/// Reports documents of several nodes in one folder, and attributes without a node.
 pub(super) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     let has = |name: &str| {
         let mut keys = documents.iter().map(|(key, _)| key);

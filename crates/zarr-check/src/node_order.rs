@@ -1,8 +1,8 @@
-//! The order of a check: which node is looked at next, and what of the finished ones is given out next.
+//! Orders the nodes of a check: the next to check and the next to report.
 //!
-//! Nodes are given out in the order of the hierarchy: each before those below it, siblings sorted by name. Looked at is
-//! always the first one in that order which no thread has taken, so that threads never wait for each other, only for the
-//! store. How many nodes may be taken before an unfinished one is bounded, and with it what is held of finished ones.
+//! Nodes are reported in the order of the hierarchy: each before its children, siblings sorted by name. Threads take
+//! the first node in that order that is not taken, so they only wait for the store, not for each other. The number of
+//! nodes that may be taken after an unfinished one is bounded, which bounds the memory of finished nodes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,60 +12,60 @@ use crate::checked_node::{CheckedNode, NextChild, NodeScope};
 use crate::group_folder::GroupChild;
 use zarrfs_array::hierarchy::NodeEntry;
 
-/// How many nodes for each thread may come before the one that is taken and are not given out yet.
+/// Maximum number of unreported nodes per thread that may precede the next node.
 pub(super) const AHEAD: usize = 16;
 
-/// How many times as many may be held in all, at every depth together, before only the first ones are taken.
+/// Beyond this many windows of places, over all depths, threads only take nodes near the front.
 const MAX_HELD: usize = 8;
 
-/// Names a place in the order.
+/// Identifies a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
-/// What a thread does next.
+/// The next task of a thread.
 pub(super) enum Task {
-    /// Looks at the node at which the check starts.
+    /// Check the node at which the check starts.
     Start(Ticket),
-    /// Announces children of a group, which are then ready.
+    /// Prefetch the listings of children of a group, which are ready afterwards.
     Announce(Ticket, Vec<NextChild>),
-    /// Looks at a node.
+    /// Check a node.
     Look(Ticket, NextChild),
 }
 
 /// A place in the order.
 enum Place {
-    /// The node at which the check starts, which no thread has taken.
+    /// The start node, not taken yet.
     Start,
     /// A node that a thread has taken.
     Taken(Ticket),
-    /// One that is to be given out.
+    /// A node that was checked but not reported yet.
     Finished(Box<CheckedNode>),
     /// Children of a group that no thread has taken.
     Children(OpenGroup),
 }
 
-/// A group whose children are still to be looked at.
+/// A group with children that are not taken yet.
 struct OpenGroup {
     group: Arc<NodeEntry>,
     scope: NodeScope,
     names: IntoIter<GroupChild>,
     /// Children that can be taken.
     ready: VecDeque<NextChild>,
-    /// The ticket of children that are being announced.
+    /// The ticket of the prefetch that is in progress.
     announced: Option<Ticket>,
 }
 
-/// All places that are not given out, in their order.
+/// All places that are not reported yet, in order.
 pub(super) struct NodeOrder {
     places: VecDeque<Place>,
     threads: usize,
-    /// Whether children are announced before they are looked at.
+    /// Whether listings are prefetched before children are checked.
     announces: bool,
     last_ticket: u64,
 }
 
 impl NodeOrder {
-    /// Begins with the node at which the check starts.
+    /// Starts with the node at which the check starts.
     pub(super) fn new(threads: usize, announces: bool) -> NodeOrder {
         NodeOrder {
             places: VecDeque::from([Place::Start]),
@@ -80,7 +80,7 @@ impl NodeOrder {
         Ticket(self.last_ticket)
     }
 
-    /// Returns what a thread is to do; nothing while that depends on what others do.
+    /// Returns the next task for a thread, or `None` while it depends on other threads.
     pub(super) fn next_task(&mut self) -> Option<Task> {
         let window = AHEAD * self.threads;
         let is_full = self.places.len() > MAX_HELD * window;
@@ -107,7 +107,7 @@ impl NodeOrder {
         None
     }
 
-    /// Makes a place for a node that a thread has taken.
+    /// Inserts a place for a node that a thread has taken.
     fn take(&mut self, index: usize, task: &Task) {
         match task {
             Task::Start(ticket) => self.places[index] = Place::Taken(*ticket),
@@ -116,7 +116,7 @@ impl NodeOrder {
         }
     }
 
-    /// Notes that children were announced.
+    /// Marks children as ready after their prefetch.
     pub(super) fn note_announced(&mut self, ticket: Ticket, children: Vec<NextChild>) {
         let open = self.places.iter_mut().find_map(|place| match place {
             Place::Children(open) if open.announced == Some(ticket) => Some(open),
@@ -128,7 +128,7 @@ impl NodeOrder {
         }
     }
 
-    /// Notes what was found about a node; its children come behind it.
+    /// Records the result for a node, and inserts its children after it.
     pub(super) fn finish(&mut self, ticket: Ticket, mut node: CheckedNode) {
         let is_it = |place: &Place| matches!(place, Place::Taken(other) if *other == ticket);
         let Some(index) = self.places.iter().position(is_it) else {
@@ -142,7 +142,7 @@ impl NodeOrder {
         }
     }
 
-    /// Takes out the next node in the order, if it is finished.
+    /// Removes and returns the next node in the order, if it is finished.
     pub(super) fn take_finished(&mut self) -> Option<CheckedNode> {
         while let Some(Place::Children(open)) = self.places.front() {
             if !open.is_done() {
@@ -168,14 +168,14 @@ impl NodeOrder {
         }
     }
 
-    /// Whether all nodes were taken out.
+    /// Whether all nodes were removed.
     pub(super) fn has_ended(&self) -> bool {
         self.places.is_empty()
     }
 }
 
 impl OpenGroup {
-    /// Takes the children of a node; nothing if it has none.
+    /// Takes the children of a node, or returns `None` if it has none.
     fn of(node: &mut CheckedNode) -> Option<OpenGroup> {
         let group = node.entry.clone().filter(|_| node.has_children)?;
         Some(OpenGroup {
@@ -187,7 +187,7 @@ impl OpenGroup {
         })
     }
 
-    /// Returns what is to be done for the children: the next ones are announced while others are still ready.
+    /// Returns the next task for the children. The next ones are prefetched while others are still ready.
     fn next_task(&mut self, announces: bool, ticket: Ticket, window: usize) -> Option<Task> {
         if !announces {
             return Some(Task::Look(ticket, self.next_child()?));

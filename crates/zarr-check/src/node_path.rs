@@ -1,9 +1,9 @@
-//! Paths of nodes that attributes have, as keys.
+//! Converts paths of nodes in attributes to keys.
 
 use zarr_format::error::Result;
 use zarrfs_store::Key;
 
-/// Returns the key of a path that is counted from a group.
+/// Returns the key of a path relative to a group.
 pub(super) fn key_of(group: &Key, path: &str) -> Result<Key> {
     match (group.is_root(), path.trim_matches('/')) {
         (_, "" | ".") => Ok(group.clone()),

@@ -1,4 +1,4 @@
-//! Entries of an archive or a bucket that the store does not show, since they are no keys.
+//! Reports entries of archives and buckets that are hidden because they are not keys.
 
 use crate::context::CheckContext;
 use crate::finding::Finding;
@@ -6,7 +6,7 @@ use crate::key_findings::hidden;
 use zarr_format::error::printable;
 use zarrfs_store::{Key, NotShown, NotShownReason};
 
-/// Returns a finding for each entry at or below a node that is not shown. Those of a bucket are known once it was listed.
+/// Returns a finding for each hidden entry at or below a node. In a bucket, they are only known after a listing.
 pub(super) fn check(context: &CheckContext, top: &Key) -> Vec<Finding> {
     let entries = context.store().info().not_shown.all();
     let findings = entries.iter().filter_map(|entry| finding_of(entry, top));

@@ -1,4 +1,4 @@
-//! Folders of other formats than Zarr, told by the names at their top.
+//! Recognizes folders of formats other than Zarr by their top-level names.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::group_folder::MAX_CHILDREN;
 use crate::stored_keys::{StoredEntry, visit_folder};
 use zarrfs_array::hierarchy::NodeEntry;
 
-/// A format: names that all lie at its top, what such a folder is, and the program that reads it.
+/// A format: top-level names that it always has, a description, and the program that reads it.
 type Format = (&'static [&'static str], &'static str, &'static str);
 
 const FORMATS: [Format; 6] = [
@@ -24,7 +24,7 @@ const FORMATS: [Format; 6] = [
     ),
 ];
 
-/// Returns the finding about a folder of another format, in which nothing of Zarr is looked for.
+/// Returns a finding if the folder has another format; it is not checked for Zarr nodes then.
 pub(super) fn other_format(context: &CheckContext, top: &NodeEntry) -> Option<Finding> {
     if top.version != 0 || top.node.is_err() || !context.store().info().lists {
         return None;

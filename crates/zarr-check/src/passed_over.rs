@@ -1,4 +1,4 @@
-//! What the codecs of a chunk pass over, as findings: every reader of the field would not.
+//! Reports chunk data that are decoded leniently but that other readers may reject.
 
 use std::iter;
 
@@ -8,14 +8,14 @@ use zarr_format::codec::PassedOver;
 use zarr_format::model::Array;
 use zarrfs_store::Key;
 
-/// A chunk that was decoded.
+/// A decoded chunk.
 pub(super) struct DecodedChunk<'a> {
     pub(super) key: &'a Key,
     pub(super) array: &'a Array,
     pub(super) indices: &'a [u64],
 }
 
-/// Returns what is to be said of what was passed over in a chunk.
+/// Returns findings for the faults of a chunk that its codecs tolerated.
 pub(super) fn passed_over_findings(
     chunk: &DecodedChunk<'_>,
     passed_over: &PassedOver,
@@ -27,7 +27,7 @@ pub(super) fn passed_over_findings(
     found.map(move |finding| finding.by(document, chunk_heading(document)))
 }
 
-/// Bytes behind those that decode.
+/// Reports bytes after the encoded data.
 fn trailing(key: &Key, passed_over: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
     let told = |count: u64, what: &str| {
         let end = if count == 1 { "" } else { "s" };
@@ -40,7 +40,7 @@ fn trailing(key: &Key, passed_over: &PassedOver) -> impl Iterator<Item = Finding
     bytes.into_iter().chain(told(passed_over.padding, "zero"))
 }
 
-/// A stream in the wrapper of another codec: not all readers tell the two apart by their first bytes.
+/// Reports a stream in the wrapper of another codec: not all readers detect that.
 fn other_codec(key: &Key, passed_over: &PassedOver) -> Option<Finding> {
     let (stated, other) = passed_over.wrapper?;
     let message = format!("the chunk is a {other} stream, and the metadata state {stated}");
@@ -51,7 +51,7 @@ fn other_codec(key: &Key, passed_over: &PassedOver) -> Option<Finding> {
     })
 }
 
-/// A block of N5 that lacks elements of the dataset: past its end none are needed.
+/// Reports an N5 block that lacks elements inside the dataset; outside, none are needed.
 fn small_block(chunk: &DecodedChunk<'_>, passed_over: &PassedOver) -> Option<Finding> {
     let found = passed_over.block.as_ref()?;
     let array = chunk.array;

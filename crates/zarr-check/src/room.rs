@@ -1,4 +1,4 @@
-//! Room in the memory budget for what is read of chunks: taken before it is read.
+//! Reserves memory for chunks and shards before they are read.
 
 use std::time::Instant;
 
@@ -7,13 +7,13 @@ use zarr_format::codec::{Pipeline, ShardLevel};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::sync::budget::Reservation;
 
-/// The largest shard that is read whole where all of its inner chunks are read, in bytes.
+/// A shard of at most this many bytes is read whole if all of its inner chunks are needed.
 pub(super) const MAX_WHOLE: u64 = 32 << 20;
 
-/// What is noted of an entry of an index, in bytes, at most.
+/// Upper bound of the memory for an index entry, in bytes.
 const ENTRY_BYTES: u64 = 96;
 
-/// Takes room for a chunk as it is stored and as it is decoded; `TooLarge` if it will never be there.
+/// Reserves memory for the stored and the decoded chunk; fails with `TooLarge` if that can never fit.
 pub(super) fn room_of_chunk(
     context: &CheckContext,
     size: u64,
@@ -22,8 +22,8 @@ pub(super) fn room_of_chunk(
     reserve(context, size.saturating_add(decoded_bytes(size, pipeline)))
 }
 
-/// Takes room for a shard: its bytes if it is read whole, an inner chunk, and the indexes; `TooLarge` if it will never be
-/// there.
+/// Reserves memory for a shard: its bytes if it is read whole, one inner chunk, and the indexes. Fails with
+/// `TooLarge` if that can never fit.
 pub(super) fn room_of_shard(
     context: &CheckContext,
     size: u64,
@@ -36,7 +36,7 @@ pub(super) fn room_of_shard(
     reserve(context, whole.saturating_add(inner).saturating_add(indexes))
 }
 
-/// Takes room for the indexes of a shard alone; `TooLarge` if it will never be there.
+/// Reserves memory for only the indexes of a shard; fails with `TooLarge` if that can never fit.
 pub(super) fn room_of_indexes(
     context: &CheckContext,
     size: u64,
@@ -45,7 +45,7 @@ pub(super) fn room_of_indexes(
     reserve(context, index_bytes(size, pipeline.shards()))
 }
 
-/// Returns how many bytes the indexes of a shard of `size` bytes take, with what is noted of their entries.
+/// Returns the bytes of memory for the indexes of a shard of `size` bytes and their entries.
 fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
     let bytes = levels.iter().map(|level| {
         let entries = level.count() as u64;
@@ -58,8 +58,8 @@ fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
     all.min(size.saturating_mul(ENTRY_BYTES))
 }
 
-/// Returns how many bytes a chunk takes while it is decoded. Elements without a fixed length are bounded by far more than
-/// they ever take, so that some times what is stored counts.
+/// Returns the bytes of memory for decoding a chunk. Variable-length elements have a bound that they never reach, so
+/// a multiple of the stored size counts if it is smaller.
 fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
     let decoded = pipeline.chunk_bytes() as u64;
     let decoded = if pipeline.has_fixed_length() {
@@ -70,8 +70,8 @@ fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
     decoded.saturating_mul(pipeline.decoded_copies())
 }
 
-/// Takes room in the memory budget; `TooLarge` for more than three quarters of it, since nodes and what is noted of
-/// copies stay in it meanwhile.
+/// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of it, since nodes and the keys of copies
+/// need the rest.
 fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
     let most = context.memory.limit() / 4 * 3;
     if bytes > most {

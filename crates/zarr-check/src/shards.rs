@@ -1,8 +1,8 @@
-//! Shards: their indexes, and the inner chunks that these name.
+//! Checks shard indexes and locates inner chunks.
 //!
-//! Each entry has to lie within the shard, outside of the index, and apart from all others; what no entry names is unused.
-//! An inner chunk in bytes of another one is told and not read: so the bytes of a shard are read once for each level, and
-//! indexes whose entries all name the same bytes do not multiply from level to level.
+//! Each entry must be inside the shard, outside the index, and apart from other entries; bytes without an entry are
+//! unused. An inner chunk that overlaps an earlier one is reported but not read. So the bytes of a shard are read
+//! once per level, and indexes whose entries all point to the same bytes do not multiply from level to level.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use zarr_format::model::Array;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::{ByteRange, Key};
 
-/// The section on what a shard looks like.
+/// The section on the layout of shards.
 const FORMAT: &str = "Binary shard format";
 
 /// A stored shard that is being read.
@@ -32,7 +32,7 @@ pub(super) struct ShardReader<'a> {
 }
 
 impl<'a> ShardReader<'a> {
-    /// Prepares to read a shard of `size` bytes; whole if everything in it is wanted and it is small.
+    /// Prepares to read a shard of `size` bytes; reads it whole if everything is wanted and it is small.
     pub(super) fn new(
         context: &'a CheckContext,
         shard: &ChunkPart<'a>,
@@ -84,10 +84,10 @@ impl<'a> ShardReader<'a> {
     }
 }
 
-/// What is done with an inner chunk: its number and where it lies in the shard.
+/// Receives the name of an inner chunk and its byte range in the object.
 pub(super) type VisitInner<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
 
-/// Looks at the index of a shard and, where shards lie in shards, at those of all within.
+/// Checks the index of a shard and the indexes of nested shards.
 pub(super) fn check_index(
     context: &CheckContext,
     pipeline: &Pipeline,
@@ -113,7 +113,7 @@ pub(super) fn check_index(
     }
 }
 
-/// Walks through the levels of a shard; `place` is where it lies in the object, and its name there.
+/// Walks through the levels of a shard; `place` is its byte range in the object, and `name` its name there.
 pub(super) fn walk(
     reader: &ShardReader<'_>,
     levels: &[ShardLevel],
@@ -152,7 +152,7 @@ pub(super) fn walk(
     }
 }
 
-/// An index that does not read: in the place of the shard may be something else.
+/// Reports an index that cannot be read; the object may be something other than a shard.
 fn index_fault(reader: &ShardReader<'_>, name: &str, place: &Range<u64>, error: &Error) -> Finding {
     let head = reader.read_head(place);
     let size = place.end.saturating_sub(place.start);
@@ -189,7 +189,7 @@ fn read_index(
     level.decode_index(&encoded, size)
 }
 
-/// Returns the inner chunks that an index names, and tells those that lie outside.
+/// Returns the inner chunks in an index, and reports those outside the shard.
 fn entries(
     key: &Key,
     name: &str,
@@ -218,8 +218,8 @@ fn entries(
     entries
 }
 
-/// Tells entries that overlap each other or the index, and bytes that none names; returns those that lie in bytes of an
-/// earlier one or of the index.
+/// Reports entries that overlap each other or the index, and bytes without an entry. Returns the inner chunks that
+/// overlap an earlier one or the index.
 fn check_entries(
     key: &Key,
     name: &str,
@@ -265,13 +265,13 @@ fn check_entries(
     overlapping
 }
 
-/// Returns how a shard in an object is called; `name` is empty for the object itself.
+/// Returns the name of a shard in messages; `name` is empty for the whole object.
 fn named(name: &str) -> &str {
     if name.is_empty() { "the shard" } else { name }
 }
 
-/// Two parts of a shard in the same bytes, each an inner chunk or the index: the index is read, and the first of two
-/// chunks.
+/// Reports two overlapping parts of a shard, each an inner chunk or the index. The index, or the first of two chunks,
+/// is still read.
 fn overlap(key: &Key, name: &str, last: Option<usize>, number: Option<usize>) -> Finding {
     let shown = |number: Option<usize>| match number {
         Some(number) => format!("inner chunk {number}"),

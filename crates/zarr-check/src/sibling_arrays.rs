@@ -1,8 +1,8 @@
-//! Arrays of one group against each other: the lengths and the names of their dimensions.
+//! Compares the arrays of a group: lengths and names of their dimensions.
 //!
-//! A program that opens a group as one dataset takes dimensions of one name for one dimension. Nodes come here in the order
-//! of the hierarchy; what is found about a group is told once all that lies below it has come. Images are left out: their
-//! levels have the same dimensions in other lengths.
+//! Programs that open a group as one dataset treat dimensions of the same name as one dimension. Nodes arrive in the
+//! order of the hierarchy; the findings about a group are returned once all nodes below it have arrived. Images are
+//! exempt: their levels have the same dimensions with different lengths.
 
 use std::collections::{BTreeMap, HashSet};
 use std::mem::take;
@@ -14,54 +14,54 @@ use zarr_format::model::{Array, Node};
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 
-/// How many names of dimensions are held of a group, how many lengths of each, and how many arrays without names.
+/// Maximum numbers of dimension names of a group, of lengths of each, and of arrays without names that are kept.
 const MAX_NAMES: usize = 1000;
 const MAX_LENGTHS: usize = 8;
 const MAX_UNNAMED: usize = 100;
 
-/// How many names of arrays are held of a group, and how many that attributes have; beyond that none is looked for.
+/// Maximum numbers of array names of a group, and of names in attributes, that are kept; with more, none is checked.
 const MAX_ARRAYS: usize = 10_000;
 const MAX_NAMED: usize = 1000;
 
-/// The groups on the way to the node that came last.
+/// The groups on the path to the last node.
 #[derive(Default)]
 pub(super) struct SiblingArrays {
     open: Vec<GroupArrays>,
-    /// Whether all arrays of a group are known, as of a store that lists them.
+    /// Whether all arrays of a group are known, since the store lists them.
     are_all_known: bool,
 }
 
-/// What is held of the arrays of a group.
+/// The arrays of a group.
 struct GroupArrays {
     group: Key,
     is_image: bool,
     dimensions: BTreeMap<String, Dimension>,
-    /// How many arrays have names, and the first of them.
+    /// The number of arrays with dimension names, and the first of them.
     named: u64,
     first_named: Option<Key>,
-    /// Those that have none, and whether they are of v3.
+    /// The arrays without dimension names, and whether each is a v3 array.
     unnamed: Vec<(Key, bool)>,
-    /// Whether an array has the name of its one dimension.
+    /// Whether an array is named like its only dimension.
     has_coordinates: bool,
     /// The names of the arrays.
     arrays: HashSet<Vec<u8>>,
-    /// The names that attributes of the arrays have of others.
+    /// The arrays that attributes of the arrays name.
     named_arrays: Vec<NamedArray>,
 }
 
-/// An array that an attribute of another one names.
+/// An array that an attribute of another array names.
 struct NamedArray {
     by: Key,
     attribute: &'static str,
     name: String,
 }
 
-/// A dimension, by its name.
+/// A dimension.
 #[derive(Default)]
 struct Dimension {
     /// Its lengths, each with the first array that has it.
     lengths: BTreeMap<u64, Key>,
-    /// Whether an array of its own name has its coordinates.
+    /// Whether an array with its name contains its coordinates.
     has_coordinates: bool,
 }
 
@@ -73,7 +73,7 @@ impl SiblingArrays {
         }
     }
 
-    /// Takes the next node; returns what is found about groups that are complete.
+    /// Adds the next node; returns findings about groups that are complete.
     pub(super) fn take(&mut self, node: &CheckedNode) -> Vec<Finding> {
         let mut found = Vec::new();
         while let Some(last) = self
@@ -97,7 +97,7 @@ impl SiblingArrays {
         found
     }
 
-    /// Returns what is found about the groups that are left.
+    /// Returns findings about the remaining groups.
     pub(super) fn end(mut self) -> Vec<Finding> {
         let mut found = Vec::new();
         while let Some(last) = self.open.pop() {
@@ -106,8 +106,8 @@ impl SiblingArrays {
         found
     }
 
-    /// Returns what is found about a group that is complete. What its arrays name and it does not have may be in a group
-    /// above, as CF has it.
+    /// Returns findings about a complete group. Arrays that are named but missing are passed to the group above,
+    /// since CF allows them there.
     fn close(&mut self, mut group: GroupArrays) -> Vec<Finding> {
         let mut missing = group.missing_arrays();
         if let Some(above) = self.open.last_mut() {
@@ -158,14 +158,14 @@ impl GroupArrays {
         }
     }
 
-    /// Takes out what arrays of a dataset name that is none of the arrays of the group.
+    /// Removes and returns the named arrays that are not in the group.
     fn missing_arrays(&mut self) -> Vec<NamedArray> {
         let mut named = take(&mut self.named_arrays);
         if self.arrays.len() >= MAX_ARRAYS || named.len() >= MAX_NAMED {
             return Vec::new();
         }
         let group = &self.group;
-        // Attributes of these names may mean something else where none of them names an array.
+        // Without a named array in the group, these attributes may mean something else.
         let mut names = named.iter().map(|named| named.name.as_bytes());
         let is_dataset = self.has_coordinates || names.any(|name| self.arrays.contains(name));
         named.retain(|named| {
@@ -184,7 +184,7 @@ impl GroupArrays {
             return;
         }
         if names.iter().all(Option::is_none) {
-            // One that is wrong is told with the array.
+            // A wrong attribute is reported with the array.
             let attributes = &array.attributes;
             let is_told =
                 attributes.fault().is_some() || attributes.get("_ARRAY_DIMENSIONS").is_some();
@@ -206,7 +206,7 @@ impl GroupArrays {
         let is_own = |name: &str| names.len() == 1 && path.name() == name.as_bytes();
         for (name, &length) in names.iter().zip(&array.shape) {
             let Some(name) = name else { continue };
-            // A name that the array has twice is told with the array.
+            // A name that occurs twice is reported with the array.
             if names
                 .iter()
                 .flatten()
@@ -241,7 +241,7 @@ impl GroupArrays {
         found
     }
 
-    /// A dimension that has two lengths: an append that was cut leaves such arrays.
+    /// Reports a dimension with several lengths, as an interrupted append leaves them.
     fn lengths_differ(&self, name: &str, dimension: &Dimension) -> Option<Finding> {
         if dimension.lengths.len() < 2 {
             return None;
@@ -266,7 +266,7 @@ impl GroupArrays {
         Some(finding.by(XARRAY, ENCODING))
     }
 
-    /// An array without names of dimensions beside others that have some.
+    /// Reports an array without dimension names in a group where others have them.
     fn names_missing(&self, path: &Key, is_v3: bool, is_error: bool) -> Option<Finding> {
         let (member, place) = if is_v3 {
             ("dimension_names", "zarr.json")
@@ -295,5 +295,5 @@ impl GroupArrays {
     }
 }
 
-/// The section of xarray's documentation on names of dimensions.
+/// The section of xarray's documentation on dimension names.
 const ENCODING: &str = "Zarr Encoding Specification";

@@ -1,8 +1,10 @@
-//! The keys below a folder, by one flat listing where the store has one, else folder by folder; in both cases nothing is
-//! held but the listings that are being read.
+//! Visits the keys below a folder, and reports links and hidden files.
 //!
-//! Symbolic links and what a store of this machine does not show (its temporary files, pipes) are told apart, since they
-//! are faults that the store itself hides.
+//! Uses one flat listing if the store supports it, else lists folder by folder. Only the listings in progress are held in
+//! memory.
+//!
+//! Symbolic links and files that a local store hides (its temporary files, pipes) are reported separately, as these
+//! faults are invisible through the store.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -15,25 +17,25 @@ use zarrfs_store::backend::local;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::{EntryKind, Key, Listing, Meta, Name, Store};
 
-/// What lies under a key.
+/// An entry under a key.
 pub(super) enum StoredEntry {
-    /// An object, with its metadata where the listing has them.
+    /// An object, with its metadata if the listing has them.
     Object(Key, Option<Meta>),
-    /// A folder, which is entered if the visitor says so.
+    /// A folder; the visitor decides whether it is entered.
     Folder(Key),
-    /// A folder without any name in it.
+    /// A folder without entries.
     EmptyFolder(Key),
-    /// A symbolic link that leads to a folder of the store; it is not entered.
+    /// A symbolic link to a folder of the store; it is not entered.
     FolderLink(Key),
-    /// A symbolic link that cannot be followed, and why.
+    /// A symbolic link that cannot be followed, and the reason.
     BrokenLink(Key, Error),
-    /// A file that the store does not show, and what it is.
+    /// A file that the store hides, and its kind.
     Hidden(Key, &'static str),
-    /// A folder that cannot be listed, and why.
+    /// A folder that cannot be listed, and the reason.
     Unlisted(Key, Error),
 }
 
-/// Visits all that lies below a folder; makes no request where a listing made before has told it.
+/// Visits all entries below a folder; makes no request if an earlier listing covers it.
 pub(super) fn visit_below(
     context: &CheckContext,
     folder: &Key,
@@ -60,7 +62,7 @@ pub(super) fn visit_below(
     Ok(())
 }
 
-/// Visits what lies directly in a folder; a folder that is not there is empty.
+/// Visits the direct entries of a folder; a missing folder is empty.
 pub(super) fn visit_folder(
     store: &dyn Store,
     folder: &Key,
@@ -86,10 +88,10 @@ pub(super) fn visit_folder(
     Ok(())
 }
 
-/// The deepest folder that is entered below an array or a data folder.
+/// Maximum depth of folders that are entered below an array or a data folder.
 const MAX_DEPTH: usize = 100;
 
-/// Visits folder by folder, each entered where the visitor returns true.
+/// Visits folder by folder; enters a folder if the visitor returns true.
 fn visit_folders(
     store: &dyn Store,
     top: &Key,
@@ -120,7 +122,7 @@ fn visit_folders(
     Ok(())
 }
 
-/// Begins to list a folder; one that has no names or does not list is an entry of its own.
+/// Starts to list a folder; visits it as an entry if it is empty or cannot be listed.
 fn enter(
     store: &dyn Store,
     key: Key,
@@ -145,7 +147,7 @@ fn enter(
     }
 }
 
-/// Lists a folder, after what it holds unseen.
+/// Lists a folder, after visiting its hidden files.
 fn open_folder(
     store: &dyn Store,
     key: &Key,
@@ -157,7 +159,7 @@ fn open_folder(
     store.list(&UNLIMITED, key)
 }
 
-/// Returns what a name stands for; links are followed as the store follows them.
+/// Returns the entry of a name; links are followed as the store follows them.
 fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     match name.kind {
         EntryKind::File => Some(StoredEntry::Object(key, name.meta)),
@@ -166,7 +168,7 @@ fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     }
 }
 
-/// Returns what a symbolic link leads to.
+/// Returns the entry of a symbolic link.
 fn link(store: &dyn Store, key: Key) -> StoredEntry {
     match store.open(&UNLIMITED, &key, None) {
         Ok(_) => StoredEntry::Object(key, None),
@@ -175,7 +177,7 @@ fn link(store: &dyn Store, key: Key) -> StoredEntry {
     }
 }
 
-/// Whether a folder of a store of this machine is reached by a symbolic link, which the store follows unseen.
+/// Whether a folder of a local store is a symbolic link; the store follows it without a trace.
 pub(super) fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
     let folder = store.info().folder.as_ref();
     let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
@@ -183,7 +185,7 @@ pub(super) fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
     meta.is_some_and(|meta| meta.is_symlink())
 }
 
-/// Whether a symbolic link of this machine is one of git-annex whose content was not fetched.
+/// Whether a local symbolic link points to git-annex content that was not fetched.
 pub(super) fn lacks_content_of_annex(store: &dyn Store, key: &Key) -> bool {
     let folder = store.info().folder.as_ref();
     let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
@@ -197,16 +199,16 @@ pub(super) fn lacks_content_of_annex(store: &dyn Store, key: &Key) -> bool {
     })
 }
 
-/// How many names of a folder of this machine are looked at for what the store hides.
+/// Maximum number of names of a local folder that are inspected for hidden files.
 const MAX_LOOKED_AT: usize = 1 << 20;
 
-/// Returns what a folder of this machine holds that its store does not show.
+/// Returns the files of a local folder that the store hides.
 fn hidden(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
     let Some(folder) = &store.info().folder else {
         return Vec::new();
     };
     let path = folder.join(std::ffi::OsStr::from_bytes(key.as_bytes()));
-    // A link may lead out of the store, which is not looked at.
+    // A link may lead out of the store, where nothing is inspected.
     let is_link = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink());
     let Some(entries) = fs::read_dir(path).ok().filter(|_| !is_link) else {
         return Vec::new();
@@ -225,7 +227,7 @@ fn hidden(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
     found
 }
 
-/// Returns what a file is that the store does not show; nothing if it shows it.
+/// Returns the kind of a file that the store hides, or `None` if it is visible.
 fn what_hides(entry: &fs::DirEntry) -> Option<&'static str> {
     let kind = entry.file_type().ok()?;
     if local::is_reserved_name(entry.file_name().as_bytes()) {

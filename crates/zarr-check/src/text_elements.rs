@@ -1,14 +1,15 @@
-//! Elements of text of a fixed length: whether each of their words is a code point.
+//! Checks that fixed-length text contains only valid code points.
 //!
-//! Decoding is not held up by it, so that the bytes can be read as they are; readers that make text of them fail.
+//! Decoding does not depend on it, so that the bytes can be read as they are; but readers that convert them to text
+//! fail.
 
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{DataType, Field};
 
-/// The last code point of Unicode. Those of surrogates are taken for text by numpy.
+/// The last code point of Unicode. Surrogates are allowed, as numpy accepts them as text.
 const LAST: u32 = 0x10_ffff;
 
-/// Fails with `Corrupt` if decoded elements hold text with a word that is no code point.
+/// Fails with `Corrupt` if decoded text elements contain a word that is not a code point.
 pub(super) fn check_text(data_type: &DataType, elements: &[u8]) -> Result<()> {
     match data_type {
         DataType::FixedText(_) => check_words(elements),

@@ -1,8 +1,9 @@
-//! The way through a hierarchy: several nodes and chunks at a time, and what is found in the order of the nodes.
+//! Walks through a hierarchy in parallel and reports findings in order.
 //!
-//! Each thread takes the next node or chunk when it is done with one, so that as many requests as are allowed are under way
-//! at all times. What waits are the names of children of the groups on the way, and a bounded number of finished nodes; so
-//! a store of any number of nodes is checked in memory that its depth and its largest group bound.
+//! Each thread takes the next node or chunk when it is done with one, so that the allowed number of requests is
+//! always in flight. Only the names of children of the groups on the path and a bounded number of finished nodes are
+//! queued: the memory of a check is bounded by the depth of the store and its largest group, not by the number of
+//! nodes.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -30,27 +31,27 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::{EntryKind, Key};
 
-/// The deepest node that is checked.
+/// Maximum depth of nodes that are checked.
 pub(super) const MAX_DEPTH: usize = 1000;
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckSummary {
     /// The dialects of the nodes.
     pub dialects: BTreeSet<&'static str>,
-    /// How many groups there are.
+    /// The number of groups.
     pub groups: u64,
-    /// How many arrays.
+    /// The number of arrays.
     pub arrays: u64,
-    /// How many nodes do not read.
+    /// The number of nodes that cannot be read.
     pub unreadable: u64,
-    /// How many errors, warnings and pieces of advice were found.
+    /// The numbers of errors, warnings and pieces of advice.
     pub findings: [u64; 3],
     is_described: bool,
 }
 
 impl CheckSummary {
-    /// Returns how many findings of a severity there are.
+    /// Returns the number of findings of a severity.
     pub fn count(&self, severity: Severity) -> u64 {
         self.findings[severity as usize]
     }
@@ -72,7 +73,7 @@ impl CheckSummary {
     }
 }
 
-/// Checks a node and all below it; gives out each finding, node by node.
+/// Checks a node and all nodes below it; passes each finding to `give`, node by node.
 pub fn check(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
@@ -106,7 +107,7 @@ pub fn check(
     report.end(context, start)
 }
 
-/// What each thread of a check has.
+/// The state that the threads of a check share.
 struct Worker<'a> {
     context: &'a CheckContext,
     start: &'a Arc<NodeEntry>,
@@ -114,7 +115,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Works until all is done.
+    /// Works until the check has ended.
     fn run(&self) {
         let guard = AbortGuard(&self.queue);
         while let Some(work) = self.queue.wait_for_work() {
@@ -140,7 +141,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes a node that was looked at; the chunks of an array are decoded first if that is wanted.
+    /// Accepts a checked node; if the data are checked, the chunks of an array are decoded first.
     fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
         match node.array.take().filter(|_| self.context.data) {
             Some((array, folder)) => {
@@ -161,7 +162,7 @@ impl Worker<'_> {
         self.release(task.of);
     }
 
-    /// Finishes an array once no thread has a chunk of it.
+    /// Finishes an array once no thread holds a chunk of it.
     fn release(&self, of: Arc<ArrayData>) {
         if let Some((ticket, node)) = Arc::into_inner(of).map(ArrayData::into_node) {
             self.queue.finish(ticket, node);
@@ -169,7 +170,7 @@ impl Worker<'_> {
     }
 }
 
-/// Ends the check where a thread panics, whose node would be waited for.
+/// Ends the check if a thread panics: others would wait for its node forever.
 struct AbortGuard<'a>(&'a WorkQueue);
 
 impl Drop for AbortGuard<'_> {
@@ -180,17 +181,17 @@ impl Drop for AbortGuard<'_> {
     }
 }
 
-/// What was found, given out in the order of the nodes.
+/// Reports the findings in the order of the nodes.
 struct Report<'a> {
     summary: CheckSummary,
     siblings: SiblingArrays,
-    /// How many chunks of an array are looked into, if not all are.
+    /// The number of chunks of an array that are inspected, if not all are.
     looked_at: Option<u64>,
     give: &'a mut dyn FnMut(&Finding),
 }
 
 impl Report<'_> {
-    /// Gives out nodes as they are finished, to the end; does the work itself where there are no threads.
+    /// Reports nodes as they are finished, until the end; does the work itself if no thread could be started.
     fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
         while !worker.queue.has_ended() {
             if let Some(node) = worker.queue.take_finished() {
@@ -241,7 +242,7 @@ impl Report<'_> {
     }
 }
 
-/// Whether a node that no document describes has the two folders of a draft.
+/// Whether a node without a document has the two folders of a draft.
 fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
     ["meta", "data"].into_iter().all(|name| {
         let folder = node.child(name.as_bytes());
@@ -250,7 +251,7 @@ fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
     })
 }
 
-/// Looks at a child of a group.
+/// Checks a child of a group.
 fn look_at(context: &CheckContext, next: &NextChild) -> CheckedNode {
     let NextChild {
         group,

@@ -1,6 +1,6 @@
-//! What the threads of a check do next: chunks that are to be decoded, and nodes that are to be looked at.
+//! Queues the work of a check: chunks to decode and nodes to check.
 //!
-//! Threads take work one by one, chunks before nodes; none waits for another one while there is work that it can do.
+//! Threads take one task at a time, chunks before nodes; no thread waits while there is work that it can do.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use crate::checked_node::{CheckedNode, NextChild};
 use crate::data::ChunkTask;
 use crate::node_order::{AHEAD, NodeOrder, Task, Ticket};
 
-/// What a thread does next.
+/// The next task of a thread.
 pub(super) enum Work {
-    /// Decodes a chunk.
+    /// Decode a chunk.
     Chunk(ChunkTask),
-    /// What comes next in the order of nodes.
+    /// The next task in the order of nodes.
     Node(Task),
 }
 
@@ -44,7 +44,7 @@ impl WorkState {
 }
 
 impl WorkQueue {
-    /// Begins with the node at which the check starts.
+    /// Starts with the node at which the check starts.
     pub(super) fn new(threads: usize, announces: bool) -> WorkQueue {
         WorkQueue {
             state: Mutex::new(WorkState {
@@ -58,7 +58,7 @@ impl WorkQueue {
         }
     }
 
-    /// Waits for work; nothing once all is done.
+    /// Waits for work; returns `None` when the check has ended.
     pub(super) fn wait_for_work(&self) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
@@ -72,12 +72,12 @@ impl WorkQueue {
         }
     }
 
-    /// Returns work, if there is some now.
+    /// Returns work without waiting, or `None` if there is no work now.
     pub(super) fn try_work(&self) -> Option<Work> {
         self.state.lock().next()
     }
 
-    /// Queues a chunk; returns it if there are too many.
+    /// Queues a chunk; returns it if the queue is full.
     pub(super) fn offer(&self, task: ChunkTask) -> Option<ChunkTask> {
         let mut state = self.state.lock();
         if state.chunks.len() >= self.max_chunks {
@@ -89,20 +89,20 @@ impl WorkQueue {
         None
     }
 
-    /// Notes that children of a group were announced.
+    /// Marks children of a group as ready after their prefetch.
     pub(super) fn note_announced(&self, ticket: Ticket, children: Vec<NextChild>) {
         self.state.lock().order.note_announced(ticket, children);
         self.has_work.notify_all();
     }
 
-    /// Notes what was found about a node.
+    /// Records the result for a node.
     pub(super) fn finish(&self, ticket: Ticket, node: CheckedNode) {
         self.state.lock().order.finish(ticket, node);
         self.has_work.notify_all();
         self.has_finished.notify_one();
     }
 
-    /// Returns the next node in the order of the hierarchy, if it is finished.
+    /// Removes and returns the next node in the order of the hierarchy, if it is finished.
     pub(super) fn take_finished(&self) -> Option<CheckedNode> {
         let mut state = self.state.lock();
         let node = state.order.take_finished();
@@ -112,7 +112,7 @@ impl WorkQueue {
         node
     }
 
-    /// Waits until a node is finished or all is done.
+    /// Waits until a node is finished or the check has ended.
     pub(super) fn wait_for_finished(&self) {
         let mut state = self.state.lock();
         if !state.has_ended && !state.order.has_finished() {
@@ -120,12 +120,12 @@ impl WorkQueue {
         }
     }
 
-    /// Whether all is done.
+    /// Whether the check has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().has_ended
     }
 
-    /// Ends all work, since a part of it will never be finished.
+    /// Ends the check, since a task will never be finished.
     pub(super) fn abort(&self) {
         self.state.lock().has_ended = true;
         self.has_work.notify_all();

@@ -1,4 +1,4 @@
-//! Attributes of the upper folder's files: what `stat` shows of them, and how they are set.
+//! Gets and sets attributes of the upper folder's files.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,12 +19,12 @@ use zarrfs_store::{EntryKind, Meta, Version};
 /// Bits of a mode that are kept: permissions and the sticky bit.
 pub(super) const PERMISSIONS: u32 = 0o1777;
 
-/// Returns what a file of the upper folder is.
+/// Returns the kind of a file of the upper folder.
 pub(super) fn kind_of(stat: &Stat) -> EntryKind {
     kind_of_type(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Returns what a file of this type is.
+/// Returns the kind of a file of this type.
 pub(super) fn kind_of_type(found: FileType) -> EntryKind {
     match found {
         FileType::Directory => EntryKind::Directory,
@@ -33,7 +33,7 @@ pub(super) fn kind_of_type(found: FileType) -> EntryKind {
     }
 }
 
-/// Returns kind, size, time and version; `write_number` tells contents apart that the clock does not.
+/// Returns kind, size, time and version. `write_number` tells contents apart that have the same time.
 pub(super) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
     let kind = kind_of(stat);
     let size = match kind {
@@ -63,7 +63,7 @@ fn version_of(stat: &Stat, write_number: u64) -> Version {
     Version::of_upper(&bytes)
 }
 
-/// Returns what `stat` shows beside that.
+/// Returns the POSIX attributes of a file.
 pub(super) fn posix_of(stat: &Stat) -> Posix {
     Posix {
         mode: stat.st_mode,
@@ -79,7 +79,7 @@ pub(super) fn posix_of(stat: &Stat) -> Posix {
     }
 }
 
-/// Returns the change that gives something this owner and mode.
+/// Returns the change that sets this owner and mode.
 pub(super) fn owner_and_mode(posix: &Posix) -> AttrChange {
     let root = rustix::process::geteuid().is_root();
     AttrChange {
@@ -116,7 +116,7 @@ pub(super) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Resu
     Ok(())
 }
 
-/// Sets owner, mode and times of a name in a folder, without following links.
+/// Sets owner, mode and times of a name in a folder, without following symbolic links.
 pub(super) fn set_named(
     folder: impl AsFd,
     name: &OsStr,
@@ -128,7 +128,7 @@ pub(super) fn set_named(
     }
     if let Some(mode) = change.mode {
         let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        // Links have no mode.
+        // Symbolic links have no mode.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             let mode = Mode::from_bits_truncate(mode & PERMISSIONS);
             rustix::fs::chmodat(&folder, name, mode, AtFlags::empty())?;
@@ -179,7 +179,7 @@ pub(super) fn spec_of(time: SystemTime) -> Timespec {
     }
 }
 
-/// Returns an extended attribute of a file; `None` if it is not set.
+/// Returns an extended attribute of a file, or `None` if it is not set.
 pub(super) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; MAX_XATTR_BYTES];
     match rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {
@@ -202,7 +202,7 @@ pub(super) fn xattrs(file: impl AsFd) -> rustix::io::Result<Xattrs> {
     Ok(found)
 }
 
-/// Gives an open file these extended attributes and, of those that programs set, no others; then owner and mode.
+/// Sets these extended attributes of an open file and removes other `user.` attributes; then sets owner and mode.
 pub(super) fn set_all(
     file: &File,
     xattrs: &Xattrs,
@@ -212,7 +212,7 @@ pub(super) fn set_all(
     let removed = |name: &&Vec<u8>| name.starts_with(b"user.") && !xattrs.contains_key(*name);
     let removed: Vec<&Vec<u8>> = names.iter().filter(removed).collect();
     if !removed.is_empty() || !xattrs.is_empty() {
-        // Without its write bit a file takes none of anybody but root.
+        // Only root can set attributes of a file without its write bit.
         let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode) | Mode::WUSR;
         rustix::fs::fchmod(file, mode & Mode::from_bits_truncate(PERMISSIONS))?;
     }
@@ -233,13 +233,12 @@ pub(super) fn xattr_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
     xattr_names_by(|names| rustix::fs::flistxattr(&file, names))
 }
 
-/// Whether programs have given something of this name in a folder extended attributes, beside those that the system gives;
-/// false if that cannot be asked.
+/// Whether a name in a folder has extended attributes that the system did not set; `false` if they cannot be read.
 pub(super) fn has_own_xattrs(folder: impl AsFd, name: &OsStr) -> bool {
     let number = folder.as_fd().as_raw_fd().to_string();
     let path = Path::new("/proc/self/fd").join(number).join(name);
     let list = |names: &mut [u8]| rustix::fs::llistxattr(&path, names);
-    // Asked for their length first: nearly no file has any.
+    // Query only the length first: almost no file has any.
     if !rustix::fs::llistxattr_query(&path).is_ok_and(|length| length > 0) {
         return false;
     }
@@ -247,7 +246,7 @@ pub(super) fn has_own_xattrs(folder: impl AsFd, name: &OsStr) -> bool {
     xattr_names_by(list).is_ok_and(|names| names.iter().any(is_own))
 }
 
-/// Returns the names that `list` writes to a buffer, of which it returns the length.
+/// Returns the names that `list` writes to a buffer; `list` returns their length.
 fn xattr_names_by(
     list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<Vec<Vec<u8>>> {
@@ -264,7 +263,7 @@ fn xattr_names_by(
         .collect())
 }
 
-/// The most bytes that an extended attribute, and all their names, may have (`xattr(7)`).
+/// Maximum size in bytes of one extended attribute, and of all their names (`xattr(7)`).
 const MAX_XATTR_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

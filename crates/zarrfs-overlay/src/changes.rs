@@ -1,6 +1,6 @@
-//! What the upper folder would change in the store: keys to put, keys to erase, and what no key can hold.
+//! Lists the upper folder's changes: keys to put or erase, and uncommittable entries.
 //!
-//! Only complete files count: a file that is being written is left for a later commit. Nothing is changed here.
+//! Only complete files count: a file that is being written waits for a later commit. This module changes nothing.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,43 +14,43 @@ use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, StoreVersion, Version};
 
-/// What a commit does to a key.
+/// The action of a commit on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeAction {
-    /// It gets the upper folder's content, of this length in bytes.
+    /// Put the upper folder's content, of this length in bytes.
     Put(u64),
-    /// It gets what the store has under another key.
+    /// Put the content that the store has under another key.
     Copy {
         /// The other key.
         from: Key,
         /// The content's length in bytes.
         size: u64,
     },
-    /// It is removed.
+    /// Remove the key.
     Erase,
 }
 
-/// What is known of the store's state of a key before the change.
+/// The store's state of a key before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseState {
     /// The store's version was never seen.
     Unseen,
     /// The version when the key was first changed; `None` if the key was missing.
     Known(Option<StoreVersion>),
-    /// What the store has shows under another name: its version does not matter.
+    /// The store's object is visible under another name, so its version does not matter.
     Moved,
-    /// What a frozen layer has: its commit comes first, and tells the version.
+    /// A frozen layer has the key: its commit comes first, and determines the version.
     Frozen,
 }
 
-/// A key that changes.
+/// A changed key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
     /// The key.
     pub key: Key,
-    /// What a commit does to it.
+    /// The action of a commit on the key.
     pub action: ChangeAction,
-    /// What the store had there before.
+    /// The store's state before the change.
     pub base: BaseState,
 }
 
@@ -60,7 +60,7 @@ impl ChangedKey {
         self.base == BaseState::Known(None)
     }
 
-    /// Returns how many bytes a commit writes.
+    /// Returns the number of bytes that a commit writes.
     pub fn bytes(&self) -> u64 {
         match self.action {
             ChangeAction::Put(size) | ChangeAction::Copy { size, .. } => size,
@@ -69,43 +69,43 @@ impl ChangedKey {
     }
 }
 
-/// What of the upper folder cannot be committed now, and why.
+/// Keys that cannot be committed now, each with the reason.
 pub type KeptKeys = Vec<(Key, &'static str)>;
 
-/// Everything that the upper folder changes in the store.
+/// All changes of the upper folder.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeSet {
     /// Keys, in order.
     pub keys: Vec<ChangedKey>,
-    /// What stays in the upper folder, and why.
+    /// Keys that stay in the upper folder, each with the reason.
     pub kept: KeptKeys,
-    /// What no store can hold and is gone after a commit: the keys, and what of them.
+    /// Keys with properties that no store can hold and that a commit drops, each with these properties.
     pub lost: KeptKeys,
-    /// Those of the keys with which a commit began that did not finish; the next one goes on with them.
+    /// The keys that belong to a commit that began and did not finish; the next commit continues with them.
     pub frozen: HashSet<Key>,
 }
 
-/// A whiteout, and what the store has there.
+/// A whiteout, and the objects and folders of the store that it covers.
 pub(super) struct HiddenSubtree {
     pub(super) at: Key,
     /// The objects at and below it.
     objects: Vec<Key>,
     /// The folders at and below it, each before those in it.
     pub(super) folders: Vec<Key>,
-    /// Where a rename left it.
+    /// The place that a rename moved the subtree from.
     pub(super) moved: Option<MovedSubtree>,
 }
 
-/// What of the store shows under another name.
+/// A subtree of the store that is visible under another name.
 pub(super) struct MovedSubtree {
     pub(super) source: Key,
     pub(super) stored: Subtree,
 }
 
 impl Overlay {
-    /// Returns what differs from the store, in the layer that programs change and in one that a commit has frozen. Lists
-    /// the store where something was renamed or whole folders were removed: of a store that cannot list its keys, what
-    /// is known to be there.
+    /// Returns the differences from the store, in the top layer and in a frozen layer. Lists the store where keys were
+    /// renamed or whole folders were removed; for a store that cannot list its keys, lists only the keys that are
+    /// known.
     pub fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
         let top = self.0.top();
         let changes = top.changes(context)?;
@@ -117,7 +117,7 @@ impl Overlay {
 }
 
 impl ChangeSet {
-    /// Returns what these changes and those of the layer below them are together.
+    /// Returns the combination of these changes and the changes of the layer below.
     fn over(self, below: ChangeSet) -> ChangeSet {
         let frozen = below.keys.iter().map(|change| change.key.clone()).collect();
         let keys = below.keys.into_iter();
@@ -128,7 +128,7 @@ impl ChangeSet {
                 change.base = below.base;
             }
             if let ChangeAction::Copy { size, .. } = change.action {
-                // The source may be what the layer below puts.
+                // The source may be a key that the layer below puts.
                 change.action = ChangeAction::Put(size);
             }
             let is_undone = change.action == ChangeAction::Erase && change.is_new();
@@ -152,18 +152,18 @@ impl ChangeSet {
 }
 
 impl LayeredStore {
-    /// Returns what differs from the store below.
+    /// Returns the differences from the store below.
     pub(super) fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
         let all = [Key::root()];
         self.changes_at(context, &all, &self.list_hidden(context, &all)?)
     }
 
-    /// Returns what no key of a store can hold, and why it stays in the layer.
+    /// Returns the keys that stay in the layer because no store can hold them, each with the reason.
     pub(super) fn kept(&self, context: &RequestContext) -> Result<KeptKeys> {
         Ok(self.changes(context)?.kept)
     }
 
-    /// Lists what the store has where whiteouts at these paths and below are.
+    /// Lists the objects and folders of the store below the whiteouts at and below these paths.
     pub(super) fn list_hidden(
         &self,
         context: &RequestContext,
@@ -190,7 +190,7 @@ impl LayeredStore {
         Ok(found)
     }
 
-    /// Returns what differs from the store at these paths and below, given what `list_hidden` found there.
+    /// Returns the differences from the store at and below these paths. `hidden` is the result of `list_hidden`.
     pub(super) fn changes_at(
         &self,
         context: &RequestContext,
@@ -228,7 +228,7 @@ impl LayeredStore {
         })
     }
 
-    /// Returns the keys at these paths and below of which attributes alone were set: no store can hold those.
+    /// Returns the keys at and below these paths on which only attributes were set: no store can hold these.
     pub(super) fn keys_with_attributes(&self, paths: &[Key]) -> Result<KeptKeys> {
         let mut kept = KeptKeys::new();
         for path in paths {
@@ -238,8 +238,8 @@ impl LayeredStore {
         Ok(kept)
     }
 
-    /// Returns the key below `at` that shows `from`, which is below `source`; `None` if another one shows there, or
-    /// the key is where it was.
+    /// Returns the key below `at` that shows `from`, which is below `source`, or `None` if the key did not move or
+    /// shows another key.
     pub(super) fn moved_key(&self, from: &Key, source: &Key, at: &Key) -> Option<Key> {
         let key = joined(at, &from.below(source)?);
         let shows = key != *from && self.layer.lower_key(&key).as_ref() == Some(from);
@@ -248,17 +248,17 @@ impl LayeredStore {
 }
 
 impl BaseState {
-    /// Whether the store has what it had before the change: this version, or nothing.
+    /// Whether the store's version is the same as before the change; `None` means that the key is missing.
     pub(super) fn is(self, now: Option<Version>) -> bool {
         matches!(self, BaseState::Known(base) if base.map(Version::from) == now)
     }
 
-    /// Whether the server sent no ETag of what it had.
+    /// Whether the server sent no ETag for the version before the change.
     pub(super) fn lacks_etag(self) -> bool {
         matches!(self, BaseState::Known(Some(base)) if !Version::from(base).is_lasting())
     }
 
-    /// Whether the store has what it had before the change, by size and time of an object without ETag.
+    /// Whether the store may still have the version before the change, by size and time if it has no ETag.
     pub(super) fn may_be(self, now: Version) -> bool {
         matches!(self, BaseState::Known(Some(base)) if now.may_be(base.into()))
     }
@@ -275,7 +275,7 @@ fn state_of_base(base: BaseVersion) -> BaseState {
 /// Collects changes; each key is listed once.
 struct ChangeCollector<'a> {
     layered: &'a LayeredStore,
-    /// Keys of the store that show under another name; so does all that is below them.
+    /// Keys of the store that are visible under another name, with everything below them.
     moved: Vec<Key>,
     keys: BTreeMap<Key, ChangedKey>,
     kept: KeptKeys,
@@ -292,7 +292,7 @@ impl ChangeCollector<'_> {
         self.keys.insert(key, change);
     }
 
-    /// Adds what the upper folder has at a key and below.
+    /// Adds the upper folder's files at and below a key.
     fn add_upper(&mut self, context: &RequestContext, key: Key, kind: EntryKind) -> Result<()> {
         if is_too_long(&key) {
             self.kept.push((key, "a path of more than 4095 bytes"));
@@ -319,7 +319,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Whether the store has a folder under its own name.
+    /// Whether the store has a folder of the same name at this place.
     fn is_in_store(&self, context: &RequestContext, folder: &Key) -> Result<bool> {
         let is_own = self.layered.layer.lower_key(folder).as_ref() == Some(folder);
         Ok(is_own && self.layered.lower.head(context, folder)?.is_some())
@@ -342,9 +342,9 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Adds what no store can hold of a file that is put, or of a folder.
+    /// Records the properties of a put file or a folder that no store can hold.
     fn add_lost(&mut self, key: &Key) -> Result<()> {
-        // Those of a copy are kept without it.
+        // The attributes of a copy stay in the journal.
         let kept = self.layered.layer.kept_attributes(key)?;
         if kept.is_none() && self.layered.layer.keys.has_own_xattrs(key)? {
             self.lost.push((key.clone(), "extended attributes"));
@@ -352,7 +352,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Adds those keys of the store that a whiteout hides and for which nothing else shows.
+    /// Adds the keys of the store that a whiteout hides and that no file replaces.
     fn add_hidden(&mut self, context: &RequestContext, objects: &[Key]) -> Result<()> {
         for key in objects {
             if !self.keys.contains_key(key) && !self.shows_file(context, key)? {
@@ -363,7 +363,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Adds the keys at and below `at` that show what the store has elsewhere.
+    /// Adds the keys at and below `at` that show objects of the store from elsewhere.
     fn add_moved(
         &mut self,
         context: &RequestContext,
@@ -385,7 +385,7 @@ impl ChangeCollector<'_> {
                     .head(context, from)?
                     .map_or(0, |meta| meta.size),
             };
-            // Without a base there was nothing at the key that would have been hidden.
+            // Without a recorded base, the store had no object at the key to hide.
             let base = self.base_state(&key, BaseState::Known(None));
             let from = from.clone();
             self.add(key, ChangeAction::Copy { from, size }, base);
@@ -393,7 +393,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Returns the base of a key, or `otherwise` if neither a version was recorded nor the key moved.
+    /// Returns the base of a key, or `otherwise` if no version was recorded and the key did not move.
     fn base_state(&self, key: &Key, otherwise: BaseState) -> BaseState {
         match self.layered.layer.base(key) {
             Some(base) => state_of_base(base),
@@ -402,7 +402,7 @@ impl ChangeCollector<'_> {
         }
     }
 
-    /// Whether a key shows something that a key of a store can hold.
+    /// Whether a file, which a store can hold, is visible at a key.
     fn shows_file(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if let Some(kind) = self.layered.layer.keys.kind(key)? {
             return Ok(kind == EntryKind::File);

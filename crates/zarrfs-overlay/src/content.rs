@@ -1,4 +1,4 @@
-//! Reads, compares and copies contents and attributes of the upper folder's files, and objects of the store.
+//! Reads, compares, copies and digests contents of files and objects.
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,13 +13,13 @@ use zarrfs_store::holes::data_after;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Reader, Version};
 
-/// Bytes that are copied at a time.
+/// Size of a copied block in bytes.
 const COPY_BUFFER: usize = 1 << 20;
 
-/// Returns up to `len` bytes at `offset`; fewer only at the end.
+/// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
 pub(super) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
     let size = file.metadata()?.len();
-    // An offset that no file can have is beyond the end: the kernel would refuse it.
+    // The kernel would refuse an offset that no file can have; here it is beyond the end.
     let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len.min(there)];
     let mut read = 0;
@@ -67,17 +67,17 @@ pub(super) fn copy_range(from: &File, to: &File, mut range: Range<u64>) -> std::
     Ok(())
 }
 
-/// Returns how many bytes of a range are taken at a time.
+/// Returns the length of the next block of a range.
 fn piece_of(range: Range<u64>) -> usize {
     let length = usize::try_from(range.end - range.start);
     length.unwrap_or(COPY_BUFFER).min(COPY_BUFFER)
 }
 
-/// The version of a content, and its length and digest.
+/// The version of a content, with its length and digest.
 pub(super) type StoredContent = (Version, ContentDigest);
 
-/// Copies an object of the store; returns which content that is. `Changed` if it is replaced during each
-/// of several attempts.
+/// Copies an object of the store; returns its version and digest. Fails with `Changed` if the object is replaced during
+/// every attempt.
 pub(super) fn copy_stored(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -99,10 +99,10 @@ pub(super) fn copy_stored(
     Err(Error::new(Kind::Changed, "", why))
 }
 
-/// How often an object is copied again that changes while it is copied.
+/// Maximum number of attempts to copy an object that is being changed.
 const MAX_COPY_ATTEMPTS: usize = 4;
 
-/// Reads an object and gives its bytes to `take`; returns their length and digest.
+/// Reads an object and passes its bytes to `take`; returns their length and digest.
 fn read_all(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -122,13 +122,14 @@ fn read_all(
     }
 }
 
-/// The most bytes of an object that are read for a digest when it is replaced: about as many are written then.
+/// Maximum size in bytes of an object that is read for its digest when it is replaced. The write takes about as long.
 pub(super) const MAX_REPLACED: u64 = 16 << 20;
 
-/// The same of one that is removed or renamed. That takes 0.4 ms, and to read a MiB that is in memory takes as long.
+/// The same for an object that is removed or renamed. That takes 0.4 ms, as long as reading 1 MiB from memory.
 pub(super) const MAX_REMOVED: u64 = 64 << 10;
 
-/// Returns which content an object of at most `limit` bytes has; `None` if it is longer or was replaced meanwhile.
+/// Returns version and digest of an object of at most `limit` bytes, or `None` if it is longer or was replaced during
+/// the read.
 pub(super) fn short_content(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -143,7 +144,7 @@ pub(super) fn short_content(
     Ok(is_same.then_some((before.version, content)))
 }
 
-/// Gives a file owner, mode and extended attributes of another one, and no other extended attributes.
+/// Gives a file the owner, mode and extended attributes of another file, and removes other `user.` attributes.
 pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstat(from)?;
     let change = attributes::owner_and_mode(&attributes::posix_of(&stat));
@@ -161,7 +162,7 @@ pub(super) fn mark_of(file: &File) -> std::io::Result<Mark> {
     mark_with(file, Some(digest))
 }
 
-/// Returns the mark of a file, whose bytes have this digest.
+/// Returns the mark of a file with the given digest.
 pub(super) fn mark_with(file: &File, digest: Option<u128>) -> std::io::Result<Mark> {
     let stat = rustix::fs::fstat(file)?;
     Ok(Mark {
@@ -171,7 +172,7 @@ pub(super) fn mark_with(file: &File, digest: Option<u128>) -> std::io::Result<Ma
     })
 }
 
-/// Returns a digest of the bytes of a file. Holes are not read.
+/// Returns the digest of a file's bytes. Holes are not read.
 pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
     let size = file.metadata()?.len();
     let mut hasher = XxHash3_128::new();
@@ -192,7 +193,7 @@ pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
     Ok(hasher.finish_128())
 }
 
-/// Adds the zeros of a hole.
+/// Adds the zeros of a hole to a digest.
 fn add_zeros(hasher: &mut XxHash3_128, mut hole: Range<u64>) {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while hole.start < hole.end {

@@ -1,12 +1,12 @@
-//! Copies in consolidated metadata, derived of the documents when they are read.
+//! Derives the copies in consolidated metadata from the documents when they are read.
 //!
-//! `.zmetadata` and the `zarr.json` of a group hold copies of the documents below. Nothing keeps these in a layer: when
-//! such a document is read, the copies of documents that the layers changed are replaced in its stored text, and all else
-//! keeps every byte. So a discard of a document leaves no trace in the copies. A text that a program wrote is the
-//! program's: in that only what was changed since is replaced (`program_copies`). Where zarrfs itself edited other members
-//! of a group's document, the copies are those of the text below.
+//! `.zmetadata` and the `zarr.json` of a group hold copies of the documents below. A layer does not store these copies:
+//! when such a document is read, the copies of changed documents are replaced in its stored text, and all other bytes
+//! stay the same. So a discarded document leaves no trace in the copies. A text that a program wrote keeps the
+//! program's copies, except for documents that changed since (`program_copies`). Where zarrfs itself edited other
+//! members of a group's document, the copies come from the text below.
 //!
-//! A text is derived without a lock, and kept under the versions of what it was made of.
+//! A text is derived without a lock, and cached under the versions of its sources.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -28,18 +28,18 @@ use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::tree::{Posix, Stat};
 use zarrfs_store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
 
-/// A document whose copies are not those of the text that is stored.
+/// A document whose copies differ from the copies in the stored text.
 pub(super) struct DerivedDocument {
     pub(super) bytes: Vec<u8>,
     pub(super) meta: Meta,
-    /// Owner and mode of the layer's file, if there is one.
+    /// Owner and mode of the layer's file, if the layer has one.
     pub(super) posix: Option<Posix>,
     /// The version of the text that it was derived from.
     pub(super) source: Version,
 }
 
 impl DerivedDocument {
-    /// Returns what `stat` shows of it.
+    /// Returns the `stat` of the document.
     pub(super) fn stat(&self) -> Stat {
         Stat {
             meta: self.meta,
@@ -48,7 +48,7 @@ impl DerivedDocument {
         }
     }
 
-    /// Returns a part of it.
+    /// Returns the bytes in `span` as an object.
     pub(super) fn object(&self, span: std::ops::Range<u64>) -> Object {
         let place = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = self.bytes.get(place(span.start)..place(span.end));
@@ -72,21 +72,21 @@ impl Reader for DerivedDocument {
     }
 }
 
-/// What is known of documents that may hold copies.
+/// A cache of documents that may hold copies.
 #[derive(Default)]
 pub(super) struct DerivedTable {
     known: Mutex<HashMap<Key, Arc<KnownHolder>>>,
-    /// Those that were read and hold copies: a change of a document below is one of theirs.
+    /// Documents that were read and hold copies: a change of a document below also changes these.
     read: Mutex<HashSet<Key>>,
 }
 
-/// What is known of a document that may hold copies.
+/// The cached state of a document that may hold copies.
 enum KnownHolder {
     /// No document below was changed.
     Unchanged(LayersState),
-    /// The text of this version holds no copies, whatever is changed.
+    /// The text of this version holds no copies, whatever changes below.
     WithoutCopies(Version),
-    /// The text of this version is shown with these copies, or as it is.
+    /// The text of this version has these derived copies; `None` if the stored copies are correct.
     Derived(LayersState, Version, Option<Arc<DerivedDocument>>),
 }
 
@@ -99,7 +99,7 @@ impl KnownHolder {
     }
 }
 
-/// The layers as they were at one time.
+/// A snapshot of the layers' state.
 #[derive(Clone)]
 struct LayersState {
     top: Weak<LayeredStore>,
@@ -112,16 +112,16 @@ impl PartialEq for LayersState {
     }
 }
 
-/// How many documents something is known of: groups that are read and arrays of final v3.
+/// Maximum number of cached documents: groups that are read and arrays of final v3.
 const MAX_KNOWN: usize = 1024;
 
-/// The bytes of derived texts that are kept at most: a few of the longest documents that xarray writes.
+/// Maximum size of the cached texts in bytes: a few of the longest documents that xarray writes.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
-/// How often a text is derived again because documents change meanwhile.
+/// Maximum number of attempts to derive a text while documents change.
 const MAX_ATTEMPTS: usize = 8;
 
-/// How many documents are read at a time.
+/// Number of documents that are read in parallel.
 const PARALLEL_DOCUMENTS: usize = 16;
 
 impl DerivedTable {
@@ -141,7 +141,7 @@ impl DerivedTable {
 }
 
 impl OverlayCore {
-    /// Returns a document whose copies are derived; `None` for any other key, and for one that a program is writing.
+    /// Returns a document with derived copies; `None` for any other key, and while a program is writing the document.
     pub(super) fn derived(
         &self,
         context: &RequestContext,
@@ -165,8 +165,7 @@ impl OverlayCore {
         self.derive(context, &holder).map(|(found, _)| found)
     }
 
-    /// Whether the copies of a document, of which this version is stored, may have to be derived: that takes more than a
-    /// look.
+    /// Whether the copies of a document, stored in version `source`, may have to be derived, which may need requests.
     pub(super) fn may_be_derived(&self, key: &Key, source: Version) -> bool {
         let Some(holder) = CopyHolder::of_key(key) else {
             return false;
@@ -179,7 +178,7 @@ impl OverlayCore {
         }
     }
 
-    /// Derives a document; also returns whether nothing changed meanwhile.
+    /// Derives a document; also returns whether nothing changed during the derivation.
     fn derive(
         &self,
         context: &RequestContext,
@@ -241,7 +240,7 @@ impl OverlayCore {
         Ok((found, is_current))
     }
 
-    /// Notes that these bytes of a document were read since a position in the log of changes.
+    /// Records that these bytes of a document were read after a position in the log of changes.
     pub(super) fn note_read(&self, key: &Key, bytes: &[u8], since: LogPosition) {
         let Some(holder) = CopyHolder::of_key(key) else {
             return;
@@ -250,7 +249,7 @@ impl OverlayCore {
             return;
         }
         self.derived.read.lock().insert(key.clone());
-        // A change that came before is not noted yet.
+        // A change before this point did not invalidate the document, because the document was not in `read` yet.
         if self
             .info
             .changes
@@ -260,16 +259,16 @@ impl OverlayCore {
         }
     }
 
-    /// Notes that what holds copies of a document shows others, if it was read and holds some.
+    /// Invalidates the documents that hold copies of a document, if they were read.
     pub(super) fn note_copies_of(&self, document: &Key) {
         if is_document(document.name()) {
-            // A text that was derived since the record of the change may be of the file before.
+            // A text that was derived since the change was recorded may contain the previous file.
             self.top().layer.lock().records.note_document_shown();
             self.note_holders(CopyHolder::above_document(document));
         }
     }
 
-    /// The same of the documents at a path and below.
+    /// Does the same for the documents at and below a path.
     pub(super) fn note_copies_below(&self, path: &Key) {
         self.top().layer.lock().records.note_document_shown();
         self.note_holders(CopyHolder::above_tree(path));
@@ -289,7 +288,7 @@ struct HolderText {
     bytes: Vec<u8>,
     modified: Option<SystemTime>,
     has_copies: bool,
-    /// Whether the text is another one than that of the layer or the store.
+    /// Whether the text differs from the text in the layer or the store.
     is_derived: bool,
 }
 
@@ -303,7 +302,7 @@ impl HolderText {
         }
     }
 
-    /// Returns the document with this text, which has the attributes of the one that it is derived from.
+    /// Returns the document with this text and the attributes of the document that it is derived from.
     fn document(self, source: &Stat) -> DerivedDocument {
         let size = self.bytes.len() as u64;
         DerivedDocument {
@@ -321,7 +320,7 @@ impl HolderText {
 }
 
 impl LayeredStore {
-    /// Returns which state the layers have.
+    /// Returns a snapshot of the layers' state.
     fn state(self: &Arc<Self>) -> LayersState {
         let changes = |layered: &LayeredStore| layered.layer.lock().records.document_changes();
         LayersState {
@@ -330,7 +329,7 @@ impl LayeredStore {
         }
     }
 
-    /// Whether a layer changed something by which the copies in a document may be others than those that are stored.
+    /// Whether a layer has changes that may make the copies in a document differ from the stored copies.
     fn has_changes_under(&self, holder: &CopyHolder) -> bool {
         let state = self.layer.lock();
         let records = &state.records;
@@ -348,8 +347,8 @@ impl LayeredStore {
             }
     }
 
-    /// Returns the text of a document as the layers have it, with its copies derived; `None` if there is none, or one
-    /// that is too long to be read.
+    /// Returns the text of a document as the layers have it, with derived copies, or `None` if the document is missing
+    /// or too long to be read.
     fn holder_text(
         &self,
         context: &RequestContext,
@@ -404,7 +403,7 @@ impl LayeredStore {
         Ok(Some(text))
     }
 
-    /// Returns the text that shows below the layer.
+    /// Returns the text that is visible below the layer.
     fn lower_text(
         &self,
         context: &RequestContext,
@@ -422,7 +421,8 @@ impl LayeredStore {
         Ok(object.map(|object| HolderText::of_stored(holder, object)))
     }
 
-    /// Returns the layer's file of a key.
+    /// Returns the layer's own file of a key, or `None` if the layer has no file or one of more than `MAX_DOCUMENT`
+    /// bytes.
     pub(super) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
         match self.own_reader(key)? {
             Some(reader) if reader.meta(context)?.size <= MAX_DOCUMENT => {
@@ -439,7 +439,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the documents that the layer changes of which a document holds a copy or should hold one, by the names of
+    /// Returns the documents that the layer changes and that have, or should have, a copy in `holder`, by the names of
     /// the copies.
     fn changed_documents(
         &self,
@@ -480,7 +480,8 @@ impl LayeredStore {
         Ok(found)
     }
 
-    /// Returns the documents at and below paths of which a document holds a copy or should hold one.
+    /// Returns the documents at and below paths that have, or should have, a copy in `holder`, by the names of the
+    /// copies.
     pub(super) fn stale_documents<'a>(
         &self,
         context: &RequestContext,
@@ -505,8 +506,8 @@ impl LayeredStore {
         Ok(found)
     }
 
-    /// Adds the documents that show at a path and below. The folders of arrays, which may have any number of chunks, are
-    /// not listed.
+    /// Adds the documents that are visible at and below a path. The folders of arrays are not listed, because they may
+    /// have any number of chunks.
     fn add_documents_at(
         &self,
         context: &RequestContext,
@@ -559,18 +560,18 @@ impl LayeredStore {
     }
 }
 
-/// Whether the records of a layer name documents below, or places of such, that are others than those of the store below.
+/// Whether a layer's records change, hide or move documents that `holder` copies.
 fn has_changes_under(records: &Records, holder: &CopyHolder) -> bool {
     let (key, folder) = (holder.key(), holder.folder());
     let mut documents = records.marks.documents_below(folder);
-    // A document that is a file of the layer, and not a program's, has the copies of the text below.
+    // If the layer's own file of the document is not from a program, its copies come from the text below.
     let has_document =
         documents.any(|document| document == key || holder.copy_name(document).is_some());
     let mut whiteouts = records.whiteouts_of_documents(folder);
     has_document || whiteouts.any(|(at, _)| at != folder && at != key)
 }
 
-/// Returns the text of a document of which zarrfs itself edited members other than the copies: those are what shows below.
+/// Returns the text of a document whose other members zarrfs itself edited: the copies come from the text below.
 fn edited_text(holder: &CopyHolder, own: Object, lower: &HolderText) -> HolderText {
     let spliced = holder.with_copies_of(&own.bytes, &lower.bytes);
     let mut text = HolderText::of_stored(holder, own);
@@ -581,7 +582,7 @@ fn edited_text(holder: &CopyHolder, own: Object, lower: &HolderText) -> HolderTe
     text
 }
 
-/// Returns a whole document; `None` if there is none, or one that is too long.
+/// Returns a whole document, or `None` if it is missing or too long.
 fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<Object>> {
     match store.get(context, key, MAX_DOCUMENT) {
         Err(error) if error.kind() == Kind::TooLarge => Ok(None),
@@ -589,7 +590,7 @@ fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<
     }
 }
 
-/// Whether a file that gets a key is one whose copies are a program's from then on.
+/// Whether a file that is about to get a key holds copies, which then count as the program's.
 pub(super) fn has_program_copies(key: &Key, file: &std::fs::File) -> Result<bool> {
     let Some(holder) = CopyHolder::of_key(key).filter(|_| may_hold_copies(key)) else {
         return Ok(false);

@@ -1,7 +1,7 @@
-//! Discard: drops changes, so that the store's own state shows again.
+//! Discards changes, so that the store's own state is visible again.
 //!
-//! A rename has two sides, and discarding one of them must not leave half of it: with the new name the rename is
-//! undone; the old name alone cannot be discarded, and the message names the new one.
+//! A rename has two sides, and a discard must not undo only one of them: a discard of the new name undoes the rename;
+//! the old name alone cannot be discarded, and the error names the new name.
 
 use std::sync::Arc;
 
@@ -17,22 +17,21 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key};
 
-/// What a discard did.
+/// The result of a discard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
-    /// Keys whose changes were dropped.
+    /// Number of keys whose changes were dropped.
     pub dropped: u64,
-    /// Keys that a commit which ended early had put into the store: they stay there.
+    /// Number of keys that an interrupted commit had put into the store: they stay there.
     pub stored: u64,
 }
 
 impl Overlay {
-    /// Drops what was changed at a path and below. Files that are open keep their
-    /// content until they are closed, and take no more writes. What was renamed from elsewhere to there has its old name
-    /// again. Waits for a commit.
+    /// Drops the changes at and below a path. Open files keep their content until they are closed, and refuse further
+    /// writes. Files that were renamed to the path from elsewhere get their old names back. Waits for a running commit.
     ///
-    /// `NotFound` if nothing was changed there, `Invalid` if something was renamed from there to elsewhere, or if the
-    /// old name of something that was renamed there is in use.
+    /// Errors: `NotFound` if there are no changes, `Invalid` if something was renamed from the path to elsewhere, or if
+    /// the old name of something that was renamed to it is in use.
     pub fn discard(&self, context: &RequestContext, path: &Key) -> Result<Discarded> {
         let core = &self.0;
         let _one = core.committing.lock();
@@ -65,14 +64,14 @@ impl Overlay {
             };
             Ok(discarded)
         })?;
-        // What was discarded does not come back after a loss of power.
+        // The discarded changes must not come back after a power loss.
         core.sync_all()?;
         Ok(discarded)
     }
 }
 
 impl OverlayCore {
-    /// Drops the only change of a key, which the store did not take. The path is locked.
+    /// Drops the only change of a key, which the store refused. The path is locked.
     pub(super) fn take_back(&self, key: &Key) -> Result<()> {
         let _names = self.names.lock();
         self.revoke(key);
@@ -84,7 +83,7 @@ impl OverlayCore {
 }
 
 impl NameChange<'_> {
-    /// Returns the layers of changes, that of programs first.
+    /// Returns the layers of changes, the top layer first.
     fn layers(&self) -> Vec<Arc<ChangeLayer>> {
         let frozen = self.top.frozen.iter().map(|frozen| frozen.layer.clone());
         std::iter::once(self.top.layer.clone())
@@ -93,13 +92,13 @@ impl NameChange<'_> {
     }
 }
 
-/// Returns how many keys at a path and below a commit has put into the store, which has not ended.
+/// Returns the number of keys at and below a path that an interrupted commit has put into the store.
 fn committed(layer: &ChangeLayer, path: &Key) -> u64 {
     let bases = layer.lock().records.bases_below(path);
     bases.iter().filter(|(_, base)| base.is_committed).count() as u64
 }
 
-/// `NotFound` if nothing was changed at a path and below.
+/// Fails with `NotFound` if there are no changes at and below a path.
 fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) -> Result<()> {
     let open = core.registered_below(path);
     let mut is_changed = open.iter().any(|file| file.is_pending());
@@ -119,8 +118,8 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
     Err(Error::new(Kind::NotFound, path, why))
 }
 
-/// Returns the old names of what was renamed to a path and below, from elsewhere. `Invalid` if one of them is in use
-/// again, or if something was renamed from there to elsewhere.
+/// Returns the old names of files and folders that were renamed to a path from elsewhere. Fails with `Invalid` if one
+/// of these names is in use again, or if something was renamed from the path to elsewhere.
 fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
     let is_inside = |key: &Key| key.below(path).is_some();
     let mut old_names = Vec::new();
@@ -141,7 +140,7 @@ fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
     Ok(old_names)
 }
 
-/// `Invalid` if something else has the old name of what was renamed.
+/// Fails with `Invalid` if the old name of a rename is in use.
 fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<()> {
     let shows_folder = |folder: &Key| layer.lower_key(folder).as_ref() == Some(folder);
     let is_hidden = layer.lower_key(old_name).is_none();
@@ -153,8 +152,8 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
     Err(Error::invalid(new_name, why))
 }
 
-/// Notes in the layer on top that copies which a program wrote there may be others than what shows once the changes of a
-/// frozen layer are dropped, and its renames `undone`: they may be of those.
+/// Marks copies in the top layer, which a program wrote, as stale: they may contain documents of the frozen layer,
+/// whose changes are dropped and whose renames are `undone`.
 fn note_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>]) -> Result<()> {
     let [top, _frozen] = layers else {
         return Ok(());
@@ -176,9 +175,9 @@ fn note_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>
     top.record(records)
 }
 
-/// Drops what a layer changes at a path and below, and shows again what was renamed from these `old_names`; returns how
-/// many keys that were. What the store has shows first: a file that is gone while its name still hides that of the
-/// store would count as removed, and a commit would remove it.
+/// Drops a layer's changes at and below a path, and shows again the objects that were renamed from `old_names`; returns
+/// the number of changed keys. The store's objects are shown before the files are removed: a missing file whose key
+/// still hides the store's object would count as removed, and a commit would remove the object.
 fn discard_in_layer(
     upper: &Upper,
     layer: &ChangeLayer,
@@ -206,8 +205,7 @@ fn discard_in_layer(
     Ok(changed.max(removed))
 }
 
-/// Shows again what the layer hides of those below at a path and below, and at these `old_names`; returns how many keys
-/// of the path those were.
+/// Removes the whiteouts at and below a path, and at these `old_names`; returns the number of whiteouts of the path.
 fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<usize> {
     let state = layer.lock();
     let whiteouts: Vec<Whiteout> = state.records.whiteouts(path);
@@ -222,12 +220,12 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
     let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
-    // The disk must not have the removals that follow without this.
+    // This must be on disk before the removals that follow.
     layer.sync_journal()?;
     Ok(shown)
 }
 
-/// Removes what a layer has at a path and below; returns how many files, and folders without any, that were.
+/// Removes a layer's files at and below a path; returns the number of files and empty folders.
 fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
     match layer.keys.kind(path)? {
         None => return Ok(0),
@@ -270,7 +268,7 @@ mod tests {
         Overlay::open(&folder.join("upper"), store.clone(), "a store", config).unwrap()
     }
 
-    /// A file of the store was removed and made anew; the daemon is killed in the middle of the discard.
+    /// A file of the store was removed and created again; the daemon is killed in the middle of the discard.
     #[test]
     fn a_discard_that_is_cut_off_removes_nothing() {
         let folder = tempfile::tempdir().unwrap();

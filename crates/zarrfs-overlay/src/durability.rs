@@ -1,4 +1,4 @@
-//! What the disk has of the upper folder: syncs on request, from time to time, and at the end.
+//! Syncs the upper folder: on request, when many changes are unsynced, and at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,14 +8,14 @@ use super::{Overlay, OverlayCore};
 use zarr_format::error::{Kind, Result};
 
 impl Overlay {
-    /// Has the disk keep all changes. The next opening of the upper folder then checks nothing.
+    /// Syncs all changes. The next opening of the upper folder then skips its checks.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
 }
 
 impl OverlayCore {
-    /// Has the disk keep everything that was changed before.
+    /// Syncs all changes that were made before.
     pub(super) fn sync_all(&self) -> Result<()> {
         let mut begun = Vec::new();
         for layered in self.changed_layers() {
@@ -29,7 +29,7 @@ impl OverlayCore {
         Ok(())
     }
 
-    /// Returns the layers of which the disk may not have everything.
+    /// Returns the layers that may have unsynced changes.
     fn changed_layers(&self) -> Vec<Arc<LayeredStore>> {
         let top = self.top();
         let layers = top.frozen.clone().into_iter().chain([top]);
@@ -38,7 +38,7 @@ impl OverlayCore {
             .collect()
     }
 
-    /// Syncs everything in a thread if much may not be synced.
+    /// Starts a thread that syncs everything, if enough changes may be unsynced.
     pub(super) fn sync_if_due(self: &Arc<Self>) {
         if !self.top().layer.is_sync_due() || self.is_syncing.swap(true, Ordering::AcqRel) {
             return;
@@ -57,8 +57,7 @@ impl OverlayCore {
         }
     }
 
-    /// Calls `act` again where it has failed for want of room, if files can be removed that were kept until the disk has
-    /// what took their places.
+    /// Calls `act`. If it fails because the disk is full, frees retained files with a sync and calls it again.
     pub(super) fn with_room<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         match act() {
             Err(error) if error.kind() == Kind::NoSpace && self.has_made_room() => act(),
@@ -66,19 +65,19 @@ impl OverlayCore {
         }
     }
 
-    /// Whether there may be more room once the disk has everything.
+    /// Whether a sync may free space on the disk.
     pub(super) fn has_retained(&self) -> bool {
         let top = self.top();
         let mut layers = top.frozen.iter().chain([&top]);
         layers.any(|layered| layered.layer.has_retained())
     }
 
-    /// Makes room by a sync, if that may be; returns whether it was made.
+    /// Frees space with a sync, if possible; returns whether it did.
     pub(super) fn has_made_room(&self) -> bool {
         self.has_retained() && self.sync_all().is_ok()
     }
 
-    /// Has the disk keep everything, and the journals say so.
+    /// Syncs everything, and records in the journals that it is synced.
     fn close(&self) -> Result<()> {
         let layers = self.changed_layers();
         if layers.is_empty() {

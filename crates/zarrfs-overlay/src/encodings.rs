@@ -1,13 +1,13 @@
-//! By which metadata programs encode the chunks that they change.
+//! Records the metadata that changed chunks were encoded with.
 //!
-//! A chunk is worth nothing to an array that was replaced by another one meanwhile. So the first change of a chunk
-//! records the metadata that it was encoded by, once for all chunks of an array, and a commit compares them with those
-//! that the store has by then (`commit/arrays`). A decoded file says what it encodes by (`Store::put_chunk`). A program that
-//! writes keys has read the array's document, or a copy of it, or has written it: the last one counts. If it has done
-//! neither, it is the document that shows when the first chunk is changed.
+//! A chunk is useless to an array that has replaced the chunk's array. So the first change of a chunk records the
+//! metadata that it was encoded with, once for all chunks of an array, and a commit compares it with the store's
+//! current metadata (`commit/arrays`). A decoded file knows the metadata that it encodes with (`Store::put_chunk`). A
+//! program that writes keys has read or written the array's document, or a copy of it: the last read or write counts.
+//! If it did neither, the document that is visible at the first change of a chunk counts.
 //!
-//! A program that replaces an array on the mount knows what it does to the chunks that it wrote before: what these were
-//! encoded by is forgotten then.
+//! A program that replaces an array on the mount is responsible for the chunks that it wrote before: their recorded
+//! metadata is forgotten.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::Mutex;
 use zarrfs_store::{EncodedBy, Key, Object, Store};
 
-/// The longest document that is read, in bytes.
+/// Maximum length in bytes of a document that is read.
 pub(super) const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// The documents by which a folder is known to be a node, the likeliest first.
+/// The documents that identify a folder as a node, the likeliest first.
 const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
 
-/// The most arrays whose metadata are remembered; of the others, those that were read last are.
+/// Maximum number of arrays whose metadata is cached; the least recently used is evicted.
 const MAX_SEEN: usize = 1 << 16;
 
 /// The metadata that programs have read or written last, by the folders of the arrays.
@@ -44,7 +44,7 @@ pub(super) struct SeenMetadata(Mutex<LruCache<Key, Seen>>);
 #[derive(Clone)]
 struct Seen {
     by: EncodedBy,
-    /// They were there when a chunk was changed; no program has read them.
+    /// Whether it was found when a chunk was changed, and no program has read it.
     is_found: bool,
 }
 
@@ -62,7 +62,7 @@ impl SeenMetadata {
         folders.find_map(|folder| seen.get(&folder).cloned())
     }
 
-    /// Notes metadata that a program has seen; returns those that were noted before.
+    /// Records metadata that a program has seen; returns the previously recorded metadata.
     fn put(&self, by: EncodedBy) -> Option<EncodedBy> {
         self.note(Seen {
             by,
@@ -84,7 +84,7 @@ impl SeenMetadata {
         before.map(|before| before.by)
     }
 
-    /// Notes that a document describes no array; returns the metadata that it had.
+    /// Records that a document describes no array; returns the metadata that it had.
     fn remove(&self, document: &Key) -> Option<EncodedBy> {
         let mut seen = self.0.lock();
         let is_it = |seen: &Seen| seen.by.document == *document;
@@ -102,8 +102,8 @@ impl SeenMetadata {
         removed.flatten().map(|seen| seen.by)
     }
 
-    /// Gives the arrays at a folder and below their new names. One whose document or chunks alone are renamed is not known
-    /// any more.
+    /// Renames the arrays at and below a folder. An array is forgotten if only its document or only its chunks are
+    /// renamed.
     pub(super) fn rename(&self, from: &Key, to: &Key) {
         let mut seen = self.0.lock();
         let is_moved = |seen: &Seen| seen.by.folder.below(from).is_some();
@@ -119,7 +119,7 @@ impl SeenMetadata {
     }
 }
 
-/// Whether a commit compares by which metadata the object of a key was encoded.
+/// Whether a commit compares the metadata that the object of a key was encoded with.
 pub(super) fn may_be_chunk(key: &Key) -> bool {
     is_like_chunk(key.name())
 }
@@ -129,12 +129,12 @@ fn has_metadata(key: &Key) -> bool {
     may_describe_array(key) || is_consolidated(key.name())
 }
 
-/// Whether a key may be that of a document that describes an array.
+/// Whether a key may name a document that describes an array.
 pub(super) fn may_describe_array(key: &Key) -> bool {
     describes_node(key.name()) || is_draft_document(key.name())
 }
 
-/// Returns the same after a rename; nothing if the document or the folder of the chunks alone is renamed.
+/// Returns the same after a rename, or `None` if only the document or only the folder of the chunks is renamed.
 fn renamed(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
     let moved = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
     match (moved(&by.document), moved(&by.folder)) {
@@ -149,7 +149,7 @@ fn renamed(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
 }
 
 impl OverlayCore {
-    /// Notes what a program has read of a document, from its beginning; `is_whole` if that is all of it.
+    /// Records the first bytes that a program has read of a document. `is_whole` if they are the whole document.
     pub(super) fn note_document_read(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -177,7 +177,7 @@ impl OverlayCore {
         }
     }
 
-    /// Returns what the content of `from` will be when a program gives it the key `to`.
+    /// Returns the description of the content of `from`, as it will be under the key `to`.
     pub(super) fn content_as(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -193,7 +193,7 @@ impl OverlayCore {
         }
     }
 
-    /// Returns what these bytes are under a key.
+    /// Returns the description of these bytes under a key.
     pub(super) fn new_content(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -205,9 +205,9 @@ impl OverlayCore {
         Ok(by.map_or(NewContent::Other, NewContent::Array))
     }
 
-    /// Looks for the metadata of the array that a key may be a chunk of, before it is changed, if no program has seen them
-    /// and no change of a chunk has recorded them. The array's folder is the nearest one whose name is not like that of a
-    /// chunk, or one in there.
+    /// Finds the metadata of the array that a key may be a chunk of, before the key is changed, unless a program has
+    /// seen the metadata or a change of a chunk has recorded it. The array's folder is the nearest folder whose name
+    /// does not look like a chunk, or a folder in it.
     pub(super) fn find_metadata(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -247,7 +247,7 @@ impl OverlayCore {
         }
     }
 
-    /// Looks in the folders that may be that of the array, the outermost first.
+    /// Looks for the document in the folders that may be the array's, the outermost first.
     fn look_in_folders(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -274,7 +274,7 @@ impl OverlayCore {
         Ok(None)
     }
 
-    /// Looks where drafts of version 3 have the documents of arrays with chunks in these folders.
+    /// Looks for the document where drafts of version 3 have it, for arrays with chunks in these folders.
     fn look_in_drafts(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -295,7 +295,7 @@ impl OverlayCore {
         Ok(None)
     }
 
-    /// Whether metadata that were found count for other chunks, too: they are recorded, and a commit will tell.
+    /// Whether the found metadata is valid for other chunks too: it is recorded, and a commit will compare it.
     fn counts_still(&self, by: &EncodedBy) -> bool {
         let is_recorded = || self.top().layer.lock().records.is_encoded_at(&by.folder);
         !self.config.write_through && is_recorded()
@@ -318,8 +318,8 @@ impl OverlayCore {
         Ok(object.map(|object| object.bytes))
     }
 
-    /// Returns the records of the metadata by which those chunks were encoded that other records change. The decoded file
-    /// that has changed them says it, or what programs have seen counts.
+    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `said` by the decoded
+    /// file that has changed them, or else the metadata that programs have seen.
     pub(super) fn encoding_records(
         &self,
         list: &[JournalRecord],
@@ -352,8 +352,8 @@ impl OverlayCore {
         records
     }
 
-    /// Returns the records by which a chunk is encoded by these metadata. Those of the array may be recorded already, by
-    /// records that are not applied yet.
+    /// Returns the records which say that a chunk is encoded with this metadata. `is_done` if the array's metadata is
+    /// already recorded by records that are not applied yet.
     fn encoding_record(&self, key: &Key, by: EncodedBy, is_done: bool) -> Vec<JournalRecord> {
         let folder = by.folder.clone();
         let top = self.top();
@@ -368,7 +368,7 @@ impl OverlayCore {
         if is_done || old == Some(&by) {
             return list;
         }
-        // The array was replaced, and the program goes on with the new one: other chunks stay what they are.
+        // The array was replaced, and the program continues with the new one: other chunks keep their metadata.
         for (other, base) in old.iter().flat_map(|_| records.bases_below(&folder)) {
             let is_changed = !base.is_committed && other != *key && may_be_chunk(&other);
             let is_of_array = records
@@ -385,7 +385,7 @@ impl OverlayCore {
     }
 }
 
-/// What a program puts under a key.
+/// The content that a program puts under a key.
 pub(super) enum NewContent {
     /// A document that describes an array.
     Array(EncodedBy),
@@ -396,8 +396,9 @@ pub(super) enum NewContent {
 }
 
 impl NameChange<'_> {
-    /// Notes that a program has put this under a key, if that is the key of a document. Chunks that were changed before it
-    /// replaced the array, whose metadata it had seen, are its own affair.
+    /// Records that a program has put a content under a key, if the key may be a document. If the program replaces an
+    /// array whose metadata it has seen, the metadata of chunks that were changed before is forgotten: the program is
+    /// responsible for them.
     pub(super) fn note_document(&self, key: &Key, content: &NewContent) -> Result<()> {
         if !may_describe_array(key) {
             return Ok(());
@@ -411,7 +412,7 @@ impl NameChange<'_> {
         let recorded = {
             let records = &self.top.layer.lock().records;
             if is_draft_document(key.name()) {
-                // The chunks may lie anywhere.
+                // The chunks may be anywhere.
                 records.encoded_by_document_below(key)
             } else {
                 records.encoded_below(&folder)
@@ -429,7 +430,7 @@ impl NameChange<'_> {
         self.record(forgotten.collect())
     }
 
-    /// Returns the records of what chunks at a key and below were encoded by, after it is renamed.
+    /// Returns the records of the metadata that chunks at and below a key were encoded with, after a rename of the key.
     pub(super) fn encodings_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let state = self.top.layer.lock();
         let replaced = state.records.encoded_below(to).into_iter();
@@ -439,7 +440,7 @@ impl NameChange<'_> {
             let at = joined(to, &at.below(from)?);
             Some((at, by.and_then(|by| renamed(by, from, to))))
         });
-        // Documents of a draft that are renamed without the chunks are as good as removed.
+        // A draft's documents that are renamed without their chunks count as removed.
         let may_leave = from.names().any(|name| name == b"meta");
         let left_behind = may_leave.then(|| state.records.encoded_by_document_below(from));
         let left_behind = left_behind.into_iter().flatten();
@@ -452,7 +453,7 @@ impl NameChange<'_> {
     }
 }
 
-/// Takes a document that can never be read for one that is missing: it describes no array.
+/// Treats a document that can never be read like a missing one: it describes no array.
 pub(super) fn readable(answer: Result<Option<Object>>) -> Result<Option<Object>> {
     match answer {
         Err(error) => match error.kind() {

@@ -1,9 +1,9 @@
-//! Numbers of files: a file keeps its number while it is written in place or renamed, and another file that gets its
-//! name has another number.
+//! Assigns file IDs, which survive writes in place and renames.
 //!
-//! The kernel's pages belong to such a number (`vfs`). Keys that were not written through this overlay need none:
-//! the version of their content serves. A file that was opened on what the store has keeps this number when it is
-//! written; what the store has gets another one then, which shows after a discard.
+//! Another file that gets the same name gets another ID. The kernel's pages belong to such an ID (`vfs`). Keys that
+//! were not written through this overlay need none: the version of their content is used. A file that was opened on the
+//! store's content keeps that ID when it is written; the store's content then gets another ID, which is visible after a
+//! discard.
 
 use std::num::NonZeroUsize;
 
@@ -12,24 +12,24 @@ use lru::LruCache;
 use super::key_ranges::joined;
 use zarrfs_store::{Key, StoreVersion, Version};
 
-/// How many keys have a number of their own.
+/// Maximum number of keys with their own ID.
 const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
-/// The numbers of files that were written.
+/// The IDs of written files.
 pub(super) struct FileIds {
     last: u64,
     by_key: LruCache<Key, FileId>,
-    /// The numbers of what the store has where a file was written that has the number of its version.
+    /// New IDs of the store's contents whose version number is now the ID of a written file.
     stored: LruCache<u64, u64>,
 }
 
-/// The number of a key's file.
+/// The ID of a key's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     id: u64,
-    /// The inode of the layer's file that has the number: another file may have the key at this moment.
+    /// The inode of the layer's file with this ID. The key may have another file at the moment.
     inode: u64,
-    /// The store's version of the content, once it was committed and the layer has it no more.
+    /// The store's version of the content, once it was committed and is no longer in the layer.
     committed: Option<StoreVersion>,
 }
 
@@ -44,26 +44,25 @@ impl Default for FileIds {
 }
 
 impl FileIds {
-    /// Returns a number that no file has had.
+    /// Returns an unused ID.
     pub(super) fn new_id(&mut self) -> u64 {
         self.last += 1;
-        // Versions are numbers as well: these look like none.
+        // Version numbers are IDs too: hash the number, so that it differs from them.
         Version::of(&[b"file", &self.last.to_le_bytes()[..]].concat()).number()
     }
 
-    /// Returns the number of the file that a layer has under a key, as this inode: that of the inode where no other is
-    /// known.
+    /// Returns the ID of the layer's file of a key with this inode, or the inode if no other ID is known.
     pub(super) fn of_upper(&mut self, key: &Key, inode: u64) -> u64 {
         let file = self.by_key.get(key).filter(|file| file.inode == inode);
         file.map_or(inode, |file| file.id)
     }
 
-    /// Whether a file of a key has a number of its own.
+    /// Whether the file of a key has its own ID.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.by_key.contains(key)
     }
 
-    /// Returns the number of the file that the store has under a key, if it is the one that was committed.
+    /// Returns the ID of the store's object of a key, if it is the committed file or has a new ID.
     pub(super) fn of_stored(&mut self, key: &Key, version: Version) -> Option<u64> {
         let file = self.by_key.get(key);
         let file = file.filter(|file| file.committed.is_none_or(|own| version.may_be(own.into())));
@@ -71,7 +70,7 @@ impl FileIds {
         id.or_else(|| self.stored.get(&version.number()).copied())
     }
 
-    /// Notes that a file is about to be written: what it was opened on is not this file any more.
+    /// Gives the store's content another ID, because the file with this ID is about to be written.
     pub(super) fn note_write(&mut self, id: u64) {
         if self.stored.get(&id).is_none() {
             let other = self.new_id();
@@ -79,7 +78,8 @@ impl FileIds {
         }
     }
 
-    /// Notes that a file has a key, or is about to have it. Set before, so that the file is never found without its number.
+    /// Sets the ID of a key's file. Call it before the file gets the key, so that the file is never found without its
+    /// ID.
     pub(super) fn set(&mut self, key: &Key, id: u64, inode: u64) {
         let file = FileId {
             id,
@@ -89,19 +89,19 @@ impl FileIds {
         self.by_key.put(key.clone(), file);
     }
 
-    /// Notes that the store has the file of a key, as this version.
+    /// Records that the store has the file of a key, in this version.
     pub(super) fn set_committed(&mut self, key: &Key, version: StoreVersion) {
         if let Some(file) = self.by_key.get_mut(key) {
             file.committed = Some(version);
         }
     }
 
-    /// Notes that a key's file has lost its key.
+    /// Records that a key has lost its file.
     pub(super) fn remove(&mut self, key: &Key) {
         self.by_key.pop(key);
     }
 
-    /// Notes that the keys at and below a prefix have the files of the store again.
+    /// Records that the keys at and below a prefix have the store's objects again.
     pub(super) fn remove_below(&mut self, prefix: &Key) {
         self.take_below(prefix);
     }
@@ -117,7 +117,7 @@ impl FileIds {
         taken.collect()
     }
 
-    /// Notes that files have other keys: all at `from` and below.
+    /// Renames the keys of all files at and below `from`.
     pub(super) fn rename(&mut self, from: &Key, to: &Key) {
         self.remove(to);
         for (rest, file) in self.take_below(from) {

@@ -1,5 +1,6 @@
-//! Folders of the upper folder. A folder of the store is made there when something in it changes, and removed
-//! again when the store has all that was in it.
+//! Creates folders of the store in the upper folder, and removes them again.
+//!
+//! A folder is created when something in it changes, and removed when the store has all its contents.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key};
 
 impl NameChange<'_> {
-    /// Makes the folders above a key in the upper folder, with the attributes that they have below.
+    /// Creates the folders above a key in the upper folder, with the attributes that they have below.
     pub(super) fn make_parents(&self, key: &Key) -> Result<()> {
         let Some(parent) = key.parent() else {
             return Ok(());
@@ -25,8 +26,8 @@ impl NameChange<'_> {
         self.copy_up_folder(&parent)
     }
 
-    /// Makes a folder of the store, and those above it, in the upper folder; one that is there stays as it is.
-    /// `NotADirectory` if it is an object.
+    /// Creates a folder of the store, and the folders above it, in the upper folder, unless it exists there. Fails with
+    /// `NotADirectory` if the key is an object.
     pub(super) fn copy_up_folder(&self, key: &Key) -> Result<()> {
         match self.top.layer.keys.kind(key)? {
             None => {}
@@ -48,7 +49,7 @@ impl NameChange<'_> {
         let keys = &self.top.layer.keys;
         let made = keys.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
-                // A commit that writes through has made it meanwhile.
+                // A write-through has created it in the meantime.
                 Err(Errno::EXIST) => return Ok(()),
                 made => made?,
             }
@@ -62,7 +63,7 @@ impl NameChange<'_> {
 }
 
 impl OverlayCore {
-    /// Removes the empty folders above a key from the upper folder, as far as what lies below has them too.
+    /// Removes the empty folders above a key from the upper folder, as long as the store below has them too.
     pub(super) fn remove_empty_parents(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -118,7 +119,7 @@ mod tests {
         };
         set_mode(0o700);
         Tree::unlink(&overlay, &UNLIMITED, &key("d/x")).unwrap();
-        // A conflict leaves the frozen layer where it is.
+        // A conflict keeps the frozen layer.
         store.set(key("d/x"), b"changed".to_vec());
         overlay
             .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})

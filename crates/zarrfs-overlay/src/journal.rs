@@ -1,12 +1,12 @@
-//! The journal of an upper folder: the changes that its files alone do not show, one line each.
+//! The journal of an upper folder: changes that its files do not show.
 //!
-//! Records that belong together are a line, appended by one write. An incomplete last line counts for nothing: its
-//! change did not happen. After a loss of power that holds of all lines from the first damaged one on, if none of them says
-//! that the disk had what came before it. Any other line that does not read is an error, never skipped. `records` holds
-//! what the records mean together.
+//! Records that belong together form one line, appended with one write. An incomplete last line is ignored: its change
+//! did not happen. After a power loss the same is true of all lines from the first damaged line on, unless one of them
+//! records that everything before it was synced. Any other unreadable line is an error and is never skipped. `records`
+//! combines the records into a state.
 //!
-//! A journal that ends with the record `Closed` is one of a layer that the disk has whole. The first line after it is
-//! synced before the change that it records is made, so that no change is on a disk whose journal still ends so.
+//! A journal that ends with the record `Closed` belongs to a completely synced layer. The first line after it is synced
+//! before its change is made, so that no change is on disk while the journal still ends with `Closed`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,16 +27,16 @@ pub(super) struct Journal {
     file: Arc<JournalFile>,
     path: PathBuf,
     length: u64,
-    /// Whether the disk has all of the layer.
+    /// Whether the whole layer is synced.
     is_closed: bool,
     /// Space on disk is allocated up to this offset, in bytes.
     reserved: u64,
 }
 
-/// A file of a journal, which can be synced without the lock that guards the journal.
+/// A file of a journal, which can be synced without the lock of the journal.
 pub(super) struct JournalFile {
     file: File,
-    /// How many bytes the disk has for certain.
+    /// Number of bytes that are certainly on disk.
     synced: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl JournalFile {
         Arc::new(JournalFile { file, synced })
     }
 
-    /// Keeps the first `length` bytes through a loss of power.
+    /// Syncs the first `length` bytes.
     fn sync(&self, length: u64) -> io::Result<()> {
         if self.synced.load(Ordering::Acquire) < length {
             self.file.sync_data()?;
@@ -56,7 +56,7 @@ impl JournalFile {
     }
 }
 
-/// What a journal has at a moment.
+/// The end of a journal at one moment.
 pub(super) struct JournalEnd {
     file: Arc<JournalFile>,
     path: PathBuf,
@@ -64,21 +64,21 @@ pub(super) struct JournalEnd {
 }
 
 impl JournalEnd {
-    /// Keeps all of it through a loss of power.
+    /// Syncs the journal up to this end.
     pub(super) fn sync(&self) -> Result<()> {
         let synced = self.file.sync(self.length);
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 }
 
-/// Space on disk that is allocated ahead, in bytes: enough for some hundreds of removals.
+/// Bytes on disk that are reserved ahead: enough for some hundreds of removals.
 const RESERVE: u64 = 64 << 10;
 
 impl Journal {
-    /// Opens the journal at `path`, created if it is missing, and gives its records to `apply` in their order. An
-    /// incomplete last line is removed.
+    /// Opens the journal at `path`, creates it if it is missing, and passes its records to `apply` in order. Removes an
+    /// incomplete last line.
     ///
-    /// `Corrupt` if another line is damaged.
+    /// Errors: `Corrupt` if another line is damaged.
     pub(super) fn open(path: &Path, apply: &mut dyn FnMut(JournalRecord)) -> Result<Journal> {
         let failed = |error| Error::os(path.display(), error);
         let file = open_or_look(path).map_err(failed)?;
@@ -104,12 +104,13 @@ impl Journal {
         })
     }
 
-    /// Notes that the file was renamed.
+    /// Records that the file was renamed.
     pub(super) fn set_path(&mut self, path: &Path) {
         self.path = path.to_path_buf();
     }
 
-    /// Appends records as one line: all of them count, or none. If the disk is full the journal stays as it was.
+    /// Appends records as one line, so that all of them count or none. If the disk is full, the journal stays
+    /// unchanged.
     pub(super) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
         let line = encode_line(records);
         self.reserve(line.len() as u64);
@@ -118,7 +119,7 @@ impl Journal {
             let _ = self.file.file.set_len(self.length);
             self.reserved = 0;
             return Err(match error.raw_os_error() {
-                // It was opened to be looked at.
+                // It was opened read-only.
                 Some(libc::EBADF) => Error::read_only(self.path.display()),
                 _ => Error::os_own_file(self.path.display(), error),
             });
@@ -131,12 +132,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether the disk has all of the layer.
+    /// Whether the whole layer is synced.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Allocates space ahead for this many bytes and some more, so that keys can still be removed when the disk is full.
+    /// Reserves space for this many bytes and some more, so that keys can still be removed when the disk is full.
     pub(super) fn reserve(&mut self, bytes: u64) {
         let end = self.length + bytes;
         if end + RESERVE / 2 <= self.reserved {
@@ -149,7 +150,7 @@ impl Journal {
         }
     }
 
-    /// Returns what the journal has now.
+    /// Returns the current end of the journal.
     pub(super) fn end(&self) -> JournalEnd {
         JournalEnd {
             file: self.file.clone(),
@@ -158,7 +159,7 @@ impl Journal {
         }
     }
 
-    /// Returns how many bytes the disk has for certain.
+    /// Returns the number of bytes that are certainly on disk.
     #[cfg(test)]
     pub(super) fn synced(&self) -> u64 {
         self.file.synced.load(Ordering::Acquire)
@@ -174,7 +175,7 @@ impl Journal {
         self.length > (1 << 20) + 1024 * records as u64
     }
 
-    /// Replaces the journal by one of these records, in one step.
+    /// Replaces the journal by one with these records, atomically.
     pub(super) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
         let failed = |error| Error::os_own_file(self.path.display(), error);
         let replacement = self.path.with_extension("new");
@@ -195,7 +196,7 @@ impl Journal {
             .and_then(|()| std::fs::rename(&replacement, &self.path))
             .and_then(|()| sync_folder_of(&self.path));
         written.map_err(|error| {
-            // On a disk that is full it would keep room from others.
+            // On a full disk, the incomplete file would take space from others.
             let _ = std::fs::remove_file(&replacement);
             failed(error)
         })?;
@@ -208,14 +209,14 @@ impl Journal {
     }
 }
 
-/// Keeps the names in the folder of a file through a loss of power.
+/// Syncs the folder of a file, so that the names in it survive a power loss.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
 
-/// Opens a file to read and to write it, and makes it; to read it where nothing can be written: an upper folder on such a
-/// medium can still be looked at.
+/// Opens a file for reading and writing, creating it if it is missing, or only for reading on a read-only file system:
+/// an upper folder there can still be inspected.
 pub(super) fn open_or_look(path: &Path) -> io::Result<File> {
     let options = || {
         let mut options = File::options();
@@ -228,8 +229,8 @@ pub(super) fn open_or_look(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Gives the records of all lines before the first damaged one to `apply`; returns the length of these lines in bytes.
-/// `Corrupt` if a later line says that the disk had the damaged one.
+/// Passes the records of all lines before the first damaged line to `apply`; returns the length of these lines in
+/// bytes. Fails with `Corrupt` if a later line records that the damaged line was synced.
 fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> {
     let mut lines = BufReader::new(file);
     let (mut length, mut number) = (0, 0);
@@ -256,9 +257,9 @@ fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> 
 
 /// A damaged line.
 struct Damage {
-    /// Its number, from 1.
+    /// The line number, from 1.
     line: u64,
-    /// The syncs of everything that began after it.
+    /// The syncs of everything that began after the line.
     syncs: Vec<u64>,
 }
 
@@ -268,7 +269,7 @@ impl Damage {
         Damage { line, syncs }
     }
 
-    /// Fails if records after the damaged line say that the disk had it.
+    /// Fails if a record after the damaged line says that the damaged line was synced.
     fn check(&mut self, records: &[JournalRecord]) -> Result<()> {
         for record in records {
             let was_synced = match record {
@@ -395,7 +396,7 @@ mod tests {
         ]
     }
 
-    /// Opens a journal; returns its records too.
+    /// Opens a journal; also returns its records.
     fn opened(path: &Path) -> Result<(Journal, Vec<JournalRecord>)> {
         let mut records = Vec::new();
         let journal = Journal::open(path, &mut |record| records.push(record))?;

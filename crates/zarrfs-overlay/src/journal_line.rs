@@ -1,7 +1,7 @@
-//! The lines of the journal: a checksum and a JSON list of records each.
+//! Encodes journal lines: a checksum, then a JSON list of records.
 //!
-//! A line reads as it was written or not at all. The words of the records are a format on disk and stay as they are.
-//! `journal` appends lines and reads them; what the records mean together is in `records`.
+//! A line is read exactly as it was written, or not at all. The JSON names of the records are an on-disk format and
+//! must not change. `journal` appends and reads lines; `records` combines the records into a state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,68 +14,68 @@ use super::attributes::{spec_of, time_of};
 use super::kept_attributes::KeptAttributes;
 use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
-/// One change of an upper folder that its files alone do not show.
+/// A change of an upper folder that its files do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JournalRecord {
     /// The store's version of a key when it was first changed here; `None` if the key was missing.
     Base {
         key: Key,
         version: Option<StoreVersion>,
-        /// What a frozen layer had was changed: its commit tells the store's version.
+        /// A frozen layer had the content: its commit determines the store's version.
         is_frozen: bool,
-        /// Length and digest of what the store had, if they are known.
+        /// Length and digest of the store's content, if they are known.
         content: Option<ContentDigest>,
     },
-    /// The content that the upper folder has of a key is in the store, under this version.
+    /// The store has the upper folder's content of a key, in this version.
     Committed { key: Key, version: StoreVersion },
-    /// A content of this digest is about to be put under a key, or the key is about to be removed: the store may have done
-    /// so although no answer came.
+    /// A content of this digest is about to be put under a key; `None` if the key is about to be removed. If no answer
+    /// comes, the store may or may not have done it.
     Tried { key: Key, digest: Option<u128> },
-    /// The metadata that changed chunks at a key and below were encoded by; `None` if that does not matter. The nearest
+    /// The metadata that changed chunks at and below a key were encoded with; `None` if it does not matter. The nearest
     /// such record at or above a chunk's key counts.
     EncodedBy { at: Key, by: Option<EncodedBy> },
-    /// A key is as in the store again: its base is forgotten.
+    /// A key has the store's content again: its base is forgotten.
     Reverted(Key),
-    /// The store's objects at a key and below are hidden, or replaced by those at and below `source`.
+    /// The store's objects at and below a key are hidden, or replaced by the objects at and below `source`.
     Whiteout { key: Key, source: Option<Key> },
-    /// The whiteout of this key is gone.
+    /// The whiteout of this key is removed.
     WhiteoutRemoved(Key),
     /// A file was created under this key and is incomplete.
     Created(Key),
     /// The file of this key is complete.
     Completed(Key),
-    /// Attributes of a key are set whose content the layer does not have.
+    /// Attributes were set on a key whose content the layer does not have.
     Attributes {
         key: Key,
         attributes: Arc<KeptAttributes>,
     },
-    /// They are dropped.
+    /// The attributes of this key are dropped.
     AttributesDropped(Key),
-    /// A rename begins; `in_upper` if the upper folder has what is renamed.
+    /// A rename begins. `in_upper` if the upper folder has `from`.
     RenameStarted { from: Key, to: Key, in_upper: bool },
-    /// The rename is done.
+    /// The last rename is complete.
     RenameFinished,
-    /// The file of a key gets a content.
+    /// The file of a key gets this content.
     Written { key: Key, mark: Mark },
-    /// A key loses its file.
+    /// The file of a key is removed.
     Removed(Key),
-    /// The disk has the last content of a key, which has this inode.
+    /// The last content of a key, which has this inode, is synced.
     Synced { key: Key, inode: u64 },
-    /// A sync of everything begins; the number is one more than that of the sync before.
+    /// A sync of everything begins. The number is one more than the number of the previous sync.
     SyncStarted(u64),
-    /// The disk has everything from before the sync of this number began.
+    /// Everything from before this sync began is on disk.
     SyncFinished(u64),
-    /// The file of a key is none of the layer's any more: its contents are forgotten.
+    /// The file of a key no longer belongs to the layer: its contents are forgotten.
     Forgotten(Key),
-    /// The file of a key has copies of documents that a program wrote.
+    /// A program wrote copies of documents into the file of a key.
     CopiesWritten(Key),
-    /// What is at `path` and below was changed since a program wrote the copies that `holder` has.
+    /// The path, or something below it, has changed since a program wrote the copies in `holder`.
     CopiesStale { holder: Key, path: Key },
-    /// The disk has everything, and nothing was changed since.
+    /// Everything is synced, and there are no later changes.
     Closed,
 }
 
-/// Length and digest of a content: what two objects of the same bytes have in common.
+/// Length and digest of a content. Contents with the same bytes have the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentDigest {
     /// Length in bytes.
@@ -84,34 +84,34 @@ pub struct ContentDigest {
     pub digest: u128,
 }
 
-/// What tells one content of a key from another.
+/// Identifies a content of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) inode: u64,
     /// Length in bytes.
     pub(super) length: u64,
-    /// xxh3 of the bytes; `None` for a file that is changed in place, of which the inode alone tells.
+    /// xxh3 of the bytes; `None` for a file that is changed in place, which only its inode identifies.
     pub(super) digest: Option<u128>,
 }
 
 impl Mark {
-    /// Returns what the content has in common with others of the same bytes, if that is known.
+    /// Returns length and digest of the content, or `None` if the digest is not known.
     pub(super) fn content(&self) -> Option<ContentDigest> {
         let length = self.length;
         let digest = self.digest?;
         Some(ContentDigest { length, digest })
     }
 
-    /// Whether a file of this inode and length has the content, which the disk has.
+    /// Whether a file of this inode and length is the file with this content, given that the content is synced.
     pub(super) fn is_file(&self, inode: u64, length: u64) -> bool {
         self.inode == inode && (self.digest.is_none() || self.length == length)
     }
 }
 
-/// Length of the checksum at the start of a line: eight digits and a blank.
+/// Length of the checksum at the start of a line: eight digits and a space.
 const CHECKSUM_WIDTH: usize = 9;
 
-/// Returns the line of records that are appended together.
+/// Returns one line with these records, which count together.
 pub(super) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     let list: Vec<Value> = records.iter().map(to_json).collect();
     let text = Value::Array(list).to_string();
@@ -119,7 +119,7 @@ pub(super) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     format!("{sum:08x} {text}\n").into_bytes()
 }
 
-/// Returns the records of a line; nothing if it is not whole, or not as it was written.
+/// Returns the records of a line, or `None` if it is incomplete or damaged.
 pub(super) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let (sum, text) = line.split_at_checked(CHECKSUM_WIDTH)?;
@@ -131,7 +131,7 @@ pub(super) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     list.iter().map(from_json).collect()
 }
 
-/// Bytes of keys that are written without percent encoding, beside letters and digits.
+/// Bytes of keys that are not percent-encoded, besides letters and digits.
 const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'.')

@@ -1,9 +1,9 @@
-//! Attributes that were set of a key whose content the layer on top does not have.
+//! Attributes that were set on a key whose content the top layer lacks.
 //!
-//! They are records of the journal and show over the content that lies below, which other programs may change meanwhile.
-//! They belong to the layer on top: a freeze hands them on to the next one. Once the layer has got a content of the key, its
-//! file has them, and they do not count any more; the record stays until that content is synced, since after a loss of
-//! power the content below may show again. `open_file/attributes` sets them.
+//! They are journal records and are applied to the content below, which other programs may change. They belong to the
+//! top layer: a freeze moves them to the next layer. Once the layer has a content of the key, its file has the
+//! attributes, and they are ignored; the record remains until that content is synced, because the content below may be
+//! visible again after a power loss. `open_file/attributes` sets them.
 
 use std::fs::File;
 #[cfg(test)]
@@ -26,17 +26,17 @@ pub(super) struct KeptAttributes {
     pub(super) gid: u32,
     pub(super) accessed: SystemTime,
     pub(super) modified: SystemTime,
-    /// When the attributes were set.
+    /// The time when the attributes were set.
     pub(super) changed: SystemTime,
-    /// The store's version of the content that the times are of; `None` if a frozen layer had that content.
+    /// The store's version of the content that the times belong to; `None` if a frozen layer had that content.
     pub(super) version: Option<StoreVersion>,
     pub(super) xattrs: Xattrs,
-    /// The layer has a file of the key, with these attributes, that is a mere copy of what the store has.
+    /// Whether the layer has a file of the key with these attributes that is only a copy of the store's content.
     pub(super) is_of_copy: bool,
 }
 
 impl KeptAttributes {
-    /// Returns the attributes of a file, with times that are of a content of this version.
+    /// Returns the attributes of a file. Its times belong to a content of this version.
     pub(super) fn of(file: &File, version: Version) -> rustix::io::Result<KeptAttributes> {
         let stat = rustix::fs::fstat(file)?;
         let posix = attributes::posix_of(&stat);
@@ -53,12 +53,12 @@ impl KeptAttributes {
         })
     }
 
-    /// Gives a file these attributes, but for the times.
+    /// Sets these attributes on a file, except for the times.
     pub(super) fn give_to(&self, file: &File) -> rustix::io::Result<()> {
         attributes::set_all(file, &self.xattrs, &self.owner_and_mode())
     }
 
-    /// Gives a copy of a content of this version these attributes, with times that were set of it.
+    /// Sets these attributes on a copy of a content of this version, with the times if they belong to that version.
     pub(super) fn give_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
         self.give_to(file)?;
         if !self.has_times_of(version) {
@@ -72,20 +72,19 @@ impl KeptAttributes {
         attributes::set_open(file, &times)
     }
 
-    /// Returns the change that gives something the owner and the mode.
+    /// Returns the change that sets owner and mode.
     pub(super) fn owner_and_mode(&self) -> AttrChange {
         let is_root = rustix::process::geteuid().is_root();
         AttrChange {
             mode: Some(self.mode),
             uid: is_root.then_some(self.uid),
-            // Other users may have given it another one of their groups.
+            // Another user may have set it to one of their own groups.
             gid: Some(self.gid),
             ..AttrChange::default()
         }
     }
 
-    /// Returns what `stat` shows of a file below that has these attributes. Times that were set show until the content
-    /// is another one.
+    /// Returns the `stat` of a file below with these attributes. The times are used until the content changes.
     pub(super) fn over(&self, below: Stat) -> Stat {
         if below.meta.kind != EntryKind::File {
             return below;
@@ -140,7 +139,7 @@ impl KeptAttributes {
         })
     }
 
-    /// Returns about how many bytes the record of these attributes has more than others.
+    /// Returns the approximate number of extra bytes in the record of these attributes.
     pub(super) fn xattr_bytes(&self) -> usize {
         let xattrs = self.xattrs.iter();
         xattrs.map(|(name, value)| name.len() + value.len()).sum()

@@ -1,4 +1,4 @@
-//! Keys at and below a prefix: ranges of sorted ones, and the one of a given rest.
+//! Finds keys at and below a prefix, and joins keys.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ pub(super) fn below<'a, V>(
     prefix: &'a Key,
 ) -> impl Iterator<Item = (&'a Key, &'a V)> {
     let from = (Bound::Included(prefix), Bound::Unbounded);
-    // Keys are sorted by their bytes: `a-b` lies between `a` and `a/b`.
+    // Keys are sorted by their bytes: `a-b` comes between `a` and `a/b`.
     map.range::<Key, _>(from)
         .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
         .filter(|(key, _)| key.below(prefix).is_some())

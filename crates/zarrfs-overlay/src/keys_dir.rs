@@ -1,7 +1,8 @@
-//! A folder of files under keys: what one layer of changes has written.
+//! A folder that stores a layer's files under their keys.
 //!
-//! Every path is resolved beneath the folder without following a link, so that none leads outside. The folder is held
-//! open: it may be renamed. Folders in it change their names here alone, so that those of a few keys are held open too.
+//! Every path is resolved beneath the folder without following links, so no path leads outside. The folder is kept
+//! open, because it may be renamed. Folders in it are renamed only here, so some of them are kept open too
+//! (`open_folders`).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,21 +20,21 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::sync::locks;
 use zarrfs_store::{EntryKind, Key};
 
-/// Returns the inode number of a file that has a key, or is about to have it.
+/// Returns the inode of a file that has a key or is about to get it.
 pub(super) fn inode_of(key: &Key, file: &File) -> Result<u64> {
     let stat = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
     Ok(stat.st_ino)
 }
 
-/// The longest path that the kernel takes, in bytes. A longer one is no key that a commit could put.
+/// The kernel's maximum path length in bytes. A commit cannot put a longer key.
 const MAX_PATH: usize = 4095;
 
-/// Whether a key is longer than a path may be.
+/// Whether a key is longer than the maximum path length.
 pub(super) fn is_too_long(key: &Key) -> bool {
     key.as_bytes().len() > MAX_PATH
 }
 
-/// `NameTooLong` for a key that is longer than a path may be.
+/// Fails with `NameTooLong` if a key is longer than the maximum path length.
 pub(super) fn check_length(key: &Key) -> Result<()> {
     if is_too_long(key) {
         let why = "a path in a store has at most 4095 bytes";
@@ -42,7 +43,7 @@ pub(super) fn check_length(key: &Key) -> Result<()> {
     Ok(())
 }
 
-/// A folder of files under keys, open.
+/// An open folder of files under their keys.
 pub(super) struct KeysDir {
     root: Arc<OwnedFd>,
     folders: OpenFolders,
@@ -60,7 +61,7 @@ impl KeysDir {
         })
     }
 
-    /// Returns the folder that holds a key, and the key's name in it.
+    /// Returns the open parent folder of a key, and the key's name in it.
     pub(super) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(Arc<OwnedFd>, &'a OsStr)> {
         let Some(parent) = key.parent() else {
             return Ok((Arc::clone(&self.root), OsStr::new(".")));
@@ -86,7 +87,7 @@ impl KeysDir {
         };
         locks::step();
         let mut above: Option<OwnedFd> = None;
-        // A folder that was renamed may have made a path longer than the kernel takes.
+        // Renaming a folder may have made a path longer than the kernel accepts.
         while path.len() > MAX_PATH {
             let start = path.get(..MAX_PATH).unwrap_or_default();
             let end = start.iter().rposition(|&byte| byte == b'/');
@@ -97,7 +98,7 @@ impl KeysDir {
         self.open_below(above.as_ref(), path, flags)
     }
 
-    /// Opens a path in a folder that was opened, or in all of it.
+    /// Opens a path below an open folder, or below the root.
     fn open_below(
         &self,
         folder: Option<&OwnedFd>,
@@ -110,32 +111,32 @@ impl KeysDir {
         rustix::fs::openat2(folder, path, flags, Mode::empty(), resolve)
     }
 
-    /// Returns the attributes of the file or folder of a key; `None` if there is none.
+    /// Returns the attributes of the file or folder of a key, or `None` if it is missing.
     pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
         let found = self
             .parent(key)
             .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
         match found {
             Ok(stat) => Ok(Some(stat)),
-            // A link above the key: what it points at has other keys.
+            // There is a link above the key: its target's files have other keys.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(os_error(key, error)),
         }
     }
 
-    /// Returns what a key is; `None` if there is nothing.
+    /// Returns the kind of a key's file or folder, or `None` if it is missing.
     pub(super) fn kind(&self, key: &Key) -> Result<Option<EntryKind>> {
         let stat = self.stat(key)?;
         Ok(stat.map(|stat| attributes::kind_of(&stat)))
     }
 
-    /// Whether programs have given the file or folder of a key extended attributes.
+    /// Whether programs have set extended attributes of the file or folder of a key.
     pub(super) fn has_own_xattrs(&self, key: &Key) -> Result<bool> {
         let (folder, name) = self.parent(key).map_err(|error| os_error(key, error))?;
         Ok(attributes::has_own_xattrs(folder, name))
     }
 
-    /// Returns the names and kinds in the folder of a prefix; none if there is no such folder.
+    /// Returns the names and kinds in the folder of a prefix; none if the folder is missing.
     pub(super) fn names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.open_key(prefix, flags) {
@@ -154,8 +155,8 @@ impl KeysDir {
         Ok(names)
     }
 
-    /// Calls `found` for each regular file at a prefix and below that a commit may put until it returns true; returns
-    /// whether it did.
+    /// Calls `found` for each regular file at and below a prefix that a commit may put, until it returns `true`;
+    /// returns whether it did.
     pub(super) fn for_each_file(
         &self,
         prefix: &Key,
@@ -176,7 +177,7 @@ impl KeysDir {
         Ok(false)
     }
 
-    /// Returns the kind of a directory entry; asks for it where the file system's listing does not tell.
+    /// Returns the kind of a directory entry; calls stat if the file system's listing does not have it.
     fn entry_kind(&self, prefix: &Key, name: &[u8], found: FileType) -> Result<EntryKind> {
         if found != FileType::Unknown {
             return Ok(attributes::kind_of_type(found));
@@ -219,14 +220,14 @@ impl KeysDir {
             rustix::fs::renameat_with(old, old_name, new, new_name, flags)
         });
         if !std::ptr::eq(self, other) {
-            // A folder that had the name there was replaced.
+            // It may have replaced a folder of the same name there.
             other.folders.change(&names, || ());
         }
         renamed
     }
 }
 
-/// Returns an error of the kernel as an error about a key.
+/// Converts an error of the kernel to an error about a key.
 pub(super) fn os_error(key: &Key, error: Errno) -> Error {
     match error {
         Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),

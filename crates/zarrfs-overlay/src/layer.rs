@@ -1,7 +1,7 @@
-//! One layer of changes: the files that were written, under their keys, and a journal of what was removed or renamed.
+//! One layer of changes: written files under their keys, and a journal.
 //!
-//! The layer on top is changed by programs; a frozen one by the commit alone that brings it into the
-//! store. What a layer shows over the store below it is `layered_store`'s.
+//! The journal records removals and renames. Programs change the top layer; only the commit changes a frozen layer,
+//! while it brings that layer into the store. `layered_store` combines a layer with the store below it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,42 +24,42 @@ use zarr_format::error::{Kind, Result};
 use zarrfs_store::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zarrfs_store::{Key, Meta};
 
-/// A whiteout: the key, and the key of the store below that shows there instead.
+/// A whiteout: the key, and the key of the store below that is visible there instead, if any.
 pub(super) type Whiteout = (Key, Option<Key>);
 
 /// A layer of changes.
 pub(super) struct ChangeLayer {
     pub(super) keys: KeysDir,
     state: Mutex<LayerState>,
-    /// Held for writing while names, records and the table of open files together take another shape: a look for a
-    /// key or a listing of a folder sees the one before or the one after.
+    /// Held for writing while names, records and the table of open files change together: a lookup or a listing sees
+    /// the state before the change or the state after it.
     shape: RwLock<()>,
-    /// A folder that goes with the last reader of the layer: the store has all that was in it.
+    /// A folder to remove with the last reader of the layer: the store has all its contents.
     committed_folder: Mutex<Option<PathBuf>>,
 }
 
-/// Where a layer finds a key.
+/// The place where a layer finds a key.
 pub(super) enum Located {
     /// The layer has a file or folder.
     Upper(Native),
-    /// The store below may have something, under this key.
+    /// The store below may have an object or folder, under this key.
     Lower(Key),
     /// A whiteout hides the key.
     Hidden,
 }
 
-/// What a layer knows beside its files.
+/// The state of a layer except for its files.
 pub(super) struct LayerState {
     pub(super) records: Records,
     pub(super) journal: Journal,
     pub(super) write_numbers: WriteNumbers,
-    /// Files in `pending/` that the disk had under these keys. They stay until it has what took their places.
+    /// Names in `pending/` of synced files that had these keys. They are kept until their replacements are synced.
     retained: HashMap<Key, Vec<String>>,
-    /// What was written since the last sync of everything began.
+    /// Writes since the last sync of everything began.
     unsynced: Unsynced,
 }
 
-/// How much was written that the disk may not have.
+/// The amount of writes that may not be synced.
 #[derive(Clone, Copy, Default)]
 struct Unsynced {
     contents: usize,
@@ -79,13 +79,13 @@ impl Unsynced {
     }
 }
 
-/// With as many contents or bytes that may not be synced, everything is: a loss of power then costs the check of no more
-/// than these, and no more files are retained.
+/// At this number of unsynced contents or bytes, everything is synced. This limits the contents that recovery has to
+/// check after a power loss, and the retained files.
 const MAX_UNSYNCED_CONTENTS: usize = 4096;
 const MAX_UNSYNCED_BYTES: u64 = 256 << 20;
 
 impl ChangeLayer {
-    /// Builds the layer of these files, this journal and what the journal's records mean.
+    /// Builds a layer from its files, its journal and the state that the journal's records describe.
     pub(super) fn new(
         keys: KeysDir,
         journal: Journal,
@@ -106,7 +106,7 @@ impl ChangeLayer {
         }
     }
 
-    /// Returns where a key is to be found.
+    /// Returns the place of a key.
     pub(super) fn locate(&self, key: &Key) -> Result<Located> {
         let _shape = self.shape.read();
         if let Some(stat) = self.keys.stat(key)? {
@@ -115,12 +115,12 @@ impl ChangeLayer {
         Ok(self.lower_key(key).map_or(Located::Hidden, Located::Lower))
     }
 
-    /// Has records and files together keep their shape until this is dropped.
+    /// Keeps records and files consistent with each other until the guard is dropped.
     pub(super) fn as_shaped(&self) -> RwLockReadGuard<'_, ()> {
         self.shape.read()
     }
 
-    /// Keeps lookups of keys waiting until this is dropped.
+    /// Blocks lookups of keys until the guard is dropped.
     pub(super) fn reshape(&self) -> RwLockWriteGuard<'_, ()> {
         self.shape.write()
     }
@@ -129,13 +129,12 @@ impl ChangeLayer {
         self.state.lock()
     }
 
-    /// Appends records to the journal, then applies them. The journal is written anew when most of it counts for
-    /// nothing any more.
+    /// Appends records to the journal, then applies them. Rewrites the journal when most of its records are obsolete.
     pub(super) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.take_records(list, false)
     }
 
-    /// The same of records that a crash may lose: without room on the disk they are applied alone.
+    /// Does the same for records that a crash may lose: if the disk is full, they are applied but not written.
     pub(super) fn record_if_room(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.take_records(list, true)
     }
@@ -147,8 +146,8 @@ impl ChangeLayer {
         self.lock().take_records(list, may_be_lost)
     }
 
-    /// Gives a pending file its key, which has a mark. A synced file that has the key is retained: its name and its
-    /// inode are returned.
+    /// Moves a pending file to its key, whose mark is already recorded. If the key has a synced file, that file is
+    /// retained; returns its name in `pending/` and its inode.
     pub(super) fn publish(
         &self,
         upper: &Upper,
@@ -162,7 +161,7 @@ impl ChangeLayer {
                     self.note_retained(key, retained.clone());
                     return Ok(Some((retained, inode)));
                 }
-                // A file system without exchanges. Who looks for the key waits for the shape.
+                // A file system without RENAME_EXCHANGE. Lookups of the key wait for `shape`.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                     replaced = Some((self.retain(upper, key)?, inode));
                     upper.publish(pending, &self.keys, key)
@@ -176,7 +175,7 @@ impl ChangeLayer {
         Ok(replaced)
     }
 
-    /// Removes the file of a key, which has a record of that. A synced one is retained.
+    /// Removes the file of a key; the removal is already recorded. A synced file is retained.
     pub(super) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
         match self.synced_file(key)? {
             Some(_) => self.retain(upper, key).map(drop),
@@ -184,7 +183,7 @@ impl ChangeLayer {
         }
     }
 
-    /// Retains the file of a key if it is synced: another one is about to have the key.
+    /// Retains the file of a key if it is synced, because another file is about to get the key.
     pub(super) fn retain_synced(&self, upper: &Upper, key: &Key) -> Result<()> {
         if self.synced_file(key)?.is_some() {
             self.retain(upper, key)?;
@@ -192,7 +191,7 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Returns the inode of the file of a key, if the disk has it.
+    /// Returns the inode of the file of a key, if that file is synced.
     fn synced_file(&self, key: &Key) -> Result<Option<u64>> {
         let Some(synced) = self.synced(key) else {
             return Ok(None);
@@ -213,14 +212,14 @@ impl ChangeLayer {
         state.retained.entry(key.clone()).or_default().push(name);
     }
 
-    /// Takes the retained files of keys away, for the layer that these keys move to.
+    /// Takes the retained files of keys out of this layer, for the layer that the keys move to.
     pub(super) fn take_retained<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> RetainedFiles {
         let mut state = self.lock();
         keys.filter_map(|key| state.retained.remove_entry(key))
             .collect()
     }
 
-    /// Takes over retained files of another layer.
+    /// Adds retained files of another layer.
     pub(super) fn add_retained(&self, files: RetainedFiles) {
         self.lock().retained.extend(files);
     }
@@ -230,14 +229,14 @@ impl ChangeLayer {
         !self.lock().retained.is_empty()
     }
 
-    /// Has the disk keep the journal.
+    /// Syncs the journal.
     pub(super) fn sync_journal(&self) -> Result<()> {
         let end = self.lock().journal.end();
         end.sync()
     }
 
-    /// Notes that the disk has a content of a key and its name, if it is still the last one, and has the disk keep that: until
-    /// then the journal says that the content before it is the synced one.
+    /// Records that a content of a key and its name are synced, if it is still the last content, and syncs that record:
+    /// until then the journal names the previous content as the synced one.
     pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
         if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
             let (synced, inode) = (key.clone(), mark.inode);
@@ -259,18 +258,18 @@ impl ChangeLayer {
         self.lock().records.marks.synced(key)
     }
 
-    /// Returns the content of a key that was recorded last.
+    /// Returns the last recorded content of a key.
     pub(super) fn last_mark(&self, key: &Key) -> Option<Mark> {
         self.lock().records.marks.last(key)
     }
 
-    /// Whether so much may not be synced that it should be.
+    /// Whether enough writes are unsynced to start a sync.
     pub(super) fn is_sync_due(&self) -> bool {
         let unsynced = self.lock().unsynced;
         unsynced.contents >= MAX_UNSYNCED_CONTENTS || unsynced.bytes >= MAX_UNSYNCED_BYTES
     }
 
-    /// Notes that a sync of everything begins; returns its number.
+    /// Records that a sync of everything begins; returns its number.
     pub(super) fn begin_sync(&self) -> Result<u64> {
         let mut state = self.lock();
         state.unsynced = Unsynced::default();
@@ -280,7 +279,7 @@ impl ChangeLayer {
         Ok(number)
     }
 
-    /// Notes that the disk has everything from before a sync began.
+    /// Records that everything written before a sync began is on disk.
     pub(super) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
         self.record(vec![JournalRecord::SyncFinished(number)])?;
         self.drop_synced_attributes(&Key::root())?;
@@ -289,7 +288,7 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Forgets the contents at a key and below, which are none of the layer's any more.
+    /// Forgets the contents at and below a key, which no longer belong to the layer.
     pub(super) fn forget_contents(&self, upper: &Upper, prefix: &Key) -> Result<()> {
         let keys = self.lock().records.marks.keys_below(prefix);
         self.record(keys.into_iter().map(JournalRecord::Forgotten).collect())?;
@@ -311,7 +310,7 @@ impl ChangeLayer {
         names.iter().for_each(|name| upper.discard_pending(name));
     }
 
-    /// Notes that the disk has all of the layer, if the journal has still this length.
+    /// Records that the whole layer is synced, if the length of the journal is still `length` bytes.
     pub(super) fn close(&self, upper: &Upper, length: u64) -> Result<()> {
         let mut state = self.lock();
         if state.journal.len() != length {
@@ -329,18 +328,18 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Returns which key of the store below shows at `key`; `None` if it is hidden.
+    /// Returns the key of the store below that is visible at `key`, or `None` if the layer hides it.
     pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
         self.lock().records.lower_key(key)
     }
 
-    /// Returns the base of a key; `None` if the key was not changed.
+    /// Returns the base of a key, or `None` if the key was not changed.
     pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
         self.lock().records.base(key)
     }
 
-    /// Returns the attributes that were set of a key without its content, unless the layer has got a content since, whose
-    /// file has them.
+    /// Returns the attributes that were set on a key without its content. Returns `None` once the layer has a content,
+    /// since that file has the attributes.
     pub(super) fn kept_attributes(&self, key: &Key) -> Result<Option<Arc<KeptAttributes>>> {
         let kept = self.lock().records.kept_attributes(key);
         match kept {
@@ -349,8 +348,8 @@ impl ChangeLayer {
         }
     }
 
-    /// Drops attributes of keys at and below a prefix that files have taken over whose content the disk has by now. Without
-    /// room on the disk the next mount drops them.
+    /// Drops attributes of keys at and below a prefix that synced files have taken over. If the disk is full, the next
+    /// mount drops them.
     fn drop_synced_attributes(&self, prefix: &Key) -> Result<()> {
         let mut state = self.lock();
         let synced = state.records.attributes_of_synced(prefix);
@@ -361,7 +360,7 @@ impl ChangeLayer {
         state.take_records(dropped.collect(), true)
     }
 
-    /// Returns the keys at and below a prefix of which attributes alone were set.
+    /// Returns the keys at and below a prefix on which only attributes were set.
     pub(super) fn keys_with_attributes(&self, prefix: &Key) -> Result<Vec<Key>> {
         let kept = self.lock().records.kept_attributes_below(prefix);
         let mut keys = Vec::new();
@@ -373,14 +372,14 @@ impl ChangeLayer {
         Ok(keys)
     }
 
-    /// Returns the records that drop the attributes of all keys at a prefix and below.
+    /// Returns the records that drop the attributes of all keys at and below a prefix.
     pub(super) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
         let kept = self.lock().records.kept_attributes_below(prefix);
         let keys = kept.into_iter().map(|(key, _)| key);
         keys.map(JournalRecord::AttributesDropped).collect()
     }
 
-    /// Drops attributes of keys of which the layer has a content that the disk has, but for copies, or which it hides.
+    /// Drops attributes of keys that the layer hides or whose content it has, except for the attributes of copies.
     pub(super) fn drop_stale_attributes(&self) -> Result<()> {
         let kept = self.lock().records.kept_attributes_below(&Key::root());
         for (key, kept) in kept {
@@ -396,12 +395,12 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Returns the whiteouts at and below a prefix, with the keys of the store below that show there instead.
+    /// Returns the whiteouts at and below a prefix, with the keys of the store below that are visible there instead.
     pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
         self.lock().records.whiteouts(prefix)
     }
 
-    /// Whether the layer has another content of a key than the store below, or shows another key there.
+    /// Whether the layer has its own content of a key, hides it, or shows another key of the store there.
     pub(super) fn is_changed(&self, key: &Key) -> Result<bool> {
         Ok(!matches!(self.locate(key)?, Located::Lower(lower) if lower == *key))
     }
@@ -416,7 +415,7 @@ impl ChangeLayer {
         self.lock().write_numbers.get(key)
     }
 
-    /// Returns the length in bytes of a file, if it is there and complete.
+    /// Returns the length in bytes of a file, or `None` if it is missing or incomplete.
     pub(super) fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
         let is_incomplete = self.lock().records.is_incomplete(key);
         let stat = self.keys.stat(key)?.filter(|stat| {
@@ -425,20 +424,21 @@ impl ChangeLayer {
         Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
     }
 
-    /// Whether a file of the layer has this key.
+    /// Whether `file` is the layer's file of this key.
     pub(super) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
         let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
         let found = self.keys.stat(key)?;
         Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
     }
 
-    /// Has a folder removed once the layer has no more readers.
+    /// Removes a folder once the layer has no more readers.
     pub(super) fn remove_folder_at_end(&self, folder: PathBuf) {
         *self.committed_folder.lock() = Some(folder);
     }
 }
 
-/// So many bytes of extended attributes take the place of a record in the journal, where up to three stand for each.
+/// Number of bytes of extended attributes that count as one record of the journal. Percent encoding may take three
+/// characters for each byte.
 const XATTR_BYTES_OF_RECORD: usize = 256;
 
 /// Names in `pending/` of files that the disk had under these keys.
@@ -457,12 +457,12 @@ impl LayerState {
         self.compact()
     }
 
-    /// Whether the disk has the last content of a key.
+    /// Whether the last content of a key is synced.
     fn is_synced(&self, key: &Key) -> bool {
         self.records.marks.is_synced(key)
     }
 
-    /// Writes the journal anew if it is much longer than its records need, and there is room for both.
+    /// Rewrites the journal if it is much longer than its records need, unless the disk has no space for both.
     pub(super) fn compact(&mut self) -> Result<()> {
         let records = self.records.len() + self.records.xattr_bytes() / XATTR_BYTES_OF_RECORD;
         if !self.journal.is_oversized(records) {
@@ -480,7 +480,7 @@ impl Drop for ChangeLayer {
         let Some(folder) = self.committed_folder.get_mut().take() else {
             return;
         };
-        // The last reader does not wait for thousands of files to be removed.
+        // The last reader must not wait until thousands of files are removed.
         let remove = move || {
             if let Err(error) = fs::remove_dir_all(&folder) {
                 log::warn!("{}: is left over from a commit: {error}", folder.display());

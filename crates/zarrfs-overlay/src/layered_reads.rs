@@ -1,4 +1,4 @@
-//! A layer over a store, read as a store itself: a frozen layer is what lies below the layer on top.
+//! Implements the read-only `Store` of a layer over a store, such as a frozen layer.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use zarrfs_store::{
 };
 
 impl LayeredStore {
-    /// Opens the layer's file of a key; nothing if it has none.
+    /// Opens the layer's file of a key, or returns `None` if it has none.
     pub(super) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = match self.layer.keys.open_key(key, flags) {
@@ -32,7 +32,8 @@ impl LayeredStore {
         Ok(is_file.then_some(FrozenReader { file, meta }))
     }
 
-    /// Asks the store below with `below`, or the layer's file with `own`, whichever has a key; nothing if none has it.
+    /// Calls `below` if the store below has a key, `own` if the layer has a file of it. Returns `None` if neither has
+    /// it.
     fn read<T>(
         &self,
         key: &Key,
@@ -46,7 +47,7 @@ impl LayeredStore {
             if let Some(reader) = self.own_reader(key)? {
                 return own(reader).map(Some);
             }
-            // The end of a commit, or a discard, took the file away between the two looks, unless there is none.
+            // If the file existed, a commit or a discard removed it between the two lookups.
             let is_gone = match self.layer.locate(key)? {
                 Located::Lower(_) => true,
                 Located::Upper(stat) => attributes::kind_of(&stat) == EntryKind::File,
@@ -129,14 +130,14 @@ impl Store for LayeredStore {
     }
 
     fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
-        // What cannot be asked below is not remembered there.
+        // If the key cannot be looked up below, nothing about it is cached there.
         let _ = self.ask_below(key, |store: &dyn Store, lower: &Key| {
             store.doubt(lower, range);
             Ok(Some(()))
         });
     }
 
-    /// Links of the layer itself are never followed.
+    /// Returns whether a link below leads to one of its ancestors. The layer's own links are never followed.
     fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         match self.layer.locate(key)? {
             Located::Lower(lower) => self.lower.leads_back(context, &lower),
@@ -190,7 +191,7 @@ impl Store for LayeredStore {
     }
 }
 
-/// An open file of a frozen layer.
+/// An open file of a layer, with its metadata when it was opened.
 pub(super) struct FrozenReader {
     file: File,
     meta: Meta,

@@ -1,7 +1,8 @@
-//! A layer of changes over a store: the layer's content of a key, else what the store below has where no whiteout
-//! hides it. Nothing is changed here (`layered_reads` has the store); what lies below may itself be a frozen layer.
+//! A layer of changes over a store: the layer's content, else the store's.
 //!
-//! A reader takes one `LayeredStore` and keeps it: a layer that is frozen or committed meanwhile stays as it was.
+//! A whiteout in the layer hides the store's content. This type changes nothing (`layered_reads` implements `Store`).
+//! The store below may itself be a frozen layer. A reader keeps one `LayeredStore`, which stays the same while its
+//! layer is frozen or committed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,7 +26,7 @@ use zarrfs_store::{ETag, EncodedBy, EntryKind, Key, Meta, Store, StoreInfo};
 /// A layer of changes over a store.
 pub(super) struct LayeredStore {
     pub(super) layer: Arc<ChangeLayer>,
-    /// What lies below: the frozen layer if there is one, else the store.
+    /// The frozen layer if there is one, else the store.
     pub(super) lower: Arc<dyn Store>,
     /// The layer below, if it is frozen.
     pub(super) frozen: Option<Arc<LayeredStore>>,
@@ -33,7 +34,7 @@ pub(super) struct LayeredStore {
 }
 
 impl LayeredStore {
-    /// Puts a layer over a frozen one, or over the store.
+    /// Puts a layer over a frozen layer, or over the store.
     pub(super) fn over(
         layer: Arc<ChangeLayer>,
         store: &Arc<dyn Store>,
@@ -52,7 +53,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns where the content or folder of a key is; `None` if there is nothing.
+    /// Returns the place of the content or folder of a key, or `None` if it does not exist.
     pub(super) fn find(&self, context: &RequestContext, key: &Key) -> Result<Option<Resolved>> {
         loop {
             let lower = match self.layer.locate(key)? {
@@ -61,14 +62,14 @@ impl LayeredStore {
                 Located::Lower(lower) => lower,
             };
             let meta = self.lower.head(context, &lower)?;
-            // What was renamed in the store may have reached it meanwhile under its new name.
+            // A commit may have put the renamed object under its new name in the store since.
             if matches!(self.layer.locate(key)?, Located::Lower(now) if now == lower) {
                 return Ok(meta.map(|meta| Resolved::Lower(lower, meta)));
             }
         }
     }
 
-    /// Returns which key of the store shows at `key`, if the layers neither have nor hide it.
+    /// Returns the key of the store that is visible at `key`, or `None` if a layer has or hides it.
     pub(super) fn stored_key(&self, key: &Key) -> Option<Key> {
         match (self.layer.locate(key).ok()?, &self.frozen) {
             (Located::Lower(lower), Some(frozen)) => frozen.stored_key(&lower),
@@ -77,7 +78,7 @@ impl LayeredStore {
         }
     }
 
-    /// Whether no layer hides what the store has under a key, or shows another key of the store there.
+    /// Whether all layers map a key to the same key of the store.
     pub(super) fn shows_own_key(&self, key: &Key) -> bool {
         let is_own = self.layer.lower_key(key).as_ref() == Some(key);
         is_own
@@ -87,20 +88,21 @@ impl LayeredStore {
                 .is_none_or(|frozen| frozen.shows_own_key(key))
     }
 
-    /// Returns the digests of contents of a key that the store may have, and nothing for none, since no answer came.
+    /// Returns the digests of contents that were sent to the store without an answer, so the store may have them.
+    /// `None` stands for an erase.
     pub(super) fn tried(&self, key: &Key) -> Vec<Option<u128>> {
         let mut tried = self.layer.lock().records.tried(key).to_vec();
         tried.extend(self.frozen.iter().flat_map(|frozen| frozen.tried(key)));
         tried
     }
 
-    /// Returns length and digest of what the store had of a key when it was first changed, if they are known.
+    /// Returns length and digest of the store's object when its key was first changed, if they are known.
     pub(super) fn base_content(&self, key: &Key) -> Option<ContentDigest> {
         let own = self.layer.base(key).and_then(|base| base.content);
         own.or_else(|| self.frozen.as_ref()?.base_content(key))
     }
 
-    /// Returns the metadata by which the chunk of a key was encoded, in each layer that has changed it.
+    /// Returns the metadata that the chunk of a key was encoded with, in each layer that has changed the chunk.
     pub(super) fn encoded_by(&self, key: &Key) -> Vec<EncodedBy> {
         let state = self.layer.lock();
         let mut found: Vec<EncodedBy> = Vec::new();
@@ -112,7 +114,7 @@ impl LayeredStore {
         found
     }
 
-    /// Returns owner and mode of a file that a layer has.
+    /// Returns owner and mode of the layers' file of a key, or `None` if no layer has it.
     pub(super) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
         match (self.layer.locate(key)?, &self.frozen) {
             (Located::Upper(stat), _) => Ok(Some(attributes::posix_of(&stat))),
@@ -121,8 +123,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns owner and mode of the file that the store has at a key, if the store is a folder of this machine; nothing
-    /// but the usual mode otherwise.
+    /// Returns owner and mode of the store's file at a key if the store is a local folder, else only the default mode.
     pub(super) fn stored_attributes(&self, key: &Key) -> AttrChange {
         let usual = AttrChange {
             mode: Some(DEFAULT_MODE),
@@ -151,7 +152,7 @@ impl LayeredStore {
         found.is_file().then_some(found)
     }
 
-    /// Returns the kind of what was found at a key.
+    /// Returns the kind of the found file or folder.
     pub(super) fn kind(found: &Resolved) -> EntryKind {
         match found {
             Resolved::Upper(stat) => attributes::kind_of(stat),
@@ -159,7 +160,8 @@ impl LayeredStore {
         }
     }
 
-    /// Returns what `stat` shows of a key but for attributes that were set alone, and those.
+    /// Returns the `stat` of a key without its kept attributes, and the kept attributes, which were set without its
+    /// content.
     pub(super) fn stat(
         &self,
         context: &RequestContext,
@@ -170,14 +172,14 @@ impl LayeredStore {
             let found = self.find(context, key)?;
             let is_below = matches!(found, Some(Resolved::Lower(..)));
             let stat = self.stat_of(context, key, found)?;
-            // A rename takes them along, a content takes them over.
+            // A rename moves the kept attributes, and a new content takes them over.
             if self.layer.kept_attributes(key)? == kept {
                 return Ok((stat, kept.filter(|_| is_below)));
             }
         }
     }
 
-    /// Returns what `stat` shows of what was found: files of a layer have owner and mode of their own.
+    /// Returns the `stat` of a found key. Files of a layer have their own owner and mode.
     fn stat_of(
         &self,
         context: &RequestContext,
@@ -194,7 +196,7 @@ impl LayeredStore {
         })
     }
 
-    /// Returns what `stat` shows of a file or folder of the layer.
+    /// Returns the `stat` of a file or folder of the layer.
     pub(super) fn upper_stat(&self, key: &Key, stat: &Native) -> Stat {
         Stat {
             meta: self.layer.meta(key, stat),
@@ -203,7 +205,8 @@ impl LayeredStore {
         }
     }
 
-    /// Opens the file of a key if this layer or a frozen one below has it, with the number of its last write.
+    /// Opens the file of a key in this layer or a frozen layer below; also returns the number of its last write. `None`
+    /// if no layer has the file.
     pub(super) fn frozen_file(&self, key: &Key) -> Result<Option<(File, u64)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         loop {
@@ -222,7 +225,8 @@ impl LayeredStore {
         }
     }
 
-    /// Asks the store below, by its key that shows at `key`; `None` if the layer has it, or a whiteout hides it.
+    /// Calls `ask` with the store below and the key that is visible at `key`. Returns `None` if the layer has the key,
+    /// or a whiteout hides it.
     pub(super) fn ask_below<T>(
         &self,
         key: &Key,
@@ -233,7 +237,7 @@ impl LayeredStore {
                 return Ok(None);
             };
             let answer = ask(&*self.lower, &lower);
-            // What was renamed in the store may have reached it meanwhile under its new name, and its old one may have
+            // A commit may have put the renamed object under its new name in the store since, and the old key may have
             // another content.
             if lower == *key
                 || matches!(self.layer.locate(key)?, Located::Lower(now) if now == lower)
@@ -244,10 +248,10 @@ impl LayeredStore {
     }
 }
 
-/// The mode of a file whose store knows of none.
+/// The mode of a file if the store does not know its mode.
 const DEFAULT_MODE: u32 = 0o644;
 
-/// Returns what `stat` shows of what the store has: owner and mode are the mount's.
+/// Returns the `stat` of a key of the store, with the mount's owner and mode.
 pub(super) fn stat_of_stored(meta: Meta) -> Stat {
     Stat {
         meta,
@@ -256,7 +260,7 @@ pub(super) fn stat_of_stored(meta: Meta) -> Stat {
     }
 }
 
-/// Names the content of a file of a layer.
+/// Returns an ETag of the content of a layer's file, made from its version.
 pub(super) fn etag_of(meta: &Meta) -> ETag {
     ETag {
         text: format!("{:016x}", meta.version.number()),

@@ -1,4 +1,4 @@
-//! Copy on write: a store over a store. It can be changed, while the one below stays as it is until a commit.
+//! Copy-on-write overlay: a writable store over a store that only commits change.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -21,22 +21,22 @@
 //! # }
 //! ```
 //!
-//! What is written lies in a layer of changes (`layer`) under its key; what is removed or renamed, and attributes that were
-//! set of what was not written (`kept_attributes`), stand in the layer's journal. A reader finds the layer's file first,
-//! then the store's object, unless a whiteout hides it. After a crash at any point each key has the state before a change
-//! or the one after it. `changes` lists the changes, `discard` drops them; `moved_store` knows a store that was moved,
-//! `encodings` by which metadata chunks were encoded. `commit` freezes the layer and opens an empty one over it, in one
-//! step: programs go on in the new layer, and the commit brings the frozen one, which does not change, into the store.
-//! Then the frozen layer is dropped, since the store has it.
+//! Written files are in a layer of changes (`layer`) under their keys. The layer's journal records removals, renames
+//! and the attributes that were set on keys without a written content (`kept_attributes`). A reader finds the layer's
+//! file first, then the store's object, unless a whiteout hides it. After a crash at any point, each key has the state
+//! before a change or the state after it. `changes` lists the changes, `discard` drops them, `moved_store` recognizes a
+//! store that was moved, and `encodings` records the metadata that chunks were encoded with. `commit` freezes the layer
+//! and opens an empty layer over it, in one step: programs continue in the new layer, while the commit brings the
+//! frozen layer, which does not change, into the store. Then it drops the frozen layer.
 //!
-//! Locks are taken in this order: `path_locks` (with write-through alone: changes of one path come one after another,
-//! also while they are stored), `names` (one change of names, one publication or one exchange of layers at a time),
-//! the state of an open file, `open_files`, the state of a layer. None but `path_locks` is held during a request to the
-//! store, so that a store that does not answer blocks no request that does not need its answer: `name_change` asks before
-//! it locks. `committing` is held during a commit and a discard. `copying` comes after `path_locks` and is held during the
+//! Lock order: `path_locks` (only with write-through: changes of one path take turns, also while they are stored),
+//! `names` (one change of names, one publication or one exchange of layers at a time), the state of an open file,
+//! `open_files`, the state of a layer. Only `path_locks` is held during a request to the store, so a store that does
+//! not answer blocks only the requests that need its answer: `name_change` queries the store before it locks.
+//! `committing` is held during a commit and a discard. `copying` comes after `path_locks` and is held during the
 //! requests that bring copies of documents into the store (`commit/copies`), which take turns.
 //!
-//! Copies in consolidated metadata are no changes: `derived` makes them of the documents when they are read.
+//! Copies in consolidated metadata are not changes: `derived` makes them from the documents when they are read.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
 #![cfg_attr(
@@ -119,57 +119,57 @@ pub use journal_line::ContentDigest;
 pub use records::BaseVersion;
 pub use upper::belongs_to;
 
-/// How an overlay is opened.
+/// Options of an overlay.
 #[derive(Clone, Debug)]
 pub struct OverlayConfig {
-    /// Owner of folders that the store has no attributes for.
+    /// Owner of folders for which the store has no attributes.
     pub uid: u32,
-    /// Group of those.
+    /// Group of these folders.
     pub gid: u32,
-    /// Each change is committed at once: a file's when it is flushed, that of a name when it is made.
+    /// Commits each change at once: the content of a file when it is flushed, a change of a name when it is made.
     pub write_through: bool,
 }
 
-/// A store that can be changed, over one that is not; clones are the same overlay.
+/// A writable overlay over a store. Clones share the same state.
 #[derive(Clone)]
 pub struct Overlay(Arc<OverlayCore>);
 
 /// The state that all files of one overlay share.
 struct OverlayCore {
     store: Arc<dyn Store>,
-    /// Where the store is.
+    /// The path or URL of the store.
     place: String,
     upper: Upper,
     config: OverlayConfig,
-    /// What programs change, over the store or over a frozen layer.
+    /// The layer that programs change, over the store or over a frozen layer.
     top: RwLock<Arc<LayeredStore>>,
     path_locks: PathLocks,
-    /// Held while names are made, removed, renamed or given to another content, and while layers are exchanged.
+    /// Held while names are created, removed, renamed or given another content, and while layers are exchanged.
     names: Mutex<()>,
     /// Held during a commit.
     committing: Mutex<()>,
-    /// Held while the store gets copies of documents that were committed.
+    /// Held while copies of committed documents are written to the store.
     copying: Mutex<()>,
-    /// What is known of documents whose copies are derived.
+    /// Cached documents with derived copies.
     derived: DerivedTable,
     /// The metadata of arrays that programs have seen.
     seen: SeenMetadata,
-    /// Whether a thread syncs what was changed.
+    /// Whether a thread is syncing changes.
     is_syncing: AtomicBool,
     open: Mutex<OpenState>,
-    /// What the overlay is as a store. Its log of changes is its own: a write to the upper folder leaves true what is
-    /// known of the store below.
+    /// The overlay's own store information. It has its own log of changes, because a write to the upper folder does not
+    /// invalidate cached answers of the store below.
     info: StoreInfo,
 }
 
-/// What is known of files that are or were open.
+/// The state of files that are or were open.
 struct OpenState {
     files: OpenFileTable,
     failed_writes: FailedWritesTable,
     ids: FileIds,
 }
 
-/// Where a key's content or folder is.
+/// The place where a key's content or folder was found.
 enum Resolved {
     /// In the layer.
     Upper(Native),
@@ -178,11 +178,11 @@ enum Resolved {
 }
 
 impl Overlay {
-    /// Opens the upper folder at `path` over the store at `place`, a path or URL without secrets, and recovers it after a
-    /// crash.
+    /// Opens the upper folder at `path` over the store at `place`, a path or URL without secrets, and recovers the
+    /// folder after a crash.
     ///
-    /// `Exists` if the folder is in use, `Invalid` if it belongs to a store in another place, `Corrupt` if it is damaged,
-    /// `ReadOnly` if changes would go to a store at once that takes none.
+    /// Errors: `Exists` if the folder is in use, `Invalid` if it belongs to a store in another place, `Corrupt` if it
+    /// is damaged, `ReadOnly` if `config` asks for write-through and the store is read-only.
     pub fn open(
         path: &Path,
         store: Arc<dyn Store>,
@@ -193,10 +193,11 @@ impl Overlay {
         Overlay::over(Upper::open(path, Some(place))?, store, place, config)
     }
 
-    /// The same of an upper folder that is there, also if its store was in another place before. It still belongs to that
-    /// one, until `rebind`.
+    /// Opens an existing upper folder like `open`, even if its store was in another place before. The folder still
+    /// belongs to the old place until `rebind`.
     ///
-    /// `Invalid` if the store is plainly another one: it has nothing of what was changed in the folder.
+    /// Errors: `Invalid` if the store is clearly another one, that is, it has none of the keys that were changed in the
+    /// folder.
     pub fn open_moved(
         context: &RequestContext,
         path: &Path,
@@ -210,12 +211,12 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// Has the upper folder belong to the store that it was opened over, from now on.
+    /// Makes the upper folder belong to the store that it was opened over, from now on.
     pub fn rebind(&self) -> Result<()> {
         self.0.upper.rebind(&self.0.place)
     }
 
-    /// Returns the place of the store below.
+    /// Returns the path or URL of the store below.
     pub fn store_place(&self) -> &str {
         &self.0.place
     }
@@ -240,7 +241,7 @@ impl Overlay {
         let layer = read_layer(&upper.journal(), &upper.keys())?;
         let frozen = open_frozen(&upper, &store, &info, &layer)?;
         recovery::recover(&upper, &layer, &upper.keys(), None)?;
-        // Recovery has taken what it needs of them.
+        // Recovery needed the pending files and is done with them.
         upper.rescue_pending()?;
         upper.make_next_ahead();
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
@@ -266,12 +267,12 @@ impl Overlay {
         })))
     }
 
-    /// Returns the store below, which is not changed before a commit.
+    /// Returns the store below, which only a commit changes.
     pub fn lower(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
 
-    /// Returns the overlay as the top of a stack, over the store that it was opened over, whose hints are `below`.
+    /// Returns the overlay as the top of a stack, over its store, whose hints are `below`.
     pub fn stack(&self, below: Arc<dyn Hints>) -> StoreStack {
         let overlay = self.clone();
         StoreStack {
@@ -281,23 +282,23 @@ impl Overlay {
         }
     }
 
-    /// Whether a commit or a discard is at work at this moment.
+    /// Whether a commit or a discard is running.
     pub fn is_at_work(&self) -> bool {
         self.0.committing.try_lock().is_none()
     }
 
-    /// Returns where the files are that were not whole when this program or the machine stopped.
+    /// Returns the paths of the files that were incomplete when this program or the machine stopped.
     pub fn rescued(&self) -> Result<Vec<String>> {
         self.0.upper.rescued_files()
     }
 
-    /// Returns where the upper folder is.
+    /// Returns the path of the upper folder.
     pub fn path(&self) -> &Path {
         self.0.upper.path()
     }
 }
 
-/// `ReadOnly` if changes would go at once to a store that takes none.
+/// Fails with `ReadOnly` if `config` asks for write-through and the store is read-only.
 fn check_writes_through(store: &dyn Store, place: &str, config: &OverlayConfig) -> Result<()> {
     if config.write_through {
         store.info().check_changeable(place)
@@ -319,8 +320,8 @@ fn read_layer(journal: &Path, keys: &Path) -> Result<ChangeLayer> {
     ))
 }
 
-/// Opens the layer that a commit had frozen when it ended before its time, and recovers it after a crash; nothing if there
-/// is none. `above` is the layer over it.
+/// Opens and recovers the frozen layer of a commit that was interrupted; returns `None` if there is no frozen layer.
+/// `above` is the layer over it.
 fn open_frozen(
     upper: &Upper,
     store: &Arc<dyn Store>,
@@ -342,12 +343,13 @@ fn open_frozen(
 }
 
 impl OverlayCore {
-    /// Returns the layer that programs change, over what lies below it, as it is now.
+    /// Returns the current top layer, which programs change, with the store or frozen layer below it.
     fn top(&self) -> Arc<LayeredStore> {
         self.top.read().clone()
     }
 
-    /// Looks at the layer on top; again if another one came meanwhile, since what a commit leaves out moves there.
+    /// Runs `find` on the top layer; retries if a commit or discard swapped layers, because keys that a commit leaves
+    /// out move to the new layer.
     fn look<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
         loop {
             let top = self.top();
@@ -358,13 +360,13 @@ impl OverlayCore {
         }
     }
 
-    /// Appends records to the journal of the layer on top, then applies them, with those of what changed chunks were
-    /// encoded by. The names must be locked.
+    /// Appends records to the journal of the top layer, then applies them. Adds the records of the metadata that
+    /// changed chunks were encoded with. The names must be locked.
     fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.record_encoded(list, None)
     }
 
-    /// The same of chunks that were encoded by these metadata.
+    /// Does the same for chunks that were encoded with the metadata in `said`.
     fn record_encoded(&self, mut list: Vec<JournalRecord>, said: Option<&EncodedBy>) -> Result<()> {
         list.extend(self.encoding_records(&list, said));
         let completed = list.iter().filter_map(|record| match record {
@@ -382,44 +384,45 @@ impl OverlayCore {
         Ok(())
     }
 
-    /// Notes that what a key shows, or its attributes, changed: answers that were remembered do not count any more.
+    /// Records that the content or the attributes of a key changed: cached answers are invalid now.
     fn note_change(&self, key: &Key) {
         self.info.changes.note(key);
         self.note_copies_of(key);
     }
 
-    /// Notes the same of a key and all that is below it.
+    /// Records the same for a key and everything below it.
     fn note_tree_change(&self, prefix: &Key) {
         self.info.changes.note_tree(prefix);
         self.note_copies_below(prefix);
     }
 
-    /// Notes that the layer on top has another content of a key.
+    /// Records that the top layer has a new content of a key.
     fn note_write(&self, key: &Key) {
         self.top().layer.lock().write_numbers.advance(key);
         self.note_change(key);
     }
 
-    /// Notes that the layer on top has no content of a key any more.
+    /// Records that the top layer no longer has a content of a key.
     fn note_removal(&self, key: &Key) {
         self.top().layer.lock().write_numbers.forget(key);
         self.note_change(key);
     }
 
-    /// Whether length and digest of what the store had are noted with the first change of a key: inode and change time of
-    /// a file, by which a folder of this machine tells contents apart, may change without it. A change that is stored at
-    /// once needs none.
+    /// Whether length and digest of the store's object are recorded with the first change of a key. A local folder
+    /// needs them: it identifies contents by a file's inode and change time, and these can change without the content.
+    /// With write-through they are not needed, since changes are stored at once.
     fn takes_digests(&self) -> bool {
         self.store.info().folder.is_some() && !self.config.write_through
     }
 
-    /// Whether they are noted of a content that was copied here: where the server sends no ETag they have to be.
+    /// Whether length and digest are recorded for a content that was copied up. Without write-through they must be if
+    /// the server sends no ETag.
     fn takes_digest_of(&self, version: Version) -> bool {
         let lacks_etag = !version.is_lasting() && !self.config.write_through;
         self.takes_digests() || lacks_etag
     }
 
-    /// Returns the open file of a key, if there is one.
+    /// Returns the open file of a key, or `None` if it is not open.
     fn registered(&self, key: &Key) -> Option<Arc<OpenFile>> {
         self.open.lock().files.get(key)
     }
@@ -429,7 +432,7 @@ impl OverlayCore {
         self.open.lock().files.below(prefix)
     }
 
-    /// Takes the key away from its open file, whose content stays readable until it is closed.
+    /// Removes the key from its open file, whose content stays readable until the file is closed.
     fn detach(&self, key: &Key) {
         let file = self.open.lock().files.remove(key);
         if let Some(file) = file {
@@ -437,8 +440,8 @@ impl OverlayCore {
         }
     }
 
-    /// Takes the key away from its open file, because something else than a program at work on names gave it another
-    /// content: what is written to the file from now on is refused.
+    /// Removes the key from its open file because the key got another content by a change other than a rename or
+    /// removal: later writes to the file are refused.
     fn revoke(&self, key: &Key) {
         let file = self.open.lock().files.remove(key);
         if let Some(file) = file {
@@ -446,8 +449,8 @@ impl OverlayCore {
         }
     }
 
-    /// Returns the attributes that something of the store gets when it is copied to the upper folder: those that the
-    /// store has, the mount's owner, and this time.
+    /// Returns the attributes that a file or folder of the store gets at copy-up: the attributes in `stored`, the
+    /// mount's owner where `stored` has none, and `modified` as its times.
     fn initial_attributes(&self, stored: AttrChange, modified: Option<SystemTime>) -> AttrChange {
         let modified = modified.map(Time::At);
         let is_root = rustix::process::geteuid().is_root();
@@ -461,7 +464,7 @@ impl OverlayCore {
     }
 }
 
-/// Returns the change that sets a mode.
+/// Returns a change that sets only the mode.
 fn mode(mode: u32) -> AttrChange {
     AttrChange {
         mode: Some(mode),
@@ -469,7 +472,7 @@ fn mode(mode: u32) -> AttrChange {
     }
 }
 
-/// Returns the error of an operation on a file that is a folder, or the other way round.
+/// Returns the error of a file operation on a folder, or of a folder operation on a file.
 fn wrong_kind(key: &Key, is_folder: bool) -> Error {
     if is_folder {
         Error::new(Kind::IsADirectory, key, "is a directory")

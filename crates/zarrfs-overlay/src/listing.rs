@@ -1,9 +1,9 @@
-//! Listings: a directory of the overlay, and everything below a prefix of a store.
+//! Lists a directory of the overlay, or everything below a prefix of a store.
 //!
-//! A directory lists the upper folder's names, then those of the store that are neither there nor hidden. Names of
-//! the upper folder are taken when the listing begins or begins again; those of the store come as a stream. Cursors
-//! are positions in this order. Where the upper folder has no such directory and nothing in it is hidden, the
-//! store's own listing is given as it is.
+//! A directory lists the upper folder's names, then the store's names that are neither in the upper folder nor hidden.
+//! The upper folder's names are read when the listing starts or restarts; the store's names are streamed. Cursors are
+//! positions in this order. If the upper folder has no such directory and hides nothing in it, the store's own listing
+//! is returned.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use zarrfs_store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
 /// Returns the layer whose directories are listed, as it is now.
 type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
 
-/// Opens the listing of a directory that an overlay shows.
+/// Opens the listing of a directory of an overlay.
 pub(super) fn of_overlay(
     context: &RequestContext,
     core: &Arc<OverlayCore>,
@@ -29,7 +29,7 @@ pub(super) fn of_overlay(
     core.look(|_| open(context, source.clone(), prefix))
 }
 
-/// Opens the listing of a directory. `NotFound` if there is nothing, `NotADirectory` if it is a file.
+/// Opens the listing of a directory. Fails with `NotFound` if it is missing, `NotADirectory` if it is a file.
 pub(super) fn open(
     context: &RequestContext,
     source: LayerSource,
@@ -63,7 +63,7 @@ pub(super) fn open(
 }
 
 impl LayeredStore {
-    /// Whether a directory shows everything that the store below has in it under its own name, and nothing else of
+    /// Whether a directory shows everything that the store below has in it under the same names, and nothing else from
     /// that store.
     fn shows_all(&self, prefix: &Key) -> bool {
         let state = self.layer.lock();
@@ -74,7 +74,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the other key of the store that shows at `key`, by renames in this layer and in the frozen one.
+    /// Returns the other key of the store that is visible at `key`, by renames in this layer and in the frozen layer.
     fn renamed_from(&self, key: &Key) -> Option<Key> {
         let lower = self.layer.lower_key(key)?;
         let source = match &self.frozen {
@@ -85,33 +85,33 @@ impl LayeredStore {
     }
 }
 
-/// A directory with names of the upper folder.
+/// A directory that merges the upper folder's names with the store's.
 struct MergedListing {
     source: LayerSource,
     prefix: Key,
     upper: VecDeque<(Vec<u8>, EntryKind)>,
-    /// Names that are not taken from the store: the upper folder has them, or a whiteout stands there.
+    /// Names that are not taken from the store, because the upper folder has them or a whiteout hides them.
     covered: HashSet<Vec<u8>>,
     lower: Option<Box<dyn Listing>>,
-    /// How many names were given.
+    /// Number of returned names.
     position: u64,
-    /// The names that were given, where those of another prefix of the store show: a commit brings them to this one,
-    /// that of the frozen layer as well, while the layer on top stays.
+    /// The returned names, if the directory shows another prefix of the store: a commit moves the names to this prefix,
+    /// even those of the frozen layer, while the top layer stays the same.
     moved: Option<HashSet<Vec<u8>>>,
-    /// When the listing began or began again.
+    /// The position in the log of changes when the listing started or restarted.
     began: LogPosition,
-    /// How often it has.
+    /// Number of restarts.
     passes: usize,
 }
 
-/// A name, its kind, and what the store's listing has of it.
+/// A name, its kind, and its metadata if the store's listing has them.
 type FoundName = (Vec<u8>, EntryKind, Option<Meta>);
 
-/// How often a listing begins again because a commit brings what it lists from one prefix to another.
+/// Maximum number of restarts while commits move the listed names from one prefix to another.
 const MAX_PASSES: usize = 8;
 
 impl MergedListing {
-    /// Takes the names of the upper folder, and opens the listing of the store.
+    /// Reads the upper folder's names, and opens the store's listing.
     fn begin(&mut self, context: &RequestContext) -> Result<()> {
         (self.position, self.passes) = (0, 0);
         self.moved = None;
@@ -119,14 +119,14 @@ impl MergedListing {
     }
 
     fn take_names(&mut self, context: &RequestContext) -> Result<()> {
-        // Before the layers are looked at: what changes from here on is seen as a change.
+        // Read this before the layers: any later change is then detected.
         self.began = (self.source)().info.changes.position();
         let layered = (self.source)();
         let shape = layered.layer.as_shaped();
         let mut names = layered.layer.keys.names(&self.prefix)?;
         let whiteouts = layered.layer.whiteouts(&self.prefix);
         let lower = layered.layer.lower_key(&self.prefix);
-        // As it is with these names: a commit may have brought all of it here in the next moment.
+        // Check this under the same lock as the names: a commit may move everything here right after.
         if layered.renamed_from(&self.prefix).is_some() {
             self.moved.get_or_insert_default();
         }
@@ -138,7 +138,7 @@ impl MergedListing {
             None => None,
             Some(lower) => match layered.lower.list(context, &lower) {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
-                // A store that cannot list its keys: the names that were written are still shown.
+                // The store cannot list its keys: the written names are still shown.
                 Err(error) if error.kind() == Kind::Unsupported && !self.upper.is_empty() => None,
                 listing => Some(listing?),
             },
@@ -146,7 +146,7 @@ impl MergedListing {
         Ok(())
     }
 
-    /// Covers the names with a whiteout in this directory, and returns those that show another key of the store.
+    /// Covers the names with a whiteout in this directory, and returns the names that show another key of the store.
     fn moved_here(
         &mut self,
         context: &RequestContext,
@@ -160,7 +160,7 @@ impl MergedListing {
             {
                 continue;
             }
-            // A commit may have brought it to its new name since the whiteouts were looked at.
+            // A commit may have moved it to its new name since the whiteouts were read.
             if source.is_some()
                 && let Some(found) = layered.find(context, &key)?
             {
@@ -182,7 +182,7 @@ impl MergedListing {
         };
         loop {
             let name = match lower.next(context) {
-                // A folder of this machine that a commit has emptied and removed since.
+                // It is a local folder that a commit has emptied and removed since.
                 Err(error) if error.kind() == Kind::NotFound => return Ok(None),
                 name => name?,
             };
@@ -193,7 +193,7 @@ impl MergedListing {
         }
     }
 
-    /// Begins again if names may have come to this prefix from another one meanwhile; returns whether it did.
+    /// Restarts if names may have moved to this prefix since the last start; returns whether it did.
     fn begin_again(&mut self, context: &RequestContext) -> Result<bool> {
         let changes = (self.source)().info.changes.clone();
         let may_lack = self.moved.is_some()
@@ -238,16 +238,16 @@ impl Listing for MergedListing {
     }
 }
 
-/// All that a store has at and below a prefix.
+/// The objects and folders of a store at and below a prefix.
 #[derive(Default)]
 pub(super) struct Subtree {
-    /// The objects, with what the listing has of each.
+    /// The objects, with metadata if the listing has them.
     pub(super) objects: Vec<(Key, Option<Meta>)>,
-    /// The folders, each before those in it.
+    /// The folders, each before the folders in it.
     pub(super) folders: Vec<Key>,
 }
 
-/// Lists all that a store has at and below a prefix: in one listing where the store has such a thing, else folder
+/// Lists everything that a store has at and below a prefix: with one flat listing if the store supports it, else folder
 /// by folder.
 pub(super) fn list_recursive(
     context: &RequestContext,
@@ -301,8 +301,8 @@ fn list_folders(
     Ok(())
 }
 
-/// Tells objects and folders apart as listings of folders do: what has keys below it is a folder, and so is an
-/// object without bytes that marks one.
+/// Separates objects and folders like listings of folders do: a key with keys below it is a folder, and so is an empty
+/// object that marks a folder.
 fn from_flat_listing(
     context: &RequestContext,
     store: &dyn Store,

@@ -1,9 +1,9 @@
-//! Marks: which content the file of each key has, so that a loss of power leaves no torn one unseen.
+//! Tracks the contents of each key, so that recovery detects torn files.
 //!
-//! A file gets its key before the disk has its bytes. The journal has a mark of each content: the file's inode, its
-//! length and a digest of its bytes. A content is synced once the disk has its bytes, its name and its mark. What takes
-//! the place of a synced content may be torn after a loss of power, so the synced one is kept until then (`retained`),
-//! and `recovery` puts it back.
+//! A file gets its key before its bytes are on disk. The journal has a mark of each content: the file's inode, its
+//! length and a digest of its bytes. A content is synced once its bytes, its name and its mark are on disk. The content
+//! that replaces a synced content may be torn after a power loss, so the synced file is kept until the new content is
+//! synced (`retained`), and `recovery` restores it.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::key_ranges::below;
 use zarr_format::model::document::is_document;
 use zarrfs_store::Key;
 
-/// A content that a key got since its last synced one.
+/// A content that a key got since its last synced content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LaterContent {
-    /// The sync after which the key got it.
+    /// The number of syncs that had begun when the key got it.
     epoch: u64,
     /// `None` if the key lost its file.
     mark: Option<Mark>,
@@ -28,22 +28,22 @@ struct KeyMarks {
     later: Vec<LaterContent>,
 }
 
-/// The last content may not be in place yet when the process ends: the one before it is. A rename over a file notes two, that
-/// the file goes and that another one comes.
+/// Maximum number of later contents per key. When the process ends, the last content may not be in place yet, and the
+/// one before it is. A rename over a file records two contents: the removal of the file and the new file.
 const LATER_CONTENTS: usize = 3;
 
 /// The marks of a layer's files.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// How many syncs have begun.
+    /// The number of syncs that have begun.
     epoch: u64,
     by_key: BTreeMap<Key, KeyMarks>,
-    /// Those of the keys that are names of documents: chunks are many more.
+    /// The keys of `by_key` that name documents. There are many more chunks.
     documents: BTreeMap<Key, ()>,
 }
 
 impl Marks {
-    /// Notes that a key gets a content; without one, that it loses its file.
+    /// Records that a key gets a content, or loses its file if `mark` is `None`.
     pub(super) fn set(&mut self, key: Key, mark: Option<Mark>) {
         if mark.is_none() && !self.by_key.contains_key(&key) {
             return;
@@ -59,7 +59,7 @@ impl Marks {
         later.push(LaterContent { epoch, mark });
     }
 
-    /// Notes that the disk has the last content of a key, if it has this inode.
+    /// Records that the last content of a key is synced, if it has this inode.
     pub(super) fn set_synced(&mut self, key: &Key, inode: u64) {
         let Some(marks) = self.by_key.get_mut(key) else {
             return;
@@ -74,12 +74,12 @@ impl Marks {
         }
     }
 
-    /// Notes that a sync of everything begins.
+    /// Records that a sync of everything begins.
     pub(super) fn begin_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
     }
 
-    /// Notes that the disk has everything from before an epoch.
+    /// Records that everything from before an epoch is synced.
     pub(super) fn end_epoch(&mut self, epoch: u64) {
         self.by_key.retain(|_, marks| {
             match marks.later.last() {
@@ -95,7 +95,7 @@ impl Marks {
             .retain(|key, ()| self.by_key.contains_key(key));
     }
 
-    /// Takes these contents, which the disk has, for all that there are.
+    /// Replaces all contents by these synced contents.
     pub(super) fn replace(&mut self, synced: BTreeMap<Key, Mark>) {
         let marks = |mark| KeyMarks {
             synced: Some(mark),
@@ -113,28 +113,28 @@ impl Marks {
         self.documents.remove(key);
     }
 
-    /// Returns how many syncs of everything have begun.
+    /// Returns the number of syncs of everything that have begun.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Returns the content that the disk has of a key.
+    /// Returns the synced content of a key.
     pub(super) fn synced(&self, key: &Key) -> Option<Mark> {
         self.by_key.get(key)?.synced
     }
 
-    /// Returns the content of a key that was recorded last.
+    /// Returns the last recorded content of a key.
     pub(super) fn last(&self, key: &Key) -> Option<Mark> {
         let marks = self.by_key.get(key)?;
         marks.later.last().map_or(marks.synced, |last| last.mark)
     }
 
-    /// Whether the disk has the last content of a key.
+    /// Whether the last content of a key is synced.
     pub(super) fn is_synced(&self, key: &Key) -> bool {
         self.last(key) == self.synced(key)
     }
 
-    /// Returns the contents that the file of a key can have: the synced one first.
+    /// Returns the contents that the file of a key may have, the synced content first.
     pub(super) fn contents(&self, key: &Key) -> Vec<Mark> {
         let Some(marks) = self.by_key.get(key) else {
             return Vec::new();
@@ -179,14 +179,14 @@ impl Marks {
         records
     }
 
-    /// Returns the shortest list of records that leads to this state, or to one that has less synced.
+    /// Returns a minimal list of records that leads to this state, or to one in which fewer contents are synced.
     pub(super) fn summary(&self) -> Vec<JournalRecord> {
         let epoch = (self.epoch > 0).then_some(JournalRecord::SyncStarted(self.epoch));
         let marks = self.by_key.keys().flat_map(|key| self.records_of(key));
         epoch.into_iter().chain(marks).collect()
     }
 
-    /// Returns how many records a summary has.
+    /// Returns the number of records in a summary.
     pub(super) fn len(&self) -> usize {
         let of_key = |marks: &KeyMarks| 2 * usize::from(marks.synced.is_some()) + marks.later.len();
         let marks: usize = self.by_key.values().map(of_key).sum();
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(marks.contents(&key()), [mark(1), mark(2)]);
     }
 
-    /// A kill between the records of a rename over a file and the rename leaves the file of before.
+    /// A kill between the records of a rename over a file and the rename itself leaves the old file.
     #[test]
     fn a_file_that_another_one_is_about_to_be_renamed_over_is_known() {
         let mut marks = Marks::default();

@@ -1,8 +1,8 @@
-//! Whether a store is the one whose changes an upper folder holds, though it is in another place.
+//! Checks whether an upper folder belongs to a store that was moved.
 //!
-//! The journal says which keys the store had when they were changed, and in which versions. A store that was moved or
-//! copied has them; one that has none of them is another one. Documents at the root tell little, since nearly every store
-//! has them.
+//! The journal has the keys that the store had when they were changed, with their versions. A moved or copied store has
+//! these keys; a store that has none of them is another store. Documents at the root prove little, because nearly every
+//! store has them.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,21 @@ use zarr_format::model::document;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, StoreVersion};
 
-/// The most keys that are looked for.
+/// Maximum number of keys that are looked up.
 const MAX_LOOKED_FOR: usize = 256;
 
-/// What is known of a key of the store.
+/// A key that the store had when it was changed.
 #[derive(Clone, Copy)]
 struct HeldKey {
-    /// The version that it had; `None` if it was renamed, and that is not known.
+    /// The version that it had, or `None` if it was renamed and its version is not known.
     version: Option<StoreVersion>,
-    /// Whether other stores have such a key as well.
+    /// Whether nearly every store has such a key.
     is_common: bool,
 }
 
 impl OverlayCore {
-    /// `Invalid` if the upper folder belongs to a store in another place and this one has nothing of what that one had.
+    /// Fails with `Invalid` if the upper folder belongs to a store in another place and this store has none of that
+    /// store's keys.
     pub(super) fn check_moved(&self, context: &RequestContext) -> Result<()> {
         let before = belongs_to(self.upper.path())?;
         if is_same_place(&before, &self.place) {
@@ -79,7 +80,7 @@ impl OverlayCore {
     }
 }
 
-/// Whether nearly every store has a key: a document of its root, or the root itself.
+/// Whether nearly every store has a key: the root, or a document of the root.
 fn is_common(key: &Key) -> bool {
     let is_at_root = key.parent().is_none_or(|folder| folder.is_root());
     key.is_root() || (is_at_root && document::is_document(key.name()))
@@ -103,7 +104,7 @@ mod tests {
         write_through: false,
     };
 
-    /// What is changed, and the keys that the store has after a move.
+    /// Name of the case, the changes, and the keys that the store has after a move.
     type Case<'a> = (&'a str, &'a dyn Fn(&Overlay), &'a [&'a str]);
 
     fn key(text: &str) -> Key {
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Nothing is known that tells against the other store.
+    /// Nothing is known that would rule out the other store.
     #[test]
     fn new_keys_and_documents_of_the_root_tell_nothing() {
         let old = store(&["zarr.json"]);

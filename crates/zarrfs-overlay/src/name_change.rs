@@ -1,10 +1,10 @@
-//! A change of names, made under the lock of the names by what the store was asked before.
+//! Changes names under a lock, with answers that the store gave before.
 //!
-//! That lock is not held during a request to the store. A change that needs an answer which was not asked for gives up
-//! before it has changed anything; the question is asked without the lock, and the change starts again. Answers count
-//! for one change only, and not across an exchange of layers. They are of a moment before the change, as they would be
-//! if they had been asked for under the lock: other programs change the store without it. A request that was refused
-//! while it was waiting for an answer makes no change.
+//! The lock of the names is not held during a request to the store. A change that needs a missing answer stops before
+//! it has changed anything; the store is queried without the lock, and the change is retried. Answers are valid for one
+//! change only, and not across an exchange of layers. They describe a moment before the change, as answers obtained
+//! under the lock would, since other programs change the store without the lock. A request that was refused while it
+//! waited for an answer must not change anything.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key, LogPosition, Meta, Store, Version};
 
-/// A change of names at work: the names are locked.
+/// A running change of names. The names are locked.
 pub(super) struct NameChange<'a> {
     core: &'a Arc<OverlayCore>,
     pub(super) top: Arc<LayeredStore>,
@@ -35,24 +35,24 @@ impl Deref for NameChange<'_> {
     }
 }
 
-/// What the store below is asked.
+/// A query to the store below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Question {
-    /// What a key of the store below is.
+    /// Metadata of a key of the store below.
     Head(Key),
-    /// Which content an object of the store below has: its digest too, if it has at most this many bytes.
+    /// The version of an object of the store below, and its digest if it has at most this many bytes.
     Content(Key, u64),
-    /// The first name that a folder of the overlay shows.
+    /// The first name that is visible in a folder of the overlay.
     FirstName(Key),
 }
 
-/// The version of a content, and its length and digest if these are known.
+/// The version of a content, with its length and digest if they are known.
 type FoundContent = (Version, Option<ContentDigest>);
 
-/// A name that a folder showed, nothing if it was empty, and when that was.
+/// The first name in a folder, `None` if the folder was empty, and the time of the listing.
 type FirstName = (LogPosition, Option<Vec<u8>>);
 
-/// What was asked, for one change.
+/// The answers for one change, and the questions without an answer.
 #[derive(Default)]
 struct Answers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
@@ -67,17 +67,17 @@ enum Answer {
     FirstName(LogPosition, Option<Vec<u8>>),
 }
 
-/// How many questions are asked at a time.
+/// Number of questions that are sent in parallel.
 const PARALLEL_QUESTIONS: usize = 16;
 
-/// How often a change begins again because names change meanwhile.
+/// Maximum number of attempts while names change.
 const MAX_ATTEMPTS: usize = 1000;
 
 impl OverlayCore {
-    /// Makes a change of names: `change` is called with the names locked, again each time that it lacks an answer of
-    /// the store. It must ask all that it needs before it changes anything.
+    /// Makes a change of names. `change` is called with the names locked, and retried each time that it lacks an answer
+    /// of the store. It must request all answers before it changes anything.
     ///
-    /// `paths` are what changes: with write-through, changes of the same paths come one after another.
+    /// `paths` are the paths that change: with write-through, changes of the same paths take turns.
     pub(super) fn change_names<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -87,7 +87,8 @@ impl OverlayCore {
         self.change_names_and(context, paths, change, || Ok(()))
     }
 
-    /// The same of what a name is itself, as the attributes of a folder: changes of what lies below go on beside it.
+    /// Does the same for a change of the path itself, such as the attributes of a folder: changes below it are not
+    /// blocked.
     pub(super) fn change_own<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -99,7 +100,7 @@ impl OverlayCore {
         self.change_until_answered(context, change)
     }
 
-    /// The same, and then something else before other changes of these paths.
+    /// Does the same, and then calls `and` before other changes of these paths.
     pub(super) fn change_names_and<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -115,7 +116,7 @@ impl OverlayCore {
         Ok(done)
     }
 
-    /// The same where the paths are locked already.
+    /// Does the same where the paths are locked already.
     pub(super) fn change_until_answered<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -147,7 +148,7 @@ impl OverlayCore {
         Err(Error::unavailable("overlay", why))
     }
 
-    /// Asks the store.
+    /// Queries the store for the missing answers.
     fn answer(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -195,7 +196,8 @@ impl OverlayCore {
         })
     }
 
-    /// Returns which content an object of the store below has. One that cannot be read can be replaced and removed.
+    /// Returns version and digest of an object of the store below. An unreadable object has no digest: it can still be
+    /// replaced and removed.
     fn content_below(
         &self,
         context: &RequestContext,
@@ -213,7 +215,7 @@ impl OverlayCore {
         }
     }
 
-    /// Returns a name that a folder shows; `None` if it is empty or not there.
+    /// Returns a name that is visible in a folder, or `None` if the folder is empty or missing.
     fn first_name(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -233,8 +235,8 @@ impl OverlayCore {
         Ok(None)
     }
 
-    /// Whether a name that was listed is there. Some buckets list a folder for a while after its last key was erased, and
-    /// metadata name folders without a key; only a write-through erases keys before their folder is removed.
+    /// Whether a listed name exists. Some buckets list a folder for a while after its last key was erased, and metadata
+    /// name folders without keys; only with write-through are keys erased before their folder is removed.
     fn still_shows(self: &Arc<Self>, context: &RequestContext, key: &Key) -> Result<bool> {
         let may_linger = self.config.write_through && self.store.info().folder.is_none();
         match self.top().find(context, key)? {
@@ -246,7 +248,7 @@ impl OverlayCore {
     }
 }
 
-/// Returns the error of a change of a folder, or of a node's document, of a store that does not list its keys.
+/// Returns the error for moving or removing a folder or a node's document in a store that does not list its keys.
 pub(super) fn keys_not_known(key: &Key) -> Error {
     let why =
         "the store does not list its keys, so what lies here cannot be moved or removed as a whole";
@@ -254,8 +256,8 @@ pub(super) fn keys_not_known(key: &Key) -> Error {
 }
 
 impl NameChange<'_> {
-    /// `Unsupported` for the document of a node of a store that does not list its keys: the node's chunks would stay, and
-    /// be those of the next array of that name.
+    /// Fails with `Unsupported` for the document of a node in a store that does not list its keys: the node's chunks
+    /// would remain, and the next array of that name would have them.
     pub(super) fn check_removable(&self, key: &Key) -> Result<()> {
         let is_kept = describes_node(key.name()) && !self.core.store.info().lists;
         if is_kept && self.find_lower(key)?.is_some() {
@@ -264,7 +266,7 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Notes a question; the change ends with this error, and begins again once the answer is there.
+    /// Records a missing answer. The caller returns this error, and the change is retried once the answer is known.
     fn lack(&self, question: Question) -> Error {
         let mut missing = self.answers.missing.borrow_mut();
         if !missing.contains(&question) {
@@ -273,7 +275,7 @@ impl NameChange<'_> {
         Error::unavailable("overlay", "the store is to be asked first")
     }
 
-    /// Returns what a key of the store below is.
+    /// Returns the metadata of a key of the store below.
     pub(super) fn stored(&self, lower: &Key) -> Result<Option<Meta>> {
         match self.answers.heads.borrow().get(lower) {
             Some(meta) => Ok(*meta),
@@ -281,7 +283,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns which content an object of the store below has.
+    /// Returns version and digest of an object of the store below.
     fn stored_content(&self, lower: &Key, limit: u64) -> Result<Option<FoundContent>> {
         match self.answers.contents.borrow().get(lower) {
             Some(content) => Ok(*content),
@@ -289,7 +291,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns what shows at `key` of the store below, unless a whiteout hides it.
+    /// Returns the key and metadata of the store below that are visible at `key`, or `None` if a whiteout hides it.
     pub(super) fn find_lower(&self, key: &Key) -> Result<Option<(Key, Meta)>> {
         let Some(lower) = self.top.layer.lower_key(key) else {
             return Ok(None);
@@ -298,7 +300,7 @@ impl NameChange<'_> {
         Ok(meta.map(|meta| (lower, meta)))
     }
 
-    /// Returns where the content or folder of a key is; `None` if there is nothing.
+    /// Returns the place of the content or folder of a key, or `None` if it does not exist.
     pub(super) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
         if let Some(stat) = self.top.layer.keys.stat(key)? {
             return Ok(Some(Resolved::Upper(stat)));
@@ -307,8 +309,8 @@ impl NameChange<'_> {
         Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)))
     }
 
-    /// `NotEmpty` for a folder that shows a name, `Unsupported` for one of a store that does not list its keys: what lies in
-    /// it is not known.
+    /// Fails with `NotEmpty` if a name is visible in a folder, and with `Unsupported` if the store has the folder and
+    /// does not list its keys, since the folder's contents are unknown.
     pub(super) fn check_empty(&self, prefix: &Key) -> Result<()> {
         let names = self.answers.first_names.borrow();
         let answer = names.get(prefix).filter(|(position, _)| {
@@ -330,7 +332,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Whether what the store below has of a key is a frozen layer's change.
+    /// Whether a frozen layer changed a key of the store below.
     pub(super) fn is_frozen(&self, lower: &Key) -> Result<bool> {
         match &self.top.frozen {
             Some(frozen) => frozen.layer.is_changed(lower),
@@ -338,8 +340,8 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the record of the store's version of a key whose content is about to change; `None` if it was
-    /// recorded before. An object of at most `limit` bytes is read for its digest.
+    /// Returns the record of the store's version of a key whose content is about to change, or `None` if it was
+    /// recorded before. Reads an object of at most `limit` bytes for its digest.
     pub(super) fn base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
         let (version, is_frozen, content) = match self.top.layer.base(key) {
             Some(base) if !base.is_committed => return Ok(None),
@@ -348,7 +350,7 @@ impl NameChange<'_> {
             None => match self.stored_content(key, limit)? {
                 None => (None, false, None),
                 Some((Version::Store(version), content)) => (Some(version), false, content),
-                // A commit has copied it to the frozen layer meanwhile.
+                // A commit has since copied it to the frozen layer.
                 Some((Version::Upper(_), _)) => (None, true, None),
             },
         };
@@ -360,8 +362,9 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Returns the record of the version of a key that is hidden because it shows under another name; `None` if it
-    /// is not hidden, or was recorded before. `content` is what that version has, if it is known.
+    /// Returns the record of the version of a key that is hidden because it moved to another name. Returns `None` if
+    /// the key is not hidden, or its version was recorded before. `content` is the content of that version, if it is
+    /// known.
     pub(super) fn moved_base_record(
         &self,
         from: &Key,

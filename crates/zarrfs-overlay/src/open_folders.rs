@@ -1,7 +1,8 @@
-//! Folders of a layer that were opened a moment ago, under their keys.
+//! Caches open folders of a layer by their keys.
 //!
-//! A request asks for several names of one folder, and so does the next: each would resolve the folder's path anew. A
-//! folder that is removed or renamed leaves, with all below it, in the same step in which that is done.
+//! A request often looks up several names in one folder, and so does the next request; each would resolve the folder's
+//! path again. A folder that is removed or renamed leaves the cache together with all folders below it, in the same
+//! step.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,22 +11,22 @@ use parking_lot::Mutex;
 
 use zarrfs_store::Key;
 
-/// How many folders are kept: those on the way to a few chunks that are written side by side.
+/// Maximum number of cached folders: enough for the paths of a few chunks that are written in parallel.
 const CAPACITY: usize = 8;
 
-/// Open folders, those that were used last in front.
+/// Open folders, the most recently used first.
 #[derive(Default)]
 pub(super) struct OpenFolders(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
     folders: Vec<(Key, Arc<OwnedFd>)>,
-    /// How often names of folders have changed.
+    /// Number of changes of folder names.
     changes: u64,
 }
 
 impl OpenFolders {
-    /// Returns a folder, by `open` unless it is kept.
+    /// Returns a folder from the cache, or opens it with `open`.
     pub(super) fn get<E>(
         &self,
         key: &Key,
@@ -43,7 +44,7 @@ impl OpenFolders {
         };
         let folder = Arc::new(open()?);
         let mut kept = self.0.lock();
-        // What was opened before a change may have another name now.
+        // A folder that was opened before a change may have another name now.
         if kept.changes == changes {
             kept.folders.truncate(CAPACITY - 1);
             kept.folders.insert(0, (key.clone(), Arc::clone(&folder)));
@@ -51,7 +52,7 @@ impl OpenFolders {
         Ok(folder)
     }
 
-    /// Changes which folders these keys name.
+    /// Runs `change`, which may remove or rename the folders at these keys, and evicts the folders at and below them.
     pub(super) fn change<T>(&self, keys: &[&Key], change: impl FnOnce() -> T) -> T {
         let mut kept = self.0.lock();
         let changed = change();

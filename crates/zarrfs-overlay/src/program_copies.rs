@@ -1,7 +1,7 @@
-//! Which copies of documents a program itself wrote into a layer, and what was changed under them since.
+//! Tracks copies of documents that programs wrote, and later changes of these documents.
 //!
-//! Copies in consolidated metadata are derived of the documents (`derived`). Those that a program writes are the
-//! program's, until one of the documents changes again.
+//! Copies in consolidated metadata are derived from the documents (`derived`). Copies that a program wrote are kept
+//! until one of their documents changes again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,32 +10,32 @@ use super::key_ranges::{below, joined};
 use zarr_format::dialect::copies::CopyHolder;
 use zarrfs_store::Key;
 
-/// The documents with copies that programs wrote, and the paths at and below which something was changed since.
+/// The documents with copies that programs wrote, each with the paths that have changes at or below them since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProgramCopies(BTreeMap<Key, BTreeSet<Key>>);
 
 impl ProgramCopies {
-    /// Notes that a program wrote the copies that a document holds.
+    /// Records that a program wrote the copies in a document.
     pub(super) fn add(&mut self, holder: Key) {
         self.0.insert(holder, BTreeSet::new());
     }
 
-    /// Notes that a document with copies is not in the layer any more.
+    /// Records that a document with copies has left the layer.
     pub(super) fn remove(&mut self, holder: &Key) {
         self.0.remove(holder);
     }
 
-    /// Forgets those of which `is_there` is false.
+    /// Forgets the documents for which `is_there` is false.
     pub(super) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
         self.0.retain(|holder, _| is_there(holder));
     }
 
-    /// Notes that a document may differ from a copy of it.
+    /// Records that a document may differ from its copies.
     pub(super) fn note_document(&mut self, document: &Key) {
         self.note(document, CopyHolder::above_document);
     }
 
-    /// Notes that documents at a path and below may differ from the copies of them.
+    /// Records that documents at and below a path may differ from their copies.
     pub(super) fn note_tree(&mut self, path: &Key) {
         self.note(path, CopyHolder::above_tree);
     }
@@ -49,14 +49,14 @@ impl ProgramCopies {
         }
     }
 
-    /// Notes that the copies of one document are not what is at a path and below.
+    /// Records that the copies in one document may be stale at and below a path.
     pub(super) fn note_stale(&mut self, holder: &Key, path: Key) {
         if let Some(stale) = self.0.get_mut(holder) {
             stale.insert(path);
         }
     }
 
-    /// Returns the paths at and below which something was changed since a program wrote the copies; `None` if none did.
+    /// Returns the paths with changes since a program wrote the copies, or `None` if no program wrote them.
     pub(super) fn stale(&self, holder: &Key) -> Option<&BTreeSet<Key>> {
         self.0.get(holder)
     }
@@ -70,7 +70,7 @@ impl ProgramCopies {
         records.collect()
     }
 
-    /// Returns the records of the documents at and below `from` under the names that a rename to `to` gives them.
+    /// Returns the records of the documents at and below `from`, under their names after a rename to `to`.
     pub(super) fn renamed(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
         let mut records = Vec::new();
@@ -85,14 +85,14 @@ impl ProgramCopies {
         records
     }
 
-    /// Returns the shortest list of records that leads to this state.
+    /// Returns a minimal list of records that leads to this state.
     pub(super) fn summary(&self) -> impl Iterator<Item = JournalRecord> {
         self.0
             .iter()
             .flat_map(|(holder, stale)| records_of(holder, stale))
     }
 
-    /// Returns how many records a summary has.
+    /// Returns the number of records in a summary.
     pub(super) fn len(&self) -> usize {
         self.0.values().map(|stale| 1 + stale.len()).sum()
     }

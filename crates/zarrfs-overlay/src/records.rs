@@ -1,7 +1,7 @@
-//! What the journal's records mean together: the state of an overlay beside the files of its upper folder.
+//! Applies journal records to the overlay's state.
 //!
-//! A whiteout hides the store's objects at a key and below, or shows those of another prefix of the store there
-//! (after a rename). The nearest whiteout at or above a key decides. Files of the upper folder show in any case.
+//! A whiteout hides the store's objects at and below a key, or shows the objects of another prefix of the store there
+//! (after a rename). The nearest whiteout at or above a key counts. Files of the upper folder are always visible.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,9 +19,10 @@ use zarrfs_store::{EncodedBy, Key, StoreVersion};
 pub struct BaseVersion {
     /// The store's version; `None` if the key was missing, or if the base is a frozen layer.
     pub version: Option<StoreVersion>,
-    /// What a frozen layer had was changed: its commit tells the store's version.
+    /// A frozen layer had the content: its commit determines the store's version.
     pub is_frozen: bool,
-    /// Length and digest of what the store had, if they are known. Where the version is another one since, they decide.
+    /// Length and digest of the store's content, if they are known. If the store's version differs since, they decide
+    /// whether the content changed.
     pub content: Option<ContentDigest>,
     /// The content was committed: the upper folder need not keep it.
     pub is_committed: bool,
@@ -34,26 +35,26 @@ impl BaseVersion {
     }
 }
 
-/// All records of a journal, applied.
+/// The state after all records of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     bases: BTreeMap<Key, BaseVersion>,
-    /// The hidden keys, and which key of the store shows there instead.
+    /// The hidden keys, each with the key of the store that is visible there instead, if any.
     whiteouts: BTreeMap<Key, Option<Key>>,
-    /// Digests of contents that the store may have of a key, and nothing for none: no answer came.
+    /// Digests of contents that were sent to the store without an answer; `None` stands for an erase.
     tried: BTreeMap<Key, Vec<Option<u128>>>,
-    /// By which metadata changed chunks were encoded, by their folders or keys; `None` if that does not matter.
+    /// The metadata that changed chunks were encoded with, by folder or key; `None` if it does not matter.
     encoded: BTreeMap<Key, Option<EncodedBy>>,
     /// Files that were created and are not complete.
     incomplete: HashSet<Key>,
     attributes: BTreeMap<Key, Arc<KeptAttributes>>,
-    /// Bytes of their extended attributes.
+    /// Bytes of the extended attributes in `attributes`.
     xattr_bytes: usize,
-    /// From, to, and whether the upper folder has it.
+    /// Source and target of an unfinished rename, and whether the upper folder has the source.
     renaming: Option<(Key, Key, bool)>,
     pub(super) marks: Marks,
     pub(super) program_copies: ProgramCopies,
-    /// How often a document, or what may hold some, was changed.
+    /// Number of changes that may affect documents.
     document_changes: u64,
 }
 
@@ -115,7 +116,7 @@ impl Records {
         }
     }
 
-    /// Notes that copies of documents are stale after a record.
+    /// Marks copies of documents as stale after a record.
     fn note_documents(&mut self, record: &JournalRecord) {
         match record {
             JournalRecord::Written { key, .. }
@@ -139,27 +140,28 @@ impl Records {
         self.document_changes += 1;
     }
 
-    /// Whether a whiteout at a key may hide documents or show others: it is not that of a chunk's file, which has a base.
+    /// Whether a whiteout at a key may hide or show documents. The whiteout of a chunk does not; its key has a base.
     fn may_hide_documents(&self, key: &Key) -> bool {
         is_document(key.name()) || !self.bases.contains_key(key)
     }
 
-    /// Notes that a document shows what its record says: the record was there before its file.
+    /// Counts a change of a document again once its file is in place: its record came before the file.
     pub(super) fn note_document_shown(&mut self) {
         self.document_changes += 1;
     }
 
-    /// Returns a number that is another one after each change of a document.
+    /// Returns a number that differs after each change of a document.
     pub(super) fn document_changes(&self) -> u64 {
         self.document_changes
     }
 
-    /// Returns the documents at and below a prefix that are files of the layer, or were.
+    /// Returns the documents at and below a prefix that are or were files of the layer.
     pub(super) fn documents_below(&self, prefix: &Key) -> Vec<Key> {
         self.marks.documents_below(prefix).cloned().collect()
     }
 
-    /// Returns the whiteouts at and below a prefix that may hide documents, with what shows there instead.
+    /// Returns the whiteouts at and below a prefix that may hide documents, with the keys that are visible there
+    /// instead.
     pub(super) fn whiteouts_of_documents<'a>(
         &'a self,
         prefix: &'a Key,
@@ -167,7 +169,7 @@ impl Records {
         below(&self.whiteouts, prefix).filter(|(key, _)| self.may_hide_documents(key))
     }
 
-    /// Takes these contents, which the disk has, for all that there are.
+    /// Replaces all contents by these synced contents.
     pub(super) fn replace_marks(&mut self, synced: BTreeMap<Key, Mark>) {
         self.program_copies
             .retain(|holder| synced.contains_key(holder));
@@ -176,7 +178,7 @@ impl Records {
     }
 
     fn note_base(&mut self, key: Key, base: BaseVersion) {
-        // The first version stays: it is what the store had before any change.
+        // The first version stays: it is the store's state before any change.
         let first = self.bases.entry(key).or_insert(base);
         first.is_committed = false;
     }
@@ -218,7 +220,7 @@ impl Records {
         self.xattr_bytes -= before.map_or(0, |kept| kept.xattr_bytes());
     }
 
-    /// Notes a content of a key, which is no copy unless attributes that are recorded after it say so.
+    /// Records a content of a key. It is not a copy, unless attributes that are recorded after it say so.
     fn note_written(&mut self, key: Key, mark: Mark) {
         if let Some(kept) = self.attributes.get_mut(&key).filter(|kept| kept.is_of_copy) {
             Arc::make_mut(kept).is_of_copy = false;
@@ -235,7 +237,7 @@ impl Records {
         tried.push(digest);
     }
 
-    /// Returns the shortest list of records that leads to this state.
+    /// Returns a minimal list of records that leads to this state.
     pub(super) fn summary(&self) -> Vec<JournalRecord> {
         let bases = self.bases.iter().map(|(key, base)| {
             let (key, version) = (key.clone(), base.version);
@@ -286,7 +288,7 @@ impl Records {
             .collect()
     }
 
-    /// Returns how many records a summary has.
+    /// Returns the number of records in a summary.
     pub(super) fn len(&self) -> usize {
         let renaming = usize::from(self.renaming.is_some());
         let tried: usize = self.tried.values().map(Vec::len).sum();
@@ -301,29 +303,29 @@ impl Records {
             + self.program_copies.len()
     }
 
-    /// Returns about how many bytes a summary has for extended attributes.
+    /// Returns the approximate number of bytes of extended attributes in a summary.
     pub(super) fn xattr_bytes(&self) -> usize {
         self.xattr_bytes
     }
 
-    /// Returns the attributes that were set of a key.
+    /// Returns the attributes that were set on a key without its content.
     pub(super) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
         self.attributes.get(key).cloned()
     }
 
-    /// Returns the attributes that were set of keys at and below a prefix.
+    /// Returns the attributes that were set on keys at and below a prefix without their contents.
     pub(super) fn kept_attributes_below(&self, prefix: &Key) -> Vec<(Key, Arc<KeptAttributes>)> {
         below(&self.attributes, prefix)
             .map(|(key, kept)| (key.clone(), kept.clone()))
             .collect()
     }
 
-    /// Whether the layer has a content of a key since these attributes of it were set, whose file has them.
+    /// Whether the layer has got a content of a key since these attributes were set: the content's file has them.
     pub(super) fn is_taken_over(&self, key: &Key, kept: &KeptAttributes) -> bool {
         !kept.is_of_copy && self.marks.last(key).is_some()
     }
 
-    /// Returns the keys at and below a prefix whose attributes were taken over by a content that the disk has.
+    /// Returns the keys at and below a prefix whose attributes are on a synced file of the layer.
     pub(super) fn attributes_of_synced(&self, prefix: &Key) -> Vec<Key> {
         let kept = below(&self.attributes, prefix);
         let taken_over = kept.filter(|(key, kept)| self.is_taken_over(key, kept));
@@ -332,14 +334,14 @@ impl Records {
         synced.cloned().collect()
     }
 
-    /// Forgets attributes, but for those of copies: the layer above has them since this one is frozen.
+    /// Forgets attributes except for the attributes of copies: this layer is frozen, and the layer above has them.
     pub(super) fn forget_attributes(&mut self) {
         self.attributes.retain(|_, kept| kept.is_of_copy);
         let kept = self.attributes.values();
         self.xattr_bytes = kept.map(|kept| kept.xattr_bytes()).sum();
     }
 
-    /// Returns which key of the store shows at `key`; `None` if it is hidden.
+    /// Returns the key of the store that is visible at `key`, or `None` if it is hidden.
     pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
         let mut at = key.clone();
         loop {
@@ -354,32 +356,32 @@ impl Records {
         }
     }
 
-    /// Returns the whiteouts at and below a prefix, with the keys of the store that show there instead.
+    /// Returns the whiteouts at and below a prefix, with the keys of the store that are visible there instead.
     pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
         below(&self.whiteouts, prefix)
             .map(|(key, source)| (key.clone(), source.clone()))
             .collect()
     }
 
-    /// Whether there is no whiteout: every key of the store shows under its own name.
+    /// Whether there are no whiteouts, so that every key of the store is visible under its own name.
     pub(super) fn hides_nothing(&self) -> bool {
         self.whiteouts.is_empty()
     }
 
-    /// Returns the base of a key; `None` if the key was not changed.
+    /// Returns the base of a key, or `None` if the key was not changed.
     pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
         self.bases.get(key).copied()
     }
 
-    /// Whether the store never had a key that was changed, as far as is known. One that was put without an answer, and is
-    /// hidden since, was found there.
+    /// Whether the store never had a changed key, as far as is known. A key that was put without an answer and is
+    /// hidden now was found in the store.
     pub(super) fn is_new(&self, key: &Key) -> bool {
         let may_be_there =
             self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
         self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
     }
 
-    /// Returns the digests of contents that the store may have of a key, and nothing for none, since no answer came.
+    /// Returns the digests of contents that were sent to the store without an answer; `None` stands for an erase.
     pub(super) fn tried(&self, key: &Key) -> &[Option<u128>] {
         self.tried.get(key).map_or(&[], Vec::as_slice)
     }
@@ -391,27 +393,27 @@ impl Records {
             .collect()
     }
 
-    /// Returns the metadata that the chunk of a key was encoded by, and the key that they are recorded at: its own or one
-    /// above it. `None` if they are not known or do not matter.
+    /// Returns the metadata that the chunk of a key was encoded with, and the key that it is recorded at, which is
+    /// `key` or one above. Returns `None` if the metadata is not known or does not matter.
     pub(super) fn encoded_by(&self, key: &Key) -> Option<(Key, &EncodedBy)> {
         let mut above = std::iter::successors(Some(key.clone()), Key::parent);
         let (at, by) = above.find_map(|at| self.encoded.get_key_value(&at))?;
         by.as_ref().map(|by| (at.clone(), by))
     }
 
-    /// Whether something is recorded at this very key.
+    /// Whether there is a record at exactly this key.
     pub(super) fn is_encoded_at(&self, at: &Key) -> bool {
         self.encoded.contains_key(at)
     }
 
-    /// Returns all that is recorded at a prefix and below.
+    /// Returns the encoding records at and below a prefix.
     pub(super) fn encoded_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
         below(&self.encoded, prefix)
             .map(|(at, by)| (at.clone(), by.clone()))
             .collect()
     }
 
-    /// Returns all that is recorded of arrays whose documents are at a prefix and below.
+    /// Returns the encoding records of arrays whose documents are at and below a prefix.
     pub(super) fn encoded_by_document_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
         let is_below = |by: &EncodedBy| by.document.below(prefix).is_some();
         let found = self.encoded.iter();
@@ -419,7 +421,7 @@ impl Records {
         found.map(|(at, by)| (at.clone(), by.clone())).collect()
     }
 
-    /// Returns the incomplete files at a prefix and below.
+    /// Returns the incomplete files at and below a prefix.
     pub(super) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
         let incomplete = self.incomplete.iter();
         let below = incomplete.filter(|key| key.below(prefix).is_some());
@@ -431,16 +433,16 @@ impl Records {
         self.incomplete.contains(key)
     }
 
-    /// Returns the rename that was started and not finished: from, to, and whether the upper folder has it.
+    /// Returns source and target of an unfinished rename, and whether the upper folder has the source.
     pub(super) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
         self.renaming.clone()
     }
 }
 
-/// The most contents of one key of which the digests are kept.
+/// Maximum number of digests that are kept for one key.
 const MAX_TRIED: usize = 8;
 
-/// Returns the records of what was tried with a key.
+/// Returns the `Tried` records of a key.
 pub(super) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
     let tried = |digest: &Option<u128>| JournalRecord::Tried {
         key: key.clone(),

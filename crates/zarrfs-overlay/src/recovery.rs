@@ -1,10 +1,10 @@
-//! Recovery: puts an upper folder in order after a crash or a loss of power, before it is used.
+//! Repairs an upper folder after a crash or a power loss.
 //!
-//! Afterwards each key has the state before a change or the one after it, and incomplete or torn files lie beside the
-//! keys, in `rescued/`. A crash of the program leaves what the kernel had. After a loss of power the disk may have a
-//! change of names without the bytes or without the journal's line, or the line without the change. So each file is
-//! compared with the marks of its key; one that has none of these contents is a stray. A stray, or a file in
-//! `pending/`, that is the synced content of another key whose own file is gone or torn, goes back to that key.
+//! Afterwards each key has the state before a change or the state after it, and incomplete or torn files are in
+//! `rescued/`. After a crash of the program, all its writes are in place. After a power loss the disk may have a change
+//! of names without the bytes or without the journal's line, or the line without the change. So each file is compared
+//! with the marks of its key; a file that has none of these contents is a stray. If a stray or a file in `pending/` is
+//! the synced content of a key whose own file is missing or torn, it goes back to that key.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -25,8 +25,8 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
 /// Finishes a rename that was started, moves incomplete files from the layer's folder of keys to `rescued/`, and checks
-/// all files unless the disk is known to have them. Files that a freeze has moved to the layer above are in that layer's
-/// records, which know whether they were completed since; `above` is that layer.
+/// all files unless the journal says that they are synced. `above` is the layer above, if this one is frozen: files
+/// that the freeze has moved there are in that layer's records, which also say whether they were completed since.
 pub(super) fn recover(
     upper: &Upper,
     layer: &ChangeLayer,
@@ -48,7 +48,7 @@ pub(super) fn recover(
         let check = Check::of(upper, layer, keys)?;
         check.restore(above)?;
     }
-    // A base without a change: the program ended between the record and the change.
+    // The program ended between the record of a base and the change.
     let bases = layer.lock().records.bases_below(&Key::root());
     for (key, _) in bases {
         if layer.lower_key(&key).as_ref() == Some(&key) && layer.keys.stat(&key)?.is_none() {
@@ -59,7 +59,7 @@ pub(super) fn recover(
     layer.lock().compact()
 }
 
-/// A file of a layer, as the disk has it.
+/// A file of a layer, as found on disk.
 #[derive(Clone, Copy)]
 struct FoundFile {
     inode: u64,
@@ -73,7 +73,7 @@ struct Check<'a> {
     keys: &'a Path,
     /// The files that have a content of their key.
     whole: BTreeMap<Key, Mark>,
-    /// The others.
+    /// The files that have no content of their key.
     strays: BTreeMap<Key, FoundFile>,
     pending: Vec<PendingFile>,
 }
@@ -104,7 +104,7 @@ impl<'a> Check<'a> {
         Ok(check)
     }
 
-    /// Returns which content of its key a file has; `None` if it is none of them.
+    /// Returns the content of its key that a file has, or `None` if it has none of them.
     fn content_of(&self, key: &Key, found: FoundFile) -> Result<Option<Mark>> {
         let (synced, contents) = {
             let state = self.layer.lock();
@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
         if let Some(mark) = synced.filter(is_known) {
             return Ok(Some(mark));
         }
-        // What is changed in place has no digest.
+        // A file that is changed in place has no digest.
         let in_place = contents.iter().find(|mark| mark.digest.is_none());
         if let Some(mark) = in_place.filter(|mark| is_known(mark)) {
             return Ok(Some(*mark));
@@ -139,8 +139,8 @@ impl<'a> Check<'a> {
         content::file_digest(&file).map_err(|error| Error::os(key, error))
     }
 
-    /// Puts synced contents back whose keys have no whole file, unless they have moved to the layer `above`, and moves
-    /// strays to `rescued/`. All that the layer has is synced then.
+    /// Restores the synced contents of keys without a complete file, unless they have moved to the layer `above`, and
+    /// moves strays to `rescued/`. Afterwards the whole layer is synced.
     fn restore(mut self, above: Option<&ChangeLayer>) -> Result<()> {
         let marked = self.layer.lock().records.marks.keys_below(&Key::root());
         let has_moved = |key: &Key| above.is_some_and(|above| above.last_mark(key).is_some());
@@ -148,7 +148,7 @@ impl<'a> Check<'a> {
             let synced = {
                 let state = self.layer.lock();
                 let marks = &state.records.marks;
-                // Without a last content the key was removed, and the journal knows.
+                // Without a last content, the journal says that the key was removed.
                 marks.last(key).and(marks.synced(key))
             };
             if let Some(mark) = synced.filter(|_| !has_moved(key) && !self.whole.contains_key(key))
@@ -165,13 +165,13 @@ impl<'a> Check<'a> {
         state.records.replace_marks(self.whole);
         let summary = state.records.summary();
         match state.journal.rewrite(&summary) {
-            // The old journal leads here as well.
+            // The old journal leads to the same state.
             Err(error) if error.kind() == Kind::NoSpace => Ok(()),
             written => written,
         }
     }
 
-    /// Moves a torn file aside.
+    /// Moves a torn file to `rescued/`.
     fn rescue(&self, key: &Key) -> Result<()> {
         log::warn!(
             "{key}: the machine stopped before the disk had all of it; what was there before shows"
@@ -179,7 +179,7 @@ impl<'a> Check<'a> {
         self.upper.rescue_key(self.keys, key)
     }
 
-    /// Gives a key its synced content back, if that is still there.
+    /// Restores the synced content of a key, if it still exists.
     fn put_back(&mut self, key: &Key, mark: Mark) -> Result<()> {
         let is_it = |inode, length| mark.is_file(inode, length);
         let stray = self
@@ -217,7 +217,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Removes files from `pending/` that were kept until the disk had what took their places.
+    /// Removes retained files from `pending/`, which were kept until their replacements were synced.
     fn drop_replaced<'k>(&self, marked: impl Iterator<Item = &'k Key>) {
         let contents: HashSet<(u64, u64)> = {
             let state = self.layer.lock();
@@ -243,7 +243,7 @@ mod tests {
     use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree};
     use zarrfs_store::{Condition, PutBody, Store};
 
-    /// An upper folder, and what the disk has of it.
+    /// An upper folder, with the part of it that is on disk.
     struct Machine {
         folder: tempfile::TempDir,
         store: Arc<MemoryStore>,
@@ -264,7 +264,7 @@ mod tests {
         Overlay::open(path, store.clone(), "a store", config).unwrap()
     }
 
-    /// Links all files below a folder into another one: they keep their inodes.
+    /// Hard-links all files below a folder into another folder: they keep their inodes.
     fn link_all(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap() {
@@ -298,19 +298,20 @@ mod tests {
             Store::put(&self.overlay, &UNLIMITED, &key(name), body, &Condition::Any).unwrap();
         }
 
-        /// Notes what the disk has of the journal.
+        /// Takes the whole journal as the part that is on disk.
         fn sync_journal(&mut self) {
             self.journal = fs::read(self.folder.path().join("upper/journal")).unwrap();
         }
 
-        /// Notes the least that the disk may have of the journal.
+        /// Takes only the synced part of the journal as the part that is on disk.
         fn keep_synced_journal(&mut self) {
             self.sync_journal();
             let synced = self.overlay.0.top().layer.lock().journal.synced();
             self.journal.truncate(usize::try_from(synced).unwrap());
         }
 
-        /// Cuts the power: the disk has all names, the journal as it was noted, and each file as `damage` leaves it.
+        /// Simulates a power loss: the disk has all names, the recorded part of the journal, and each file after
+        /// `damage`.
         fn cut(self, damage: impl Fn(&Path)) -> Machine {
             let (upper, disk) = (
                 self.folder.path().join("upper"),
@@ -337,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Empties, or halves, the file of a key.
+    /// Cuts the file of a key to `length` bytes.
     fn tear(name: &str, length: u64) -> impl Fn(&Path) {
         move |disk| {
             let file = File::options()
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(machine.rescued(), 2);
     }
 
-    /// The content took the attributes over, and is gone: they are those of the content below again.
+    /// The content took the attributes over and is lost: the content below has the attributes again.
     #[test]
     fn synced_attributes_outlive_a_torn_content() {
         let mode_of = |machine: &Machine| {
@@ -400,7 +401,7 @@ mod tests {
                 machine.put("a", b"newest");
             }
             assert_eq!(mode_of(&machine), Some(0o640));
-            // Of the file alone.
+            // This changes only the file.
             overlay.change(&UNLIMITED, &key("a"), &mode(0o600)).unwrap();
             assert_eq!(mode_of(&machine), Some(0o600));
             drop(overlay);
@@ -411,7 +412,7 @@ mod tests {
         }
     }
 
-    /// Once the disk has the content, the attributes that it took over are never shown again.
+    /// Once the content is synced, the kept attributes are dropped.
     #[test]
     fn attributes_are_dropped_once_the_content_that_has_them_is_synced() {
         for by_handle in [false, true] {
@@ -438,7 +439,7 @@ mod tests {
         }
     }
 
-    /// The file that is synced is not the one that has the key by then: all is synced, and not only the mark.
+    /// The synced file no longer has the key: everything is synced, not only the mark.
     #[test]
     fn a_file_that_is_written_while_it_is_synced_is_not_taken_for_synced() {
         let machine = Machine::start();
@@ -446,7 +447,7 @@ mod tests {
         let overlay = &machine.overlay;
         let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
         let layer = overlay.0.top().layer.clone();
-        // What another thread does between the flush and the sync.
+        // Another thread may do this between the flush and the sync.
         let first = layer.last_mark(&key("a")).unwrap();
         let mark = Mark {
             inode: first.inode + 1,
@@ -475,7 +476,7 @@ mod tests {
         assert_eq!(machine.rescued(), 0);
     }
 
-    /// The disk has the new name of a file, and not the line of the journal with its digest.
+    /// The disk has the new name of a file, but not the journal line with its digest.
     #[test]
     fn a_file_that_the_journal_does_not_know_gives_way() {
         let mut machine = Machine::start();
@@ -516,7 +517,7 @@ mod tests {
         }
     }
 
-    /// The disk need not have any line of the journal that nobody has synced.
+    /// The disk need not have any unsynced line of the journal.
     #[test]
     fn what_was_synced_is_known_for_that_without_later_lines() {
         for (syncs_all, damage) in [(false, 0), (false, 3), (true, 3)] {
@@ -536,7 +537,7 @@ mod tests {
         }
     }
 
-    /// Two files take turns: the one that had the key before is written again.
+    /// Two files alternate: the file that had the key before is written again.
     #[test]
     fn a_file_that_is_written_again_is_not_taken_for_what_was_synced() {
         let mut machine = Machine::start();
@@ -554,8 +555,8 @@ mod tests {
         assert_eq!(machine.found("a").as_deref(), Some("synced"));
     }
 
-    /// A file that was open for writing when a commit began belongs to the layer above. The disk need not have the line of
-    /// the frozen journal that says so.
+    /// A file that was open for writing when a commit began belongs to the layer above. The line of the frozen journal
+    /// that says so may not be on disk.
     #[test]
     fn what_was_synced_before_a_commit_is_kept_for_the_layer_above() {
         let mut machine = Machine::start();
@@ -583,7 +584,7 @@ mod tests {
     #[test]
     fn attributes_of_an_unchanged_file_that_were_synced_are_kept() {
         let mut machine = Machine::start();
-        // The first line of a journal is synced in any case.
+        // The first line of a journal is always synced.
         machine.put("b", b"change");
         let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
         let change = AttrChange {
@@ -635,7 +636,7 @@ mod tests {
         assert_eq!(pending.count(), 0);
     }
 
-    /// Its writes go to the file that the disk may have any part of: it is neither torn nor the one before.
+    /// Any part of its writes may be on disk: it is neither torn nor the previous content.
     #[test]
     fn a_large_file_that_is_changed_in_place_stays_as_the_disk_has_it() {
         let mut machine = Machine::start();

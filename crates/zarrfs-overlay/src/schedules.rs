@@ -1,7 +1,7 @@
-//! Runs the overlay under shuttle: three actors at a time, in many schedules.
+//! Tests the overlay under shuttle: three threads in many schedules.
 //!
-//! Threads take turns at uses of locks (`sync/locks.rs`), of files in the upper folder and of the store. A schedule that fails is
-//! printed; `ZARRFS_SCHEDULE=... cargo test --lib overlay::schedules::NAME` runs it again.
+//! Threads are switched at uses of locks (`sync/locks.rs`), of files in the upper folder and of the store. A failing
+//! schedule is printed; `ZARRFS_SCHEDULE=... cargo test --lib overlay::schedules::NAME` replays it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,52 +21,53 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree, TreeFile};
 use zarrfs_store::{Condition, Key, PutBody, Reader, Store};
 
-/// A file that is changed in place is so long, in bytes; others are of one.
+/// Length in bytes of a file that is changed in place. Other files have one byte.
 const LARGE: usize = 128 << 10;
 
-/// Schedules of each scenario in which threads run in bursts.
+/// Number of schedules of each scenario in which threads run in bursts.
 const BURSTS: usize = 150;
 
-/// Schedules of each scenario in which a thread is stopped a few times only, by probabilistic concurrency testing.
+/// Number of schedules of each scenario with probabilistic concurrency testing, which preempts threads only a few
+/// times.
 const PCT: usize = 500;
 
-/// How often a thread is stopped at most in these, beside where it waits.
+/// Maximum number of preemptions in these schedules, besides the points where a thread waits.
 const PCT_DEPTH: usize = 3;
 
-/// Many more steps than any scenario has, in which threads that wait for each other are found.
+/// Far more steps than any scenario has: detects livelocks.
 const MAX_STEPS: usize = 100_000;
 
-/// A mode that files do not have before it is set.
+/// A mode that no file has until it is set.
 const MODE: u32 = 0o604;
 
-/// What an actor has seen, read by read.
+/// The contents that an actor has read, in order.
 type Reads = Vec<Option<u8>>;
 
-/// What one actor does.
+/// The actions of one actor.
 type Actor = fn(&Arc<Core>) -> Reads;
 
-/// Whether what three actors read, and what the store holds in the end, can have been.
+/// Whether the reads of three actors and the final state of the store are allowed.
 type Judge = fn(&[Reads; 3], &[(char, u8)]) -> bool;
 
-/// What is there before three actors come, and what they do.
+/// The initial state, and the actions of three actors.
 #[derive(Clone, Copy)]
 struct Scenario {
     /// Files of the upper folder.
     files: &'static [(char, u8)],
-    /// Whether these files are so long that they are changed in place.
+    /// Whether these files are large enough to be changed in place.
     is_large: bool,
     /// Objects of the store.
     objects: &'static [(char, u8)],
-    /// A rename before the actors come.
+    /// A rename before the actors start.
     renamed: Option<(char, char)>,
     actors: [Actor; 3],
-    /// Whether the last commit overwrites what another mount has committed.
+    /// Whether the last commit overwrites another mount's commit.
     force: bool,
-    /// Whether the reads of each actor, and what the store holds after a last commit, can have been.
+    /// Whether the reads of each actor and the state of the store after a last commit are allowed.
     is_right: Judge,
 }
 
-/// An overlay whose contents are numbers.
+/// An overlay whose contents are single numbers.
 struct Core {
     overlay: Overlay,
     store: Arc<MemoryStore>,
@@ -83,7 +84,7 @@ fn key(name: char) -> Key {
     Key::new(name.to_string()).unwrap()
 }
 
-/// Returns a folder of this test alone, in memory if there is one.
+/// Returns a folder that only this test uses, in memory if possible.
 fn unused_folder() -> PathBuf {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -115,7 +116,7 @@ fn has_committed(overlay: &Overlay) -> bool {
     done.unwrap().conflicts.is_empty()
 }
 
-/// Returns whether there was something; again if it was replaced each time.
+/// Returns the result, or `None` if the file is missing; retries if it was replaced.
 fn found<T>(mut done: impl FnMut() -> Result<T>) -> Option<T> {
     loop {
         match done() {
@@ -179,7 +180,7 @@ impl Core {
         found(rename).is_some()
     }
 
-    /// Sets a mode that no other file has; returns whether there was a file.
+    /// Sets a mode that no other file has; returns whether the file existed.
     fn set_mode(&self, name: char) -> bool {
         let mode = AttrChange {
             mode: Some(MODE),
@@ -224,7 +225,7 @@ impl Core {
         self.overlay.0.registered_below(&Key::root())
     }
 
-    /// Returns what the store holds.
+    /// Returns the contents of the store.
     fn stored(&self) -> Vec<(char, u8)> {
         let content = |name: char| {
             let object = Store::get(&*self.store, &UNLIMITED, &key(name), 1 << 20).unwrap()?;
@@ -236,7 +237,7 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // A thread that removes what was committed may be there first.
+        // A thread that removes committed files may remove the folder first.
         let _ = std::fs::remove_dir_all(&self.upper);
     }
 }
@@ -248,7 +249,7 @@ impl ScenarioReader {
 }
 
 impl ScenarioWriter {
-    /// Writes; false if that is refused.
+    /// Writes; returns `false` if the write is refused.
     fn write(&self, content: u8) -> bool {
         match self.0.write_at(&UNLIMITED, 0, &[content]) {
             Err(error) if error.kind() == Kind::Changed => false,
@@ -261,11 +262,11 @@ impl ScenarioWriter {
     }
 }
 
-/// Has each thread run for some steps before another one comes at random: a fault often needs one thread to go far while
-/// another one is stopped.
+/// Runs each thread for some steps before it switches to a random one: many faults need one thread to progress far
+/// while another is stopped.
 struct Bursts {
     random: RandomScheduler,
-    /// How many steps a thread runs on average.
+    /// Average number of steps that a thread runs.
     length: u64,
 }
 
@@ -302,7 +303,7 @@ impl Scheduler for Bursts {
 }
 
 impl Scenario {
-    /// Runs the scenario in many schedules, or in the one of `ZARRFS_SCHEDULE`, which a failure prints.
+    /// Runs the scenario in many schedules, or only in `ZARRFS_SCHEDULE`, as printed by a failure.
     fn explore(self) {
         let run = move || self.run();
         let mut config = Config::new();
@@ -365,14 +366,14 @@ const READ: Actor = |core| vec![core.get('a')];
 
 const OPEN: Actor = |core| vec![core.open_file('a').map(|file| file.read())];
 
-/// Opens, and holds the file while others look for it.
+/// Opens the file and holds it while others look it up.
 const HOLD: Actor = |core| {
     let file = core.open_file('a');
     drop(core.all_registered());
     vec![file.map(|file| file.read())]
 };
 
-/// What a reader of both names may see of a rename of 1 over 2.
+/// Whether the reads of both names are possible during a rename of 1 over 2.
 fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
     let is_seen = match reads[..] {
         [Some(1), b] => b == Some(2) || b == Some(1),
@@ -382,7 +383,7 @@ fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
     is_seen && stored == [('b', 1)]
 }
 
-/// A commit, a rename of what the layer has over an object, and a reader of both names.
+/// A commit, a rename of the layer's file over an object, and a reader of both names.
 const RENAME_IN_LAYER: Scenario = Scenario {
     files: &[('a', 1)],
     is_large: false,
@@ -393,14 +394,14 @@ const RENAME_IN_LAYER: Scenario = Scenario {
     is_right: is_rename,
 };
 
-/// The same of what the store has, over a file of the layer.
+/// The same with an object of the store, renamed over a file of the layer.
 const RENAME_IN_STORE: Scenario = Scenario {
     files: &[('b', 2)],
     objects: &[('a', 1)],
     ..RENAME_IN_LAYER
 };
 
-/// A commit of what was renamed, a reader that opens it, and one that does not.
+/// A commit of a renamed object, a reader that opens it, and one that does not.
 const RENAMED_BEFORE: Scenario = Scenario {
     files: &[],
     is_large: false,
@@ -449,7 +450,7 @@ const REMOVE: Scenario = Scenario {
     ..PUBLISH
 };
 
-/// Opens, writes and closes; what is written goes to the file that was opened.
+/// Opens, writes and closes. The write goes to the file that was opened.
 const WRITE: Actor = |core| {
     let writer = core.open_writer('a').unwrap();
     let is_written = writer.write(3);
@@ -457,7 +458,7 @@ const WRITE: Actor = |core| {
     vec![is_written.then_some(3)]
 };
 
-/// A commit, a writer, and a rename over the file that it opens.
+/// A commit, a writer, and a rename over the file that the writer opens.
 const WRITE_AND_RENAME: Scenario = Scenario {
     files: &[('a', 1), ('b', 2)],
     is_large: false,
@@ -470,7 +471,7 @@ const WRITE_AND_RENAME: Scenario = Scenario {
     }],
     is_right: |[_, written, read], stored| {
         let is_last = matches!(stored, [('a', 2 | 3)]);
-        // What shows after the rename is lost to a later write alone.
+        // Only a later write may replace the content that is visible after the rename.
         let is_kept = read[..] != [Some(3)] || stored == [('a', 3)];
         written[..] == [Some(3)] && matches!(read[..], [Some(2 | 3)]) && is_last && is_kept
     },
@@ -487,7 +488,7 @@ const WRITE_IN_PLACE: Scenario = Scenario {
     ..WRITE_AND_RENAME
 };
 
-/// A writer that opens after a rename, which is under way, and a commit.
+/// A commit, and a writer that opens a name during a rename to it.
 const WRITE_RENAMED: Scenario = Scenario {
     files: &[('b', 2)],
     is_large: false,
@@ -539,7 +540,7 @@ const TWO_RENAMES: Scenario = Scenario {
     },
 };
 
-/// A rename over a name that another one opens, and an opening after it.
+/// A rename over a name that another actor opens, and a later open.
 const REPLACED_AND_OPENED: Scenario = Scenario {
     objects: &[],
     actors: [
@@ -557,7 +558,7 @@ const REPLACED_AND_OPENED: Scenario = Scenario {
     ..TWO_RENAMES
 };
 
-/// A writer that reads what it has not closed yet, and one who opens the same file.
+/// A writer that reads its file before closing it, and another actor that opens the file.
 const WRITE_AND_OPEN: Scenario = Scenario {
     files: &[('a', 1)],
     actors: [
@@ -578,7 +579,7 @@ const WRITE_AND_OPEN: Scenario = Scenario {
     ..REPLACED_AND_OPENED
 };
 
-/// A commit that leaves out what a writer has open, and a reader of that.
+/// A commit that leaves out the file that a writer has open, and a reader of that file.
 const WRITE_AND_READ: Scenario = Scenario {
     files: &[('a', 1), ('b', 2)],
     is_large: false,
@@ -590,7 +591,7 @@ const WRITE_AND_READ: Scenario = Scenario {
     ..WRITE_AND_RENAME
 };
 
-/// A commit of what was renamed, and whether it is there meanwhile.
+/// A commit of a renamed object, whose new name must exist at all times.
 const RENAMED_THERE: Scenario = Scenario {
     actors: [
         COMMIT,
@@ -600,13 +601,13 @@ const RENAMED_THERE: Scenario = Scenario {
     ..RENAMED_BEFORE
 };
 
-/// The same for one who reads.
+/// The same with a reader.
 const RENAMED_READ: Scenario = Scenario {
     actors: [COMMIT, |_| vec![Some(1)], READ],
     ..RENAMED_BEFORE
 };
 
-/// A commit of what was renamed and a writer after it, with a reader that has it open all the time.
+/// A commit of a renamed object, then a writer, and a reader that has the file open all the time.
 const RENAMED_WRITTEN: Scenario = Scenario {
     actors: [
         |core| {
@@ -624,7 +625,7 @@ const RENAMED_WRITTEN: Scenario = Scenario {
     ..RENAMED_BEFORE
 };
 
-/// A commit, one that discards the change, and a reader.
+/// A commit, a discard of the change, and a reader.
 const DISCARD: Scenario = Scenario {
     objects: &[('a', 9)],
     actors: [COMMIT, |core| vec![core.discard('a').then_some(9)], READ],
@@ -638,7 +639,8 @@ const DISCARD: Scenario = Scenario {
     ..PUBLISH
 };
 
-/// A commit of another key, a rename of what the store has, and one that sets its mode: that goes along.
+/// A commit of another key, a rename of an object of the store, and a change of its mode, which must survive the
+/// rename.
 const ATTRIBUTES_RENAMED: Scenario = Scenario {
     files: &[('c', 2)],
     objects: &[('a', 1)],
@@ -653,7 +655,7 @@ const ATTRIBUTES_RENAMED: Scenario = Scenario {
     ..PUBLISH
 };
 
-/// A commit, a writer of what the store has, and one that sets its mode: neither keeps the other's from the key.
+/// A commit, a writer of an object of the store, and a change of its mode: both changes survive.
 const ATTRIBUTES_WRITTEN: Scenario = Scenario {
     files: &[],
     objects: &[('a', 1)],
@@ -667,7 +669,7 @@ const ATTRIBUTES_WRITTEN: Scenario = Scenario {
     ..PUBLISH
 };
 
-/// Two commits at once beside a writer.
+/// Two concurrent commits and a writer.
 const TWO_COMMITS: Scenario = Scenario {
     files: &[('a', 1), ('b', 2)],
     objects: &[('a', 9)],
@@ -676,7 +678,7 @@ const TWO_COMMITS: Scenario = Scenario {
     ..PUBLISH
 };
 
-/// Two commits of one key from two mounts: none overwrites the other without having seen it.
+/// Two commits of one key from two mounts: neither overwrites the other's unseen change.
 const TWO_MOUNTS: Scenario = Scenario {
     objects: &[('a', 9)],
     actors: [
@@ -696,7 +698,7 @@ const TWO_MOUNTS: Scenario = Scenario {
     is_right: |[first, second, read], stored| {
         let is_last = match (&first[..], &second[..]) {
             ([Some(1)], [None]) | ([None], [Some(5)]) => stored == [('a', 1)],
-            // The second mount has changed the key after the first one had committed it.
+            // The second mount has changed the key after the first mount's commit.
             ([Some(1)], [Some(5)]) => stored == [('a', 5)],
             _ => false,
         };

@@ -1,5 +1,4 @@
-//! The overlay as a store, and the hints that it gives: the upper folder's content of a key, else what the store has
-//! where no whiteout hides it.
+//! Implements `Store` for the overlay, and forwards its prefetch hints.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -23,7 +22,9 @@ use zarrfs_store::{
 };
 
 impl Overlay {
-    /// Reads part of an object of the upper folder; all bytes are of one content, or `Changed` is returned.
+    /// Reads a part of an object. All bytes are from one content.
+    ///
+    /// Errors: `Changed` if the object is written during each attempt.
     fn object(
         &self,
         context: &RequestContext,
@@ -55,7 +56,7 @@ impl Overlay {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Returns a whole object.
+    /// Returns a whole object of at most `limit` bytes.
     fn get_shown(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         if let Some(derived) = self.0.derived(context, key)? {
             check_limit(key, derived.meta.size, limit)?;
@@ -70,8 +71,8 @@ impl Overlay {
         })
     }
 
-    /// Calls `get` with the store below and its key that shows at `key`; `None` if the upper folder has it, or a
-    /// whiteout hides it.
+    /// Calls `get` with the store below and the key that is visible at `key`. Returns `None` if the upper folder has
+    /// the key or a whiteout hides it.
     fn get_below<T>(
         &self,
         key: &Key,
@@ -85,10 +86,10 @@ impl Overlay {
     }
 }
 
-/// Bytes that are copied at a time.
+/// Size of a copied block in bytes.
 const COPY_BUFFER: u64 = 1 << 20;
 
-/// How often an object is read again that is written while it is read.
+/// Maximum number of attempts to read an object that is being written.
 const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Store for Overlay {
@@ -216,7 +217,7 @@ impl Store for Overlay {
     }
 
     fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
-        // What cannot be asked below is not remembered there.
+        // If the key cannot be looked up below, nothing about it is cached there.
         let _ = self.get_below(key, |store, lower| {
             store.doubt(lower, range);
             Ok(())
@@ -228,7 +229,7 @@ impl Store for Overlay {
     }
 }
 
-/// Announces reads of an overlay's keys to the store below, of those that it has.
+/// Forwards prefetch hints to the store below, for keys that it has.
 pub(super) struct OverlayHints {
     pub(super) overlay: Overlay,
     pub(super) below: Arc<dyn Hints>,
@@ -243,7 +244,7 @@ impl Hints for OverlayHints {
     }
 }
 
-/// `TooLarge` for an object of more bytes than are to be read.
+/// Fails with `TooLarge` for an object of more than `limit` bytes.
 fn check_limit(key: &Key, size: u64, limit: u64) -> Result<()> {
     if size <= limit {
         return Ok(());
@@ -252,20 +253,20 @@ fn check_limit(key: &Key, size: u64, limit: u64) -> Result<()> {
     Err(Error::too_large(key, why))
 }
 
-/// A file in `pending/` that is about to be given its key.
+/// A file in `pending/` that is about to get its key.
 #[derive(Clone, Copy)]
 pub(super) struct PendingObject<'a> {
     pub(super) name: &'a str,
     pub(super) mark: Mark,
-    /// Whether a program wrote copies of documents that it holds.
+    /// Whether a program wrote copies of documents into it.
     pub(super) has_program_copies: bool,
 }
 
-/// What is put of a document that may hold copies of others.
+/// The new content of a document that may hold copies of others.
 struct HolderEdit {
     bytes: Vec<u8>,
     condition: Condition,
-    /// Whether the copies are others than those that were shown.
+    /// Whether the copies differ from the copies that were shown.
     has_new_copies: bool,
 }
 
@@ -275,12 +276,12 @@ fn is_no_empty_folder(error: &Error) -> bool {
 }
 
 impl OverlayCore {
-    /// Puts an object in the place of what has a key.
+    /// Puts an object, replacing the current content of the key.
     ///
-    /// The version in a condition is the one that the object was made from. Where the upper folder has another content
-    /// by now, that is `Changed`. What the store below has is compared by the commit: the version is recorded as the
-    /// base of the change. What an overlay that writes through cannot bring into the store, because another program
-    /// was first, is not kept.
+    /// The version in a condition is the version that the object was made from. If the upper folder has another content
+    /// now, the error is `Changed`. The commit compares the version in the store below: the expected version is
+    /// recorded as the base of the change. If an overlay with write-through cannot store the object because another
+    /// program was first, the change is undone.
     fn put(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -329,14 +330,14 @@ impl OverlayCore {
             })
         });
         put.map_err(|error| {
-            // Without its name once it was published.
+            // After publication the pending file has left this name.
             self.upper.discard_pending(&name);
             error.about(key)
         })
     }
 
-    /// Returns what is to be put of a document that may hold copies: an edit of other members leaves the copies as they
-    /// are below or in the layer, and has the version of that text as its condition. `None` for anything else.
+    /// Returns the new content of a document that may hold copies: an edit of other members keeps the copies of the
+    /// stored text, and has that text's version as its condition. Returns `None` for any other key.
     fn holder_edit(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -361,7 +362,7 @@ impl OverlayCore {
         let stored = self.look(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
         let stored = stored.map(|object| object.bytes).unwrap_or_default();
         let shown = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
-        // Documents may have changed since the text was read that is edited.
+        // Documents may have changed since the edited text was read.
         let has_new_copies =
             !holder.has_same_copies(&bytes, shown) && !holder.has_same_copies(&bytes, &stored);
         let edited = holder.with_copies_of(&bytes, &stored);
@@ -372,7 +373,7 @@ impl OverlayCore {
         }))
     }
 
-    /// Writes an object to a pending file, which gets the mode of the file that it replaces; returns the content's mark.
+    /// Writes an object to a pending file, with the mode of the file that it replaces; returns the content's mark.
     fn fill_object(&self, key: &Key, body: &PutBody<'_>, file: &File) -> Result<Mark> {
         let mut digest = XxHash3_128::new();
         let mut at = 0;
@@ -396,7 +397,7 @@ impl OverlayCore {
 }
 
 impl NameChange<'_> {
-    /// Returns kind, size and version of what was found at a key.
+    /// Returns kind, size and version of the object or folder found at a key.
     fn meta(&self, key: &Key, found: &Resolved) -> Meta {
         match found {
             Resolved::Upper(stat) => self.top.layer.meta(key, stat),
@@ -404,8 +405,8 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the base of an object that is put on a condition; `None` if there is one already. `Changed` if the upper
-    /// folder has another content than the condition names.
+    /// Returns the base record of an object that is put with a condition, or `None` if the key has one already. Fails
+    /// with `Changed` if the upper folder has another content than the condition names.
     fn base_of_put(&self, key: &Key, condition: &Condition) -> Result<Option<JournalRecord>> {
         let record = self.base_record(key, content::MAX_REPLACED)?;
         let found = self.find(key)?;
@@ -420,7 +421,8 @@ impl NameChange<'_> {
             return Ok(record);
         };
         let Some(expected) = expected.stored() else {
-            // It was read in the upper folder. Whether the store has the same since a commit is for the caller to see.
+            // It was read from the upper folder. The caller must check whether the store has had the same content since
+            // a commit.
             let why = "was committed since it was read";
             return Err(Error::new(Kind::Changed, key, why));
         };
@@ -442,7 +444,7 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Gives a pending file the key of its object. It may be a chunk, and say by which metadata it was encoded.
+    /// Moves a pending file to the key of its object. `encoded_by` is the metadata that encoded it, if it is a chunk.
     pub(super) fn publish_object(
         &self,
         key: &Key,
@@ -459,7 +461,7 @@ impl NameChange<'_> {
             records.extend(self.moved_base_record(&from, meta.version, None)?);
         }
         if layer.lock().records.is_incomplete(key) {
-            // The file that was being written there is replaced.
+            // It replaces a file that was being written.
             records.push(JournalRecord::Completed(key.clone()));
         }
         records.push(JournalRecord::Written {

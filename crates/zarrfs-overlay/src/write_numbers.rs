@@ -1,5 +1,6 @@
-//! Numbers that tell two contents of a key apart where the file system's clock does not: two writes within one tick
-//! leave size, inode and time as they were.
+//! Numbers the writes of each key, to tell its contents apart.
+//!
+//! Two writes within one tick of the file system's clock leave size, inode and time unchanged.
 //!
 //! Only keys that were written since the overlay was opened, and that the upper folder still has, have a number.
 
@@ -8,8 +9,8 @@ use std::collections::BTreeMap;
 use super::key_ranges::below;
 use zarrfs_store::Key;
 
-/// The number of the last write of each key. No number is given twice, so that a key which was forgotten and
-/// written again gets one that it never had.
+/// The number of the last write of each key. No number is used twice, so a key that was forgotten and written again
+/// gets a new number.
 #[derive(Default)]
 pub(super) struct WriteNumbers {
     last: u64,
@@ -17,7 +18,8 @@ pub(super) struct WriteNumbers {
 }
 
 impl WriteNumbers {
-    /// Returns numbers for a new layer, none of which this one has given, but for those of keys that move there.
+    /// Returns numbers for a new layer, which continue after this layer's. Keys that move to the new layer keep their
+    /// numbers.
     pub(super) fn following<'a>(&self, moved: impl Iterator<Item = &'a Key>) -> WriteNumbers {
         let numbered = moved.map(|key| (key.clone(), self.get(key)));
         WriteNumbers {

@@ -1,11 +1,9 @@
-//! Which keys were changed through a store, and in which order: what was asked before a change of its key is not
-//! true after it, and what is known of other keys stays true.
+//! Logs changes made through a store, to invalidate earlier answers for their keys.
 //!
-//! A change is noted once it was made, and before the call that made it returns. A reader takes the position of the
-//! log *before* it asks the store, and keeps the answer only while nothing that it depends on has changed since. The
-//! log has a fixed size: keys share slots by their hash, so a key may now and then seem changed that is not, but
-//! never the other way round. Changes that other programs make are not noted; answers grow old for these
-//! (`StoreInfo::freshness`).
+//! A change is entered after it was made, and before the call that made it returns. A reader takes the position of the
+//! log *before* its request to the store, and caches the answer only while none of its dependencies changed since. The
+//! log has a fixed size: keys share slots by their hash, so an unchanged key may seem changed, but never the other way
+//! round. The log does not see changes by other programs; TTLs cover those (`StoreInfo::freshness`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,17 +12,17 @@ use twox_hash::XxHash64;
 
 use crate::Key;
 
-/// Slots for keys: chunks are written in large numbers.
+/// Slots for keys; many, since chunks are written in large numbers.
 const KEY_SLOTS: u32 = 1 << 14;
 
-/// Slots for prefixes, once for changes of anything below them and once for changes of everything below them.
+/// Slots for prefixes: this many for changes of anything below, and again for changes of everything below.
 const PREFIX_SLOTS: u32 = 1 << 12;
 
-/// A place in the order of changes.
+/// A position in the order of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition(u64);
 
-/// A position that moves on while others read it.
+/// A position that advances while other threads read it.
 pub struct MovingPosition(AtomicU64);
 
 impl MovingPosition {
@@ -44,13 +42,13 @@ impl MovingPosition {
     }
 }
 
-/// The changes made through a store, by key.
+/// The log of changes made through a store.
 pub struct ChangeLog {
-    /// The position after the last change whose slots are marked.
+    /// Position of the last change that is completely entered.
     last: AtomicU64,
-    /// Held while a change is entered: a reader that sees a position sees the marks of all changes up to it.
+    /// Held while a change is entered: a reader that sees a position sees the slots of all changes up to it.
     entering: Mutex<()>,
-    /// The position of the last change that each slot stands for.
+    /// Position of the last change in each slot.
     slots: Box<[AtomicU64]>,
 }
 
@@ -66,17 +64,17 @@ impl Default for ChangeLog {
 }
 
 impl ChangeLog {
-    /// Returns the position after the last change.
+    /// Returns the position of the last change.
     pub fn position(&self) -> LogPosition {
         LogPosition(self.last.load(Ordering::SeqCst))
     }
 
-    /// Notes that what a key holds was changed, or may have been.
+    /// Enters that the value of a key was changed, or may have been.
     pub fn note(&self, key: &Key) {
         self.mark(key, [key_slot(key.as_bytes())]);
     }
 
-    /// Notes that a key and all keys below it were changed, as by renaming a folder.
+    /// Enters that a key and all keys below it changed, as in a rename of a folder.
     pub fn note_tree(&self, prefix: &Key) {
         let bytes = prefix.as_bytes();
         self.mark(prefix, [key_slot(bytes), tree_slot(bytes)]);
@@ -93,17 +91,17 @@ impl ChangeLog {
         self.last.store(position, Ordering::SeqCst);
     }
 
-    /// Whether what a key holds may have changed since a position.
+    /// Whether the value of a key may have changed since a position.
     pub fn changed_since(&self, position: LogPosition, key: &Key) -> bool {
         self.position() > position && self.any_since(position, key_slots(key))
     }
 
-    /// Whether anything at a prefix or below it may have changed since a position.
+    /// Whether a prefix or anything below it may have changed since a position.
     pub fn below_changed_since(&self, position: LogPosition, prefix: &Key) -> bool {
         self.position() > position && self.any_since(position, below_slots(prefix))
     }
 
-    /// Whether any of the keys and prefixes that an answer depends on may have changed since a position.
+    /// Whether any dependency of an answer may have changed since a position.
     pub fn any_changed_since(&self, position: LogPosition, answer: &Dependencies) -> bool {
         self.position() > position && self.any_since(position, answer.0.iter().copied())
     }
@@ -113,7 +111,7 @@ impl ChangeLog {
         self.last_of(key_slots(key))
     }
 
-    /// Returns the position of the last change at a prefix or below it.
+    /// Returns the position of the last change of a prefix or below it.
     pub fn last_change_below(&self, prefix: &Key) -> LogPosition {
         self.last_of(below_slots(prefix))
     }
@@ -129,22 +127,22 @@ impl ChangeLog {
     }
 }
 
-/// The keys and prefixes of a store that an answer was made from.
+/// The keys and prefixes that an answer was computed from.
 #[derive(Clone, Debug, Default)]
 pub struct Dependencies(Vec<u32>);
 
 impl Dependencies {
-    /// Adds what a key holds.
+    /// Adds the value of a key.
     pub fn add_key(&mut self, key: &Key) {
         self.extend(key_slots(key));
     }
 
-    /// Adds whatever lies at a prefix and below it.
+    /// Adds a prefix and everything below it.
     pub fn add_below(&mut self, prefix: &Key) {
         self.extend(below_slots(prefix));
     }
 
-    /// Returns what two answers together were made from.
+    /// Returns the union of the dependencies of two answers.
     pub fn with(&self, other: &Dependencies) -> Dependencies {
         let mut both = self.clone();
         both.extend(other.0.iter().copied());
@@ -160,17 +158,17 @@ impl Dependencies {
     }
 }
 
-/// Returns the slots whose positions tell the last change of a key.
+/// Returns the slots that a change of the key would mark.
 fn key_slots(key: &Key) -> impl Iterator<Item = u32> {
     std::iter::once(key_slot(key.as_bytes())).chain(prefixes(key).map(tree_slot))
 }
 
-/// Returns the slots whose positions tell the last change at or below a prefix.
+/// Returns the slots that a change at or below the prefix would mark.
 fn below_slots(prefix: &Key) -> impl Iterator<Item = u32> {
     std::iter::once(below_slot(prefix.as_bytes())).chain(prefixes(prefix).map(tree_slot))
 }
 
-/// Returns a key and all prefixes above it, the root last.
+/// Returns a key and its ancestors, the root last.
 fn prefixes(key: &Key) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(key.as_bytes()), |bytes| {
         let end = bytes.iter().rposition(|&byte| byte == b'/').unwrap_or(0);

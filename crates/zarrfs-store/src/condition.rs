@@ -1,7 +1,7 @@
-//! Conditions of changes, ETags, and the bodies of puts.
+//! Preconditions of changes, ETags, and the bodies of puts.
 //!
-//! A change with a condition is made only if the key holds what the condition says: in one step where the store can do
-//! that, else the key is checked just before. A condition that does not hold is `Changed`, and nothing is changed.
+//! A conditional change is made only if the key's content meets the condition: atomically if the store supports that,
+//! else with a check right before it. If the condition fails, the error is `Changed` and nothing is modified.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -11,30 +11,30 @@ use std::os::unix::fs::FileExt;
 use crate::{Key, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Names one content of a key by a text that outlives the process: the server's ETag, or size and times.
+/// A text that identifies one content of a key beyond this process: the server's ETag, or size and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ETag {
-    /// The text, as the store spells it.
+    /// The text, exactly as the store sends it.
     pub text: String,
     /// The version of the same content.
     pub version: Version,
 }
 
-/// What a key must hold for a change to be made.
+/// The state of a key that a change requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Anything, or nothing.
+    /// No condition.
     Any,
-    /// Nothing.
+    /// The key is missing.
     Absent,
     /// The content whose ETag has this text.
     Match(String),
-    /// The content that readers of this process know by this version: what was read is still there.
+    /// The content with the version that was read: it is unchanged since.
     Version(Version),
 }
 
 impl Condition {
-    /// Returns `Changed` unless the condition holds for a key with the content `found`.
+    /// Returns `Changed` unless the condition holds for a key with the content `found` (`None` if it is missing).
     pub fn check(&self, key: &Key, found: Option<&ETag>) -> Result<()> {
         let why = match (self, found) {
             (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
@@ -48,13 +48,13 @@ impl Condition {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Returns the condition of a key that was read: that it still holds this version, or is still missing.
+    /// Returns the condition that a key is unchanged since a read: it has this version, or is missing for `None`.
     pub fn unchanged(read: Option<Version>) -> Condition {
         read.map_or(Condition::Absent, Condition::Version)
     }
 
-    /// Returns the condition in a server's own words; `etag` asks it for what the key holds now. `Changed` if that is
-    /// not the version that the condition names.
+    /// Returns the condition in the terms of the server: `Version` becomes `Match` with the present ETag, which `etag`
+    /// requests. `Changed` if the present version differs from the expected one.
     pub fn in_words(
         &self,
         key: &Key,
@@ -69,14 +69,14 @@ impl Condition {
     }
 }
 
-/// What is put under a key.
+/// The content to put under a key.
 #[derive(Clone, Copy, Debug)]
 pub enum PutBody<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// As many first bytes of a file.
+    /// The first N bytes of a file.
     File(&'a File, u64),
-    /// The same of a file whose owner and mode the object gets, where the store has such things.
+    /// Like `File`; the object also gets the file's owner and mode, if the store supports them.
     FileAsIs(&'a File, u64),
 }
 
@@ -89,12 +89,12 @@ impl PutBody<'_> {
         }
     }
 
-    /// Returns all of it in memory.
+    /// Returns the whole body.
     pub fn read(&self) -> Result<Vec<u8>> {
         self.part(0..self.len())
     }
 
-    /// Returns a part of it; `Invalid` if it has no such part.
+    /// Returns a range of the body; `Invalid` if the body is shorter.
     pub fn part(&self, part: Range<u64>) -> Result<Vec<u8>> {
         let index = |offset| usize::try_from(offset).map_err(|error| Error::too_large("", error));
         let short = || Error::invalid("", "is shorter than was promised");
@@ -113,7 +113,7 @@ impl PutBody<'_> {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,8 +1,8 @@
-//! The failures of a mount: the last ones as lines, and each different one in the log once.
+//! The failure log of a mount: recent failures, each logged once an hour.
 //!
-//! Failures are the same if operation, path, key and cause are. One that comes again is counted and becomes the newest;
-//! the log has it again only after an hour, with the count. The table has at most `MAX_FAILURES` of them with texts of at
-//! most `MAX_TEXT` characters. Which answers are failures is decided where they are reported.
+//! Failures with the same operation, path, key and cause are one entry. A repetition increments its count and makes it
+//! the newest; the log repeats it only after an hour, with the count. The table has at most `MAX_FAILURES` entries with
+//! texts of at most `MAX_TEXT` characters. The caller decides which errors are failures.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,22 +12,22 @@ use parking_lot::Mutex;
 
 use zarr_format::error::{Error, Kind, printable};
 
-/// How many different failures are kept.
+/// Maximum number of entries.
 const MAX_FAILURES: usize = 1000;
 
-/// The longest path, key or cause that is kept, in characters.
+/// Maximum length of a path, key or cause, in characters.
 const MAX_TEXT: usize = 400;
 
-/// How long after a log record the same failure is logged again.
+/// The time after which a repeated failure is logged again.
 const LOG_PAUSE: Duration = Duration::from_secs(3600);
 
-/// The last failures of a mount.
+/// The recent failures of a mount.
 #[derive(Debug)]
 pub struct FailureLog {
     failures: Mutex<LruCache<Failure, Occurrences>>,
 }
 
-/// What failed, and why.
+/// The identity of a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Failure {
     operation: &'static str,
@@ -36,7 +36,7 @@ struct Failure {
     cause: String,
 }
 
-/// How often a failure came, and when.
+/// Count and times of a failure.
 #[derive(Debug)]
 struct Occurrences {
     count: u64,
@@ -54,11 +54,11 @@ impl Default for FailureLog {
 }
 
 impl FailureLog {
-    /// Keeps a failure of an operation on `path`, and logs it unless the same one was logged within the last hour.
+    /// Records a failure of an operation on `path`; logs it unless the same failure was logged within the last hour.
     pub fn report(&self, operation: &'static str, path: &str, error: &Error) {
         let failure = Failure::new(operation, path, error);
         match self.note(&failure, SystemTime::now(), Instant::now()) {
-            // `store/layer/liveness.rs` has logged that the store is gone, and each request fails then.
+            // `layer/liveness.rs` has logged that the store is gone, which fails every request.
             _ if error.kind() == Kind::Gone => {}
             None => {}
             Some(1) => log::warn!("{}", failure.sentence()),
@@ -66,7 +66,8 @@ impl FailureLog {
         }
     }
 
-    /// Counts a failure; returns how often it came since it was logged, if it is to be logged now.
+    /// Counts a failure. Returns the number of occurrences since the last log record, or `None` if it should not be
+    /// logged now.
     fn note(&self, failure: &Failure, time: SystemTime, now: Instant) -> Option<u64> {
         let mut failures = self.failures.lock();
         let Some(known) = failures.get_mut(failure) else {
@@ -93,12 +94,12 @@ impl FailureLog {
         Some(since)
     }
 
-    /// Returns how many different failures are kept.
+    /// Returns the number of different failures.
     pub fn count(&self) -> usize {
         self.failures.lock().len()
     }
 
-    /// Returns a line for each failure, the newest last: time, operation, path, key, cause and count, parted by tabs.
+    /// Returns one line per failure, the newest last: time, operation, path, key, cause and count, separated by tabs.
     pub fn to_text(&self) -> String {
         let failures = self.failures.lock();
         let mut text = String::new();
@@ -128,7 +129,7 @@ impl Failure {
         }
     }
 
-    /// Returns the failure as the log has it; a key that is the path itself is not repeated.
+    /// Returns the text for the log, which omits a key that equals the path.
     fn sentence(&self) -> String {
         let Failure {
             operation,
@@ -143,7 +144,7 @@ impl Failure {
     }
 }
 
-/// Returns a text without what a terminal would take for a command, cut to `MAX_TEXT` characters.
+/// Escapes control characters, so that a terminal does not interpret them, and cuts the text to `MAX_TEXT` characters.
 fn cut(text: &str) -> String {
     let text = printable(text);
     match text.char_indices().nth(MAX_TEXT) {
@@ -161,9 +162,9 @@ pub(crate) fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Returns year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+/// Returns year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
 ///
-/// Years are counted from March on, so that the day that a leap year has more is the last one.
+/// Years are counted from March, so that the leap day is the last day of a year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

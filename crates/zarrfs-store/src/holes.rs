@@ -1,4 +1,4 @@
-//! Where a file has data, and where it has holes, which read as zeros and take no room on the disk.
+//! Finds the data between the holes of a sparse file.
 
 use std::fs::File;
 use std::ops::Range;
@@ -7,14 +7,14 @@ use rustix::fs::SeekFrom;
 use rustix::io;
 use rustix::io::Errno;
 
-/// Returns the next range of data of a file from an offset on, and before an end; `None` if only a hole is left.
+/// Returns the next range of data between `offset` and `end`, or `None` if only a hole is left.
 pub fn data_after(file: &File, offset: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     if offset >= end {
         return Ok(None);
     }
     let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Err(Errno::NXIO) => return Ok(None),
-        // The file system does not know of holes.
+        // The file system does not support holes.
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Some(offset..end)),
         start => start?,
     };

@@ -1,20 +1,20 @@
-//! What is known of something without asking for it.
+//! Answers from memory, which may be unknown.
 
 use zarr_format::error::Result;
 
-/// An answer from memory: it may be unknown, and what is known may be that there is nothing.
+/// An answer from memory: unknown, known to be missing, or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known<T> {
-    /// Memory has no answer; the store has to be asked.
+    /// Not in memory; only a request to the store can tell.
     Unknown,
-    /// There is nothing.
+    /// Known not to exist.
     Missing,
-    /// There is this.
+    /// Known to exist.
     Is(T),
 }
 
 impl<T> Known<T> {
-    /// Returns the same answer about something made of what is there.
+    /// Applies a function to the value.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
         match self {
             Known::Unknown => Known::Unknown,
@@ -23,7 +23,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// Returns what is there; nothing if it is missing or unknown.
+    /// Returns the value, or `None` if it is missing or unknown.
     pub fn found(self) -> Option<T> {
         match self {
             Known::Is(value) => Some(value),
@@ -33,14 +33,14 @@ impl<T> Known<T> {
 }
 
 impl<T> From<Result<Option<T>>> for Known<T> {
-    /// Takes an answer of what may fail: what has failed is unknown.
+    /// Converts a fallible answer: an error is `Unknown`.
     fn from(answer: Result<Option<T>>) -> Known<T> {
         answer.map_or(Known::Unknown, Known::from)
     }
 }
 
 impl<T> From<Option<T>> for Known<T> {
-    /// Takes a store's answer: what is not there is missing.
+    /// Converts an answer of the store: `None` is `Missing`.
     fn from(answer: Option<T>) -> Known<T> {
         answer.map_or(Known::Missing, Known::Is)
     }

@@ -1,11 +1,12 @@
-//! Zarr stores: keys to bytes, wherever they are.
+//! Zarr stores map keys to bytes in folders, archives, buckets and web servers.
 //!
-//! A [`Store`] is the abstract store interface of the Zarr specifications. [`backend`] has the stores themselves: folders,
-//! zip archives, buckets, web servers, memory. [`layer`] has what is put over them: caches of metadata and of objects,
-//! read-ahead, counters. [`open`] puts a stack together for a path or URL. [`sync`] has what threads share.
+//! A [`Store`] is the abstract store interface of the Zarr specifications. [`backend`] implements it for folders, zip
+//! archives, buckets, web servers and memory. [`layer`] has the wrappers over a store: the metadata cache, the disk
+//! cache, read-ahead, counters. [`open`] builds a stack of them for a path or URL. [`sync`] has the caches, pools and
+//! limits that threads share.
 //!
-//! A missing key is `Ok(None)` from here up; an error is never "missing". Each answer carries the version of the object,
-//! by which caches find out whether they are current. Groups and arrays are unknown here.
+//! A missing key is `Ok(None)`, and an error never means "missing". Each answer carries the version of the object, so
+//! that caches can tell whether their copy is stale. This crate knows nothing of groups and arrays.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -88,29 +89,29 @@ pub use tree::Tree;
 pub use version::{StoreVersion, Version};
 pub use zarr_format::{EncodedBy, Key};
 
-/// What a store knows of an object without its bytes.
+/// The metadata of an object: everything but its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// What lies there.
+    /// File, directory or link.
     pub kind: EntryKind,
-    /// Length in bytes; 0 for directories that are no objects.
+    /// Length in bytes; 0 for a directory that is not an object as well.
     pub size: u64,
-    /// Bytes that it takes on the medium.
+    /// Bytes allocated on the medium.
     pub stored: u64,
-    /// When it was last changed.
+    /// Time of the last change; `UNIX_EPOCH` if the store does not say.
     pub modified: SystemTime,
-    /// Which content it is.
+    /// Version of the content.
     pub version: Version,
 }
 
 impl Meta {
-    /// Returns which content it is, and its length.
+    /// Returns version and length, which identify the content.
     pub(crate) fn content(&self) -> (Version, u64) {
         (self.version, self.size)
     }
 
-    /// Whether two answers may be of one content, as far as the store tells contents apart. Where one of them has no ETag,
-    /// as some listings have none, size and time count.
+    /// Whether both may describe the same content. Size and time count if only one of them has an ETag, since some
+    /// listings have none.
     pub(crate) fn may_be_of(&self, other: &Meta) -> bool {
         let is_same_time = || {
             let lacks_one = self.version.is_lasting() != other.version.is_lasting();
@@ -119,13 +120,13 @@ impl Meta {
         self.size == other.size && (self.version.may_be(other.version) || is_same_time())
     }
 
-    /// Returns when it was last changed, in seconds since 1970; 0 if the store does not tell.
+    /// Returns the time of the last change in seconds since 1970; 0 if the store does not say.
     fn seconds(&self) -> u64 {
         let since = self.modified.duration_since(UNIX_EPOCH);
         since.map_or(0, |since| since.as_secs())
     }
 
-    /// Returns what is known of a prefix that is no object.
+    /// Returns the metadata of a prefix that is not an object.
     pub fn prefix() -> Meta {
         Meta {
             kind: EntryKind::Directory,
@@ -137,7 +138,7 @@ impl Meta {
     }
 }
 
-/// What lies under a key.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// An object.
@@ -151,23 +152,23 @@ pub enum EntryKind {
 /// An object's bytes.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// The whole object, or the range that was asked for.
+    /// The whole object, or the requested range.
     pub bytes: Vec<u8>,
     /// Length of the whole object.
     pub size: u64,
-    /// Which content it is.
+    /// Version of the content.
     pub version: Version,
-    /// When it was last changed, if the store returns that.
+    /// Time of the last change, if the store sends it.
     pub modified: Option<SystemTime>,
 }
 
 impl Object {
-    /// Returns which content it is, and the length of all of it.
+    /// Returns version and length, which identify the content.
     pub(crate) fn content(&self) -> (Version, u64) {
         (self.version, self.size)
     }
 
-    /// Returns what the answer tells without its bytes.
+    /// Returns the metadata that came with the bytes.
     pub(crate) fn meta(&self) -> Meta {
         Meta {
             kind: EntryKind::File,
@@ -178,7 +179,7 @@ impl Object {
         }
     }
 
-    /// Returns an empty part of the object that `meta` describes.
+    /// Returns an object without bytes that has the metadata `meta`.
     pub(crate) fn without_bytes(meta: &Meta) -> Object {
         Object {
             bytes: Vec::new(),
@@ -189,17 +190,17 @@ impl Object {
     }
 }
 
-/// Which part of an object.
+/// The part of an object that a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByteRange {
-    /// From and to; cut off at the object's end.
+    /// From start to end, in bytes; clamped to the object's length.
     Span(Range<u64>),
-    /// The last so many bytes.
+    /// The last N bytes.
     Suffix(u64),
 }
 
 impl ByteRange {
-    /// Returns the part of an object of `size` bytes that the range means.
+    /// Returns the range of offsets in an object of `size` bytes.
     pub fn within(&self, size: u64) -> Range<u64> {
         match self {
             ByteRange::Span(span) => {
@@ -210,50 +211,50 @@ impl ByteRange {
     }
 }
 
-/// One name of a directory.
+/// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The last component of its key.
     pub name: Vec<u8>,
-    /// What it is.
+    /// File, directory or link.
     pub kind: EntryKind,
     /// The cursor after this name; stable while the directory does not change. Never 0.
     pub cursor: u64,
-    /// Its metadata as `head` would return them, if the listing has them.
+    /// The metadata that `head` would return, if the listing has them.
     pub meta: Option<Meta>,
 }
 
 /// A directory read name by name, in constant memory.
 pub trait Listing: Send {
-    /// Returns the next name, or nothing at the end.
+    /// Returns the next name, or `None` at the end.
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>>;
-    /// Goes on after the name that had `cursor`; 0 is the beginning.
+    /// Continues after the name with this `cursor`; 0 is the beginning.
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()>;
-    /// Whether names may have to be requested of a network.
+    /// Whether `next` may have to wait for the network.
     fn may_wait(&self) -> bool {
         true
     }
-    /// Which names it leaves out although objects of these names may exist.
+    /// Returns the names that the listing omits although their objects may exist.
     fn left_out(&self) -> LeftOut {
         LeftOut::Nothing
     }
 }
 
-/// Names that a listing leaves out: of these it does not tell whether an object exists.
+/// The names that a listing omits: a name of this kind that is not listed may still exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
-    /// It has every name.
+    /// No names: the listing is complete.
     Nothing,
     /// Names that begin with a dot, which nginx and Apache hide.
     DotNames,
-    /// The same except metadata documents, which were asked for one by one.
+    /// Names that begin with a dot, except metadata documents, which were requested one by one.
     DotNamesButDocuments,
-    /// Any name that it does not have: the store cannot list, and the names are those that something else tells.
+    /// Any name: the store cannot list, and the names come from another source, such as metadata.
     Untold,
 }
 
 impl LeftOut {
-    /// Whether an object of this name may exist although the listing does not have it.
+    /// Whether an object of this name may exist although it is not listed.
     pub fn may_have(self, name: &[u8]) -> bool {
         let is_hidden = name.starts_with(b".");
         match self {
@@ -265,22 +266,22 @@ impl LeftOut {
     }
 }
 
-/// All objects under a prefix, whatever folder they are in, page by page.
+/// A recursive listing of all objects under a prefix, page by page.
 pub trait FlatListing: Send {
-    /// Returns the next objects as the store gives them, with their whole keys, or nothing after the last page.
+    /// Returns the next page of objects with their full keys, or `None` after the last page.
     fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>>;
-    /// Whether the last page has come; makes no request.
+    /// Whether the last page was returned; makes no request.
     fn has_ended(&self) -> bool;
 }
 
-/// An object kept open. The content that it had when it was opened stays readable though the key is replaced or
-/// erased, or reads fail with `Changed`. A file of this machine that is overwritten in place shows its new bytes:
-/// callers whose reads must all be of one content compare `meta` after the last of them.
+/// An open object. Its content at the time of opening stays readable when the key is replaced or erased, or reads fail
+/// with `Changed`. A local file that is overwritten in place shows its new bytes: a caller that needs all reads to be
+/// of one content compares `meta` after the last read.
 pub trait Reader: Send + Sync {
-    /// Returns up to `len` bytes at `offset`; fewer only at the end.
+    /// Returns up to `len` bytes at `offset`; fewer only at the end of the object.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
-    /// Fills several pieces of memory with the bytes from `offset` on; returns how many there were, fewer
-    /// than asked for only at the end.
+    /// Fills several buffers with the bytes from `offset` on. Returns the number of bytes, fewer than requested only at
+    /// the end of the object.
     fn read_scattered(
         &self,
         context: &RequestContext,
@@ -292,65 +293,66 @@ pub trait Reader: Send + Sync {
         deal_out(&bytes, parts);
         Ok(bytes.len())
     }
-    /// Returns the bytes of several ranges, which ascend and share none; what lies between them is read as well, so that
-    /// one request serves, and stays in memory as long as one of them. Each has fewer than asked for only at the end.
+    /// Returns the bytes of several ranges, which must ascend and not overlap. One request reads the gaps between them
+    /// as well, and its memory is held until the last range is dropped. A range is shorter than requested only at the
+    /// end of the object.
     fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         scattered::read_together(ranges, |offset, length| {
             self.read_at(context, offset, length)
         })
     }
-    /// Returns size and version now.
+    /// Returns the present metadata.
     fn meta(&self, context: &RequestContext) -> Result<Meta>;
-    /// Returns the file of this machine that has the bytes and no others, if it is one.
+    /// Returns the local file that contains exactly these bytes, or `None` if there is no such file.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// Properties of a store as a whole; layers pass on those of the store below, or a changed copy.
+/// Properties of a store as a whole. A layer passes on those of the store below it, or a changed copy.
 #[derive(Clone)]
 pub struct StoreInfo {
-    /// Whether `list` works, and `head` finds prefixes: not every store can list its keys.
+    /// Whether `list` works and `head` finds prefixes: some stores cannot list their keys.
     pub lists: bool,
-    /// How many keys are worth asking for, or changing, at a time.
+    /// Number of keys to request or change concurrently.
     pub concurrency: usize,
-    /// For how long metadata may be cached, unless their key is changed through the store.
+    /// TTL of cached metadata. A change made through the store invalidates them earlier.
     pub freshness: Duration,
-    /// The folder on this machine that the store is, if it is one.
+    /// The local folder that holds the store, if there is one.
     pub folder: Option<PathBuf>,
-    /// What options, the environment or a profile say of the server, where the URL alone does not name it.
+    /// The server that options, the environment or a profile name, if the URL does not name it.
     pub server: Option<Arc<str>>,
-    /// Why nothing in the store can be changed, and what to do; `None` if something may be.
+    /// Why the store is read-only, and the remedy; `None` if it can be changed.
     pub unchangeable: Option<&'static str>,
-    /// Entries that the store has and does not show.
+    /// Entries of the store that have no key.
     pub not_shown: Arc<NotShownEntries>,
-    /// The changes made through the store.
+    /// Log of the changes made through the store.
     pub changes: Arc<ChangeLog>,
-    /// How often all of it was replaced at once.
+    /// Number of times that the whole store was replaced.
     pub replacements: Arc<Replacements>,
-    /// Whether the store is known to send a part of an object alone: a request for a part may else bring all of it.
+    /// Whether the server honours range requests; otherwise a request for a part may fetch the whole object.
     pub sends_parts: Arc<AtomicBool>,
-    /// The clock by which answers grow old.
+    /// The clock for TTLs.
     pub clock: Clock,
 }
 
-/// How many keys of a store on this machine are asked for, or changed, at a time.
+/// Number of keys of a local store to request or change concurrently.
 const LOCAL_CONCURRENCY: usize = 16;
 
-/// The shortest freshness time of a store that is taken for one that never changes.
+/// A TTL of at least this means an immutable store.
 const NEVER_CHANGES: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How old an answer is: from when it counts, and which changes it takes into account.
+/// The age of an answer: its TTL starts here, and later changes invalidate it.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryStamp {
-    /// When the store was asked for the oldest part of it.
+    /// Time of the request for its oldest part.
     pub asked: Instant,
-    /// The position of the change log before it was asked for.
+    /// Position of the change log before that request.
     pub position: LogPosition,
 }
 
 impl StoreInfo {
-    /// Describes a store that lists its keys, and to which nothing was changed yet.
+    /// Describes a store that can list its keys and has no changes yet.
     pub fn new(freshness: Duration) -> StoreInfo {
         StoreInfo {
             lists: true,
@@ -367,8 +369,7 @@ impl StoreInfo {
         }
     }
 
-    /// Asks a question of the store; returns the answer and how old it is, which is more than nothing where a layer
-    /// answers from memory.
+    /// Runs a query; returns the answer and its stamp, which is older than now if a layer answers from its cache.
     pub fn ask<T>(
         &self,
         context: &RequestContext,
@@ -379,7 +380,7 @@ impl StoreInfo {
         (answer, QueryStamp { asked, position })
     }
 
-    /// `ReadOnly` if nothing in the store can be changed; it is shown as `name`.
+    /// Returns `ReadOnly` if the store cannot be changed; `name` is the subject of the error.
     pub fn check_changeable(&self, name: &str) -> Result<()> {
         let why = self
             .unchangeable
@@ -387,35 +388,34 @@ impl StoreInfo {
         why.map_or(Ok(()), Err)
     }
 
-    /// Returns for how long an answer still counts that was asked for at `asked`.
+    /// Returns the remaining TTL of an answer that was requested at `asked`.
     pub fn time_left(&self, asked: Instant) -> Duration {
         let age = self.clock.now().saturating_duration_since(asked);
         self.freshness.saturating_sub(age)
     }
 
-    /// Whether the user says that the store never changes.
+    /// Whether the store is immutable, by the TTL that the user gave.
     pub fn never_changes(&self) -> bool {
         self.freshness >= NEVER_CHANGES
     }
 
-    /// Whether an answer still counts that was asked for at `asked`.
+    /// Whether an answer that was requested at `asked` is still within its TTL.
     pub fn is_fresh(&self, asked: Instant) -> bool {
         !self.time_left(asked).is_zero()
     }
 }
 
-/// The drafts' abstract store interface: get, get partial, list a directory, size.
+/// The abstract store interface of the Zarr specifications: get, get a range, list a directory, size.
 ///
-/// A key may be an object and a prefix of others at once (stores of objects have such keys, directories have
-/// not). `get`, `get_range`, `version`, `etag` and `open` are about the object; `head` and `list` show a
-/// `Directory`, so that what lies below can be reached by a path, with size and version of the object. A store may
-/// also leave such objects out, if it says so.
+/// A key may be an object and a prefix of other keys at once: object stores have such keys, file systems do not.
+/// `get`, `get_range`, `version`, `etag` and `open` use the object. `head` and `list` show a `Directory` with the size
+/// and version of the object, so that a path can reach the keys below. A store may omit such objects if it says so.
 pub trait Store: Send + Sync {
-    /// Returns a whole object of at most `limit` bytes (`TooLarge` beyond); nothing if the key is missing
-    /// or is a prefix only.
+    /// Returns a whole object of at most `limit` bytes (`TooLarge` if it is longer), or `None` if the key is missing or
+    /// only a prefix.
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>>;
 
-    /// Returns part of an object.
+    /// Returns a part of an object, or `None` if the key is missing or only a prefix.
     fn get_range(
         &self,
         context: &RequestContext,
@@ -423,17 +423,16 @@ pub trait Store: Send + Sync {
         range: ByteRange,
     ) -> Result<Option<Object>>;
 
-    /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`, also if
-    /// it is an object as well. Where the context may not wait, the answer is out of memory: a store that has none there
-    /// returns `WouldWait`.
+    /// Returns the metadata, or `None` if the key is missing. A prefix of other keys is a `Directory`, even if it is an
+    /// object as well. If the context may not wait, the answer comes from memory or is `WouldWait`.
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>>;
 
-    /// Returns the version of an object; nothing if the key is missing or is a prefix only. Costs less than `head`
-    /// where objects and prefixes are asked about by requests of their own.
+    /// Returns the version of an object, or `None` if the key is missing or only a prefix. Cheaper than `head` in
+    /// stores that need separate requests for objects and prefixes.
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>>;
 
-    /// Opens an object for reading piece by piece; `NotFound` if it is missing. `known`, recent metadata of this store,
-    /// may save a request; if the object has another version by then, reads fail with `Changed`.
+    /// Opens an object for reading; `NotFound` if it is missing. `known`, recent metadata of this store, may save a
+    /// request; reads fail with `Changed` if the version differs by then.
     fn open(
         &self,
         context: &RequestContext,
@@ -441,12 +440,12 @@ pub trait Store: Send + Sync {
         known: Option<&Meta>,
     ) -> Result<Arc<dyn Reader>>;
 
-    /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
-    /// also below an object.
+    /// Lists the direct children of a prefix; `NotADirectory` for an object, `NotFound` if the prefix is missing or
+    /// below an object.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>>;
 
-    /// Begins to read the names of all objects below a prefix, from the folder `from` on, or from one before it;
-    /// nothing if that costs more than to list each folder.
+    /// Lists all objects below a prefix, from the folder `from` or an earlier one on. Returns `None` if listing each
+    /// folder is cheaper.
     fn list_all(
         &self,
         context: &RequestContext,
@@ -454,19 +453,18 @@ pub trait Store: Send + Sync {
         from: &Key,
     ) -> Result<Option<Box<dyn FlatListing>>>;
 
-    /// Returns where a symbolic link points; `Invalid` if the key is none.
+    /// Returns the target of a symbolic link; `Invalid` if the key is not a link.
     fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>>;
 
-    /// Whether a key is a symbolic link to a folder that it lies in: who follows it comes to the same names again.
+    /// Whether the key is a symbolic link to one of its own ancestors, so that a walk would not end.
     fn leads_back(&self, _context: &RequestContext, _key: &Key) -> Result<bool> {
         Ok(false)
     }
 
-    /// Returns the ETag of an object; nothing if the key is missing or is a prefix only. Never from a cache.
+    /// Returns the ETag of an object, or `None` if the key is missing or only a prefix. Never from a cache.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>>;
 
-    /// Puts an object under a key if the condition holds (`Changed` if not): whole or not at all. Returns the
-    /// ETag of what is there now.
+    /// Puts an object atomically if the condition holds (`Changed` if not). Returns the new ETag.
     fn put(
         &self,
         context: &RequestContext,
@@ -475,8 +473,8 @@ pub trait Store: Send + Sync {
         condition: &Condition,
     ) -> Result<ETag>;
 
-    /// Puts a chunk as `put` does. A store that keeps changes for later remembers by which metadata the chunk was
-    /// encoded: these are a condition of its commit.
+    /// Puts a chunk like `put`. A store that commits changes later records the metadata that the chunk was encoded by,
+    /// as a precondition of the commit.
     fn put_chunk(
         &self,
         context: &RequestContext,
@@ -488,28 +486,29 @@ pub trait Store: Send + Sync {
         self.put(context, key, body, condition)
     }
 
-    /// Removes an object if the condition holds (`Changed` if not). A missing object is no error where the condition
-    /// allows it.
+    /// Erases an object if the condition holds (`Changed` if not). A missing object is an error only if the condition
+    /// demands one.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()>;
 
-    /// Removes a folder that holds nothing any more, where the store has folders beside its keys.
+    /// Removes an empty folder, in stores that have folders in addition to keys.
     fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()>;
 
-    /// Has what was put and erased survive a loss of power. A store that is sure of that when it answers does nothing.
+    /// Makes all puts and erasures durable against a loss of power; a no-op if the store's answers guarantee that
+    /// already.
     fn sync(&self, _context: &RequestContext) -> Result<()> {
         Ok(())
     }
 
-    /// Forgets what is remembered of a key whose bytes do not read, and of `range` as it was asked for: a proxy may have cut
-    /// the answer short, with an honest length under the true version. Makes no request.
+    /// Drops the cached answers for a key whose bytes cannot be decoded, and the cached answer for `range`: a proxy may
+    /// have truncated the response with a correct Content-Length and the right version. Makes no request.
     fn doubt(&self, _key: &Key, _range: Option<&ByteRange>) {}
 
-    /// Returns what the store is.
+    /// Returns the properties of the store.
     fn info(&self) -> &StoreInfo;
 }
 
-/// Fails with `Unavailable` if an object has another length than the same version of it had before: a server that keeps
-/// half of an answer says so of the half.
+/// Returns `Unavailable` if the length differs from the known length of the same version: a caching proxy may serve
+/// half of a response as if it were complete.
 pub(crate) fn check_length(key: &Key, found: (Version, u64), known: (Version, u64)) -> Result<()> {
     if found.0 != known.0 || found.1 == known.1 {
         return Ok(());
@@ -521,30 +520,30 @@ pub(crate) fn check_length(key: &Key, found: (Version, u64), known: (Version, u6
     Err(Error::unavailable(key, text))
 }
 
-/// Returns the error of a key that is no symbolic link.
+/// Returns the error for a key that is not a symbolic link.
 pub(crate) fn not_a_link(key: &Key) -> Error {
     Error::invalid(key, "not a symbolic link")
 }
 
-/// Announcements of reads, and what is known without a request: an object of its own beside the store.
+/// Hints about future reads, and answers that need no request. A separate object next to the store.
 ///
-/// A hint changes no result, only how long it takes.
+/// A hint never changes a result, only its latency.
 pub trait Hints: Send + Sync {
-    /// Announces documents that will be read soon: a store on the network may fetch them concurrently. Returns at once;
-    /// errors come with the reads.
+    /// Prefetches documents that will be read soon; a store on the network may fetch them concurrently. Returns at
+    /// once; the reads report the errors.
     fn prefetch(&self, keys: &[Key]);
 
-    /// Announces that all below these folders, which lie in `top`, will be asked for: a store on the network may list
-    /// them together, and returns when it has. Errors come with the questions.
+    /// Announces queries about everything below these folders of `top`. A store on the network may list them with a few
+    /// requests, and returns when that is done; the queries report the errors.
     fn learn_below(&self, _context: &RequestContext, _top: &Key, _folders: &[Key]) {}
 
-    /// Returns all objects below a folder, as a flat listing has them, if they are known without a request.
+    /// Returns all objects below a folder, like a recursive listing, or `None` if that needs a request.
     fn known_below(&self, _context: &RequestContext, _folder: &Key) -> Option<Vec<(Key, Meta)>> {
         None
     }
 }
 
-/// The hints of a store that has none.
+/// The hints of a store without prefetching.
 pub struct NoHints;
 
 impl Hints for NoHints {

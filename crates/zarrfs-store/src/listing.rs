@@ -1,10 +1,10 @@
-//! A listing of names that are all in memory, for small directories.
+//! A listing of names in memory, for small directories.
 
 use crate::request_context::RequestContext;
 use crate::{EntryKind, LeftOut, Listing, Meta, Name};
 use zarr_format::error::Result;
 
-/// A listing of names in a fixed order; a name's cursor is its number, counted from 1.
+/// A listing of names in a fixed order; the cursor of a name is its position, counted from 1.
 pub struct NameList {
     names: Vec<Name>,
     next: usize,
@@ -18,7 +18,7 @@ impl NameList {
         NameList::with_meta(plain.map(|(name, kind)| (name, kind, None)))
     }
 
-    /// The same with each name's metadata as `head` would return them, where they are known.
+    /// Like `new`, with the metadata that `head` would return, if known.
     pub(crate) fn with_meta(
         names: impl IntoIterator<Item = (Vec<u8>, EntryKind, Option<Meta>)>,
     ) -> NameList {
@@ -37,7 +37,7 @@ impl NameList {
         }
     }
 
-    /// Says which names the listing leaves out.
+    /// Sets the names that the listing omits.
     pub fn leaving_out(self, left_out: LeftOut) -> NameList {
         NameList { left_out, ..self }
     }

@@ -1,4 +1,4 @@
-//! Locations of stores: which path or URL a text is, its form without secrets, and the place that it names.
+//! Parses store locations: paths and URLs, without secrets, in a canonical form.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +14,8 @@ pub fn shown(location: &str) -> String {
     }
 }
 
-/// Returns the place of a store: one text for all locations that lead to it, without secrets. The path of this machine is
-/// absolute and without symbolic links, as far as there is something.
+/// Returns the canonical location of a store, the same for all spellings, without secrets. A local path is absolute,
+/// and symbolic links in its existing part are resolved.
 pub fn place(location: &str) -> String {
     match local_folder(location) {
         Some(folder) => resolved(Path::new(&folder)).to_string_lossy().into_owned(),
@@ -23,19 +23,19 @@ pub fn place(location: &str) -> String {
     }
 }
 
-/// Returns a path that is absolute, and without links as far as there is something.
+/// Returns an absolute path with the symbolic links of its existing part resolved.
 fn resolved(path: &Path) -> PathBuf {
-    // The path of a folder in an archive goes on behind the archive's file.
+    // The path of a folder in an archive continues behind the archive's file.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let resolved = absolute.ancestors().find_map(|there| {
         let rest = absolute.strip_prefix(there).ok()?;
         Some(there.canonicalize().ok()?.join(rest))
     });
-    // A path that was joined with nothing ends in a slash.
+    // A path joined with an empty one ends in a slash.
     resolved.unwrap_or(absolute).components().collect()
 }
 
-/// Returns a URL without slashes at its end, and without more than one before the prefix in a bucket. The name of a web
+/// Returns a URL without trailing slashes, and with one slash before the prefix in a bucket. The host name of a web
 /// server is in lower case.
 fn place_of_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -63,7 +63,7 @@ fn redact(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// Returns the path of a store on this machine: that of its folder, or of its archive.
+/// Returns the local path of a store's folder or archive, or `None` for a URL.
 pub fn local_path(location: &str) -> Option<PathBuf> {
     let path = PathBuf::from(local_folder(location)?);
     match zip::location::in_path(&path) {
@@ -76,7 +76,7 @@ pub fn local_path(location: &str) -> Option<PathBuf> {
     }
 }
 
-/// Returns the path that a location means on this machine, also one into an archive; nothing for other URLs.
+/// Returns the path of a local location, which may lead into an archive, or `None` for other URLs.
 pub fn local_folder(location: &str) -> Option<String> {
     match scheme(location) {
         None => Some(location.to_string()),
@@ -105,7 +105,7 @@ pub(super) fn scheme(location: &str) -> Option<(&str, &str)> {
     (is_scheme && is_url).then_some((scheme, rest))
 }
 
-/// Returns the path of a `file:` URL: authority dropped, percent escapes undone.
+/// Returns the path of a `file:` URL: authority dropped, percent escapes decoded.
 fn file_url_path(rest: &str) -> String {
     let path = match rest.strip_prefix("//") {
         Some(rest) => rest.find('/').map_or("", |start| &rest[start..]),

@@ -1,28 +1,28 @@
-//! Follows a program that uses names in an order, to fetch ahead of it.
+//! Detects sequential use of names, to prefetch the next ones.
 
 use std::ops::Range;
 
-/// How many places a name may be away from the next one and still be in order: concurrent requests change places, and
-/// numbers are not counted in the order of their digits.
+/// Maximum distance from the expected name that still counts as sequential: concurrent requests overtake each other,
+/// and "10" sorts before "9".
 const MAX_DEVIATION: usize = 16;
 
-/// A program that goes through names in an order. A name stands for itself or for something in it, such as a document of
-/// a directory.
+/// The progress of a program through a sorted list of names. A name stands for the entry itself or for something in it,
+/// such as the metadata document of a directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NameOrder {
-    /// How many names it has used in order.
+    /// Number of names used in sequence.
     count: usize,
-    /// The furthest place of them.
+    /// The furthest index used.
     last: usize,
-    /// Names before this place were fetched.
+    /// Names before this index were prefetched.
     fetched: usize,
-    /// How far names were from the place after the last one, on average, in sixteenths.
+    /// Moving average of the distance from the expected index, in sixteenths.
     deviation: usize,
 }
 
 impl NameOrder {
-    /// Describes a program that comes to the first name next, after it has used `count` other names in order; `fetched`
-    /// names were fetched.
+    /// Builds the state of a program that used `count` names in sequence elsewhere and comes to the first name here
+    /// next; `fetched` names were prefetched.
     pub(crate) fn at_first(count: usize, fetched: usize) -> NameOrder {
         NameOrder {
             count,
@@ -31,7 +31,7 @@ impl NameOrder {
         }
     }
 
-    /// Notes that the name at a place is used. The same name again changes nothing.
+    /// Records the use of the name at an index. A repetition of the last name changes nothing.
     pub(crate) fn note(&mut self, place: usize) {
         if self.count > 0 && place == self.last {
             return;
@@ -53,22 +53,23 @@ impl NameOrder {
         };
     }
 
-    /// Returns how many names were used in order.
+    /// Returns the number of names used in sequence.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the place after the furthest one.
+    /// Returns the index after the furthest one used.
     pub(crate) fn next(&self) -> usize {
         self.last.saturating_add(1)
     }
 
-    /// Returns how badly the names fit the order, 0 if each came after the other.
+    /// Returns the average distance from strict sequence; 0 if each name followed the one before.
     pub(crate) fn deviation(&self) -> usize {
         self.deviation
     }
 
-    /// Returns the places to fetch now, so that at most `window` names are fetched ahead; each place is returned once.
+    /// Returns the indices to prefetch now, so that at most `window` names are ahead of the program; each index only
+    /// once.
     pub(crate) fn fetch(&mut self, window: usize) -> Range<usize> {
         let next = self.next();
         let end = next.saturating_add(window);

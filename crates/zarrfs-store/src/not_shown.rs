@@ -1,48 +1,48 @@
-//! Entries that a store has and does not show, since they are no keys.
+//! Entries of a store that are not shown, since their names are not keys.
 
 use parking_lot::Mutex;
 
 use crate::Key;
 use zarr_format::error::printable;
 
-/// How many entries of a bucket are remembered by name.
+/// Maximum number of names of a bucket to remember.
 const MAX_REMEMBERED: usize = 100;
 
-/// An entry that is no key of the store, by the name that it has there.
+/// An entry whose name in the store is not a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotShown {
-    /// The name as an archive or a bucket has it.
+    /// The name in the archive or bucket.
     pub name: Vec<u8>,
-    /// The key that the name means; `None` if it is no plain path.
+    /// The key that the name means; `None` if it is not a plain path.
     pub key: Option<Key>,
-    /// Why it is no key.
+    /// Why the name is not a key.
     pub why: NotShownReason,
 }
 
-/// Why an entry is no key, or not by its name.
+/// Why an entry is not shown, or not under its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotShownReason {
-    /// The name is no plain path.
+    /// The name is not a plain path.
     NoPath,
     /// It is a symbolic link, a pipe or a device.
     Special,
-    /// A later entry has its name.
+    /// A later entry has the same name.
     Replaced,
-    /// It is shown, by another name than it has; the first such entry.
+    /// It is shown under a corrected name; only the first such entry is recorded.
     Respelled,
 }
 
-/// The entries of a store that are not shown: the first ones of an archive, those of a bucket as listings find them.
+/// The entries that are not shown: the first ones of an archive; those of a bucket as listings find them.
 #[derive(Debug, Default)]
 pub struct NotShownEntries(Mutex<Vec<NotShown>>);
 
 impl NotShownEntries {
-    /// Takes the entries that an archive was found to have.
+    /// Takes the entries found in an archive.
     pub(crate) fn new(entries: Vec<NotShown>) -> NotShownEntries {
         NotShownEntries(Mutex::new(entries))
     }
 
-    /// Remembers a name of a bucket that is no plain path; the first one is logged.
+    /// Records a name of a bucket that is not a plain path; logs the first one.
     pub(crate) fn note_name(&self, name: &str) {
         let mut entries = self.0.lock();
         let is_known = |entry: &NotShown| entry.name == name.as_bytes();
@@ -62,7 +62,7 @@ impl NotShownEntries {
         });
     }
 
-    /// Returns the entries that were found so far.
+    /// Returns the entries found so far.
     pub fn all(&self) -> Vec<NotShown> {
         self.0.lock().clone()
     }

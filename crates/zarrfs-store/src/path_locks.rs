@@ -1,21 +1,21 @@
-//! Locks of paths: changes of one path, or of one that contains the other, come one after the other; all others go
-//! side by side, also while a store is slow to answer.
+//! Locks paths, so that changes of overlapping paths run one at a time.
 //!
-//! They are served in order, so that no change waits for ever. But one that waits for another that takes long, as for
-//! the upload of a large file in a folder that is renamed, holds up no third one meanwhile.
+//! Paths overlap if they are equal or one contains the other; other changes run concurrently, even while a store is
+//! slow. Waiters are served in order, so that none starves. But a waiter behind a long holder, such as a folder rename
+//! behind the upload of a large file, does not block later waiters.
 
 use std::time::{Duration, Instant};
 
 use crate::Key;
 use crate::sync::locks::{Condvar, Mutex};
 
-/// A path that is held for longer than this is held for long.
+/// Waiters behind a path that is held for longer than this no longer block later waiters.
 const LONG: Duration = Duration::from_secs(1);
 
-/// How often those that wait look whether what they wait for is held for long by now.
+/// How often waiters check whether the holder exceeds `LONG`.
 const RECHECK: Duration = Duration::from_millis(200);
 
-/// The paths that are locked.
+/// The table of locked paths.
 #[derive(Default)]
 pub struct PathLocks {
     held: Mutex<PathTable>,
@@ -25,21 +25,21 @@ pub struct PathLocks {
 #[derive(Default)]
 struct PathTable {
     last_number: u64,
-    /// Those that wait as well, so that they are served in order.
+    /// Holders and waiters, in order of arrival.
     tickets: Vec<PathTicket>,
 }
 
 struct PathTicket {
     number: u64,
     paths: Vec<Key>,
-    /// Whether what lies below the paths is meant as well.
+    /// Whether the lock covers everything below the paths too.
     with_below: bool,
-    /// Since when it has the paths; nothing while it waits.
+    /// When the paths were locked; `None` while the ticket waits.
     held_since: Option<Instant>,
 }
 
 impl PathTicket {
-    /// Whether both mean a path.
+    /// Whether the paths of both tickets overlap.
     fn meets(&self, other: &PathTicket) -> bool {
         let is_meant = |own: &Key, path: &Key| {
             own == path
@@ -56,7 +56,8 @@ impl PathTicket {
 }
 
 impl PathTable {
-    /// Whether a ticket has to wait: another one has one of the paths, or waits for it since before and not for long.
+    /// Whether a ticket must wait: an overlapping ticket holds its paths, or arrived earlier and is not stuck behind a
+    /// long holder.
     fn is_blocked(&self, ticket: &PathTicket) -> bool {
         let others = self
             .tickets
@@ -73,7 +74,7 @@ impl PathTable {
         others.any(|other| other.is_held_for_long() && other.meets(ticket))
     }
 
-    /// Gives a ticket its paths, unless it has to wait.
+    /// Locks the paths of a ticket unless it must wait; returns whether it did.
     fn take(&mut self, number: u64) -> bool {
         let place = self
             .tickets
@@ -93,19 +94,19 @@ impl PathTable {
     }
 }
 
-/// Paths that are locked until this is dropped.
+/// Unlocks the paths when it is dropped.
 pub struct PathGuard<'a> {
     locks: &'a PathLocks,
     number: u64,
 }
 
 impl PathLocks {
-    /// Waits until no other ticket has one of these paths, one above or one below, and takes them.
+    /// Locks paths and everything below them; waits for tickets with an equal path, an ancestor or a descendant.
     pub fn lock(&self, paths: &[Key]) -> PathGuard<'_> {
         self.take(paths.to_vec(), true)
     }
 
-    /// Waits until no other ticket has one of these paths, and takes them, but nothing below them.
+    /// Locks paths without their descendants; waits for tickets that cover one of the paths.
     pub fn lock_own(&self, paths: &[Key]) -> PathGuard<'_> {
         self.take(paths.to_vec(), false)
     }
@@ -169,7 +170,7 @@ mod tests {
                 let _guard = waiting.lock(&[key(second)]);
                 sender.send(()).unwrap();
             });
-            // The second one has its ticket and waits.
+            // The second thread has its ticket and waits.
             while locks.held.lock().tickets.len() < 2 {
                 thread::yield_now();
             }
@@ -218,7 +219,7 @@ mod tests {
         assert!(!table.is_blocked(&ticket("a/c", false)), "beside");
     }
 
-    /// A rename waits for the upload of a file in the folder; the other names in it are changed meanwhile.
+    /// A folder rename waits for the upload of a file in it; other names in the folder can change in the meantime.
     #[test]
     fn who_waits_for_long_holds_up_nobody() {
         let locks = PathLocks::default();

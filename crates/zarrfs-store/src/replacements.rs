@@ -1,21 +1,22 @@
-//! How often all of a store was replaced at once, as where another archive takes the place of one.
+//! Counts how often a whole store was replaced.
 //!
-//! A reader takes the number before it asks the store; what it was answered is of one content of the whole store as long
-//! as the number stays. Stores whose keys change one by one never count.
+//! An open zip archive is replaced as a whole, for instance. A reader takes the count before its requests to the store;
+//! their answers belong to one state of the store while the count stays the same. Stores whose keys change one by one
+//! never count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a store was replaced as a whole.
+/// The number of replacements.
 #[derive(Debug, Default)]
 pub struct Replacements(AtomicU64);
 
 impl Replacements {
-    /// Returns how often.
+    /// Returns the number of replacements.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Counts one, before the first answer is given out of what is there now.
+    /// Counts a replacement; call it before returning the first answer from the new content.
     pub(crate) fn note(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }

@@ -1,18 +1,18 @@
-//! What a request hands down to all that works for it: its time limit, whether it may wait, how old its answers are.
+//! The context of a request: time limit, permission to wait, age of its answers.
 //!
-//! A request that has waited for too long is refused, and its program is told that nothing was done: from then on it must
-//! change nothing. So what makes a change takes a permit right before it, after everything that had to be waited for.
-//! While the permit is held the request is not refused, and once the change is made it is never refused any more: its
-//! program learns what became of the change.
+//! A request that exceeds its time limit is refused, and its program is told that nothing was done; it must modify
+//! nothing from then on. Code that makes a change therefore takes a permit right before the change, after all waiting.
+//! The permit fences the two: while it is held the request cannot be refused, and after the change it never is, so that
+//! the program learns the outcome.
 //!
-//! An event loop may not wait. It asks with `WITHOUT_WAITING` first: whoever would then have to ask a store, or to wait for
-//! another thread, returns `WouldWait`, and a thread of a pool asks the same again. `WouldWait` is no answer: nothing
-//! remembers, counts or reports it.
+//! An event loop must not block. It tries with `WITHOUT_WAITING` first: code that would need a request to a store, or
+//! another thread's result, returns `WouldWait`, and a pool thread repeats the request. `WouldWait` is not an answer:
+//! it is never cached, counted or reported.
 //!
-//! Several layers over a store remember its answers, and so do their callers; each lets an answer count for the store's
-//! freshness. These times must not add up: who answers from memory notes when the store was asked, and who remembers the
-//! answer in turn has it count from then (`StoreInfo::ask`). An answer is made of many, and so is an error: noted on
-//! the way, their ages need not be handed up through every function, one of which would forget to.
+//! Several layers over a store cache its answers, and so do their callers, each with the store's TTL. These TTLs must
+//! not add up: an answer from a cache records the time of its request to the store, and a caller that caches the answer
+//! counts its TTL from that time (`StoreInfo::ask`). An answer combines many others, and an error does too. The context
+//! collects their ages, since one of the many functions in between would forget to return them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,35 +21,35 @@ use parking_lot::{Mutex, MutexGuard};
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// The time limit of one request.
+/// The deadline of one request.
 pub trait RequestLimit: Send + Sync {
-    /// Stops the request from being refused from now on; false if it was refused before.
+    /// Pauses the deadline; returns false if the request was refused already.
     fn suspend(&self) -> bool;
 
-    /// Takes back one `suspend`, if nothing was changed.
+    /// Undoes one `suspend`, if nothing was changed.
     fn resume(&self);
 
-    /// Whether the request was not answered yet.
+    /// Whether the request is still unanswered.
     fn is_waited_for(&self) -> bool;
 }
 
-/// The request that work is done for.
+/// The request that the current work belongs to.
 #[derive(Clone)]
 pub struct RequestContext {
     limit: Option<Arc<dyn RequestLimit>>,
     may_wait: bool,
-    /// When the oldest part was asked for of the answer to the question that this is part of.
+    /// Time of the oldest request to the store within the innermost `timed` query.
     oldest: Option<Arc<Mutex<Instant>>>,
 }
 
-/// The context of work that no program waits for within a limited time: that of a command, or in the background.
+/// The context of work without a deadline: commands and background work.
 pub static UNLIMITED: RequestContext = RequestContext {
     limit: None,
     may_wait: true,
     oldest: None,
 };
 
-/// The context of a request that is answered only if that takes no waiting.
+/// The context of a request that must be answered without waiting.
 pub static WITHOUT_WAITING: RequestContext = RequestContext {
     limit: None,
     may_wait: false,
@@ -57,7 +57,7 @@ pub static WITHOUT_WAITING: RequestContext = RequestContext {
 };
 
 impl RequestContext {
-    /// The context of a request with a time limit.
+    /// Builds the context of a request with a deadline.
     pub fn new(limit: Arc<dyn RequestLimit>) -> RequestContext {
         RequestContext {
             limit: Some(limit),
@@ -74,12 +74,12 @@ impl RequestContext {
         }
     }
 
-    /// Whether the answer may be waited for.
+    /// Whether the work may wait.
     pub fn may_wait(&self) -> bool {
         self.may_wait
     }
 
-    /// Fails with `WouldWait` if the request may not wait: called before a request to a store, and before waiting for
+    /// Returns `WouldWait` if the request may not wait. Call it before a request to a store and before waiting for
     /// another thread.
     pub fn check_may_wait(&self) -> Result<()> {
         if self.may_wait {
@@ -88,7 +88,8 @@ impl RequestContext {
         Err(would_wait())
     }
 
-    /// Locks what another thread may hold while it waits.
+    /// Takes a lock that another thread may hold while it waits; `WouldWait` if that is the case and the request may
+    /// not wait.
     pub fn lock<'a, T>(&self, lock: &'a Mutex<T>) -> Result<MutexGuard<'a, T>> {
         match lock.try_lock() {
             Some(guard) => Ok(guard),
@@ -96,7 +97,7 @@ impl RequestContext {
         }
     }
 
-    /// Notes that an answer which is given now out of memory was asked of the store at `asked`.
+    /// Records that a cached answer was requested from the store at `asked`.
     pub fn note_memory(&self, asked: Instant) {
         if let Some(oldest) = &self.oldest {
             let mut oldest = oldest.lock();
@@ -104,8 +105,8 @@ impl RequestContext {
         }
     }
 
-    /// Asks a question that begins at `now`; returns the answer, and when the oldest part of it was asked of the store.
-    /// What is not noted in the context that the question gets was asked of the store now.
+    /// Runs a query that begins at `now`. Returns the answer and the time of its oldest request to the store: `now`, or
+    /// the earliest time that caches recorded in the query's context.
     pub(crate) fn timed<T>(
         &self,
         now: Instant,
@@ -119,12 +120,12 @@ impl RequestContext {
         };
         let answer = question(&context);
         let asked = *oldest.lock();
-        // The answer is part of that to the question in which it was asked.
+        // This query may be part of an outer one, which is then as old.
         self.note_memory(asked);
         (answer, asked)
     }
 
-    /// Takes the right to make a change; `Unavailable` if the request was refused before.
+    /// Takes the right to make a change; `Unavailable` if the request was refused already.
     pub fn permit_change(&self) -> Result<ChangePermit> {
         if self.limit.as_ref().is_none_or(|limit| limit.suspend()) {
             Ok(ChangePermit(self.limit.clone()))
@@ -134,7 +135,7 @@ impl RequestContext {
         }
     }
 
-    /// Whether the request was not answered yet; work without a time limit is waited for.
+    /// Whether the request is still unanswered; always true without a deadline.
     pub fn is_waited_for(&self) -> bool {
         self.limit
             .as_ref()
@@ -142,17 +143,17 @@ impl RequestContext {
     }
 }
 
-/// Whether a request has its answer; false if that has to be waited for.
+/// Whether a result is final; false for `WouldWait`.
 pub fn is_answer<T>(answer: &Result<T>) -> bool {
     !matches!(answer, Err(error) if error.kind() == Kind::WouldWait)
 }
 
-/// Returns the error of a request that may not wait and would have to.
+/// Returns the error of a request that may not wait but would have to.
 pub fn would_wait() -> Error {
     Error::new(Kind::WouldWait, "", "has to be waited for")
 }
 
-/// Returns the error of work that has ended because nobody waited for it any more. It is no answer for others.
+/// Returns the error of work that stopped because its request was answered already. Other callers must retry.
 pub fn abandoned() -> Error {
     Error::new(
         Kind::Interrupted,
@@ -161,12 +162,12 @@ pub fn abandoned() -> Error {
     )
 }
 
-/// The right to make a change now. Dropped, it leaves the request without a limit.
+/// The right to make a change now. Dropping it leaves the request without a deadline.
 #[must_use]
 pub struct ChangePermit(Option<Arc<dyn RequestLimit>>);
 
 impl ChangePermit {
-    /// Gives the right back where nothing was changed: the time limit counts again.
+    /// Gives the right back if nothing was changed: the deadline applies again.
     pub fn give_back(self) {
         if let Some(limit) = &self.0 {
             limit.resume();
@@ -181,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is suspended; `None` once the request was refused.
+    /// Counts suspensions; `None` once the request was refused.
     struct Counted(Mutex<Option<usize>>);
 
     impl RequestLimit for Counted {
@@ -242,7 +243,7 @@ mod tests {
             context.note_memory(at(5));
             let inner = context.timed(at(10), |context| context.note_memory(at(4)));
             assert_eq!(inner, ((), at(4)));
-            // Parts may be asked for in other threads.
+            // Other threads may make parts of the query.
             thread::scope(|scope| {
                 scope.spawn(|| context.note_memory(at(3)));
             });

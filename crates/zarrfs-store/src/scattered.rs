@@ -1,4 +1,4 @@
-//! One read of an object for several parts of it, which lie one after the other or near each other.
+//! Reads several adjacent or nearby ranges of an object at once.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use zarr_format::buffer::Buffer;
 use zarr_format::error::{Error, Result};
 
-/// Fills pieces of memory, one after the other, as far as there are bytes.
+/// Fills buffers one after the other, until the bytes or the buffers end.
 pub fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     let mut rest = bytes;
     for part in parts {
@@ -18,8 +18,8 @@ pub fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     }
 }
 
-/// Reads ranges, which ascend and share no bytes, by one call of `read`, which is given an offset and a length. They share
-/// the memory of what it returns.
+/// Reads ascending ranges without overlap by one call of `read`, which gets an offset and a length. The results share
+/// the memory of its buffer; `Invalid` if the ranges overlap or descend.
 pub(crate) fn read_together(
     ranges: &[Range<u64>],
     read: impl FnOnce(u64, usize) -> Result<Vec<u8>>,

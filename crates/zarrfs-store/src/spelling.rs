@@ -1,6 +1,7 @@
-//! The known word nearest to a misspelt one, for hints in error messages.
+//! Suggests the known word nearest to a misspelt one, for error messages.
 
-/// Returns the known word with the smallest edit distance to `written`, unless more than a quarter of it differs.
+/// Returns the known word with the smallest edit distance, or `None` if more than about a quarter of the letters
+/// differ.
 pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|word| (distance(written, word), word))

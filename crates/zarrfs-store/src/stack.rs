@@ -1,4 +1,4 @@
-//! Opening a store by its path or URL: its backend, and the layers that are put over it.
+//! Opens a store by path or URL: the backend and the layers over it.
 //!
 //! ```text
 //!      store view                     hierarchy and arrays
@@ -28,9 +28,9 @@
 //!             bucket, http                 local, memory
 //! ```
 //!
-//! All layers of one stack share one change log, but for the overlay: what is written to its folder leaves what the
-//! layers below it know true. `mount/open.rs` has the overlay put in its place (it knows of upper folders), over listings
-//! that are made from metadata (`view/synthetic_store.rs`), and `hierarchy` has consolidated metadata.
+//! All layers of a stack share one change log, except the overlay: a write to its upper folder does not invalidate the
+//! answers of the layers below. `mount/open.rs` inserts the overlay, since this crate does not know upper folders, and
+//! the listings synthesized from metadata (`view/synthetic_store.rs`); `hierarchy` reads consolidated metadata.
 
 use std::fmt;
 use std::fs::File;
@@ -50,43 +50,43 @@ use crate::sync::budget::MemoryBudget;
 use crate::{Hints, Key, NoHints, Store, Tree};
 use zarr_format::error::{Error, Kind, Result};
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreConfig {
-    /// Whether symbolic links of a local store are followed even when they leave it.
+    /// Whether to follow symbolic links that leave a local store.
     pub follow_symlinks: bool,
-    /// How stores on the network are reached.
+    /// Options for stores on the network.
     pub remote: RemoteConfig,
-    /// The folder of the disk cache, for stores on the network.
+    /// The disk cache for stores on the network, if there is one.
     pub disk_cache: Option<Arc<disk_cache::CacheDir>>,
-    /// The budget that documents of stores on the network are counted in; without one they have a budget of their own.
+    /// The budget for cached metadata of stores on the network; by default they have their own.
     pub memory: Option<Arc<MemoryBudget>>,
 }
 
-/// How to reach a store on the network.
+/// Options for a store on the network.
 #[derive(Clone)]
 pub struct RemoteConfig {
-    /// Names and values of `--option`; some values are secrets.
+    /// Names and values of `--option`; some values are secret.
     pub options: Vec<(String, String)>,
-    /// Whether requests go without credentials.
+    /// Whether to send requests without credentials.
     pub anonymous: bool,
-    /// Whether a bucket or prefix without any key is a store, too: one that is about to be made.
+    /// Whether a bucket or prefix without keys opens as a store, which the program is about to create.
     pub may_be_empty: bool,
-    /// URL of the server, if it is not that of the cloud.
+    /// URL of the server, unless the cloud's default applies.
     pub endpoint: Option<String>,
     /// Region of the bucket.
     pub region: Option<String>,
-    /// The status by which the server says that a key is missing, beside 404.
+    /// HTTP status for a missing key, in addition to 404.
     pub missing_is: Option<u16>,
-    /// Time limit of a response, or of a piece of its body.
+    /// Time limit of a response, and of each piece of its body.
     pub timeout: Duration,
-    /// The most requests at a time.
+    /// Maximum number of concurrent requests.
     pub concurrency: usize,
-    /// For how long metadata are used without asking again.
+    /// TTL of metadata.
     pub metadata_ttl: Duration,
-    /// The folder of the disk cache, if there is one.
+    /// Folder of the disk cache.
     pub cache_dir: Option<PathBuf>,
-    /// The most bytes that the disk cache takes.
+    /// Limit of the disk cache in bytes.
     pub cache_size: u64,
 }
 
@@ -109,7 +109,7 @@ impl Default for RemoteConfig {
 }
 
 impl fmt::Debug for RemoteConfig {
-    /// Names of options, without their values.
+    /// Shows the names of the options, but not their values, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.options.iter().map(|(name, _)| name).collect();
         f.debug_struct("RemoteConfig")
@@ -118,11 +118,10 @@ impl fmt::Debug for RemoteConfig {
     }
 }
 
-/// Opens the store at a path or URL; `Unsupported` for a scheme that is not there, `NotFound` or `Denied` as
-/// the store says.
+/// Opens the store at a path or URL. `Unsupported` for an unknown scheme; `NotFound` or `Denied` from the store.
 ///
-/// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
-/// folder in the archive. Requests for the archive are counted, not those for its entries.
+/// A file in the middle of a path, or a component of a URL that ends in `.zip`, is a zip archive; the rest is a folder
+/// in the archive. The counters count requests for the archive, not for its entries.
 pub fn open(
     context: &RequestContext,
     location: &str,
@@ -132,18 +131,18 @@ pub fn open(
     StoreStack::open(context, location, config, stats).map(|stack| stack.store)
 }
 
-/// A store with the layers over it, and what goes with the topmost one.
+/// A store with its layers and the interfaces of the top layer.
 pub struct StoreStack {
-    /// The store whose documents and chunks are read and changed.
+    /// The top layer, for reads and changes.
     pub store: Arc<dyn Store>,
-    /// What announces reads of its keys.
+    /// Receives hints about reads.
     pub hints: Arc<dyn Hints>,
-    /// The store as files that programs may change, if it is that.
+    /// The store as a writable file tree, if it is one.
     pub tree: Option<Arc<dyn Tree>>,
 }
 
 impl StoreStack {
-    /// Opens the store at a path or URL, as `open` does.
+    /// Opens the store at a path or URL like [`open`].
     pub fn open(
         context: &RequestContext,
         location: &str,
@@ -191,7 +190,7 @@ impl StoreStack {
         }
     }
 
-    /// A stack without hints.
+    /// Builds a stack without hints.
     fn plain(store: Arc<dyn Store>) -> StoreStack {
         StoreStack {
             store,
@@ -200,7 +199,7 @@ impl StoreStack {
         }
     }
 
-    /// Returns the store, with read-ahead over it if a configuration is given.
+    /// Returns the store, with read-ahead if a configuration is given.
     pub fn reading_ahead(&self, config: Option<ReadaheadConfig>) -> Arc<dyn Store> {
         let store = self.store.clone();
         match config {
@@ -214,8 +213,8 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::CountingStore::new(store, stats.clone()))
 }
 
-/// Opens the folder of the disk cache, if `--cache-dir` names one; `NotADirectory` or `Denied` if it cannot be that. A
-/// store on this machine has no disk cache.
+/// Opens the disk cache if `--cache-dir` names its folder; `NotADirectory` or `Denied` if that fails. A local store has
+/// no disk cache.
 pub fn open_cache_dir(
     location: &str,
     remote: &RemoteConfig,
@@ -231,7 +230,7 @@ pub fn open_cache_dir(
     }
 }
 
-/// Puts the disk cache over a store, if there is one.
+/// Puts the disk cache over a store, if it is configured.
 fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
     let Some(cache_dir) = &config.disk_cache else {
         return store;
@@ -241,7 +240,7 @@ fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) 
     Arc::new(disk_cache::DiskCache::new(store, namespace))
 }
 
-/// Returns a store of the network under a metadata cache, which answers what is known without a request.
+/// Puts the metadata cache over a store on the network.
 fn with_metadata_cache(
     context: &RequestContext,
     store: Arc<dyn Store>,
@@ -265,12 +264,12 @@ fn with_metadata_cache(
     }
 }
 
-/// What a location may be, for the error about one that is something else.
+/// The known kinds of locations, for error messages.
 const KNOWN_STORES: &str = "there are paths of folders and zip archives, and file://, s3://, gs://, az://, abfss://, \
     http:// and https:// URLs; other servers that speak S3 are s3://BUCKET/PREFIX with --endpoint";
 
-/// Opens a store that is no folder of this machine, with the layers over it: of a store on the network, the disk cache
-/// and the metadata cache. For an archive, `only` is its key: the only one that has to be there.
+/// Opens a store that is not a local folder, with its layers: the disk cache and the metadata cache for stores on the
+/// network. For an archive, `only` is its key, and no other key need exist.
 fn open_remote(
     context: &RequestContext,
     location: &str,
@@ -294,7 +293,7 @@ fn open_remote(
             let store = remote_url::open(url, &config.remote, stats)?;
             let store = counted(store, stats);
             let store = match only {
-                // An archive is one object, whose absence is an error.
+                // An archive is one object, and its absence is an error already.
                 Some(_) => store,
                 None => Arc::new(LivenessStore::new(store)),
             };
@@ -309,7 +308,7 @@ fn open_remote(
     }
 }
 
-/// Returns what a file is that people take for a store.
+/// Describes a file that was given in place of a store, for the error message.
 fn what_is(path: &Path) -> Option<&'static str> {
     let mut head = Vec::new();
     let file = File::open(path).ok()?;
@@ -336,5 +335,5 @@ fn what_is(path: &Path) -> Option<&'static str> {
     })
 }
 
-/// How many bytes of a file tell what it is.
+/// Number of bytes to read for recognizing a file type.
 const HEAD: u64 = 4096;

@@ -1,7 +1,7 @@
-//! Counters of a mount and their text form, with its failures beside them.
+//! Counters of a mount, their JSON form, and the failure log.
 //!
-//! Counting is one relaxed atomic addition; the text has the same length whatever the numbers are, so the
-//! size of `stats.json` never changes between stat and read.
+//! Counting is one relaxed atomic addition. The text has a fixed length, so that the size of `stats.json` is the same
+//! in stat and read.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::failures::FailureLog;
 
-/// A counter or gauge; its name in `Stats` says what is counted.
+/// A counter or gauge; its field in `Stats` says what it counts.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -19,7 +19,7 @@ impl Counter {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// Takes `n` away again; for gauges.
+    /// Subtracts `n`; for gauges.
     pub fn sub(&self, n: u64) {
         self.0.fetch_sub(n, Relaxed);
     }
@@ -37,11 +37,11 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Everything that is counted; the unit is the last word of a name.
+        /// All counters; the last word of a name is its unit.
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[$doc])* pub $name: Counter,)+
-            /// What failed last.
+            /// The most recent failures.
             pub failures: FailureLog,
         }
 
@@ -55,63 +55,63 @@ macro_rules! counters {
 }
 
 counters! {
-    /// FUSE requests for a name.
+    /// FUSE lookup requests.
     lookup_requests,
-    /// FUSE requests for attributes.
+    /// FUSE getattr requests.
     getattr_requests,
-    /// FUSE requests to open a file.
+    /// FUSE open requests.
     open_requests,
-    /// FUSE requests for a part of a directory.
+    /// FUSE readdir requests.
     readdir_requests,
-    /// FUSE requests for bytes.
+    /// FUSE read requests.
     read_requests,
-    /// Bytes given to readers.
+    /// Bytes returned to readers.
     read_bytes,
-    /// Reads answered in the event loop, out of memory.
+    /// Reads that the event loop answered from memory.
     read_immediate_requests,
-    /// FUSE requests to write bytes.
+    /// FUSE write requests.
     write_requests,
-    /// Bytes that came with them.
+    /// Bytes in write requests.
     write_bytes,
     /// Requests that ended with an errno other than ENOENT.
     error_requests,
     /// Requests to the store for a whole object or a range.
     store_get_requests,
-    /// Bytes that the store sent.
+    /// Bytes received from the store.
     store_get_bytes,
     /// Requests to the store for the size and version of an object.
     store_head_requests,
-    /// Requests to the store for names.
+    /// Requests to the store for listings.
     store_list_requests,
     /// Requests to the store to put an object.
     store_put_requests,
     /// Bytes of the objects that were put.
     store_put_bytes,
-    /// Requests to the store to remove an object.
+    /// Requests to the store to erase an object.
     store_erase_requests,
     /// HTTP requests sent, retries included.
     http_requests,
     /// Time spent waiting for the store.
     store_nanoseconds,
-    /// Objects and ranges found in `--cache-dir`.
+    /// Disk cache (`--cache-dir`): objects and ranges found.
     disk_hit_requests,
-    /// Bytes of these objects and ranges.
+    /// Disk cache: bytes of the hits.
     disk_hit_bytes,
-    /// Objects and ranges not found there.
+    /// Disk cache: objects and ranges not found.
     disk_miss_requests,
-    /// Bytes written there.
+    /// Disk cache: bytes written.
     disk_written_bytes,
-    /// Files evicted from there.
+    /// Disk cache: entries evicted.
     disk_evicted_entries,
-    /// Files there whose checksum was wrong.
+    /// Disk cache: entries with a wrong checksum.
     disk_corrupt_entries,
-    /// Bytes held there by all processes together.
+    /// Disk cache: bytes held by all processes together.
     disk_held_bytes,
-    /// The limit that `--cache-size` sets.
+    /// Disk cache: the limit that `--cache-size` sets.
     disk_limit_bytes,
-    /// Decoded chunks that left the memory for `--spill`.
+    /// Decoded chunks spilled from memory to disk (`--spill`).
     spill_written_chunks,
-    /// Decoded chunks read back from there.
+    /// Decoded chunks read back from the spill file.
     spill_hit_chunks,
     /// Decoded chunks found in memory.
     cache_hit_chunks,
@@ -119,30 +119,30 @@ counters! {
     cache_miss_chunks,
     /// Decoded chunks evicted from memory.
     cache_evicted_chunks,
-    /// Chunks decoded.
+    /// Chunks decoded, repetitions included.
     decoded_chunks,
-    /// How many of them had been decoded before: memory had no room for them meanwhile.
+    /// Chunks decoded again because memory had no room to keep them.
     decoded_again_chunks,
-    /// Decoded bytes.
+    /// Bytes of decoded chunks.
     decoded_bytes,
-    /// Bytes of answers that were put together out of chunks; the others are parts of chunks as they were decoded.
+    /// Bytes of answers copied out of several chunks; other answers are slices of one decoded chunk.
     copied_bytes,
     /// Chunks encoded and stored.
     encoded_chunks,
-    /// Chunks that are not stored and read as the fill value.
+    /// Missing chunks, which read as the fill value.
     missing_chunks,
-    /// Chunks requested ahead of their readers.
+    /// Chunks prefetched.
     prefetched_chunks,
-    /// Memory held now, above all decoded chunks and chunks in flight; buffers that are kept to be used again are not in it.
+    /// Memory held now, mostly decoded chunks and chunks in flight; pooled free buffers do not count.
     memory_held_bytes,
-    /// The most memory held at any time.
+    /// Peak of the memory held.
     memory_peak_bytes,
     /// The limit that `--memory` sets.
     memory_budget_bytes,
 }
 
 impl Stats {
-    /// Returns the counters as JSON, one a line, each number padded to 20 columns.
+    /// Returns the counters as JSON, one per line, each number padded to 20 columns.
     pub fn to_json(&self) -> String {
         let mut out = String::from("{\n");
         let counters = self.snapshot();

@@ -1,7 +1,7 @@
-//! The interface of file trees that can be changed: what a writable mount needs beyond a store.
+//! The interface of a writable file tree, which a writable mount needs beyond a store.
 //!
-//! Paths are keys; owners and modes are those of the kernel's request, which the kernel has already permitted. Each
-//! operation is atomic: after a crash there is the state before it or the one after it.
+//! A path is a key. The kernel has checked the permissions; owner and mode come from its request. Each operation is
+//! atomic: a crash leaves the state before or after it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use crate::request_context::RequestContext;
 use crate::{Key, Meta};
 use zarr_format::error::{Error, Result};
 
-/// What `stat` shows of a file beside its length and content.
+/// The POSIX attributes that `stat` shows in addition to size and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posix {
     /// Type and permission bits, as in `st_mode`.
@@ -19,49 +19,48 @@ pub struct Posix {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// `st_nlink`: 1 for a file, or 0 once it is open and was removed; a directory has a count of its own.
+    /// `st_nlink`: 1 for a file, 0 for an open file that was removed; directories have their own count.
     pub links: u32,
     /// Time of the last access.
     pub accessed: SystemTime,
     /// Time of the last change of content or attributes.
     pub changed: SystemTime,
-    /// The inode number where the attributes are stored.
+    /// Inode number of the file that stores the attributes.
     pub identity: u64,
 }
 
 /// The attributes of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Kind, size and time.
+    /// Type, size, time and version.
     pub meta: Meta,
-    /// Owner, mode and the like, if they are stored; else they are the mount's.
+    /// The stored owner, mode and times; `None` if the mount's defaults apply.
     pub posix: Option<Posix>,
-    /// Tells one file from another: stays while a file is written in place or renamed, and changes when its name gets
-    /// another file.
+    /// Identifies the file: constant across renames and writes in place; differs if another file takes the name.
     pub content: u64,
 }
 
-/// The owner, group and mode of a new file or folder.
+/// Owner, group and mode of a new file or folder.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials {
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Permission bits, the caller's umask taken away.
+    /// Permission bits after the caller's umask.
     pub mode: u32,
 }
 
-/// A time to be set.
+/// A timestamp to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// This one.
+    /// This time.
     At(SystemTime),
-    /// The clock's.
+    /// The present time.
     Now,
 }
 
-/// Attributes to be set; those that are `None` stay.
+/// Attributes to set; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrChange {
     /// Permission bits.
@@ -78,71 +77,71 @@ pub struct AttrChange {
     pub modified: Option<Time>,
 }
 
-/// What a file is opened for.
+/// The mode in which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Reading alone.
+    /// Read-only.
     Read,
-    /// Writing too.
+    /// Read and write.
     Write,
-    /// Writing, after it was emptied.
+    /// Read and write, truncated to length 0.
     Truncate,
 }
 
-/// What a rename does with a file that has the new name already.
+/// The behaviour of a rename if the target exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
-    /// It is replaced: a file by a file, an empty directory by a directory.
+    /// Replaces the target: a file by a file, an empty directory by a directory.
     Replace,
-    /// The rename fails with `Exists`.
+    /// Fails with `Exists`.
     NoReplace,
 }
 
-/// Whether an extended attribute may or must exist when it is set.
+/// Whether an extended attribute may or must exist before it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Sets it in any case.
+    /// Creates or replaces it.
     Any,
-    /// `Exists` if it is there.
+    /// `Exists` if it exists.
     Create,
-    /// `NoAttribute` if it is not there.
+    /// `NoAttribute` if it does not exist.
     Replace,
 }
 
 /// Free space, as `statfs` shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeSpace {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block: u32,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u64,
-    /// Blocks that are free.
+    /// Free blocks.
     pub free: u64,
-    /// Blocks that are free for all users.
+    /// Free blocks for unprivileged users.
     pub available: u64,
-    /// Inodes in all.
+    /// Total inodes.
     pub files: u64,
-    /// Inodes that are free.
+    /// Free inodes.
     pub free_files: u64,
 }
 
-/// A file open for writing, and for reading what was written.
+/// A file that is open for writing; reads see what was written.
 pub trait TreeFile: Send + Sync {
-    /// Returns up to `len` bytes at `offset`; fewer only at the end.
+    /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
-    /// Writes all of `bytes` at `offset`; a gap before it is zeros. With a context that may not wait, `WouldWait` and no
-    /// change where the write has to wait for more than memory.
+    /// Writes all of `bytes` at `offset`; a gap before it reads as zeros. If the context may not wait, returns
+    /// `WouldWait` and changes nothing where the write would block.
     fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Writes all of `bytes` at the end, wherever that is by then.
+    /// Writes all of `bytes` at the present end of the file.
     fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
         self.write_at(context, self.stat(context)?.meta.size, bytes)
     }
-    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map: the others are what was
-    /// read of the file before.
+    /// Writes back pages that a program changed through mmap: their unchanged bytes are those read earlier, and may be
+    /// stale.
     fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_at(context, offset, bytes)
     }
-    /// Notes that the kernel has dropped its pages of the file, after an error of `flush` or `sync`.
+    /// Records that the kernel dropped its pages of the file, as it does after `flush` or `sync` failed.
     fn note_pages_dropped(&self) {}
     /// Allocates space for a range, as fallocate(2) with `mode` does.
     fn allocate(
@@ -154,28 +153,28 @@ pub trait TreeFile: Send + Sync {
     ) -> Result<()> {
         Err(Error::unsupported("fallocate", format!("mode {mode}")))
     }
-    /// Stores what was written: it survives the end of this process.
+    /// Stores all writes so that they survive the end of this process.
     fn flush(&self, context: &RequestContext) -> Result<()>;
-    /// Stores what was written so that it survives a loss of power.
+    /// Stores all writes so that they survive a loss of power.
     fn sync(&self, context: &RequestContext) -> Result<()>;
-    /// Stores what was written as far as it would be lost with this process, which ends while the file is open. An error
-    /// says what becomes of what is not stored.
+    /// Stores the writes that the end of this process would lose, while the file is still open. An error says what
+    /// happens to the rest.
     fn end(&self, context: &RequestContext) -> Result<()> {
         self.flush(context)
     }
-    /// Returns what `stat` shows now, also if the file has no name any more.
+    /// Returns the present attributes, even if the file was unlinked.
     fn stat(&self, context: &RequestContext) -> Result<Stat>;
     /// Sets attributes.
     fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()>;
 }
 
-/// A tree of files that can be changed.
+/// A writable file tree.
 pub trait Tree: Send + Sync {
-    /// A number that no other tree has: files cannot be renamed from one tree to another.
+    /// Identifies the tree: a rename cannot cross trees.
     fn identity(&self) -> usize;
-    /// Returns the attributes of a path; nothing if it is missing.
+    /// Returns the attributes of a path, or `None` if it is missing.
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>>;
-    /// Makes a regular file and opens it; `Exists` if there is something.
+    /// Creates and opens a regular file; `Exists` if the path exists.
     fn create(
         &self,
         context: &RequestContext,
@@ -189,13 +188,13 @@ pub trait Tree: Send + Sync {
         path: &Key,
         mode: OpenMode,
     ) -> Result<Arc<dyn TreeFile>>;
-    /// Sets attributes, also of directories; links are not followed.
+    /// Sets attributes, of directories too; does not follow links.
     fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()>;
-    /// Makes an empty directory.
+    /// Creates an empty directory.
     fn make_folder(&self, context: &RequestContext, path: &Key, maker: &Credentials) -> Result<()>;
-    /// Removes a name of a file.
+    /// Removes a file name.
     fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()>;
-    /// Removes an empty directory; `NotEmpty` if it is not.
+    /// Removes an empty directory; `NotEmpty` otherwise.
     fn remove_folder(&self, context: &RequestContext, path: &Key) -> Result<()>;
     /// Renames the file or folder `from` to `to`.
     fn rename(
@@ -205,7 +204,7 @@ pub trait Tree: Send + Sync {
         to: &Key,
         onto: RenameMode,
     ) -> Result<()>;
-    /// Makes a symbolic link that points at `target`.
+    /// Creates a symbolic link to `target`.
     fn make_link(
         &self,
         _context: &RequestContext,
@@ -215,15 +214,15 @@ pub trait Tree: Send + Sync {
     ) -> Result<()> {
         Err(unsupported(path, "symbolic links"))
     }
-    /// Makes a second file at `to` with the bytes of the one at `from`; `Exists` if there is something.
+    /// Creates a second file at `to` with the bytes of `from`; `Exists` if `to` exists.
     fn link(&self, _context: &RequestContext, _from: &Key, to: &Key) -> Result<()> {
         Err(unsupported(to, "second keys of a file"))
     }
-    /// Has the names of a directory, and what they name, survive a loss of power.
+    /// Makes the entries of a directory durable against a loss of power.
     fn sync_folder(&self, _context: &RequestContext, _path: &Key) -> Result<()> {
         Ok(())
     }
-    /// Returns an extended attribute; nothing if it is not set.
+    /// Returns an extended attribute, or `None` if it is not set.
     fn attribute(
         &self,
         _context: &RequestContext,

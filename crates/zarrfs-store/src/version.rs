@@ -1,9 +1,9 @@
-//! Versions tell one content of a key from another.
+//! Versions distinguish the contents of a key.
 //!
-//! A store makes them of the ETag, or of inode, size and times. A server that sends no ETag tells size and time alone,
-//! and two contents of one second may have the same: its versions are transient, so that no content outlives them. A file
-//! that was written and is not in the store yet has a version of another type: the two are never equal, and what a change
-//! expects of the store can only be a version that the store has told.
+//! A store derives them from the ETag, or from inode, size and times. A server without ETags sends only size and time,
+//! which two contents of the same second may share: its versions are transient and change every moment, so that no
+//! cache keeps a content beyond them. The versions of an upper folder are a type of their own and never equal those of
+//! a store, and the precondition of a change can only name a version of the store.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,28 +13,28 @@ use twox_hash::XxHash64;
 use crate::Key;
 use zarr_format::error::{Error, Result};
 
-/// Which content of a key it is.
+/// The version of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// A content of the store.
+    /// A content in the store.
     Store(StoreVersion),
-    /// A content of an upper folder.
+    /// A content in an upper folder.
     Upper(UpperVersion),
 }
 
-/// Which content of the store it is. The same in every process: these versions are written down.
+/// The version of a content in the store. It is the same in every process, and is written to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreVersion(pub u64);
 
-/// Which content of an upper folder it is. It counts in one process only.
+/// The version of a content in an upper folder. It is valid in one process only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UpperVersion(u64);
 
 impl Version {
-    /// The version of something without content.
+    /// The version of an entry without content.
     pub const NONE: Version = Version::numbered(0);
 
-    /// Returns the version of a content of the store that these bytes name.
+    /// Returns the store version for these identifying bytes, such as an ETag.
     pub fn of(name: &[u8]) -> Version {
         let number = XxHash64::oneshot(0, name);
         if number & TRANSIENT == TRANSIENT {
@@ -43,18 +43,18 @@ impl Version {
         Version::numbered(number)
     }
 
-    /// Returns the version of a content of the store that has this number.
+    /// Returns the store version with this number.
     pub const fn numbered(number: u64) -> Version {
         Version::Store(StoreVersion(number))
     }
 
-    /// Returns the version of a content of an upper folder that these bytes name.
+    /// Returns the upper version for these identifying bytes.
     pub fn of_upper(name: &[u8]) -> Version {
         Version::Upper(UpperVersion(XxHash64::oneshot(0, name)))
     }
 
-    /// Returns the version of a content of which the store tells size and time of change alone, or not even that: another
-    /// one after a moment, as the content may have changed.
+    /// Returns a transient version, for a store that sends at most size and time. It differs a moment later, since the
+    /// content may have changed unnoticed.
     pub(crate) fn transient(size: u64, modified: Option<SystemTime>) -> Version {
         static START: OnceLock<Instant> = OnceLock::new();
         let moments = START.get_or_init(Instant::now).elapsed().as_nanos() / MOMENT.as_nanos();
@@ -65,14 +65,14 @@ impl Version {
         Version::numbered(TRANSIENT | seen & SEEN | moment & !(TRANSIENT | SEEN))
     }
 
-    /// Returns a number that tells the version from nearly all others.
+    /// Returns a 64-bit number that is unique except for hash collisions.
     pub fn number(self) -> u64 {
         match self {
             Version::Store(StoreVersion(number)) | Version::Upper(UpperVersion(number)) => number,
         }
     }
 
-    /// Returns the store's version; `None` if the content is one of an upper folder.
+    /// Returns the store version, or `None` for a version of an upper folder.
     pub fn stored(self) -> Option<StoreVersion> {
         match self {
             Version::Store(version) => Some(version),
@@ -80,18 +80,18 @@ impl Version {
         }
     }
 
-    /// Returns the version that the store told of a key; `Invalid` if it is none of a store.
+    /// Returns the version that the store sent for a key; `Invalid` for a version of an upper folder.
     pub fn told_of(self, key: &Key) -> Result<StoreVersion> {
         let why = "the store below told a version of an upper folder";
         self.stored().ok_or_else(|| Error::invalid(key, why))
     }
 
-    /// Whether the version tells another content from this one for good, so that its bytes may be kept.
+    /// Whether the version identifies the content for good, so that caches may keep the bytes.
     pub fn is_lasting(self) -> bool {
         self.number() & TRANSIENT != TRANSIENT
     }
 
-    /// Whether two versions may be of one content: they are equal, or transient with the same size and time.
+    /// Whether both may be versions of one content: they are equal, or transient with equal size and time.
     pub fn may_be(self, other: Version) -> bool {
         let are_transient = !self.is_lasting() && !other.is_lasting();
         self == other || are_transient && (self.number() ^ other.number()) & SEEN == 0
@@ -104,13 +104,13 @@ impl From<StoreVersion> for Version {
     }
 }
 
-/// The bits that all transient versions have, and no version that names a content for good.
+/// These bits are all set in transient versions, and never in lasting ones.
 const TRANSIENT: u64 = 0xffff << 48;
 
-/// The bits of a transient version that follow from size and time; those below them are another number each moment.
+/// The bits of a transient version that depend on size and time; the lower ones change every moment.
 const SEEN: u64 = 0xff_ffff << 24;
 
-/// How long a transient version stays the same: long enough for one answer to be made of several requests.
+/// How long a transient version stays the same: long enough for an answer that needs several requests.
 const MOMENT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

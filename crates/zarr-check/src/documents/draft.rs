@@ -1,4 +1,4 @@
-//! What the drafts of v3 demand of entry points, arrays and groups.
+//! Rules of the Zarr v3 drafts for entry points, arrays and groups.
 
 use serde_json::Value;
 
@@ -16,13 +16,13 @@ const ENTRY_2022: SpecSection = section(DRAFT_2022, "Entry point metadata");
 const ARRAY_2022: SpecSection = section(DRAFT_2022, "Array metadata");
 const GROUP_2022: SpecSection = section(DRAFT_2022, "Group metadata");
 
-/// The writers of the draft of 2020 that deviate in one way or another.
+/// A writer of the 2020 draft with several deviations.
 const PYTHON: &str = "zarr-python 2 with its experimental v3";
 
-/// Words that fill values of floats may be.
+/// Strings that are valid fill values of floats.
 const WORDS: [&str; 5] = ["NaN", "+Infinity", "-Infinity", "Infinity", "NaT"];
 
-/// Returns the rules of a node's document; nothing for a dialect that is no draft.
+/// Returns the rules for the document of a node, or `None` if the dialect is not a draft.
 pub(super) fn rules_of(dialect: &str, role: DocumentRole) -> Option<&'static DocumentRules> {
     Some(match (dialect, role) {
         ("draft2019", DocumentRole::Array) => &OF_2019,
@@ -35,7 +35,7 @@ pub(super) fn rules_of(dialect: &str, role: DocumentRole) -> Option<&'static Doc
     })
 }
 
-/// Returns the rules of an entry point.
+/// Returns the rules for an entry point, or `None` if the dialect has none.
 pub(super) fn entry_rules_of(dialect: &str) -> Option<&'static DocumentRules> {
     match dialect {
         "draft2020" => Some(&ENTRIES_2020),
@@ -157,7 +157,7 @@ fn is_uri(value: Option<&Value>) -> bool {
         .is_some_and(|text| text.contains("://"))
 }
 
-/// The URI of the core specification, of a version 3.
+/// The URI of the core specification, version 3 or 3.x.
 fn uri(value: &Value, _: &Members) -> Verdict {
     let version = value.as_str().unwrap_or_default().trim_end_matches('/');
     let version = version.rsplit('/').next().unwrap_or_default();
@@ -261,7 +261,7 @@ fn codecs_2022(value: &Value, _: &Members) -> Verdict {
     codec_uris(value, "type")
 }
 
-/// A list of objects, each with a URI.
+/// A list of objects, each with a URI in `member`.
 fn codec_uris(value: &Value, member: &str) -> Verdict {
     let has_uri = |codec: &Value| is_uri(codec.get(member));
     let holds = value
@@ -292,7 +292,7 @@ fn compressor(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// A value that fits the type, or null.
+/// A value of the data type, or null.
 fn fill_value(value: &Value, members: &Members) -> Verdict {
     let name = members
         .get("data_type")
@@ -307,7 +307,7 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
     }
 }
 
-/// The same, where null is not permitted: an example of the text has it all the same.
+/// A value of the data type; null is not permitted, but an example in the specification has it.
 fn fill_value_2022(value: &Value, members: &Members) -> Verdict {
     if value.is_null() {
         return Verdict::Habit(

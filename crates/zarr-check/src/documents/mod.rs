@@ -1,7 +1,8 @@
-//! Documents against the texts of their dialects: each member by itself, so that no fault hides another.
+//! Checks metadata documents against the specifications of their dialects.
 //!
-//! A document is judged by its text alone; whether the program can read the node is asked elsewhere, and a node that does
-//! not read although no rule was broken gets an error of its own. Copies of documents are left to `consolidated`.
+//! Each member is checked by itself, so that no fault hides another. A document is judged by its text alone. `node`
+//! checks whether the node can be read: a node that cannot, although no rule was broken, gets an error of its own.
+//! Copies of documents are checked by `consolidated`.
 
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -25,14 +26,14 @@ mod values;
 pub(super) use rules::shown;
 use rules::{DocumentRules, Members, apply};
 
-/// What a document is.
+/// The kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DocumentKind {
-    /// A document in the folder of its node, which its name tells.
+    /// A document in the folder of its node; its file name gives its role.
     InNodeFolder,
     /// The entry point of a draft.
     EntryPoint(&'static str),
-    /// The document of a draft's node.
+    /// The document of a node of a draft.
     OfDraft(&'static str, DocumentRole),
 }
 
@@ -64,7 +65,7 @@ pub(super) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
     found
 }
 
-/// A document that is no JSON object, and what it may be.
+/// Reports a document that is not a JSON object, and guesses what it is instead.
 fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     let text = document.text().ok().flatten();
     if text.is_some_and(is_other_json) {
@@ -92,12 +93,12 @@ fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     }
 }
 
-/// Whether a text is JSON and no object.
+/// Whether a text is valid JSON but not an object.
 fn is_other_json(text: &str) -> bool {
     !text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// Returns what a strict reader of JSON has against a document that is read here.
+/// Returns the faults for which a strict JSON parser would reject a document that is accepted here.
 fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     let mut found = Vec::new();
     if bytes.starts_with(b"\xef\xbb\xbf") {
@@ -126,10 +127,10 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     found
 }
 
-/// The longest text of a list or of words that is put back, in bytes: no more of it is shown.
+/// The longest list or string that `restore` parses, in bytes; a longer one is replaced by "...".
 const MAX_RESTORED: usize = 4096;
 
-/// Puts back what is held back of members that may be long, where that is no object.
+/// Restores members that the parser skips because they may be long, if their value is not an object.
 fn restore(text: &str, members: &mut Members) {
     for name in ["attributes", "consolidated_metadata"] {
         let place = find_member(text, name).ok().flatten();
@@ -145,7 +146,7 @@ fn restore(text: &str, members: &mut Members) {
     }
 }
 
-/// Returns the rules of a document; nothing if its text demands no more than an object.
+/// Returns the rules of a document, or `None` if any JSON object is valid.
 fn rules_of(kind: DocumentKind, key: &Key, members: &Members) -> Option<&'static DocumentRules> {
     let is = |name: &str| key.name() == name.as_bytes();
     match kind {
@@ -175,7 +176,7 @@ fn rules_of(kind: DocumentKind, key: &Key, members: &Members) -> Option<&'static
     }
 }
 
-/// Returns the text that describes a document.
+/// Returns the specification that describes a document.
 pub(super) fn text_of(kind: DocumentKind, key: &Key) -> &'static str {
     let is = |name: &str| key.name() == name.as_bytes();
     match kind {

@@ -1,4 +1,4 @@
-//! What the description of N5 demands of `attributes.json`.
+//! Rules of the N5 specification for `attributes.json`.
 
 use std::ops::RangeInclusive;
 
@@ -12,10 +12,10 @@ use zarr_format::model::parse_index;
 const DATASETS: SpecSection = section(N5, "Datasets");
 const CONTAINER: SpecSection = section(N5, "Containers");
 
-/// The first numbers of the versions that writers have; readers refuse a higher one than their own.
+/// Major versions that writers use; readers refuse versions above their own.
 const KNOWN_VERSIONS: RangeInclusive<u64> = 1..=4;
 
-/// A dataset; all other members are attributes of the user.
+/// A dataset; all other members are user attributes.
 pub(super) static DATASET: DocumentRules = DocumentRules {
     members: &[
         rule("dimensions", DATASETS, values::shape),
@@ -28,7 +28,7 @@ pub(super) static DATASET: DocumentRules = DocumentRules {
     others_section: DATASETS,
 };
 
-/// A group; the root of a container has its version.
+/// A group; the root of a container has a version.
 pub(super) static GROUP: DocumentRules = DocumentRules {
     members: &[optional("n5", CONTAINER, version)],
     others: |_, _| Verdict::Holds,

@@ -1,8 +1,8 @@
-//! Rules about the members of a document, as tables, and what applies them: every fault of a document is found, not only
-//! the first one.
+//! Tables of rules for the members of a document, and the code that applies them.
 //!
-//! A rule says what a text demands of one member, whatever the others are. What the program reads all the same, because
-//! a known writer has it, is a warning that names the writer.
+//! All faults of a document are found, not only the first. A rule covers one member, usually without regard to the
+//! others. A violation that this program accepts, because a known writer makes it, is a warning that names the
+//! writer.
 
 use serde_json::{Map, Value};
 
@@ -12,36 +12,36 @@ use zarrfs_store::Key;
 /// The members of a document.
 pub(super) type Members = Map<String, Value>;
 
-/// What a rule says of a value.
+/// The result of a rule.
 pub(super) enum Verdict {
-    /// It is as the text demands.
+    /// The value is valid.
     Holds,
-    /// It breaks a MUST; what the text demands.
+    /// The value breaks a MUST; has the demand of the specification.
     Fails(String),
-    /// It breaks a SHOULD; what the text recommends.
+    /// The value breaks a SHOULD; has the recommendation of the specification.
     Discouraged(String),
-    /// It breaks a MUST, but Zarr libraries read it and so does the program; what the text demands.
+    /// The value breaks a MUST, but Zarr libraries and this program read it; has the demand of the specification.
     Tolerated(String),
-    /// It breaks a MUST as a known writer does; what the text demands, and the writer.
+    /// The value breaks a MUST in the way of a known writer; has the demand of the specification, and the writer.
     Habit(String, &'static str),
 }
 
-/// What the absence of a member means.
+/// The meaning of a missing member.
 enum Absence {
-    /// The text demands it.
+    /// The specification demands it.
     Fails,
-    /// The text demands it, and a known writer leaves it out.
+    /// The specification demands it, but a known writer leaves it out.
     Habit(&'static str),
-    /// The text demands it where another member, of older versions, is not there either.
+    /// The specification demands it, unless this other member of older versions is present.
     FailsWithout(&'static str),
-    /// The text leaves it open.
+    /// The specification does not demand it.
     Allowed,
 }
 
-/// Holds the value of a member, which comes with all members, against a text.
+/// Checks the value of a member; also receives all members of the document.
 pub(super) type CheckValue = fn(&Value, &Members) -> Verdict;
 
-/// What a text demands of one member.
+/// The rule for one member.
 pub(super) struct MemberRule {
     name: &'static str,
     absent: Absence,
@@ -49,7 +49,7 @@ pub(super) struct MemberRule {
     check: CheckValue,
 }
 
-/// A member that the text demands.
+/// Builds the rule for a mandatory member.
 pub(super) const fn rule(
     name: &'static str,
     section: SpecSection,
@@ -64,7 +64,7 @@ pub(super) const fn rule(
     }
 }
 
-/// A member that the text demands, unless `other` has its place.
+/// Builds the rule for a member that is mandatory unless `other` is present.
 pub(super) const fn one_of(
     name: &'static str,
     other: &'static str,
@@ -80,7 +80,7 @@ pub(super) const fn one_of(
     }
 }
 
-/// A member that the text leaves open.
+/// Builds the rule for an optional member.
 pub(super) const fn optional(
     name: &'static str,
     section: SpecSection,
@@ -95,7 +95,7 @@ pub(super) const fn optional(
     }
 }
 
-/// A member that the text demands, and that a known writer leaves out.
+/// Builds the rule for a mandatory member that a known writer leaves out.
 pub(super) const fn left_out_by(
     writer: &'static str,
     name: &'static str,
@@ -111,18 +111,18 @@ pub(super) const fn left_out_by(
     }
 }
 
-/// What a text demands of a document.
+/// The rules for a document.
 pub(super) struct DocumentRules {
     pub(super) members: &'static [MemberRule],
-    /// What it says of members that it does not define, and where.
+    /// The rule for members that the specification does not define, and its section.
     pub(super) others: fn(&str, &Value) -> Verdict,
     pub(super) others_section: SpecSection,
 }
 
-/// Longest text of a value that is shown, in bytes.
+/// Maximum length of a displayed value, in bytes.
 const MAX_SHOWN: usize = 100;
 
-/// Finds all that a document has against its rules.
+/// Applies the rules to a document; returns all faults.
 pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<Finding> {
     let mut found = Vec::new();
     for rule in rules.members {
@@ -148,7 +148,7 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
     found
 }
 
-/// Returns the finding about a member that is not there.
+/// Returns the finding about a missing member.
 fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
     let SpecSection { document, heading } = rule.section;
     let fact = format!(
@@ -165,7 +165,7 @@ fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
     }
 }
 
-/// Returns the finding about a value by its verdict: a fact that ends with a subject, and the verb of what is demanded.
+/// Returns the finding for a verdict. `fact` ends with the subject of the demand, and `verb` is its verb.
 fn judged(
     verdict: Verdict,
     (code, SpecSection { document, heading }): (&'static str, SpecSection),
@@ -187,7 +187,7 @@ fn judged(
     Some(finding.of_part(part).by(document, heading))
 }
 
-/// Returns a value as text of limited length.
+/// Returns a value as text of at most `MAX_SHOWN` bytes, and `...` if it was longer.
 pub(crate) fn shown(value: &Value) -> String {
     let mut text = value.to_string();
     if text.len() > MAX_SHOWN {

@@ -1,4 +1,4 @@
-//! What the text of v2 demands of `.zarray`, `.zgroup` and `.zattrs`.
+//! Rules of the Zarr v2 specification for `.zarray` and `.zgroup`.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ const DTYPE: SpecSection = section(V2, "Data type encoding");
 const FILL: SpecSection = section(V2, "Fill value encoding");
 const GROUPS: SpecSection = section(V2, "Groups");
 
-/// `.zarray`.
+/// The rules for `.zarray`.
 pub(super) const ARRAY: DocumentRules = DocumentRules {
     members: &[
         rule("zarr_format", METADATA, format),
@@ -41,7 +41,7 @@ pub(super) const ARRAY: DocumentRules = DocumentRules {
     others_section: METADATA,
 };
 
-/// `.zgroup`.
+/// The rules for `.zgroup`.
 pub(super) const GROUP: DocumentRules = DocumentRules {
     members: &[rule("zarr_format", GROUPS, format)],
     others: |name, _| {
@@ -63,7 +63,7 @@ fn chunks(value: &Value, members: &Members) -> Verdict {
     values::chunk_lengths(Some(value), members.get("shape"))
 }
 
-/// Text with a byte order, or a list of fields.
+/// A type string with a byte order, or a list of fields.
 fn dtype(value: &Value, _: &Members) -> Verdict {
     match value {
         Value::String(text) => simple_type(text),
@@ -151,7 +151,7 @@ fn separator_or_null(value: &Value, members: &Members) -> Verdict {
     separator(value, members)
 }
 
-/// A value that fits the type, or null.
+/// A value of the data type, or null.
 fn fill_value(value: &Value, members: &Members) -> Verdict {
     let dtype = members
         .get("dtype")
@@ -171,7 +171,7 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
     }
 }
 
-/// Bytes in base64; writers have 0 and nothing at all for those of zeros.
+/// Bytes in base64; an empty string or the number 0 (a deviation of zarr-python) means zeros.
 fn bytes(value: &Value) -> Verdict {
     let expected = "bytes in base64";
     let is_base64 = |text: &str| {

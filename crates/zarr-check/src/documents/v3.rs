@@ -1,4 +1,4 @@
-//! What the text of final v3 demands of `zarr.json`.
+//! Rules of the Zarr v3 specification for `zarr.json`.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ const CHUNK_GRIDS: SpecSection = section(V3, "Chunk grids");
 const CODECS: SpecSection = section(V3, "Codecs");
 const TRANSFORMERS: SpecSection = section(V3, "Storage transformers");
 
-/// The document of an array.
+/// The rules for the document of an array.
 pub(super) const ARRAY: DocumentRules = DocumentRules {
     members: &[
         rule("zarr_format", ARRAY_METADATA, format),
@@ -34,7 +34,7 @@ pub(super) const ARRAY: DocumentRules = DocumentRules {
     others_section: UNDERSTAND,
 };
 
-/// The document of a group.
+/// The rules for the document of a group.
 pub(super) const GROUP: DocumentRules = DocumentRules {
     members: &[
         rule("zarr_format", GROUP_METADATA, format),
@@ -46,7 +46,7 @@ pub(super) const GROUP: DocumentRules = DocumentRules {
     others_section: UNDERSTAND,
 };
 
-/// A document of neither kind.
+/// The rules for a document with an unknown node type.
 pub(super) const OTHER: DocumentRules = DocumentRules {
     members: &[
         rule("zarr_format", ARRAY_METADATA, format),
@@ -74,13 +74,13 @@ fn unknown(name: &str, value: &Value) -> Verdict {
     demand(is_optional, expected)
 }
 
-/// Whether a value is a list of nothing, or an object that R writes for one.
+/// Whether a value is an empty list, or the empty object that R writes for one.
 fn is_empty(value: &Value) -> bool {
     let is_list = value.as_array().is_some_and(Vec::is_empty);
     is_list || value.as_object().is_some_and(Map::is_empty)
 }
 
-/// A name, or an object with a name and maybe a configuration ("Extension definition").
+/// A name, or an object with a name and an optional configuration ("Extension definition").
 fn extension(value: &Value) -> Verdict {
     let has_name = value.is_string() || value.get("name").is_some_and(Value::is_string);
     let configuration = value.get("configuration");
@@ -139,7 +139,7 @@ fn chunk_key_encoding(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// Codecs that do not make bytes of an array.
+/// Codecs that do not serialize an array to bytes.
 const NO_SERIALIZERS: [&str; 9] = [
     "transpose",
     "bitround",
@@ -189,7 +189,7 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     })
 }
 
-/// Whether elements of a type have a byte order, as far as that is known.
+/// Whether elements of a type have a byte order; false for unknown types.
 fn has_byte_order(data_type: &str) -> bool {
     match element_kind(data_type) {
         Some(ElementKind::Int(bits) | ElementKind::UInt(bits) | ElementKind::Float(bits)) => {
@@ -200,7 +200,7 @@ fn has_byte_order(data_type: &str) -> bool {
     }
 }
 
-/// Whether a codec `bytes` that needs a byte order has none, those inside shards included.
+/// Whether a codec `bytes`, also inside shards, lacks a byte order that it needs.
 fn lacks_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     codecs.iter().any(|codec| {
         let configuration = codec.get("configuration");
@@ -217,11 +217,11 @@ fn lacks_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     })
 }
 
-/// What the order of a codec that transposes has to be.
+/// The demand for the order of a transpose codec.
 const PERMUTATION: &str =
     "a list in which transpose has a permutation of the dimensions as its order";
 
-/// The findings about one codec by its name.
+/// Checks one codec by its name.
 fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
     let configuration = codec.get("configuration");
     let member = |name: &str| configuration.and_then(|members| members.get(name));
@@ -254,7 +254,7 @@ fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
     }
 }
 
-/// The parameters of blosc.
+/// Checks the parameters of Blosc.
 fn blosc<'a>(member: &dyn Fn(&str) -> Option<&'a Value>) -> Verdict {
     let shuffle = member("shuffle");
     let is_mode =
@@ -287,7 +287,7 @@ fn level(found: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &st
     }
 }
 
-/// Whether a list has each of the numbers below its length once.
+/// Whether a list is a permutation of 0..rank.
 fn is_permutation(order: Option<&Value>, rank: Option<usize>) -> bool {
     let Some(order) = order.and_then(lengths) else {
         return false;
@@ -307,7 +307,7 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
         .and_then(Value::as_str)
         .unwrap_or_default();
     match (element_kind(name), name) {
-        // numpy's spelling is none of v3, so that the type is an extension's.
+        // A name in the spelling of numpy is not a v3 type, so it must be the type of an extension.
         (Some(kind), _) if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
             values::fill_value(kind, value, &FLOAT_WORDS)
         }
@@ -363,7 +363,7 @@ fn storage_transformers(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// Copies of documents; those are looked at elsewhere (`consolidated`), and are not among the members here.
+/// Only the flag is checked here; the copies are not among these members, and `consolidated` checks them.
 fn consolidated(value: &Value, _: &Members) -> Verdict {
     let expected = "an object with \"must_understand\": false".to_string();
     match value.get("must_understand") {

@@ -1,14 +1,14 @@
-//! What several texts demand of values in one form: lists of lengths, names, extensions, fill values.
+//! Rules for values that several specifications share: shapes, chunk shapes and fill values.
 
 use serde_json::Value;
 
 use super::rules::{Members, Verdict};
 use zarr_format::dialect::fill::is_python_number;
 
-/// Words that fill values of floats may be in the texts of v2 and final v3.
+/// Strings that are valid fill values of floats in Zarr v2 and v3.
 pub(super) const FLOAT_WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Holds if `holds` does; else says what was expected.
+/// Returns `Holds` if the condition does, else `Fails` with the expected value.
 pub(super) fn demand(holds: bool, expected: &str) -> Verdict {
     if holds {
         Verdict::Holds
@@ -17,7 +17,7 @@ pub(super) fn demand(holds: bool, expected: &str) -> Verdict {
     }
 }
 
-/// Anything is allowed.
+/// Any value.
 pub(super) fn anything(_: &Value, _: &Members) -> Verdict {
     Verdict::Holds
 }
@@ -32,7 +32,7 @@ pub(super) fn list(value: &Value, _: &Members) -> Verdict {
     demand(value.is_array(), "a list")
 }
 
-/// Whole numbers, none negative.
+/// A list of non-negative whole numbers.
 pub(super) fn shape(value: &Value, _: &Members) -> Verdict {
     let expected = "a list of whole numbers, none negative and each below 2^64";
     match lengths(value) {
@@ -41,10 +41,10 @@ pub(super) fn shape(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// The writer that has lists of one value as the value alone.
+/// A writer that stores a list of one value as the value alone.
 pub(super) const JSON_OF_R: &str = "R's jsonlite with auto_unbox";
 
-/// Returns a list of lengths, or a length alone as a list; nothing if it is something else.
+/// Returns a list of lengths, or a single length as a list; `None` for other values.
 pub(super) fn lengths(value: &Value) -> Option<Vec<u64>> {
     match value {
         Value::Array(list) => list.iter().map(Value::as_u64).collect(),
@@ -52,7 +52,7 @@ pub(super) fn lengths(value: &Value) -> Option<Vec<u64>> {
     }
 }
 
-/// The number of the format; some writers have it with a point.
+/// The number of the format; some writers store it as a float.
 pub(super) fn format(value: &Value, number: u32) -> Verdict {
     let expected = number.to_string();
     if value.as_u64() == Some(u64::from(number)) {
@@ -64,7 +64,7 @@ pub(super) fn format(value: &Value, number: u32) -> Verdict {
     }
 }
 
-/// Lengths of chunks: as many as the array has dimensions, none of them zero.
+/// A chunk shape: one length for each dimension of the array, none of them zero.
 pub(super) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Verdict {
     let Some(chunk) = value.and_then(lengths) else {
         return Verdict::Fails("a list of whole numbers above 0".to_string());
@@ -95,18 +95,18 @@ pub(super) fn separator(value: &Value, _: &Members) -> Verdict {
     demand(matches!(value.as_str(), Some("." | "/")), "\".\" or \"/\"")
 }
 
-/// What elements are, as far as their fill values differ.
+/// The kinds of elements that have different fill values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ElementKind {
     Bool,
     Int(u32),
     UInt(u32),
     Float(u32),
-    /// Complex numbers, by the bits of a part.
+    /// A complex number; the number is the bits of one part.
     Complex(u32),
 }
 
-/// Returns the kind of a data type by its name in v3, or as numpy spells it; nothing for others.
+/// Returns the kind of a data type by its name in Zarr v3 or numpy; `None` for other types.
 pub(super) fn element_kind(name: &str) -> Option<ElementKind> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let bits = |digits: &str, unit: u32| digits.parse::<u32>().ok()?.checked_mul(unit);
@@ -132,7 +132,7 @@ pub(super) fn element_kind(name: &str) -> Option<ElementKind> {
         .or_else(|| number("float", "f", ElementKind::Float))
 }
 
-/// The fill value of an element of a known kind; `words` are those of floats that are no numbers.
+/// A fill value of an element kind; `words` are the strings for special floats.
 pub(super) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Verdict {
     if !matches!(kind, ElementKind::Complex(_))
         && let Some([one]) = value.as_array().map(Vec::as_slice)
@@ -163,7 +163,7 @@ pub(super) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
     }
 }
 
-/// Two parts, each of them a float; GDAL has the real part alone.
+/// A complex number: a list of two floats. GDAL writes only the real part.
 fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     let expected = "a list of two numbers";
     let holds = |part: &Value| matches!(float(part, bits, words), Verdict::Holds);
@@ -174,7 +174,7 @@ fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     }
 }
 
-/// A whole number from `least` up to and without `end`.
+/// A whole number in the range `least..end`.
 fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
     let expected = || format!("a whole number from {least} to {}", end - 1);
     let number = value
@@ -213,7 +213,7 @@ fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     }
 }
 
-/// The codec that a list needs: objects with a member `name` that is text.
+/// A list of objects that each have `member` with a string.
 pub(super) fn named_objects(value: &Value, member: &str) -> Verdict {
     let is_named = |codec: &Value| codec.get(member).is_some_and(Value::is_string);
     let holds = value

@@ -1,8 +1,7 @@
-//! What differs between two states of a store, or between two stores, in the words of a hierarchy: nodes, attributes,
-//! regions of arrays.
+//! Compares two states of a store, or two stores: nodes, attributes and array regions.
 //!
-//! Elements are compared where a chunk is stored in either state, or where keys of chunks were changed if these are known;
-//! where they do not decode the error takes the place of the regions.
+//! Elements are compared where a chunk is stored in either state, or, if the changed keys are known, only in changed
+//! chunks. If chunks cannot be decoded, the change has an error instead of regions.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,32 +25,32 @@ use zarrfs_store::request_context::UNLIMITED;
 
 /// One state of a store.
 pub struct HierarchyState {
-    /// Its nodes.
+    /// The nodes of the state.
     pub hierarchy: Arc<Hierarchy>,
-    /// Its arrays.
+    /// The arrays of the state.
     pub arrays: Arc<Arrays>,
-    /// The node whose tree is compared.
+    /// The root of the subtree that is compared.
     pub base: Key,
 }
 
-/// What of two states is compared.
+/// The scope of a comparison.
 #[derive(Clone, Copy)]
 pub enum Compared<'a> {
-    /// Nodes, and the elements of chunks whose keys are among these, in arrays that are stored alike.
+    /// Nodes, and elements of the chunks with these keys, in arrays with the same storage layout.
     Keys(&'a HashSet<Key>),
-    /// Nodes, and the elements of all arrays that have elements of one type.
+    /// Nodes, and elements of all arrays with the same data type.
     Stores,
-    /// Nodes, shapes and elements alone: neither attributes nor names, fill values, chunks, codecs and keys count, and of
-    /// data types only what kind of values they have.
+    /// Only nodes, shapes and values. Attributes, names, fill values, chunks, codecs and keys do not count, and of
+    /// data types only their kind.
     Values,
 }
 
-/// Takes what was found of one node; fails if the comparison is to end.
+/// Receives the change of one node; an error stops the comparison.
 pub type TakeChange<'a> = dyn FnMut(Value) -> Result<()> + 'a;
 
-/// Finds what differs, one JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for a changed node
-/// `attributes` and `metadata` as lists of members, and `regions`. Fails if a store does, and with `NotFound` if neither
-/// has a node at its base.
+/// Finds the changes, one JSON object per node: `path`, `change` (`created`, `deleted`, `changed`), `kind`, and for a
+/// changed node `attributes` and `metadata` as lists of members, and `regions`. Fails if a store fails, and with
+/// `NotFound` if neither state has a node at its base.
 pub fn compare(
     before: &HierarchyState,
     after: &HierarchyState,
@@ -74,7 +73,7 @@ pub fn compare(
     Ok(())
 }
 
-/// A path below the base, and the nodes there in both states.
+/// A path below the base, and its nodes in both states.
 type Pair = (Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>);
 
 /// Returns the children that a node has in either state.
@@ -110,7 +109,7 @@ fn children_of_both(
         .collect()
 }
 
-/// Returns what differs of one node, if something does.
+/// Returns the change of a node, or `None` if it is unchanged.
 fn node_change(
     before: &HierarchyState,
     after: &HierarchyState,
@@ -140,7 +139,7 @@ fn node_change(
     (members.len() > unchanged_len).then_some(found)
 }
 
-/// Adds what differs of a node that both states have.
+/// Adds the changes of a node that exists in both states.
 fn add_changes(
     members: &mut Map<String, Value>,
     (before, old): (&HierarchyState, &Arc<NodeEntry>),
@@ -177,8 +176,7 @@ fn add_changes(
     }
 }
 
-/// Whether the documents of a node that is not understood were changed; of two stores it is not known whether they are
-/// equal.
+/// Whether the documents of an unreadable node may have changed; in different stores, equality is unknown.
 fn is_changed(old: &NodeEntry, new: &NodeEntry, what: Compared<'_>) -> bool {
     !matches!(what, Compared::Keys(_)) || old.version != new.version
 }
@@ -202,8 +200,7 @@ fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
     }
 }
 
-/// Returns the attributes that differ, as `differing` does: those that mean something else to a reader, numbers as they
-/// were written.
+/// Returns the attributes that differ in meaning, as `differing` does, with numbers as they were written.
 fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     let (before, after) = (before.members(), after.members());
     let of = |members: &[(String, &str)], others: &[(String, &str)]| {
@@ -225,7 +222,7 @@ fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     all_of(&old, &new, |_| true)
 }
 
-/// Returns a node's metadata as final v3, without its attributes; of values, the shape and the kind alone.
+/// Returns a node's metadata in the form of Zarr v3 without attributes; for `Values` only the shape and the kind.
 fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
     if matches!(what, Compared::Values) {
         let facts = match node {
@@ -244,12 +241,12 @@ fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
     members
 }
 
-/// Returns the members of two objects that differ: `name`, `before` and `after` as far as they are there.
+/// Returns the members that differ between two objects: `name`, and `before` and `after` if they exist there.
 fn differing(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
     all_of(before, after, |name| before.get(name) != after.get(name))
 }
 
-/// Returns those members of two objects that are `wanted`.
+/// Returns the members of two objects for which `wanted` is true.
 fn all_of(
     before: &Map<String, Value>,
     after: &Map<String, Value>,
@@ -270,7 +267,7 @@ fn all_of(
         .collect()
 }
 
-/// Adds the regions of an array whose elements differ, a box a chunk.
+/// Adds the regions of an array that differ, one box per chunk.
 fn add_regions(
     members: &mut Map<String, Value>,
     (before, old): (&HierarchyState, &Arc<NodeEntry>),

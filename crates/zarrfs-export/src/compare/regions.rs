@@ -1,7 +1,7 @@
-//! Where the elements of an array differ between two states: a box for each chunk that has others.
+//! Finds differing regions of an array, as one box per changed chunk.
 //!
-//! Only elements that both states have are compared; a difference of the shapes shows in the metadata. A chunk that is
-//! stored in neither state has the fill value in both, and is not looked at if that is the same.
+//! Only elements inside both shapes are compared; different shapes appear in the metadata. A chunk that is stored in
+//! neither state has the fill value in both, and is skipped if the fill values are equal.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use zarrfs_store::sync::read_bytes::ReadAt;
 
 use super::values::are_equal;
 
-/// Elements that differ.
+/// A box with differing elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// The smallest box around them: its first element, and the one after its last, along each dimension.
+    /// The first index along each dimension of the smallest box that contains them.
     pub(super) start: Vec<u64>,
-    /// See `start`.
+    /// The index after the last along each dimension.
     pub(super) stop: Vec<u64>,
-    /// How many they are.
+    /// Number of differing elements.
     pub(super) count: u64,
 }
 
-/// The number of chunks of an array, from the first on, whose keys are matched with those that changed; and the most
-/// chunks of which is held whether they are stored.
+/// Maximum number of chunks of an array whose keys are matched with the changed keys, and of stored chunks that are
+/// held in memory.
 const MAX_CHUNKS: u64 = 1 << 22;
 
-/// How many decoded bytes of each state are compared at a time.
+/// Maximum decoded bytes of each state that are compared at a time, except for variable-length elements.
 const PART: u64 = 32 << 20;
 
-/// Adds a box for each stored chunk among these keys whose elements differ.
+/// Adds a box for each chunk with one of these keys whose elements differ.
 pub(super) fn changed_regions(
     old: &Arc<OpenArray>,
     new: &Arc<OpenArray>,
@@ -63,8 +63,9 @@ pub(super) fn changed_regions(
     Ok(())
 }
 
-/// Adds a box for each chunk of the new array's grid whose elements are others in the old array, which has elements of the
-/// same type, or of the same kind where they are compared by value. Fails with `TooLarge` for arrays of more chunks than can be looked at one by one.
+/// Adds a box for each chunk of the new array's grid whose elements differ in the old array. The arrays must have the
+/// same data type, or the same kind of values if `by_value`. Fails with `TooLarge` if there are too many chunks to
+/// compare one by one.
 pub(super) fn differing_regions(
     old: &Arc<OpenArray>,
     new: &Arc<OpenArray>,
@@ -101,7 +102,7 @@ pub(super) fn differing_regions(
 struct ArrayPair<'a> {
     old: &'a Arc<OpenArray>,
     new: &'a Arc<OpenArray>,
-    /// Whether elements are compared by what they are worth, and not byte by byte.
+    /// Whether elements are compared by value instead of byte by byte.
     by_value: bool,
 }
 
@@ -110,7 +111,7 @@ impl<'a> ArrayPair<'a> {
         ArrayPair { old, new, by_value }
     }
 
-    /// Whether two elements are the same.
+    /// Whether two elements are equal.
     fn are_same(&self, old: &[u8], new: &[u8]) -> bool {
         let [of_old, of_new] = [self.old, self.new].map(|array| &array.array().data_type);
         if self.by_value {
@@ -120,8 +121,8 @@ impl<'a> ArrayPair<'a> {
         }
     }
 
-    /// Returns the chunks of the new array's grid that are stored, or lie over chunks that are stored of the old array.
-    /// Nothing if that does not tell which elements are equal, since the fill values differ, or cannot be known.
+    /// Returns the chunks of the new array's grid that are stored, or that overlap a stored chunk of the old array.
+    /// Returns `None` if the other chunks may differ: the fill values differ, or the stored chunks are unknown.
     fn stored_in_either(&self) -> Result<Option<BTreeSet<u64>>> {
         let (old, new) = (self.old, self.new);
         let [old_fill, new_fill] =
@@ -154,7 +155,8 @@ impl<'a> ArrayPair<'a> {
         Ok(Some(numbers))
     }
 
-    /// Returns where the arrays differ within a box, if they do. A large box is compared part by part.
+    /// Returns the difference of the arrays within a box, or `None` if they are equal. A large box is compared in
+    /// parts.
     fn difference_within(&self, region: &Region) -> Result<Option<Difference>> {
         let arrays = [self.old, self.new].map(|array| array.array());
         let element = arrays.map(|array| array.element_size().unwrap_or(1) as u64);
@@ -177,7 +179,7 @@ impl<'a> ArrayPair<'a> {
         Ok(found)
     }
 
-    /// Returns where the arrays differ within a box that fits into memory, if they do.
+    /// Returns the difference of the arrays within a box that fits in memory, or `None` if they are equal.
     fn difference_of_part(&self, region: &Region) -> Result<Option<Difference>> {
         let [before, after] = [self.old, self.new].map(|array| BoxElements::read(array, region));
         let (before, after) = (before?, after?);
@@ -192,7 +194,7 @@ impl<'a> ArrayPair<'a> {
 
 /// The elements of a box.
 enum BoxElements {
-    /// All of one size, in C order.
+    /// Elements of one size in C order, and that size in bytes.
     Fixed(Vec<u8>, usize),
     Variable(RaggedElements),
 }
@@ -216,7 +218,7 @@ impl BoxElements {
     }
 }
 
-/// Returns the two halves of a box along its longest dimension; nothing of one element.
+/// Returns the two halves of a box along its longest dimension, or `None` if it has one element.
 fn halves(region: &Region) -> Option<[Region; 2]> {
     let (axis, &length) = region
         .shape
@@ -234,7 +236,7 @@ fn halves(region: &Region) -> Option<[Region; 2]> {
     Some([one, other])
 }
 
-/// Returns the box around two differences.
+/// Returns the union of two differences: one box around both.
 fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Difference> {
     let (Some(mut one), Some(other)) = (one.clone(), other.clone()) else {
         return one.or(other);
@@ -249,14 +251,14 @@ fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Differen
     Some(one)
 }
 
-/// Returns the elements of a box, all of one size, in C order.
+/// Returns the bytes of the fixed-length elements of a box, in C order.
 fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
     let export = Export::open(&UNLIMITED, array, formats::format("raw")?, region.clone())?;
     let length = usize::try_from(export.len()).unwrap_or(usize::MAX);
     Ok(export.read_at(&UNLIMITED, 0, length)?.to_vec())
 }
 
-/// Returns the numbers of an array's stored chunks by the keys that they may have.
+/// Returns the chunk numbers of an array by the keys that the chunks may have.
 fn chunk_numbers(
     array: &Array,
     count: u64,
@@ -271,7 +273,7 @@ fn chunk_numbers(
     numbers
 }
 
-/// Returns where two contents of a box differ, if they do; the elements of both are in C order.
+/// Returns the difference of two contents of a box, both in C order; `None` if they are equal.
 fn difference<'a>(
     region: &Region,
     elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,

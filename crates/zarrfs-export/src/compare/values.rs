@@ -1,7 +1,7 @@
-//! Elements by what they are worth, whatever their data types are made of: kinds of values, and elements of one kind.
+//! Compares elements by value across data types of the same kind.
 //!
-//! 5 is 5 in an `int16` and a `uint64`, big-endian or not; a NaN equals any NaN, and 0 equals -0; text equals text of the
-//! same characters. A whole number is never a float: a program that reads them sees two data types.
+//! 5 equals 5 in an `int16` and a `uint64`, in any byte order; a NaN equals any NaN, and 0 equals -0; text equals
+//! text with the same characters. An integer never equals a float, since programs see two data types.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,18 @@ use half::f16;
 use zarr_format::dialect::v3;
 use zarr_format::model::{Array, DataType, Node};
 
-/// What an element is worth.
+/// The value of an element, independent of its data type.
 #[derive(PartialEq)]
 enum ElementValue<'a> {
     Whole(i128),
-    /// The bits of a double, the same for all NaN and for both zeros.
+    /// The bits of a double; all NaN have the same bits, and so have both zeros.
     Float(u64),
     Complex(u64, u64),
-    /// The bytes that count.
+    /// The bytes without padding.
     Bytes(Cow<'a, [u8]>),
 }
 
-/// Returns the kind of an array's values, by which two data types may have equal elements.
+/// Returns the kind of an array's values. Data types of the same kind may have equal elements.
 pub(super) fn kind_of(array: &Array) -> String {
     let kind = match &array.data_type {
         DataType::Bool => "boolean",
@@ -38,7 +38,7 @@ pub(super) fn kind_of(array: &Array) -> String {
     kind.to_string()
 }
 
-/// Whether two elements of types of one kind are worth the same.
+/// Whether two elements with types of the same kind have equal values.
 pub(super) fn are_equal(
     (one, of_one): (&[u8], &DataType),
     (other, of_other): (&[u8], &DataType),
@@ -46,7 +46,7 @@ pub(super) fn are_equal(
     (of_one == of_other && one == other) || value(one, of_one) == value(other, of_other)
 }
 
-/// Returns what an element in little-endian bytes is worth.
+/// Returns the value of an element in little-endian bytes.
 fn value<'a>(element: &'a [u8], data_type: &DataType) -> ElementValue<'a> {
     match data_type {
         DataType::Int(_) => ElementValue::Whole(whole(element, true)),
@@ -73,7 +73,7 @@ fn value<'a>(element: &'a [u8], data_type: &DataType) -> ElementValue<'a> {
     }
 }
 
-/// Returns a whole number of at most eight bytes.
+/// Returns an integer of at most eight bytes.
 fn whole(element: &[u8], is_signed: bool) -> i128 {
     let is_negative = is_signed && element.last().is_some_and(|&last| last >= 0x80);
     let mut bytes = [if is_negative { 0xff } else { 0 }; 16];
@@ -83,7 +83,7 @@ fn whole(element: &[u8], is_signed: bool) -> i128 {
     i128::from_le_bytes(bytes)
 }
 
-/// Returns the bits of a float as a double; those of one NaN and one zero for all.
+/// Returns the bits of a float as a double; all NaN have the same bits, and so have both zeros.
 fn float(element: &[u8]) -> u64 {
     let number = match *element {
         [a, b] => f16::from_le_bytes([a, b]).to_f64(),

@@ -1,6 +1,6 @@
-//! A store opened with its hierarchy and its arrays, all within one budget of memory.
+//! Opens a store with its hierarchy and arrays, within one memory budget.
 //!
-//! Mounts and commands that look at a store open it here. Whether there are metadata at the root is not asked.
+//! Mounts and commands open stores here. The root is not checked for metadata.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,34 +15,34 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::budget::MemoryBudget;
 use zarrfs_store::{EntryKind, Key, StoreConfig, StoreInfo, StoreStack};
 
-/// Which store to open, how it is reached, and how much of it may be held.
+/// The location of a store, its access options, and its limits.
 #[derive(Clone, Debug)]
 pub struct AccessConfig {
     /// Path or URL of the store.
     pub source: String,
-    /// Bytes that decoded chunks and chunks in flight may hold.
+    /// Maximum bytes of decoded chunks and chunks in flight.
     pub memory: u64,
-    /// Decoded bytes of one chunk.
+    /// Maximum decoded bytes of one chunk.
     pub max_chunk: u64,
-    /// Where decoded chunks go that memory has no room for.
+    /// The disk location for decoded chunks that do not fit in memory.
     pub spill: SpillConfig,
-    /// How long a request may take.
+    /// The timeout of a request.
     pub timeout: Duration,
-    /// How the store is reached.
+    /// The options of the store.
     pub store: StoreConfig,
-    /// How nodes are found and read.
+    /// The options of the hierarchy.
     pub hierarchy: HierarchyConfig,
-    /// Write chunks also where encoding and decoding again changes them.
+    /// Write chunks even if encoding and decoding changes them.
     pub lossy: bool,
 }
 
 impl AccessConfig {
-    /// Returns whether the store is on this machine.
+    /// Whether the store is on this machine.
     pub fn is_local(&self) -> bool {
         zarrfs_store::local_folder(&self.source).is_some()
     }
 
-    /// Returns how many things of the store are asked for at a time.
+    /// Returns the number of parallel requests to the store.
     pub fn concurrency(&self) -> usize {
         if self.is_local() {
             std::thread::available_parallelism().map_or(2, usize::from)
@@ -66,22 +66,22 @@ impl AccessConfig {
     }
 }
 
-/// A store with its hierarchy and its arrays.
+/// An open store with its hierarchy and its arrays.
 pub struct OpenedStore {
-    /// The store, with the layers over it.
+    /// The store and the layers above it.
     pub stack: StoreStack,
-    /// Its nodes.
+    /// The nodes of the store.
     pub hierarchy: Arc<Hierarchy>,
-    /// Its arrays.
+    /// The arrays of the store.
     pub arrays: Arc<Arrays>,
-    /// What all of this is counted in.
+    /// The memory budget of all of these.
     pub memory: Arc<MemoryBudget>,
 }
 
 impl OpenedStore {
-    /// Opens a store; `put_over` puts on the stack what lies below the hierarchy, and may count that in the budget.
+    /// Opens a store. `put_over` adds layers below the hierarchy, which may use the memory budget.
     ///
-    /// Fails as `zarrfs_store::open` does, and with `Invalid` for what is no directory.
+    /// Fails as `zarrfs_store::open` does, and with `Invalid` if the root is not a directory.
     pub fn open(
         context: &RequestContext,
         config: &AccessConfig,
@@ -129,7 +129,7 @@ fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str
     }
 }
 
-/// Returns where lengths go that took long to find, if there is a cache on disk.
+/// Returns the disk cache for chunk lengths that were expensive to find, if there is a cache directory.
 fn decoded_namespace(
     opening: &StoreConfig,
     source: &str,

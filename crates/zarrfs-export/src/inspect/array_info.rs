@@ -1,4 +1,4 @@
-//! What an array is and what it takes to read it, from its metadata alone: nothing is asked of the store.
+//! Describes an array from its metadata, without requests to the store.
 
 use std::sync::Arc;
 
@@ -11,57 +11,57 @@ use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, CodecSpec, Node, bytes_of};
 use zarrfs_array::array::OpenArray;
 
-/// What an array is.
+/// The description of an array.
 #[derive(Clone, Debug)]
 pub struct ArrayInfo {
-    /// Elements along each dimension.
+    /// Number of elements along each dimension.
     pub shape: Vec<u64>,
-    /// Names of dimensions; empty if there are none.
+    /// Names of the dimensions; empty if they have no names.
     pub dimension_names: Vec<Option<String>>,
-    /// The type of an element, for people.
+    /// The data type, for display.
     pub data_type: String,
-    /// Chunk grid, data type, codecs and fill value as final v3 writes them.
+    /// Chunk grid, data type, codecs and fill value, in the form of Zarr v3.
     pub members: Value,
-    /// Elements along each dimension of a stored chunk; where chunks differ, of the longest.
+    /// Number of elements along each dimension of a stored chunk; of the longest if chunks differ.
     pub chunk_shape: Vec<u64>,
-    /// The same of inner chunks, from the outermost shard to the innermost chunk; empty without sharding.
+    /// Shapes of inner chunks, from the outermost shard to the innermost chunk; empty without sharding.
     pub inner_chunk_shapes: Vec<Vec<u64>>,
-    /// Chunks along each dimension, or why that is not known.
+    /// Number of chunks along each dimension, or the reason why it is unknown.
     pub grid: Result<Vec<u64>>,
     /// The codecs in the order of encoding.
     pub codecs: Vec<CodecSpec>,
-    /// Bytes of all elements decoded; nothing if elements have no fixed length.
+    /// Decoded bytes of all elements, or `None` if elements have variable length.
     pub bytes: Option<u64>,
-    /// Bytes of an element; nothing if it has no fixed length.
+    /// Bytes of an element, or `None` if elements have variable length.
     pub element: Option<usize>,
-    /// Why it does not decode, if it does not.
+    /// The reason why the array cannot be decoded, if it cannot.
     pub undecodable: Option<Error>,
-    /// What it takes to read it, if it decodes.
+    /// The costs of reading the array, if it can be decoded.
     pub costs: Option<ReadCosts>,
-    /// Names of decoded files in the files view, for an array of this name.
+    /// File names in the files view.
     pub files: Vec<String>,
 }
 
-/// What it takes to read an array.
+/// The costs of reading an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadCosts {
-    /// One element.
+    /// Reading one element.
     pub point: ReadCost,
-    /// All of it in C order, with each chunk decoded once and all chunks stored.
+    /// Reading all elements in C order, if each chunk is decoded once and all chunks are stored.
     pub sequential: ReadCost,
 }
 
 /// The memory for decoded chunks, and the requests to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadCost {
-    /// Bytes; nothing if elements have no fixed length.
+    /// Bytes, or `None` if elements have variable length.
     pub memory: Option<u64>,
-    /// How many; of inner chunks at most, since those that lie beside each other are read together.
+    /// Number of requests. With shards this is an upper bound, as adjacent inner chunks are read together.
     pub requests: u64,
 }
 
 impl ArrayInfo {
-    /// Describes an array, which is called `name` in the files view and has these surroundings.
+    /// Describes an array that is called `name` in the files view.
     pub fn of(open: &Arc<OpenArray>, name: &str, around: Surroundings<'_>) -> ArrayInfo {
         let array = open.array();
         let undecodable = open.check_decodable().err();
@@ -84,14 +84,14 @@ impl ArrayInfo {
 }
 
 impl ArrayInfo {
-    /// Adds the names of files that open, before the directory of chunks.
+    /// Inserts file names before the directory of chunks, which is last.
     pub fn add_files(&mut self, names: Vec<String>) {
         let end = self.files.len().saturating_sub(1);
         self.files.splice(end..end, names);
     }
 }
 
-/// Returns the shapes of inner chunks that shards in a chain of codecs have, the outermost first.
+/// Returns the shapes of inner chunks in a codec chain, the outermost first.
 pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
     let mut shapes = Vec::new();
     let mut next = codecs
@@ -112,10 +112,10 @@ pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
     shapes
 }
 
-/// The codec of shards.
+/// The name of the sharding codec.
 const SHARDING: &str = "sharding_indexed";
 
-/// Returns the decoded files that open of an array.
+/// Returns the files of an array in the files view; empty if the array cannot be decoded.
 fn files(array: &Array, (name, around): (&str, Surroundings<'_>), decodes: bool) -> Vec<String> {
     if !decodes {
         return Vec::new();
@@ -130,13 +130,14 @@ fn files(array: &Array, (name, around): (&str, Surroundings<'_>), decodes: bool)
     names.chain(["chunks/".to_string()]).collect()
 }
 
-/// Computes what it takes to read an array. Fails if it does not decode.
+/// Computes the costs of reading an array. Fails if it cannot be decoded.
 fn costs(open: &OpenArray) -> Result<ReadCosts> {
     let array = open.array();
     let (pieces, levels) = (open.decoded_grid()?, open.shard_levels()? as u64);
     let element = array.element_size().ok();
     let piece = element.and_then(|element| bytes_of(pieces.chunk_shape(), element).ok());
-    // Pieces under one run of pieces along the first dimension in which a piece has several elements.
+    // The chunks that a sequential read needs at the same time: all along the dimensions after the first one in which
+    // a chunk has several elements.
     let lengths = pieces.chunk_shape().iter();
     let first = lengths.clone().position(|&length| length > 1);
     let beside = pieces

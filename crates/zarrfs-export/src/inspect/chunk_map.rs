@@ -1,7 +1,8 @@
-//! The chunk grid of an array as a table of cells: which chunks are stored, how long they are, and whether they decode.
+//! Maps the chunk grid of an array: stored chunks, their lengths and corruption.
 //!
-//! Two dimensions are shown and the others counted together; without a choice those with the most chunks. A large grid is shown in cells of several chunks, so that
-//! the table takes the memory of its cells and the time of the chunks that are stored, whatever the grid has.
+//! A map shows two dimensions, by default those with the most chunks; chunks along the others are summed up. A cell
+//! of a large grid stands for several chunks: memory is bounded by the number of cells, and time by the number of
+//! stored chunks, whatever the size of the grid.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,81 +15,82 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// The least and the largest of some numbers.
+/// The minimum and maximum of some numbers.
 pub type Ends<T> = Option<(T, T)>;
 
-/// Some chunks of the grid.
+/// The chunks in one cell of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MapCell {
-    /// How many there are.
+    /// Number of chunks.
     pub chunks: u64,
-    /// How many of them are stored.
+    /// Number of stored chunks.
     pub present: u64,
-    /// Bytes of these as they are stored, if lengths were asked for.
+    /// Stored bytes of these chunks, if lengths were requested.
     pub bytes: u64,
-    /// Bytes of one of them, if lengths were asked for.
+    /// Minimum and maximum stored bytes of a chunk, if lengths were requested.
     pub lengths: Ends<u64>,
-    /// How many times longer one of them is decoded, as far as it lies in the array; nothing of elements without a fixed
-    /// length.
+    /// Minimum and maximum compression ratio of a chunk, counting only elements inside the array; `None` for elements
+    /// of variable length.
     pub ratios: Ends<f64>,
-    /// How many do not decode, if that was asked for.
+    /// Number of corrupt chunks, if decoding was requested.
     pub corrupt: u64,
 }
 
-/// What a map shows.
+/// Options of a map.
 #[derive(Clone, Copy, Debug)]
 pub struct MapConfig {
-    /// The dimensions that are rows and columns; those with the most chunks if nothing is given.
+    /// The dimensions of rows and columns; by default those with the most chunks.
     pub axes: Option<(usize, usize)>,
-    /// The most rows.
+    /// Maximum number of rows.
     pub max_rows: u64,
-    /// The most columns.
+    /// Maximum number of columns.
     pub max_columns: u64,
-    /// Whether lengths are asked for.
+    /// Whether the lengths of chunks are requested.
     pub detail: ScanDetail,
     /// Whether all stored chunks are decoded.
     pub decode: bool,
-    /// How many chunks are looked at at a time.
+    /// Number of chunks that are decoded in parallel.
     pub threads: usize,
 }
 
-/// A chunk that does not decode.
+/// A chunk that cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct CorruptChunk {
     /// Its key.
     pub key: Key,
-    /// What is wrong.
+    /// The decoding error.
     pub error: Error,
 }
 
-/// The most chunks that do not decode whose errors are kept.
+/// Maximum number of corrupt chunks that are kept.
 const MAX_CORRUPT: usize = 1000;
 
 /// A map of a chunk grid.
 #[derive(Clone, Debug)]
 pub struct ChunkMap {
-    /// Chunks along each dimension.
+    /// Number of chunks along each dimension.
     pub grid: Vec<u64>,
-    /// The dimension of the rows, if there is one, and of the columns.
+    /// The dimensions of rows and columns, if there are any.
     pub axes: (Option<usize>, Option<usize>),
-    /// How many rows of cells there are.
+    /// Number of rows of cells.
     pub rows: u64,
-    /// How many columns.
+    /// Number of columns of cells.
     pub columns: u64,
-    /// Row after row.
+    /// The cells, row by row.
     pub cells: Vec<MapCell>,
-    /// Chunks that the grid has.
+    /// Number of chunks in the grid.
     pub total: u64,
-    /// Chunks that are stored.
+    /// Number of stored chunks.
     pub present: u64,
-    /// Chunks that do not decode, up to a number of them.
+    /// The first `MAX_CORRUPT` corrupt chunks.
     pub corrupt: Vec<CorruptChunk>,
 }
 
 impl ChunkMap {
-    /// Makes the map of an array; `progress` gets how many chunks were found.
+    /// Maps an array; `progress` receives the number of chunks found so far.
     ///
-    /// Fails with `Invalid` for dimensions that the array has not, and if the store does not say which chunks it has.
+    /// Fails with `Invalid` if the array lacks one of the dimensions, and if the store cannot tell which chunks it
+    /// has.
     pub fn of(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -108,9 +110,9 @@ impl ChunkMap {
         Ok(map)
     }
 
-    /// Makes the map of the inner chunks of a shard, which are not decoded.
+    /// Maps the inner chunks of a shard, without decoding them.
     ///
-    /// Fails with `Invalid` for dimensions that the array has not, and with `Corrupt` if the index does not read.
+    /// Fails with `Invalid` if the array lacks one of the dimensions, and with `Corrupt` if the index is invalid.
     pub fn of_shard(shard: &ShardFile, config: &MapConfig) -> Result<ChunkMap> {
         let empty = ChunkMap::empty(shard.inner(), config);
         let mut map = empty.map_err(|error| error.about(&shard.key))?;
@@ -183,7 +185,8 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Adds a chunk of so many bytes decoded, and whether it decodes. Fails as that did, but for a corrupt chunk.
+    /// Adds a chunk with its decoded bytes and the outcome of decoding it. Returns an error outcome unless it is
+    /// `Corrupt`.
     fn add_chunk(&mut self, chunk: FoundChunk, decoded: u64, outcome: Result<()>) -> Result<()> {
         self.present += 1;
         let Some(cell) = self.cell(&chunk.indices) else {
@@ -225,12 +228,12 @@ impl ChunkMap {
     }
 }
 
-/// Without decoding there is nothing to do side by side.
+/// Returns the number of threads; without decoding there is nothing to do in parallel.
 fn threads(config: &MapConfig) -> usize {
     if config.decode { config.threads } else { 1 }
 }
 
-/// Takes one more number in.
+/// Extends a range to include a number.
 fn with<T: PartialOrd + Copy>(ends: Ends<T>, number: T) -> Ends<T> {
     Some(match ends {
         Some((least, largest)) if number < least => (number, largest),
@@ -250,8 +253,8 @@ fn float(number: u64) -> f64 {
 
 /// Returns the dimensions of rows and columns.
 ///
-/// Without a choice they are the two with the most chunks, in the order of the array, and of as many chunks the last ones.
-/// Where one dimension alone has several chunks it is the columns, of which a terminal has more.
+/// By default these are the two with the most chunks, the last ones if several have equally many, in the order of the
+/// array. If only one dimension has several chunks, it becomes the columns, as terminals are wider than high.
 fn axes_of(grid: &[u64], axes: Option<(usize, usize)>) -> Result<(Option<usize>, Option<usize>)> {
     let rank = grid.len();
     match axes {
@@ -281,7 +284,7 @@ fn scaled(number: u64, cells: u64, count: u64) -> u64 {
     u64::try_from(scaled).unwrap_or_default()
 }
 
-/// Returns how many of `count` chunks are shown in a cell.
+/// Returns how many of `count` chunks belong to a cell.
 fn share(cell: u64, count: u64, cells: u64) -> u64 {
     let first = |cell: u64| {
         let first = (u128::from(cell) * u128::from(count)).div_ceil(u128::from(cells.max(1)));
@@ -290,10 +293,10 @@ fn share(cell: u64, count: u64, cells: u64) -> u64 {
     first(cell + 1) - first(cell)
 }
 
-/// How many bytes of a chunk are read at a time.
+/// Number of decoded bytes that are read at a time.
 const READ_SIZE: u64 = 16 << 20;
 
-/// Decodes a chunk.
+/// Decodes a chunk, and drops the result.
 pub(super) fn decode(
     context: &RequestContext,
     array: &Arc<OpenArray>,

@@ -1,6 +1,6 @@
-//! The variables that belong to a variable, as netCDF and CF find them.
+//! Finds variables that belong to a variable, by the rules of netCDF and CF.
 //!
-//! A name means the array in the variable's own group, or else in the nearest group above that has one.
+//! A name refers to the array in the variable's own group, or else in the nearest group above that has one.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The attributes by which a variable names those that have the bounds of its values.
+/// The attributes that name the bounds of a variable.
 pub(super) const BOUNDS: [&str; 2] = ["bounds", "climatology"];
 
-/// The attribute that names the coordinates of a variable beside those of its dimensions.
+/// The attribute that names the auxiliary coordinates of a variable.
 pub(super) const COORDINATES: &str = "coordinates";
 
-/// How many groups a name is looked for in: trees that people make have fewer levels.
+/// Maximum number of groups in which a name is looked up; trees made by people have fewer levels.
 const MAX_GROUPS: usize = 32;
 
 /// A variable that belongs to another one.
@@ -32,7 +32,7 @@ pub(super) struct Companion {
 }
 
 impl Companion {
-    /// Adds the variable to the variables of a file, unless something there has its name.
+    /// Adds the variable to the contents of a file, unless its name is taken.
     pub(super) fn add_to(&self, arrays: &Arrays, contents: &mut GroupContents) -> Result<()> {
         let members = contents.members.iter().map(|member| &member.path);
         let groups = contents.subgroups.iter().map(|group| &group.path);
@@ -60,14 +60,15 @@ impl Companion {
     }
 }
 
-/// Whether an array has one value for each element along a dimension of a name and a length.
+/// Whether an array is the coordinate variable of a dimension: it has one value for each element.
 pub(super) fn is_coordinate(array: &Array, name: &str, length: u64) -> bool {
     let own = array.dimension_names.first().and_then(Option::as_deref);
     array.shape == [length] && own.is_none_or(|own| own == name)
 }
 
-/// Returns the array that a name means in a group: there, or else in the nearest group above that has one. One that does
-/// not read hides those above. A name with slashes is a path, from the group or from the root.
+/// Returns the array that a name refers to in a group: the one there, or else in the nearest group above. A node that
+/// cannot be read hides those above it. A name with slashes is a path from the group or, with a leading slash, from
+/// the root.
 fn visible(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -100,8 +101,8 @@ fn visible(
     Ok(None)
 }
 
-/// Returns the coordinate variable that a dimension has in a group: the array that its name means, if that has one value
-/// for each element. Fails if that array does not read.
+/// Returns the coordinate variable of a dimension in a group: the array with its name, if it has one value for each
+/// element. Fails if that array cannot be read.
 pub(super) fn coordinate_variable(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -118,8 +119,8 @@ pub(super) fn coordinate_variable(
     Ok(is_found.then_some(node))
 }
 
-/// Returns the variables that belong to an array, each once: coordinates with their bounds, its own bounds and the variable
-/// of its map. `array` has the names of its dimensions.
+/// Returns the variables that belong to an array, each once: coordinates with their bounds, its own bounds, and its
+/// grid mapping. `array` must have dimension names.
 pub(super) fn companions(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -149,7 +150,7 @@ pub(super) fn companions(
         let Some(own_group) = node.path.parent() else {
             continue;
         };
-        // A variable of another group may have other dimensions of these names.
+        // A variable of another group may have different dimensions with the same names.
         let fits = |found: &Array| match length {
             Some(length) => is_coordinate(found, &name, length),
             None => are_dimensions_of(found, array),
@@ -178,12 +179,13 @@ pub(super) fn companions(
     Ok(found)
 }
 
-/// Returns what a name means in a file that has all variables in one group: the last part of a path.
+/// Returns the last part of a path: the name in a file that has all variables in one group.
 fn last_name(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
 
-/// Has the first variable of a file that has all variables in one group name its coordinates there by names, not by paths.
+/// Replaces paths by names in the `coordinates` of the first variable, for a file that has all variables in one
+/// group.
 pub(super) fn name_without_paths(members: &mut [GroupMember]) {
     let Some((own, others)) = members.split_first_mut() else {
         return;
@@ -202,7 +204,7 @@ pub(super) fn name_without_paths(members: &mut [GroupMember]) {
     Arc::make_mut(&mut own.array).attributes = attributes;
 }
 
-/// Whether the dimensions of a coordinate are among those of an array.
+/// Whether an array has all dimensions of a coordinate.
 fn are_dimensions_of(coordinate: &Array, array: &Array) -> bool {
     let own: Vec<_> = array.dimension_names.iter().zip(&array.shape).collect();
     let mut dimensions = coordinate.dimension_names.iter().zip(&coordinate.shape);
@@ -210,14 +212,14 @@ fn are_dimensions_of(coordinate: &Array, array: &Array) -> bool {
         && coordinate.dimension_names.len() == coordinate.shape.len()
 }
 
-/// Returns the names that the attribute `coordinates` has.
+/// Returns the names in the attribute `coordinates`.
 fn names_of(attributes: &Attributes) -> Vec<String> {
     let named = attributes.get(COORDINATES);
     let named = named.as_ref().and_then(Value::as_str).unwrap_or_default();
     named.split_whitespace().map(str::to_string).collect()
 }
 
-/// Returns the names of the variables that have the bounds of an array.
+/// Returns the names of the bounds of an array.
 pub(super) fn names_of_bounds(attributes: &Attributes) -> Vec<String> {
     let names = BOUNDS.iter().filter_map(|name| attributes.get(name));
     names

@@ -1,4 +1,4 @@
-//! Where the elements along a dimension lie: read of a coordinate variable, once for each of its contents.
+//! Reads the positions along a dimension from its coordinate variable, and caches them.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::RequestContext;
 
-/// The most coordinate variables of which that is kept.
+/// Maximum number of coordinate variables that are cached.
 const MAX_LINES: NonZero<usize> = NonZero::new(1 << 10).unwrap();
 
-/// What was read of coordinate variables.
+/// The positions that were read from coordinate variables.
 pub struct CoordinateLines {
-    /// By the number of the array.
+    /// By the identifier of the array.
     known: Mutex<LruCache<u64, KnownLine>>,
 }
 
-/// What was read of a variable with a content.
+/// The positions of one variable.
 struct KnownLine {
     content: u64,
-    /// The state of the documents, whose attributes scale the values.
+    /// The version of the documents: attributes scale the values.
     documents: u64,
     line: Line,
 }
@@ -40,8 +40,8 @@ impl Default for CoordinateLines {
 }
 
 impl CoordinateLines {
-    /// Returns where the values of a variable lie. Fails if they cannot be read now; values that can never be read are no
-    /// numbers.
+    /// Returns the positions of a variable. Fails if they cannot be read now; if they can never be read, the result
+    /// is `Line::NoNumbers`.
     pub fn line(
         &self,
         context: &RequestContext,
@@ -52,7 +52,7 @@ impl CoordinateLines {
             return Err(Error::invalid(&entry.path, "is not an array"));
         };
         let open = arrays.open(entry)?;
-        // From before the values are read: if they change meanwhile, the number is that of none.
+        // Taken before the values are read: if they change during the read, the cached line is not used again.
         let content = open.content(context)?;
         if let Some(content) = content
             && let Some(known) = self.known.lock().get(&open.id())
@@ -82,7 +82,7 @@ impl CoordinateLines {
     }
 }
 
-/// Returns where labels lie that are numbers.
+/// Returns the positions of numeric labels.
 fn line_of(labels: &Labels, meaning: &CoordinateMeaning) -> Line {
     let is_longitude = meaning.is_longitude();
     match labels {

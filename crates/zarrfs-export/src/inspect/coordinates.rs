@@ -1,7 +1,8 @@
-//! Selections of an array of a hierarchy: names of its dimensions, and the labels that coordinate variables give them.
+//! Resolves selections by dimension names and by the labels of coordinate variables.
 //!
-//! The coordinate variable of a dimension is the array of its name in the same group or in the nearest group above, if that
-//! has one dimension of the same length. It is read whole, and only where a selection names the dimension.
+//! The coordinate variable of a dimension is the array with its name in the same group, or in the nearest group
+//! above, if it has one dimension of the same length. It is read as a whole, and only if a selection names the
+//! dimension.
 
 use std::sync::Arc;
 
@@ -26,30 +27,31 @@ use zarrfs_store::sync::read_bytes::ReadAt;
 
 /// An array in its hierarchy.
 pub struct ArrayInGroup<'a> {
-    /// Where nodes are found.
+    /// The hierarchy of the array.
     pub hierarchy: &'a Hierarchy,
     /// The arrays of the hierarchy.
     pub arrays: &'a Arrays,
-    /// The array.
+    /// The node of the array.
     pub entry: &'a NodeEntry,
 }
 
-/// The most bytes and elements of a coordinate variable that is read: a label takes 32 bytes at most beside its text.
+/// Maximum bytes and elements of a coordinate variable that is read: a label takes at most 32 bytes in addition to
+/// its text.
 const MAX_LABELS: u64 = 16 << 20;
 const MAX_COUNT: u64 = 2 << 20;
 
-/// Whether a selection can name dimensions, whose labels then have to be read.
+/// Whether a selection may name dimensions, so that labels must be read.
 pub fn names_dimensions(selection: &str) -> bool {
     selection.contains('=')
 }
 
 impl ArrayInGroup<'_> {
-    /// Reads a selection; `Invalid` for what means nothing in this array.
+    /// Parses a selection. Fails with `Invalid` if it has no meaning for this array.
     pub fn select(&self, context: &RequestContext, text: &str) -> Result<Selection> {
         self.selected(context, text, false)
     }
 
-    /// Reads a selection for a file with coordinates, in which a date that is coarser than the labels is a slice of them.
+    /// Parses a selection for a file with coordinates: a date that is coarser than the labels selects a slice.
     pub fn select_with_coordinates(
         &self,
         context: &RequestContext,
@@ -97,7 +99,7 @@ impl ArrayInGroup<'_> {
         self.entry.array().ok_or_else(not_array)
     }
 
-    /// Returns the labels of a dimension of this name and length; nothing if it has no coordinate variable.
+    /// Returns the labels of a dimension, or `None` if it has no coordinate variable.
     fn labels(
         &self,
         context: &RequestContext,
@@ -118,7 +120,7 @@ impl ArrayInGroup<'_> {
     }
 }
 
-/// Fails with `TooLarge` for a coordinate variable that is not read, however much memory there is.
+/// Fails with `TooLarge` for a coordinate variable beyond the limits, which do not depend on memory.
 pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
         let found = format!("a coordinate variable of more than {MAX_COUNT} elements");
@@ -131,7 +133,7 @@ pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     Ok(())
 }
 
-/// Reads a coordinate variable, which `array` describes with its attributes.
+/// Reads a coordinate variable; `array` describes it with its attributes.
 pub(super) fn read(
     context: &RequestContext,
     open: &Arc<OpenArray>,
@@ -179,7 +181,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns values as labels; nothing for types whose values are not labels.
+/// Returns values as labels, or `None` if their type cannot be labels.
 fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     let size = data_type.size().filter(|&size| size > 0)?;
     let elements = bytes.chunks_exact(size);
@@ -237,7 +239,7 @@ fn utf32(bytes: &[u8]) -> String {
     text.trim_end_matches('\0').to_string()
 }
 
-/// Returns the nanoseconds of a unit of numpy; nothing for those whose lengths differ, or are shorter.
+/// Returns the nanoseconds of a numpy time unit, or `None` if the unit has no fixed length or is shorter.
 pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
     let name = match unit.name.as_str() {
         "W" | "D" => "day",

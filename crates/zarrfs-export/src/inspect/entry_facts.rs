@@ -1,7 +1,7 @@
-//! Single facts on a node or a chunk by their names, as extended attributes of a mount tell them.
+//! Returns single facts about a node or chunk, for extended attributes.
 //!
-//! A fact costs what it needs: most come from metadata that are known, the length of a chunk is asked of the store, and
-//! only for the status is a chunk decoded.
+//! Each fact costs only what it needs: most come from known metadata, the length of a chunk is requested from the
+//! store, and a chunk is only decoded for its status.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Meta, Store};
 
-/// Returns a fact on a node: `kind`, `dialect`, and of an array `dtype`, `shape`, `chunk` and `codec`; nothing if it has
-/// none of that name.
+/// Returns a fact about a node: `kind`, `dialect`, and for an array `dtype`, `shape`, `chunk` and `codec`; `None` if
+/// it has no such fact.
 pub fn of_node(entry: &NodeEntry, name: &str) -> Option<String> {
     match (name, &entry.node) {
         ("kind", Ok(Node::Group(_))) => Some("group".to_string()),
@@ -28,8 +28,8 @@ pub fn of_node(entry: &NodeEntry, name: &str) -> Option<String> {
     }
 }
 
-/// Returns a fact on what is stored under a key: that of the node whose folder it is, of the chunk, or `kind`
-/// (`document`, `key` or `folder`), `stored_bytes` and `etag` of anything else.
+/// Returns a fact about a key. A folder of a node has the facts of the node, and a chunk those of `of_chunk`; other
+/// keys have `kind` (`document`, `key` or `folder`), `stored_bytes` and `etag`.
 pub fn of_key(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -78,8 +78,8 @@ fn of_array(array: &Array, name: &str) -> Option<String> {
     }
 }
 
-/// Returns a fact on a chunk of an array: `kind`, `shape` as far as the chunk lies in the array, `stored_bytes`, `etag`,
-/// and `status`, which is `stored`, `missing` or `corrupt`; what else there is to know is that of its array.
+/// Returns a fact about a chunk: `kind`, `shape` (the part inside the array), `stored_bytes`, `etag`, and `status`,
+/// which is `stored`, `missing` or `corrupt`. Other facts are those of its array.
 pub fn of_chunk(
     context: &RequestContext,
     array: &Arc<OpenArray>,
@@ -106,7 +106,7 @@ pub fn of_chunk(
     })
 }
 
-/// Returns the key under which a chunk is stored; nothing if it is not.
+/// Returns the key and metadata of a stored chunk, or `None` if it is not stored.
 fn stored(
     context: &RequestContext,
     array: &OpenArray,

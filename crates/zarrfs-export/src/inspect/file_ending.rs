@@ -1,33 +1,33 @@
-//! What the names of decoded files ask for: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` after the name of an array.
+//! Parses names of decoded files: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` after an array's name.
 //!
-//! Names are read here for the files view and for commands; whether there is such a file is not looked at.
+//! The files view and the commands parse names here; whether the file exists is not checked.
 
 use crate::formats::group::GroupFormat;
 use crate::formats::removed::RemovedFormat;
 use crate::formats::{FORMATS, Format, GROUP_FORMATS, VARIABLE_FORMATS};
 use zarr_format::error::{Error, Result};
 
-/// What follows the name of an array in that of one of its files.
+/// The part of a file name after the name of its array.
 #[derive(Clone, Copy)]
 pub struct FileEnding<'a> {
-    /// What stands before the extension: the selection with its sign, and what asks for values as they are meant.
+    /// The part before the extension: the selection with its `@`, and the `cf` for decoded values.
     pub chosen: &'a str,
-    /// What is selected; nothing for the whole array.
+    /// The selection, or `None` for the whole array.
     pub selection: Option<&'a str>,
-    /// Whether the values are asked for that attributes say the elements mean.
+    /// Whether the file has the values that CF attributes define.
     pub is_meant: bool,
     /// The format.
     pub format: &'static Format,
 }
 
-/// What stands before the extension of a file of values as they are meant.
+/// The name part before the extension of a file with values that CF attributes define.
 const MEANT: &str = "cf";
 
-/// What stands before a selection.
+/// The separator before a selection.
 pub const SELECTED: char = '@';
 
 impl FileEnding<'_> {
-    /// Returns the ending of the file of all elements in a format.
+    /// Returns the ending of the file with all elements in a format.
     pub fn whole(format: &'static Format) -> FileEnding<'static> {
         FileEnding {
             chosen: "",
@@ -37,7 +37,7 @@ impl FileEnding<'_> {
         }
     }
 
-    /// Reads what follows the name of an array; nothing if it names no format.
+    /// Parses the part after the name of an array, or returns `None` if it names no format.
     pub fn parse(ending: &[u8]) -> Option<FileEnding<'_>> {
         let ending = str::from_utf8(ending).ok()?;
         let format = format_of(ending)?;
@@ -58,19 +58,19 @@ impl FileEnding<'_> {
     }
 }
 
-/// What a name asks for of a group, or of an array with its coordinates.
+/// A requested file of a group, or of an array with its coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupChoice<'a> {
     /// The format.
     pub format: &'static GroupFormat,
-    /// What is selected; `None` for all.
+    /// The selection, or `None` for everything.
     pub selection: Option<&'a str>,
-    /// Whether the values are asked for that attributes say the elements mean.
+    /// Whether the file has the values that CF attributes define.
     pub is_meant: bool,
 }
 
 impl GroupChoice<'_> {
-    /// Returns the choice of all that a format can hold.
+    /// Returns the choice of everything that a format can hold.
     pub fn whole(format: &'static GroupFormat) -> GroupChoice<'static> {
         GroupChoice {
             format,
@@ -79,13 +79,13 @@ impl GroupChoice<'_> {
         }
     }
 
-    /// Reads what follows the name of an array: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` for the formats that have a variable
-    /// with its coordinates; `None` if it names none.
+    /// Parses the part after the name of an array: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`, for formats that hold a
+    /// variable with its coordinates. Returns `None` if it names no such format.
     pub fn of_variable(ending: &[u8]) -> Option<GroupChoice<'_>> {
         GroupChoice::of_ending(ending, VARIABLE_FORMATS)
     }
 
-    /// Reads what follows the name of a group: the same for the formats of groups, of those without parts `.EXT` alone.
+    /// Parses the part after the name of a group, in the same way; formats without parts have only `.EXT`.
     pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
         let choice = GroupChoice::of_ending(ending, GROUP_FORMATS)?;
         let is_whole = choice.selection.is_none() && !choice.is_meant;
@@ -112,7 +112,7 @@ impl GroupChoice<'_> {
         })
     }
 
-    /// Returns what the name of a file asks for by its end, if that names a format that has a variable with its coordinates.
+    /// Parses the ending of a file name, or returns `None` if it names no format for a variable with its coordinates.
     pub fn of_name(name: &str) -> Option<GroupChoice<'static>> {
         if RemovedFormat::of_name(name).is_some() {
             return None;
@@ -120,12 +120,12 @@ impl GroupChoice<'_> {
         GroupChoice::by_end(name, VARIABLE_FORMATS)
     }
 
-    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` of such a format.
+    /// Parses the name of such a format: `EXT` or `cf.EXT`.
     pub fn of_format(name: &str) -> Option<GroupChoice<'static>> {
         GroupChoice::by_format(name, VARIABLE_FORMATS)
     }
 
-    /// Returns what the name of a file of a group asks for by its end.
+    /// Parses the ending of a file name of a group.
     pub fn of_group_name(name: &str) -> Result<GroupChoice<'static>> {
         if let Some(removed) = RemovedFormat::of_name(name) {
             return Err(removed.error(name));
@@ -137,7 +137,7 @@ impl GroupChoice<'_> {
             .checked(name)
     }
 
-    /// Returns what the name of a format of groups asks for: `EXT` or `cf.EXT`.
+    /// Parses the name of a format of groups: `EXT` or `cf.EXT`.
     pub fn of_group_format(name: &str) -> Result<GroupChoice<'static>> {
         if let Some(removed) = RemovedFormat::of_extension(without_meant(name).unwrap_or(name)) {
             return Err(removed.error(name));
@@ -170,8 +170,8 @@ impl GroupChoice<'_> {
 }
 
 impl<'a> GroupChoice<'a> {
-    /// Returns the choice as it was asked for under a name; `Invalid` if its format has neither parts nor values as they
-    /// are meant, and these are asked for.
+    /// Returns the choice. Fails with `Invalid` if it has a selection or values that CF attributes define and its
+    /// format supports neither.
     pub fn checked(self, name: &str) -> Result<GroupChoice<'a>> {
         if self.format.has_parts() || (self.selection.is_none() && !self.is_meant) {
             return Ok(self);
@@ -190,7 +190,7 @@ impl<'a> GroupChoice<'a> {
     }
 }
 
-/// Returns the format of groups that a name ends with, and what stands before that and its dot.
+/// Returns the format of groups that a name ends with, and the part before its dot.
 fn format_of_groups<'a>(
     name: &'a str,
     formats: &[&'static GroupFormat],
@@ -201,29 +201,29 @@ fn format_of_groups<'a>(
     })
 }
 
-/// Elements in a format, or the values that attributes say they mean.
+/// A format, with stored elements or the values that CF attributes define.
 #[derive(Clone, Copy)]
 pub struct FileContent {
     /// The format.
     pub format: &'static Format,
-    /// Whether the file has the values that the elements mean.
+    /// Whether the file has the values that CF attributes define.
     pub is_meant: bool,
 }
 
 impl FileContent {
-    /// Returns what the ending of a file name asks for: `.EXT` or `.cf.EXT`.
+    /// Parses the ending of a file name: `.EXT` or `.cf.EXT`.
     pub fn of_name(name: &str) -> Result<FileContent> {
         if let Some(removed) = RemovedFormat::of_name(name) {
             return Err(removed.error(name));
         }
-        // Of `cf.npy` and `npy` the longer one.
+        // The longest match wins: `cf.npy` before `npy`.
         let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
         let mut endings = endings.filter_map(|start| name.get(start..));
         let found = endings.find_map(FileContent::of_extension);
         found.ok_or_else(|| not_a_format(name, "has no ending that names a format"))
     }
 
-    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` and nothing else.
+    /// Parses the name of a format: exactly `EXT` or `cf.EXT`.
     pub fn of_format(name: &str) -> Result<FileContent> {
         let extension = without_meant(name).unwrap_or(name);
         if let Some(removed) = RemovedFormat::of_extension(extension) {
@@ -245,19 +245,19 @@ impl FileContent {
     }
 }
 
-/// Returns the name of a format behind `cf.`, or `None` if that does not stand before it.
+/// Returns the name of a format after `cf.`, or `None` if there is no such prefix.
 fn without_meant(name: &str) -> Option<&str> {
     name.strip_prefix(MEANT)?.strip_prefix('.')
 }
 
-/// Returns the error of a name that asks for no file of a group, with the names that do.
+/// Builds the error for a name that is not a format of groups; lists those formats.
 fn not_of_groups(name: &str, why: &str) -> Error {
     let names = GROUP_FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
     Error::invalid(name, format!("{why}; there are {}", names.join(", ")))
 }
 
-/// Returns the error of a name that asks for no content, with the names that do.
+/// Builds the error for a name that is not a format; lists the formats.
 fn not_a_format(name: &str, why: &str) -> Error {
     let names = FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
@@ -268,14 +268,14 @@ fn not_a_format(name: &str, why: &str) -> Error {
     )
 }
 
-/// Returns the removed format of a file that an ending names: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`.
+/// Returns the removed format that an ending names: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`.
 pub fn removed_format(ending: &[u8]) -> Option<RemovedFormat> {
     let ending = str::from_utf8(ending).ok()?;
     let is_ending = ending.starts_with(['.', SELECTED]);
     RemovedFormat::of_name(ending).filter(|_| is_ending)
 }
 
-/// Returns the format that a name ends with: of `f.npy` and `npy` the longer one.
+/// Returns the format that a name ends with; the longest match wins: `f.npy` before `npy`.
 pub fn format_of(name: &str) -> Option<&'static Format> {
     let ends = |format: &&&Format| {
         let stem = name.strip_suffix(format.extension);

@@ -1,4 +1,4 @@
-//! The members of a file of netCDF as a name asks for them: cut along dimensions, and as their attributes mean them.
+//! Selects and decodes the members of a netCDF file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use zarr_format::grid::{SelectedAxis, Selection};
 use zarr_format::model::{Array, Attributes};
 use zarrfs_store::request_context::RequestContext;
 
-/// What is taken of each dimension of a file.
+/// The selected elements of each dimension of a file.
 #[derive(Default)]
 pub(super) struct Cut {
     /// Length and selected elements of dimensions by name.
     axes: BTreeMap<String, (u64, SelectedAxis)>,
-    /// What is selected of the member of a path, whatever its dimensions are called.
+    /// The path of one member and its own selection, which does not depend on dimension names.
     own: Option<(String, Selection)>,
 }
 
 impl Cut {
-    /// Reads a selection by names of dimensions of a group; `Invalid` for what means nothing.
+    /// Parses a selection by dimension names of a group. Fails with `Invalid` if it has no meaning.
     pub(super) fn of_group(
         context: &RequestContext,
         members: &[GroupMember],
@@ -77,8 +77,8 @@ impl Cut {
         Ok(Cut { axes, own: None })
     }
 
-    /// Returns what a selection of the member at a path takes of the dimensions of all; `Invalid` if it takes different
-    /// elements of dimensions of one name, which have one coordinate.
+    /// Builds the cut of all members from a selection of one member. Fails with `Invalid` if it selects different
+    /// elements of dimensions with the same name, which share one coordinate.
     pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Result<Cut> {
         let array = &member.array;
         let names = array.dimension_names.iter().zip(&array.shape);
@@ -125,7 +125,7 @@ impl Cut {
         }
     }
 
-    /// Cuts a member; returns the names of the dimensions that it has lost.
+    /// Cuts a member; returns the names of the dimensions that it loses.
     fn cut(&self, member: &mut GroupMember) -> Vec<String> {
         let selection = match &self.own {
             Some((path, own)) if *path == member.path => own.clone(),
@@ -174,13 +174,13 @@ impl Cut {
 struct Dimension<'a> {
     name: &'a str,
     length: u64,
-    /// A member in which a dimension of the name has another length, and that.
+    /// The first member where a dimension of this name has another length, and that length.
     other: Option<(&'a str, u64)>,
 }
 
 impl Dimension<'_> {
-    /// Returns the labels of a dimension, if it has a coordinate variable in the group of an array along it, or above;
-    /// `Invalid` if another one of these has other labels, since the same elements are taken in all groups.
+    /// Returns the labels of the dimension, or `None` if it has no coordinate variable. Fails with `Invalid` if
+    /// several coordinate variables have different labels, since a selection takes the same elements in all groups.
     fn labels(&self, context: &RequestContext, members: &[GroupMember]) -> Result<Option<Labels>> {
         let mut known: Option<(&str, Labels)> = None;
         for coordinate in self.coordinates(members) {
@@ -202,8 +202,8 @@ impl Dimension<'_> {
         Ok(known.map(|(_, labels)| labels))
     }
 
-    /// Returns the coordinate variables of the dimension, each once: of each array along it the one in its group, or else
-    /// in the nearest group above that has an array of the name.
+    /// Returns the coordinate variables of the dimension, each once: for each array along it, the one in its group,
+    /// or else in the nearest group above that has an array of that name.
     fn coordinates<'m>(&self, members: &'m [GroupMember]) -> Vec<&'m GroupMember> {
         let mut found: Vec<&GroupMember> = Vec::new();
         let places = places_of(members);
@@ -231,7 +231,7 @@ impl Dimension<'_> {
     }
 }
 
-/// Returns the dimensions of members, each once: those in the group itself first.
+/// Returns the dimensions of members, each once; those in the top group come first.
 fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
     let mut list: Vec<Dimension> = Vec::new();
     let mut ordered: Vec<&GroupMember> = members.iter().collect();
@@ -261,13 +261,14 @@ fn beside(path: &str, name: &str) -> String {
     in_group(groups_of(path).next().unwrap_or_default(), name)
 }
 
-/// Returns the places of members by their paths.
+/// Returns the indices of members by their paths.
 fn places_of(members: &[GroupMember]) -> BTreeMap<&str, usize> {
     let paths = members.iter().map(|member| member.path.as_str());
     paths.zip(0..).collect()
 }
 
-/// Returns the place of the array that a name means beside a member: in its group, or else in the nearest group above.
+/// Returns the index of the array that a name refers to from a member: in its group, or else in the nearest group
+/// above.
 fn nearest(places: &BTreeMap<&str, usize>, path: &str, name: &str) -> Option<usize> {
     groups_of(path).find_map(|group| places.get(in_group(group, name).as_str()).copied())
 }
@@ -280,14 +281,15 @@ fn in_group(group: &str, name: &str) -> String {
     }
 }
 
-/// Returns the path of the group of a member and those of the groups above it, which end with that of the file.
+/// Returns the path of the group of a member, and the paths of the groups above it; the last is the group of the
+/// file.
 fn groups_of(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.rmatch_indices('/');
     let groups = ends.filter_map(move |(end, _)| path.get(..end));
     groups.chain(std::iter::once(""))
 }
 
-/// Adds names to the coordinates that a member names.
+/// Adds names to the `coordinates` attribute of a member.
 fn name_coordinates(member: &mut GroupMember, names: &[String]) {
     let before = match member.array.attributes.get(COORDINATES) {
         Some(Value::String(text)) => text,
@@ -304,7 +306,7 @@ fn name_coordinates(member: &mut GroupMember, names: &[String]) {
     }
 }
 
-/// Returns the paths of the variables that have the bounds of a member.
+/// Returns the paths of the bounds of a member.
 fn bounds_of(member: &GroupMember) -> Vec<String> {
     let names = BOUNDS.iter().filter_map(|name| {
         let named = member.array.attributes.get(name)?;
@@ -313,7 +315,7 @@ fn bounds_of(member: &GroupMember) -> Vec<String> {
     names.collect()
 }
 
-/// The standard names that programs of maps know coordinate variables by.
+/// Standard names by which GIS programs recognize coordinate variables.
 const KNOWN_NAMES: [&str; 4] = [
     "projection_x_coordinate",
     "projection_y_coordinate",
@@ -321,8 +323,8 @@ const KNOWN_NAMES: [&str; 4] = [
     "latitude",
 ];
 
-/// Adds `axis` to the coordinate variables of maps whose names alone say that they run east or north: GDAL finds no place of
-/// a map by these.
+/// Adds `axis` to coordinate variables of maps if only their names say that they run east or north: GDAL does not
+/// recognize them by name.
 pub(super) fn tell_axes(members: &mut [GroupMember]) {
     let (mut told, places): (Vec<(usize, &str)>, _) = (Vec::new(), places_of(members));
     for map in members.iter() {
@@ -350,7 +352,8 @@ pub(super) fn tell_axes(members: &mut [GroupMember]) {
     }
 }
 
-/// Returns the axis of a coordinate variable that runs east or north, if its attributes do not say so as GDAL knows it.
+/// Returns the axis of a coordinate variable that runs east or north, or `None` if GDAL recognizes it by its
+/// attributes.
 fn untold_axis(name: &str, array: &Array) -> Option<&'static str> {
     let attributes = array.attributes.in_files();
     let standard = attributes.get("standard_name");
@@ -367,18 +370,17 @@ fn untold_axis(name: &str, array: &Array) -> Option<&'static str> {
     }
 }
 
-/// What a file of values as they are meant does not have of its members.
+/// The members and attributes that a file of CF-decoded values lacks.
 #[derive(Default)]
 pub(super) struct NotMeant {
-    /// A sentence on each member whose attributes mean nothing.
+    /// A sentence for each member whose attributes are invalid.
     pub(super) members: Vec<String>,
-    /// A sentence on each member that has lost attributes.
+    /// A sentence for each member that lost attributes.
     pub(super) attributes: Vec<String>,
 }
 
-/// Has members with the values that their attributes say they mean in files of a format, and drops those whose attributes
-/// mean nothing. Bounds without units of their own are decoded by those of the times that they are of, as CF and xarray
-/// have it.
+/// Replaces members by their CF-decoded values in files of a format, and drops members with invalid attributes.
+/// Bounds without units of their own use the units of their time variable, as in CF and xarray.
 pub(super) fn mean(members: &mut Vec<GroupMember>, format: &GroupFormat) -> NotMeant {
     let (units, mut lost) = (units_of_bounds(members), NotMeant::default());
     members.retain_mut(|member| match decoded(member, &units, format) {
@@ -399,7 +401,7 @@ pub(super) fn mean(members: &mut Vec<GroupMember>, format: &GroupFormat) -> NotM
             }
             true
         }
-        // Other elements than numbers are what they mean.
+        // Elements other than numbers stay as they are.
         Err(NoValues::NotNumbers) => true,
         Err(why) => {
             lost.members.push(format!("{}: {why}", member.path));
@@ -409,7 +411,7 @@ pub(super) fn mean(members: &mut Vec<GroupMember>, format: &GroupFormat) -> NotM
     lost
 }
 
-/// Says why the attributes of the member at a path mean nothing, if they do.
+/// Returns the reason why the attributes of the member at a path are invalid, or `None` if they are not.
 pub(super) fn why_not_meant(
     members: &[GroupMember],
     path: &str,
@@ -420,7 +422,7 @@ pub(super) fn why_not_meant(
     why.filter(|why| *why != NoValues::NotNumbers)
 }
 
-/// Returns the attributes of those that have bounds, by the paths of the bounds.
+/// Returns the attributes of variables with bounds, by the paths of the bounds.
 fn units_of_bounds(members: &[GroupMember]) -> BTreeMap<String, Attributes> {
     let mut units = BTreeMap::new();
     for member in members {
@@ -440,7 +442,7 @@ fn decoded(
     let of_times = units.get(&member.path);
     let inherited = of_times.map(|of_times| inherit_units(&mut array, of_times));
     let mut decoded = (format.decode)(&array)?;
-    // They are those of the times alone.
+    // Inherited attributes belong only to the time variable.
     let attributes = &decoded.array.attributes;
     let inherited = inherited.unwrap_or_default().into_iter();
     let inherited = inherited.filter(|name| attributes.get(name).is_some());
@@ -451,7 +453,7 @@ fn decoded(
     Ok(decoded)
 }
 
-/// Gives bounds the attributes of times that they lack; returns the names of these.
+/// Adds missing time attributes to bounds; returns their names.
 fn inherit_units(array: &mut Array, of_times: &Attributes) -> Vec<&'static str> {
     let mut inherited = Vec::new();
     let is_of_time =

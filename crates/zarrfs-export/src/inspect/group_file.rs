@@ -1,7 +1,7 @@
-//! Files of groups that hold all of their arrays, such as `GROUP.nc`: what they are made of, or why there is none.
+//! Plans files of groups that hold all of their arrays, such as `GROUP.nc`.
 //!
-//! What such a file consists of depends on all children of the group, of nested formats on all nodes below it: all of
-//! these are read to look one up.
+//! The content of such a file depends on all children of the group, and in nested formats on all nodes below: a
+//! lookup reads all of these.
 
 use std::sync::Arc;
 
@@ -20,18 +20,19 @@ use zarrfs_array::array::{Arrays, OpenArray, RegionVersion};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 
-/// A file of a group that opens.
+/// A file of a group that can be opened.
 pub struct PlannedFile {
     /// The format.
     format: &'static GroupFormat,
-    /// The nodes that it was made of.
+    /// The nodes in the file.
     contents: GroupContents,
-    /// What it consists of.
+    /// The layout of the file.
     plan: GroupPlan,
 }
 
 impl PlannedFile {
-    /// Returns the exact length in bytes. One that depends on elements is found by making the file, once for each content.
+    /// Returns the exact length in bytes. If it depends on elements, it is found by making the file, once per version
+    /// of its content.
     pub fn length(&self, context: &RequestContext) -> Result<u64> {
         let made = match &self.plan.body {
             GroupBody::Laid(layout) => return layout.len(&self.contents),
@@ -51,12 +52,12 @@ impl PlannedFile {
         self.plan.body.made().is_some()
     }
 
-    /// Returns a number of the content, which stays while chunks change.
+    /// Returns a number for the content, which does not change with chunks.
     pub fn content(&self) -> u64 {
         self.plan.content(&self.contents)
     }
 
-    /// Returns what the file does not have of the group, as `FileParts::left_out`.
+    /// Returns sentences about the parts of the group that the file leaves out, as `FileParts::left_out`.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         let all = self.contents.left_out.iter().chain(&self.plan.left_out);
         all.map(String::as_str)
@@ -81,13 +82,13 @@ impl PlannedFile {
         Ok(file)
     }
 
-    /// Returns the array that keeps the length of the file.
+    /// Returns the array that caches the length of the file.
     fn first_read(&self, made: &MadeLayout) -> Result<&Arc<OpenArray>> {
         let first = made.read.first().copied().unwrap_or_default();
         Ok(&self.contents.member(first)?.source()?.array)
     }
 
-    /// Returns the name under which that array keeps it: another one for other metadata.
+    /// Returns the name under which that array caches the length; it depends on the metadata.
     fn measured_name(&self) -> String {
         let extension = self.format.extension;
         format!("group.{extension} {:x}", self.content())
@@ -103,7 +104,7 @@ impl PlannedFile {
         }))
     }
 
-    /// Returns the file if all arrays that it has decode.
+    /// Returns the file, or the decoding error of one of its arrays.
     fn decodable(self) -> OrWhyNot<PlannedFile> {
         let members: Vec<usize> = match &self.plan.body {
             GroupBody::Laid(layout) => layout
@@ -126,7 +127,8 @@ impl PlannedFile {
         }
     }
 
-    /// Returns the file of these contents, with the nodes that are chosen cut to what is; or why there is none.
+    /// Plans a file of these contents, with members cut to the selection. Returns the reason if there is no such
+    /// file.
     pub(super) fn of(
         context: &RequestContext,
         (choice, cut): (&GroupChoice<'_>, &Cut),
@@ -174,10 +176,10 @@ impl PlannedFile {
     }
 }
 
-/// A group of which files are made.
+/// A group whose files are made.
 #[derive(Clone, Copy)]
 pub struct GroupSource<'a> {
-    /// The hierarchy that it is in.
+    /// The hierarchy of the group.
     pub hierarchy: &'a Arc<Hierarchy>,
     /// The open arrays of the hierarchy.
     pub arrays: &'a Arrays,
@@ -185,12 +187,12 @@ pub struct GroupSource<'a> {
     pub group: &'a Arc<NodeEntry>,
 }
 
-/// The most nodes of a group that has such files.
+/// Maximum number of nodes of a group with such files.
 const MAX_NODES: usize = 4096;
 
 impl GroupSource<'_> {
-    /// Returns the file that a name asks for, or why there is none: the group has no arrays, or one that the format can
-    /// neither hold nor leave out. `Invalid` for a selection that means nothing in the group.
+    /// Returns the requested file, or the reason why there is none: the group has no arrays, or one that the format
+    /// can neither hold nor leave out. Fails with `Invalid` if the selection has no meaning in the group.
     pub fn file(
         &self,
         context: &RequestContext,
@@ -202,9 +204,9 @@ impl GroupSource<'_> {
         }
     }
 
-    /// Returns each format, and why the group has no file of it if it has none.
+    /// Returns each format, with the file or the reason why the group has none.
     ///
-    /// Groups below are looked at where the arrays of the group itself do not make a file.
+    /// The groups below are read only if the arrays of the group itself do not make a file.
     pub fn formats(
         &self,
         context: &RequestContext,
@@ -214,7 +216,7 @@ impl GroupSource<'_> {
             let choice = GroupChoice::whole(format);
             let own = match self.nodes(context, GroupScope::Own)? {
                 Ok(nodes) if is_nested => {
-                    // These formats have the groups below.
+                    // These formats hold the groups below, so none is left out.
                     let left_out = Vec::new();
                     self.planned(context, &choice, NodesBelow { left_out, ..nodes })?
                 }
@@ -271,7 +273,7 @@ impl GroupSource<'_> {
         PlannedFile::of(context, (choice, &cut), contents)
     }
 
-    /// Adds the variables that belong to arrays and lie in a group above, as xarray does that writes a part of a tree.
+    /// Adds variables of the groups above that belong to arrays, as xarray does when it writes a part of a tree.
     fn add_companions(
         &self,
         context: &RequestContext,
@@ -284,7 +286,7 @@ impl GroupSource<'_> {
         for node in arrays {
             let Some(array) = node.array() else { continue };
             for companion in companions(context, self.hierarchy, node, array)? {
-                // Others are among the arrays.
+                // Other companions are among the arrays already.
                 if companion.node.path.below(&self.group.path).is_none() {
                     companion.add_to(self.arrays, contents)?;
                 }
@@ -293,8 +295,8 @@ impl GroupSource<'_> {
         Ok(())
     }
 
-    /// Returns the nodes of a scope, or why they make no file: there are too many, or some that do not read and may not be
-    /// left out.
+    /// Returns the nodes of a scope, or the reason why they make no file: there are too many, or one cannot be read
+    /// and must not be left out.
     fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrWhyNot<NodesBelow>> {
         match scope {
             GroupScope::Own | GroupScope::Below | GroupScope::Columns(_) => {
@@ -306,7 +308,7 @@ impl GroupSource<'_> {
         }
     }
 
-    /// Returns the arrays at paths from the group.
+    /// Returns the arrays at paths relative to the group.
     fn nodes_at(&self, context: &RequestContext, paths: &[String]) -> Result<OrWhyNot<NodesBelow>> {
         let mut below = NodesBelow::default();
         for path in paths {
@@ -329,7 +331,7 @@ impl GroupSource<'_> {
         Ok(Ok(below))
     }
 
-    /// Returns the nodes in the group, and of the groups below it those of a scope with what is in them.
+    /// Returns the nodes in the group, and those in the groups below that belong to the scope.
     fn nodes_below(
         &self,
         context: &RequestContext,
@@ -386,21 +388,21 @@ impl GroupSource<'_> {
     }
 }
 
-/// Whether files of a scope lack nodes that cannot be read.
+/// Whether files of a scope leave out nodes that cannot be read.
 fn leaves_out(scope: GroupScope) -> bool {
     matches!(scope, GroupScope::Below | GroupScope::Columns(_))
 }
 
-/// The nodes below a group, in order of their paths.
+/// The nodes below a group, sorted by path.
 #[derive(Default)]
 struct NodesBelow {
     groups: Vec<Arc<NodeEntry>>,
     arrays: Vec<Arc<NodeEntry>>,
-    /// A sentence on each node that is not among them.
+    /// A sentence for each node that is left out.
     left_out: Vec<String>,
 }
 
-/// The longest attributes that the nodes in a file have whole together, in bytes of text.
+/// Maximum bytes of the attributes of all nodes in a file; beyond that they are shortened.
 const MAX_TOGETHER: usize = 4 * MAX_IN_FILES;
 
 fn member_of(group: &NodeEntry, node: &NodeEntry, array: &Arc<OpenArray>) -> Option<GroupMember> {
@@ -418,8 +420,8 @@ fn subgroup_of(group: &NodeEntry, node: &NodeEntry) -> Option<Subgroup> {
     })
 }
 
-/// Returns the contents of a file with the attributes that it has: the whole ones, if those of all nodes are short enough
-/// for a header. A sentence says what is left out.
+/// Limits the attributes of a file: they stay complete if those of all nodes together fit in a header. A sentence
+/// tells what is left out.
 fn shortened(mut contents: GroupContents) -> GroupContents {
     let GroupContents {
         attributes,
@@ -460,7 +462,7 @@ fn shortened(mut contents: GroupContents) -> GroupContents {
     contents
 }
 
-/// Returns the path of a node from a group above it; nothing if it is not text.
+/// Returns the path of a node relative to a group above it, or `None` if it is not UTF-8.
 fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
     let path = node.path.below(&group.path)?;
     String::from_utf8(path.as_bytes().to_vec()).ok()

@@ -1,6 +1,6 @@
-//! The array and the chunk that a key holds.
+//! Finds the array and the chunk of a key.
 //!
-//! A chunk lies in the folder of its array, or in a draft below `data/` where the array's documents do not lie.
+//! A chunk is in the folder of its array; in drafts it is below `data/`, away from the array's documents.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// Where drafts keep the chunks of arrays.
+/// The folders where drafts store the chunks of arrays.
 const DRAFT_CHUNKS: [&str; 2] = ["data/root", "data"];
 
-/// Returns the array that the longest leading part of a path names, if one does.
+/// Returns the array at the longest prefix of a path, or `None` if no prefix is an array.
 fn array_above(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -33,7 +33,7 @@ fn array_above(
     Ok(found.filter(|found| found.array().is_some()))
 }
 
-/// Returns the array whose chunk a key is, and the indices of the chunk; nothing if it is none.
+/// Returns the array and the indices of the chunk with a key, or `None` if it is not the key of a chunk.
 pub fn find_chunk(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -54,7 +54,7 @@ pub fn find_chunk(
     Ok(None)
 }
 
-/// Returns the indices of the chunk with a key, if it is one of the array's.
+/// Returns the indices of the chunk with a key, or `None` if the array has no such chunk.
 fn indices_of(open: &OpenArray, key: &Key) -> Result<Option<Coordinates>> {
     let (grid, array) = (open.stored_grid()?, open.array());
     let indices = array.keys.chunk_of(key.as_bytes(), array.shape.len());
@@ -62,7 +62,8 @@ fn indices_of(open: &OpenArray, key: &Key) -> Result<Option<Coordinates>> {
     Ok(indices.map(Coordinates::from))
 }
 
-/// Returns the array whose chunk a key is, and the elements of the chunk that lie in the array; `Invalid` if it is none.
+/// Returns the array of a chunk's key, and the elements of the chunk inside the array. Fails with `Invalid` if it is
+/// not the key of a chunk.
 pub fn chunk_of(
     context: &RequestContext,
     opened: &OpenedStore,

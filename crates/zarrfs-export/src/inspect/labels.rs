@@ -1,8 +1,8 @@
-//! The labels of a dimension: the values of its coordinate variable.
+//! Selects by labels: the values of a dimension's coordinate variable.
 //!
-//! One label takes its element and drops the dimension; a slice of labels keeps it, both ends included. Numbers are
-//! compared as the variable has them, so that 0.1 is found among floats of four bytes; a date is all of its time, so that
-//! 2020-03 is found among times that are to the second.
+//! One label selects its element and drops the dimension; a slice of labels keeps the dimension, and includes both
+//! ends. Numbers are compared in the precision of the variable, so that 0.1 matches a float32. A date matches its
+//! whole period, so that 2020-03 matches times with seconds.
 
 use std::cmp::Ordering;
 
@@ -10,24 +10,24 @@ use crate::formats::calendar::Calendar;
 use crate::formats::times::{period_of, split_times, time_text};
 use zarr_format::grid::SelectedAxis;
 
-/// The labels along a dimension, one an element.
+/// The labels along a dimension, one per element.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Labels {
-    /// Whole numbers.
+    /// Integers.
     Integers(Vec<i128>),
-    /// Other numbers, and whether they were of four bytes at most.
+    /// Other numbers, and whether they are float32.
     Floats(Vec<f64>, bool),
     /// Text.
     Texts(Vec<String>),
-    /// Times in nanoseconds, nothing for what is no time; and their calendar.
+    /// Times in nanoseconds, `None` for NaT; and their calendar.
     Times(Vec<Option<i128>>, Calendar),
 }
 
-/// What a label is compared with: -1 for one before it, 0 for itself, 1 for one after it.
+/// Compares the label at an index with a wanted one: less, equal or greater; `None` if they are not comparable.
 type Compare<'a> = Box<dyn Fn(usize) -> Option<Ordering> + 'a>;
 
 impl Labels {
-    /// Returns how many there are.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         match self {
             Labels::Integers(values) => values.len(),
@@ -37,13 +37,12 @@ impl Labels {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether others are the same, one for one, be they whole numbers or floats. What is no number is the same as another
-    /// that is none.
+    /// Whether the labels equal others one by one; integers may equal floats, and NaN equals NaN.
     pub fn are_same(&self, others: &Labels) -> bool {
         match (self, others) {
             (Labels::Floats(own, _), Labels::Floats(others, _)) => {
@@ -59,7 +58,7 @@ impl Labels {
         }
     }
 
-    /// Returns the elements that a label, or `FROM:TO:STEP`, means; or why it means none.
+    /// Returns the elements for a label or `FROM:TO:STEP`. Fails with the reason if there are none.
     pub fn select(&self, part: &str) -> Result<SelectedAxis, String> {
         let parts = match self {
             Labels::Times(..) => split_times(part),
@@ -76,7 +75,7 @@ impl Labels {
         }
     }
 
-    /// Like `select`, but a date that is coarser than the labels is a slice of them, as pandas and xarray have it.
+    /// Like `select`, but a date that is coarser than the labels selects a slice, as in pandas and xarray.
     pub fn select_dates(&self, part: &str) -> Result<SelectedAxis, String> {
         if let Labels::Times(values, calendar) = self
             && let [one] = split_times(part)[..]
@@ -105,7 +104,7 @@ impl Labels {
         }
     }
 
-    /// Selects the elements between two labels in whichever order they are given.
+    /// Selects the elements between two labels, given in either order.
     fn between(&self, from: &str, to: &str, step: i64) -> Result<SelectedAxis, String> {
         let nothing = || format!("no element between '{from}' and '{to}'{}", self.ends());
         let range = self.range(from, to)?;
@@ -124,7 +123,7 @@ impl Labels {
         })
     }
 
-    /// Returns the first and the last element from one label to another; nothing if there is none.
+    /// Returns the first and the last element from one label to another, or `None` if there are no elements.
     fn range(&self, from: &str, to: &str) -> Result<Option<(usize, usize)>, String> {
         let (low, high) = (self.bound(from)?, self.bound(to)?);
         let is_in = |at: &usize| {
@@ -142,7 +141,7 @@ impl Labels {
         }
     }
 
-    /// Like `compare`, of an end of a slice; nothing if none is given.
+    /// Like `compare`, for an end of a slice; `None` if the end is open.
     fn bound<'a>(&'a self, label: &'a str) -> Result<Option<Compare<'a>>, String> {
         match label {
             "" => Ok(None),
@@ -150,7 +149,7 @@ impl Labels {
         }
     }
 
-    /// Returns what compares elements with a label; fails for what cannot be one.
+    /// Returns the comparison of elements with a label. Fails if it cannot be a label here.
     fn compare<'a>(&'a self, label: &'a str) -> Result<Compare<'a>, String> {
         let number = || label.parse::<f64>();
         let no_number = || format!("'{label}' is no number, as labels are here");
@@ -184,7 +183,7 @@ impl Labels {
         })
     }
 
-    /// Says what the first and the last label are.
+    /// Returns a clause with the first and the last label.
     fn ends(&self) -> String {
         let show = |at: usize| match self {
             Labels::Integers(values) => values.get(at).map(ToString::to_string),
@@ -202,7 +201,7 @@ impl Labels {
     }
 }
 
-/// Returns the longest unit of time of which all times are multiples, a day at most, in nanoseconds.
+/// Returns the longest unit, at most a day, of which all times are multiples, in nanoseconds.
 fn resolution(times: &[Option<i128>]) -> i128 {
     const SECOND: i128 = 1_000_000_000;
     let units = [86_400 * SECOND, 3600 * SECOND, 60 * SECOND, SECOND];
@@ -210,7 +209,7 @@ fn resolution(times: &[Option<i128>]) -> i128 {
     units.into_iter().find(are_multiples).unwrap_or(1)
 }
 
-/// Returns a float as a whole number, if it is one.
+/// Returns a float as an integer, or `None` if it has a fraction.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "what is beyond any coordinate becomes the nearest number, which none is"

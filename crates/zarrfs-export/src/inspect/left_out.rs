@@ -1,11 +1,11 @@
-//! What the files of a node leave out.
+//! Collects the metadata that the files of a node leave out.
 
 use crate::formats::surroundings::Surroundings;
 use crate::formats::{FORMATS, Subject};
 use zarr_format::error::Error;
 use zarr_format::model::Array;
 
-/// A sentence on something that the metadata say, and the files that do not have it.
+/// A sentence about metadata that are left out, and the files without them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutOfFiles {
     /// The sentence.
@@ -14,12 +14,12 @@ pub struct LeftOutOfFiles {
     pub files: Vec<String>,
 }
 
-/// The sentences of the files of a node, each once.
+/// The sentences for the files of a node, each once.
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut(pub Vec<LeftOutOfFiles>);
 
 impl LeftOut {
-    /// Finds what the files of an array leave out that is called `name` and decodes.
+    /// Finds the metadata that the files of a decodable array called `name` leave out.
     pub fn of_array(array: &Array, name: &str, around: Surroundings<'_>) -> LeftOut {
         let subject = Subject {
             name: name.as_bytes(),
@@ -34,7 +34,7 @@ impl LeftOut {
         found
     }
 
-    /// Adds that the files do not open which say where a map lies, since its coordinate variables do not read.
+    /// Records that files with map coordinates cannot be opened, since the coordinate variables cannot be read.
     pub fn add_unread(&mut self, name: &str, error: &Error) {
         let sentence = format!("all: {error}");
         for format in FORMATS.iter().filter(|format| format.is_map()) {
@@ -43,7 +43,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds what other files leave out.
+    /// Adds the sentences of other files.
     pub fn extend(&mut self, others: LeftOut) {
         for left in others.0 {
             for file in &left.files {
@@ -52,7 +52,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds what a file leaves out.
+    /// Adds the sentences of one file.
     pub fn add<'a>(&mut self, file: &str, sentences: impl Iterator<Item = &'a str>) {
         for sentence in sentences {
             let known = self.0.iter_mut().find(|known| known.sentence == sentence);

@@ -1,8 +1,8 @@
-//! What a person means by STORE/PATH: the store, and the path in it.
+//! Splits STORE/PATH into a store and a path in it.
 //!
-//! The longest leading part with metadata at its root is the store, so that a group or an array opens by itself, and a
-//! key or a node of a draft, whose documents lie elsewhere, opens by way of the store that it is in. A folder without
-//! metadata in it or above it is a store as it stands.
+//! The store is the longest prefix with metadata at its root, so that a group or array opens by itself. A key, or a
+//! node of a draft, whose documents are elsewhere, opens through its store. A folder without metadata in it or above
+//! it is a store by itself.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, StoreStack};
 
-/// What a person pointed at.
+/// A store and a path in it.
 pub struct StorePath {
-    /// The store.
+    /// The open store.
     pub opened: OpenedStore,
-    /// Its path or URL, without secrets.
+    /// The path or URL of the store, without secrets.
     pub source: String,
-    /// The path in it, of a node or a key; whether there is anything is not known.
+    /// The path of a node or key in the store, which may not exist.
     pub path: Key,
-    /// How many things of the store are asked for at a time.
+    /// The number of parallel requests to the store.
     pub concurrency: usize,
-    /// How it was opened; holds secrets.
+    /// The options that opened the store; contains secrets.
     pub config: AccessConfig,
 }
 
 impl StorePath {
-    /// Opens the store once more; `put_over` puts on it what lies below the hierarchy. Fails as `OpenedStore::open` does.
+    /// Opens the store again; `put_over` adds layers below the hierarchy. Fails as `OpenedStore::open` does.
     pub fn reopened(
         self,
         context: &RequestContext,
@@ -43,21 +43,21 @@ impl StorePath {
     }
 }
 
-/// Where to look for the store, beside the path or URL itself.
+/// Limits of the search for the store.
 #[derive(Clone, Debug, Default)]
 pub struct SearchBounds {
-    /// A folder that the path begins with and that is a store whatever it holds: nothing above it is looked at.
+    /// A prefix of the path that is a store whatever it contains: no folder above it is searched.
     pub base: Option<PathBuf>,
-    /// Whether the store does not list all keys that it has.
+    /// Whether the store does not list all of its keys.
     pub unlisted: bool,
 }
 
-/// The most parts of a URL that are looked at from its end: each costs requests.
+/// Maximum number of prefixes of a URL that are tried, from the longest on: each costs requests.
 const MAX_URL_PARTS: usize = 16;
 
-/// Opens the store that a location means, and finds the path in it.
+/// Opens the store of a location, and finds the path in it.
 ///
-/// Fails as `OpenedStore::open` does for the location itself if no part of it is a store.
+/// Fails as `OpenedStore::open` does for the location itself if no prefix of it is a store.
 pub fn locate(
     context: &RequestContext,
     config: &AccessConfig,
@@ -70,7 +70,7 @@ pub fn locate(
         let is_whole = own.is_none();
         match found {
             Ok((found, true)) => return Ok(found),
-            // The location itself, or the folder that is a store in any case.
+            // The location itself, or the base folder, which is a store in any case.
             Ok((found, false)) if is_whole || is_base(bounds, &source) => own = Some(Ok(found)),
             Ok(_) => {}
             Err(error) if may_be_above(error.kind()) || !is_whole => {
@@ -82,7 +82,7 @@ pub fn locate(
     own.unwrap_or_else(|| Err(Error::not_found(zarrfs_store::shown(&config.source))))
 }
 
-/// Opens a part of the location; returns whether its root has metadata, too.
+/// Opens a prefix of the location; also returns whether its root has metadata.
 fn open(
     context: &RequestContext,
     config: &AccessConfig,
@@ -125,10 +125,10 @@ fn is_base(bounds: &SearchBounds, source: &str) -> bool {
     base.is_some_and(|base| base == Path::new(source))
 }
 
-/// The path or URL of what may be a store, and what follows it.
+/// The path or URL of a possible store, and the rest of the location as a key.
 type Candidate = (String, Result<Key>);
 
-/// Returns the parts of a location that may be stores, the longest first.
+/// Returns the prefixes of a location that may be stores, the longest first.
 fn candidates(location: &str, bounds: &SearchBounds) -> Result<Vec<Candidate>> {
     match zarrfs_store::local_folder(location) {
         Some(folder) => in_path(Path::new(&folder), bounds.base.as_deref()),
@@ -140,10 +140,10 @@ fn in_path(path: &Path, base: Option<&Path>) -> Result<Vec<Candidate>> {
     let failed = |error| Error::os(path.display(), error);
     let mut whole = std::path::absolute(path).map_err(failed)?;
     if whole.components().any(|part| part == Component::ParentDir) {
-        // What lies above a link is known to the kernel alone.
+        // Only the kernel knows the parent of a link's target.
         whole = std::fs::canonicalize(&whole).map_err(failed)?;
     }
-    // Drops a slash at the end.
+    // Drops a trailing slash.
     let whole: PathBuf = whole.components().collect();
     let parts = whole.ancestors();
     let within = parts.take_while(|part| base.is_none_or(|base| part.starts_with(base)));
@@ -155,7 +155,7 @@ fn in_path(path: &Path, base: Option<&Path>) -> Result<Vec<Candidate>> {
     Ok(candidates.collect())
 }
 
-/// Cuts the path of a URL part by part; its query stays.
+/// Splits the path of a URL at each slash; the query is kept.
 fn in_url(url: &str) -> Vec<Candidate> {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     let Some(host) = path.find("://").map(|end| end + 3) else {
@@ -176,7 +176,7 @@ fn in_url(url: &str) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns the key that a part of a URL names: escapes are undone for HTTP, and are part of the key in a bucket.
+/// Returns the key for a part of a URL: percent escapes are decoded for HTTP, but belong to the key in a bucket.
 fn key_of(url: &str, part: &str) -> Result<Key> {
     if url.starts_with("http://") || url.starts_with("https://") {
         return Key::new(percent_decode_str(part).collect::<Vec<u8>>());

@@ -1,5 +1,7 @@
-//! The nodes around an array that say where a map lies: the level of GeoZarr, the grid mapping that no attribute names, the root
-//! of a product of EOPF, and the coordinate variables of rows and columns, whose values are read.
+//! Finds the nodes that define the position of a map.
+//!
+//! These are the GeoZarr level, a grid mapping that no attribute names, the root of an EOPF product, and the
+//! coordinate variables of rows and columns, whose values are read.
 
 use std::sync::Arc;
 
@@ -22,18 +24,18 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// Where the nodes and the values are found that say where a map lies.
+/// The source of the nodes and values that define the position of a map.
 pub struct MapSource<'a> {
     /// The nodes.
     pub hierarchy: &'a Hierarchy,
     /// The arrays of the hierarchy.
     pub arrays: &'a Arrays,
-    /// What was read before.
+    /// The cache of positions along dimensions.
     pub lines: &'a CoordinateLines,
 }
 
 impl MapSource<'_> {
-    /// Adds those of an array to the nodes around it. Fails if the values of a coordinate variable do not read.
+    /// Adds these nodes to the nodes around an array. Fails if the values of a coordinate variable cannot be read.
     pub fn add_to(
         &self,
         context: &RequestContext,
@@ -46,7 +48,7 @@ impl MapSource<'_> {
         };
         let own = attributes(Some(&group));
         if around.image.is_some() || own.is_some_and(|own| names_level(own, array.path.name())) {
-            // OME-Zarr has no variables beside its levels.
+            // OME-Zarr has no coordinate variables for its levels.
             return Ok(around);
         }
         let mut unplaced = None;
@@ -75,14 +77,14 @@ impl MapSource<'_> {
                 None => None,
             });
         }
-        // Coordinate variables of its own tell where a level lies.
+        // A level with coordinate variables of its own does not need its base.
         if let Some(level) = unplaced.filter(|_| around.coordinates.iter().all(Option::is_none)) {
             around.base = self.base_of(context, &level)?;
         }
         Ok(around)
     }
 
-    /// Finds the level of which another one was made, and where that lies.
+    /// Finds the level that another one was derived from, and its position.
     fn base_of(&self, context: &RequestContext, level: &NamedLevel) -> Result<Option<LevelBase>> {
         let Some(source) = level.layout.source(&level.path) else {
             return Ok(None);
@@ -99,7 +101,7 @@ impl MapSource<'_> {
         let Some(array) = node.array() else {
             return Ok(None);
         };
-        // It was made of no other one, so that this ends.
+        // The recursion ends, since that level is not derived from another one.
         let around = SurroundingNodes::of(context, self.hierarchy, &node)?;
         let around = self.add_to(context, around, &node)?;
         let subject = Subject {
@@ -111,19 +113,19 @@ impl MapSource<'_> {
     }
 }
 
-/// A level of GeoZarr that an array is of.
+/// A GeoZarr level of an array.
 struct NamedLevel {
     /// The group with the layout.
     group: Arc<NodeEntry>,
     layout: MapLayout,
-    /// What the layout says of the level.
+    /// The entry of the level in the layout.
     told: Attributes,
-    /// The paths of the level from the group, and of the array from the level.
+    /// The path of the level relative to the group, and of the array relative to the level.
     path: String,
     below: String,
 }
 
-/// Finds the layout of GeoZarr that names an array, or a group in which it is, as a level: that of the nearest group.
+/// Finds the nearest GeoZarr layout that names an array, or a group above it, as a level.
 fn named_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
     for above in groups_above(array) {
         let Some(group) = find(&above)? else { continue };
@@ -150,14 +152,14 @@ fn named_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
     Ok(None)
 }
 
-/// Whether a layout says where a level lies.
+/// Whether a layout defines the position of a level.
 fn is_placed(level: &NamedLevel) -> bool {
     let has = |name| level.told.get(name).is_some();
     has("spatial:transform") || has("proj:transform")
 }
 
-/// Finds the variable that rioxarray writes, in the group of an array that names none: programs that compute with an array
-/// keep the variable and lose the attribute.
+/// Finds `spatial_ref`, the variable of rioxarray, in the group of an array without `grid_mapping`: programs that
+/// compute with an array keep the variable but lose the attribute.
 fn unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
     let is_named = |array: &Array| array.attributes.in_files().get("grid_mapping").is_some();
     let group = array.path.parent();
@@ -171,11 +173,11 @@ fn unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<N
     Ok(find(&path)?.filter(is_mapping))
 }
 
-/// The variable of a dimension, and what its values are.
+/// A coordinate variable and the meaning of its values.
 type FoundVariable = (Arc<NodeEntry>, CoordinateMeaning);
 
-/// Finds the coordinate variables of the dimensions along which a map can run, from the last one on, until one runs east
-/// and one runs north: the arrays of their names, or those of one dimension that the attribute `coordinates` names.
+/// Finds coordinate variables, starting at the last dimension, until one runs east and one runs north. Candidates are
+/// the array named like the dimension, and arrays of one dimension in the attribute `coordinates`.
 fn coordinate_variables(
     array: &NodeEntry,
     found: &Array,
@@ -206,10 +208,10 @@ fn coordinate_variables(
     Ok(variables)
 }
 
-/// How many variables that an array names are looked for.
+/// Maximum number of names in `coordinates` that are looked up.
 const MAX_COORDINATES: usize = 16;
 
-/// Returns the names that the attribute `coordinates` has.
+/// Returns the names in the attribute `coordinates`.
 fn coordinate_names(array: &Array) -> Vec<String> {
     let names = array.attributes.in_files().get("coordinates");
     let names = names.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -217,8 +219,8 @@ fn coordinate_names(array: &Array) -> Vec<String> {
     names.map(str::to_string).collect()
 }
 
-/// Finds the variable of a name that has one number for each element along a dimension: in the group of the array, or else
-/// in the nearest group above; nothing if it runs neither east nor north.
+/// Finds the variable of a name with one value for each element along a dimension, in the group of the array or in
+/// the nearest group above. Returns `None` if it runs neither east nor north.
 fn variable_of(
     (array, name): (&NodeEntry, &str),
     (dimension, length): (&str, u64),

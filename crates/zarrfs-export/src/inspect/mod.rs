@@ -1,7 +1,7 @@
-//! Facts about what a store holds, as plain data: nothing here prints.
+//! Reads facts about a store as plain data; nothing here prints.
 //!
-//! `access` opens a store by its location, `locate` finds the store and the path in it that a person means. The other
-//! files read one kind of fact each from the hierarchy and its arrays.
+//! `access` opens a store by its location, and `locate` splits a location into the store and the path in it. The
+//! other modules each read one kind of fact from the hierarchy and its arrays.
 
 pub mod access;
 pub mod array_info;

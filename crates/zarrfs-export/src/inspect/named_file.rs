@@ -1,4 +1,4 @@
-//! A decoded file of an array by its name: what it holds, or why there is none.
+//! Describes a decoded file of a group or array by its name.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ use zarr_format::model::{Array, Node};
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::RequestContext;
 
-/// A decoded file, or why there is none.
+/// A decoded file, or the reason why it does not exist.
 #[derive(Clone, Debug)]
 pub struct NamedFile {
-    /// Its name.
+    /// The name of the file.
     pub name: String,
-    /// The format that it asks for.
+    /// The extension of the format.
     pub format: &'static str,
-    /// The type of its elements, and how many there are along each dimension.
+    /// The data type of its elements, and their number along each dimension.
     pub elements: Option<(String, Vec<u64>)>,
-    /// Its length in bytes, nothing if it has to be read for that; or why there is no such file.
+    /// The length in bytes, `None` if that requires reading elements; or the reason why there is no such file.
     pub length: Result<Option<u64>>,
 }
 
 impl NamedFile {
-    /// Describes the file at a path; nothing if it is none of an array.
+    /// Describes the file at a path, or returns `None` if the path cannot be a file of a node.
     pub fn of(context: &RequestContext, located: &StorePath) -> Result<Option<NamedFile>> {
         let (Some(parent), name) = (located.path.parent(), located.path.name()) else {
             return Ok(None);
@@ -61,7 +61,7 @@ impl NamedFile {
     }
 }
 
-/// Describes the file of a group that has all of its arrays; nothing if the ending names none.
+/// Describes the file of a group with all of its arrays, or returns `None` if the ending names no format.
 fn of_group(
     context: &RequestContext,
     located: &StorePath,
@@ -160,7 +160,7 @@ fn describe(
     Ok(file)
 }
 
-/// Returns the length of a file, if there is one and if it does not depend on the elements.
+/// Returns the length of a file, or `None` if it depends on elements. Fails if there is no such file.
 fn length(
     context: &RequestContext,
     place: &ArrayInGroup<'_>,

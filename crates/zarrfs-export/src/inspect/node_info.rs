@@ -1,4 +1,4 @@
-//! One node in full: what its documents say, what of it is stored, and what lies in it.
+//! Describes one node: metadata, stored chunks, children and files.
 
 use std::sync::Arc;
 
@@ -22,50 +22,50 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// A node.
+/// The description of a node.
 pub struct NodeInfo {
-    /// Its name in the files view.
+    /// The name in the files view.
     pub name: String,
-    /// The dialect whose documents describe it, if any does.
+    /// The dialect of its documents, if it has any.
     pub dialect: Option<&'static str>,
     /// The documents that it was read from.
     pub documents: Vec<Key>,
-    /// Whether what lies below it is read from consolidated metadata.
+    /// Whether nodes below it are read from consolidated metadata.
     pub is_consolidated: bool,
     /// The user's attributes.
     pub attributes: Attributes,
-    /// What it is.
+    /// Facts about the kind of node.
     pub facts: NodeFacts,
-    /// How much of an array is stored, or why that is not known.
+    /// The stored chunks of an array, or the reason why they are unknown.
     pub stored: Option<Result<StoredFacts>>,
-    /// The nodes directly in a group, or why they are not known.
+    /// The children of a group, or the reason why they are unknown.
     pub children: Option<Result<ChildCounts>>,
-    /// The files of a group that hold all of its arrays, or why they are not known.
+    /// The files of a group with all of its arrays, or the reason why they are unknown.
     pub group_files: Option<Result<GroupFiles>>,
-    /// The decoded files that an array which decodes has not.
+    /// The decoded files that a decodable array lacks.
     pub refused_files: Vec<RefusedFile>,
-    /// What the decoded files leave out.
+    /// The metadata that the decoded files leave out.
     pub left_out: LeftOut,
-    /// Attributes that have other names in files of netCDF, and these.
+    /// Attributes that are renamed in netCDF files, with their new names.
     pub renamed_attributes: Vec<(String, String)>,
 }
 
-/// How many nodes lie directly in a group.
+/// The numbers of children of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildCounts {
-    /// Groups, those among them that no document describes.
+    /// Groups, including those without a document.
     pub groups: usize,
     /// Arrays.
     pub arrays: usize,
-    /// Nodes whose documents do not read.
+    /// Nodes whose documents cannot be read.
     pub broken: usize,
-    /// Whether these are the nodes that attributes name, so that there may be others.
+    /// Whether the children are known only from attributes, so that there may be others.
     pub is_partial: bool,
 }
 
 impl NodeInfo {
-    /// Describes the node at a path; `NotFound` if there is none. An array that was opened as a store of its own is that of
-    /// a group in `above`, whose other nodes say something of its files.
+    /// Describes the node at a path. Fails with `NotFound` if there is none. If an array was opened as a store of its
+    /// own, `above` is its path in the store of its group, whose other nodes affect the array's files.
     pub fn of(
         context: &RequestContext,
         located: &StorePath,
@@ -145,7 +145,7 @@ impl NodeInfo {
     }
 }
 
-/// What a node is, how much of it is stored, and what is in it.
+/// The facts about a node, its stored chunks, and its children.
 type FactsOfNode = (
     NodeFacts,
     Option<Result<StoredFacts>>,

@@ -1,8 +1,8 @@
-//! A plane of an array as numbers: the range of all of them, and those that a picture has room for.
+//! Reads a plane of an array for a picture: numbers and their range.
 //!
-//! A plane is the last two of the selected dimensions that are longer than one element; the others are seen at their first
-//! one. It is read whole, since the range of some of its elements would be that of a picture's size, unless that takes
-//! decoding more than `MAX_DECODED`.
+//! A plane consists of the last two selected dimensions that have several elements; the others are fixed at their
+//! first element. The plane is read as a whole, because the range of a sample would depend on the size of the
+//! picture, unless more than `MAX_DECODED` bytes would have to be decoded.
 
 use std::sync::Arc;
 
@@ -15,83 +15,83 @@ use zarrfs_array::array::OpenArray;
 use half::f16;
 use zarrfs_store::request_context::RequestContext;
 
-/// The most bytes of decoded chunks under a plane that is read whole: some seconds on this machine, and a minute by a
-/// usual connection.
+/// Maximum decoded bytes of a plane that is read as a whole: this takes some seconds locally, and a minute on a usual
+/// connection.
 const MAX_DECODED: u64 = 1 << 30;
 
-/// What a chunk counts for at least: a request for it takes as long as one for so many bytes, about.
+/// Minimum cost of a chunk: a request takes about as long as transferring this many bytes.
 const MIN_CHUNK: u64 = 64 << 10;
 
-/// What a picture has room for.
+/// The size of a picture.
 #[derive(Clone, Copy, Debug)]
 pub struct PictureRoom {
-    /// The most rows.
+    /// Maximum number of rows.
     pub rows: u64,
-    /// The most columns.
+    /// Maximum number of columns.
     pub columns: u64,
-    /// Whether a place in it is twice as high as wide, as a letter is.
+    /// Whether a cell is twice as high as wide, like a character of a terminal.
     pub is_tall: bool,
 }
 
 /// A plane of numbers.
 #[derive(Clone, Debug)]
 pub struct NumberPlane {
-    /// What is selected along each dimension of the array; one element of each but those of the plane.
+    /// The selection along each dimension: one element, except for the dimensions of the plane.
     pub selection: Selection,
-    /// The dimensions that are rows and columns, if there are two.
+    /// The dimensions of rows and columns, if there are two.
     pub axes: (Option<usize>, Option<usize>),
-    /// How many numbers a row of the picture has.
+    /// The number of columns of the picture.
     pub width: usize,
-    /// The numbers that are drawn, row after row; nothing for the fill value and for what is no number.
+    /// The drawn numbers, row by row; `None` for the fill value and for values that are not finite.
     pub drawn: Vec<Option<f64>>,
-    /// Every how many elements one is drawn, along rows and along columns.
+    /// One of this many elements is drawn, along rows and along columns.
     pub steps: (u64, u64),
     /// The range of all numbers.
     pub all: Range,
-    /// The range of those that are not the fill value, by which they are coloured.
+    /// The range of the numbers without the fill value, which defines the colours.
     pub valued: Range,
-    /// What else there is.
+    /// The kinds of elements that have no colour.
     pub dark: DarkElements,
-    /// What reading all of the plane would take, if only what is drawn was read.
+    /// The chunks of the whole plane, if only the drawn elements were read.
     pub unread: Option<ChunksUnder>,
 }
 
-/// The chunks under a selection.
+/// The chunks that a selection covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunksUnder {
-    /// How many there are.
+    /// Number of chunks.
     pub count: u64,
-    /// Bytes of them decoded.
+    /// Decoded bytes of these chunks.
     pub bytes: u64,
 }
 
-/// The least and the largest of some numbers.
+/// The minimum and maximum of some numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Range {
     ends: Option<[Extreme; 2]>,
 }
 
-/// A number and the element that it is.
+/// A number and the bytes of its element.
 #[derive(Clone, Debug)]
 struct Extreme {
     number: f64,
     element: Vec<u8>,
 }
 
-/// Which elements there are that have no colour.
+/// The kinds of elements without a colour that a plane contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DarkElements {
-    /// The fill value, if that is a finite number.
+    /// The fill value, if it is a finite number.
     pub fill: bool,
-    /// NaN, or what is no time.
+    /// NaN or NaT.
     pub nan: bool,
     /// Infinities.
     pub infinite: bool,
 }
 
 impl NumberPlane {
-    /// Reads a plane, as far as a picture has room for; `Unsupported` for elements that are no numbers. `progress` gets the
-    /// bytes that are read and those that will be.
+    /// Reads a plane, sampled to the size of a picture. Fails with `Unsupported` if the elements are not numbers.
+    /// `progress` receives the bytes that were read and the total.
     pub fn read(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -158,10 +158,10 @@ impl NumberPlane {
         })
     }
 
-    /// Returns where each number lies between the least and the largest, from 0 to 1.
+    /// Returns the position of each number between minimum and maximum, from 0 to 1.
     pub fn shares(&self) -> impl Iterator<Item = Option<f64>> {
         let range = self.valued.numbers().filter(|(low, high)| low < high);
-        // Half of each, since the difference of two numbers may be beyond all numbers.
+        // Halved, since the difference of two large numbers may overflow to infinity.
         let half = |number: f64| number / 2.0;
         let share = move |value: f64| {
             range.map_or(1.0, |(low, high)| {
@@ -173,19 +173,19 @@ impl NumberPlane {
 }
 
 impl Range {
-    /// Returns the elements that are the least and the largest; nothing if there are none.
+    /// Returns the minimum and maximum element, or `None` if there are no numbers.
     pub fn elements(&self) -> Option<[&[u8]; 2]> {
         let ends = self.ends.as_ref()?;
         Some(ends.each_ref().map(|end| &end.element[..]))
     }
 
-    /// Returns them as numbers.
+    /// Returns the minimum and maximum as numbers.
     pub fn numbers(&self) -> Option<(f64, f64)> {
         let [low, high] = self.ends.as_ref()?;
         Some((low.number, high.number))
     }
 
-    /// Takes a number in.
+    /// Extends the range to include a number.
     fn add(&mut self, number: f64, element: &[u8], data_type: &DataType) {
         let new = || Extreme {
             number,
@@ -204,7 +204,7 @@ impl Range {
     }
 }
 
-/// Whether one of two whole numbers that are the same float is less than the other.
+/// Whether an integer is less than another one that converts to the same float.
 fn is_less(data_type: &DataType, element: &[u8], than: &Extreme) -> bool {
     element != than.element && whole_of(data_type, element) < whole_of(data_type, &than.element)
 }
@@ -213,7 +213,7 @@ fn is_more(data_type: &DataType, element: &[u8], than: &Extreme) -> bool {
     element != than.element && whole_of(data_type, element) > whole_of(data_type, &than.element)
 }
 
-/// Takes the elements of a plane in order.
+/// Consumes the elements of a plane in order.
 struct PlaneReader<'a> {
     data_type: &'a DataType,
     /// The fill value, if the array has one.
@@ -222,7 +222,7 @@ struct PlaneReader<'a> {
     steps: (u64, u64),
     /// The column of the next element.
     column: u64,
-    /// How many rows and columns follow before one is drawn.
+    /// The number of rows and columns to skip before the next drawn one.
     skipped: (u64, u64),
     drawn: Vec<Option<f64>>,
     all: Range,
@@ -257,12 +257,12 @@ impl PlaneReader<'_> {
     }
 }
 
-/// Counts down to the next of every `step` places.
+/// Counts down to the next drawn place, one in every `step`.
 fn after(skipped: u64, step: u64) -> u64 {
     skipped.checked_sub(1).unwrap_or(step - 1)
 }
 
-/// Returns one element along all dimensions of a selection but those of its plane, and these, rows first.
+/// Reduces a selection to its plane; also returns the dimensions of rows and columns.
 fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)) {
     let kept = selection.kept().into_iter().rev();
     let is_long = |axis: &usize| selection.axes.get(*axis).is_some_and(|axis| axis.count > 1);
@@ -281,14 +281,14 @@ fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)
     (selection, (rows, columns))
 }
 
-/// Returns every how many elements of a plane one is drawn for the picture to have its shape, along rows and along columns.
+/// Returns the sampling steps along rows and columns for a picture with the shape of the plane.
 fn steps((rows, columns): (u64, u64), room: PictureRoom) -> (u64, u64) {
     let (most_rows, most_columns) = (room.rows.max(1), room.columns.max(1));
     if !room.is_tall {
         let step = rows.div_ceil(most_rows).max(columns.div_ceil(most_columns));
         return (step.max(1), step.max(1));
     }
-    // A small plane is drawn with two letters for each element.
+    // A small plane is drawn with two characters for each element.
     if rows <= most_rows && columns <= most_columns / 2 {
         return (1, 1);
     }
@@ -299,7 +299,7 @@ fn steps((rows, columns): (u64, u64), room: PictureRoom) -> (u64, u64) {
     (step.saturating_mul(2).min(rows.max(1)), step)
 }
 
-/// Returns every nth element of a plane.
+/// Returns a selection of every nth element of a plane.
 fn thinned(
     selection: &Selection,
     (rows, columns): (Option<usize>, Option<usize>),
@@ -318,7 +318,7 @@ fn thinned(
 }
 
 impl ChunksUnder {
-    /// Returns the bytes that they count for, as if each had `MIN_CHUNK` of them at least.
+    /// Returns the cost in bytes; each chunk counts at least `MIN_CHUNK`.
     fn cost(self) -> u64 {
         self.bytes.max(self.count.saturating_mul(MIN_CHUNK))
     }
@@ -344,7 +344,7 @@ fn chunks_under(array: &OpenArray, selection: &Selection) -> Result<ChunksUnder>
     })
 }
 
-/// Returns a whole number; nothing for a number of another type.
+/// Returns an element as an integer, or `None` for other types.
 fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
     let mut wide = [0; 16];
     wide.get_mut(..element.len())?.copy_from_slice(element);
@@ -359,7 +359,7 @@ fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
     }
 }
 
-/// Returns an element as a number: of a complex one its magnitude, nothing for what is not a time.
+/// Returns an element as a number: the magnitude of a complex number, `None` for NaT.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a colour shows no more than the first digits"
@@ -442,11 +442,11 @@ mod tests {
 
     #[test]
     fn a_picture_has_the_shape_of_its_plane() {
-        // Squares: the same step along both dimensions.
+        // Square cells: the same step along both dimensions.
         assert_eq!(steps((100, 33), room(64, 32, false)), (2, 2));
         assert_eq!(steps((10, 1000), room(64, 80, false)), (13, 13));
         assert_eq!(steps((64, 80), room(64, 80, false)), (1, 1));
-        // Letters are twice as high as wide.
+        // Characters are twice as high as wide.
         assert_eq!(steps((32, 40), room(32, 80, true)), (1, 1));
         assert_eq!(steps((32, 80), room(32, 80, true)), (2, 1));
         assert_eq!(steps((1000, 1000), room(32, 80, true)), (32, 16));

@@ -1,4 +1,4 @@
-//! The decoded files that a node has not, each with the reason; of groups those that it has, too.
+//! Lists the files that a node has or lacks, with reasons.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use zarr_format::model::Array;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::RequestContext;
 
-/// A format without a file, and why there is none.
+/// The extension of a format without a file, and the reason.
 pub type RefusedFile = (&'static str, String);
 
-/// Returns the formats that have no file of an array which decodes.
+/// Returns the formats without a file of a decodable array, with the reasons.
 pub fn of_array(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<RefusedFile> {
     let subject = Subject {
         name: name.as_bytes(),
@@ -35,14 +35,14 @@ pub fn of_array(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<Refu
     refused
 }
 
-/// The files of a group that hold all of its arrays.
+/// The files of a group with all of its arrays, or of an array with its coordinates.
 #[derive(Clone, Debug, Default)]
 pub struct GroupFiles {
-    /// Names of those that open, for a group of this name.
+    /// Names of the files that can be opened, for a node of this name.
     pub names: Vec<String>,
-    /// The others.
+    /// The formats without a file.
     pub refused: Vec<RefusedFile>,
-    /// What those that open leave out.
+    /// The metadata that the files leave out.
     pub left_out: LeftOut,
 }
 

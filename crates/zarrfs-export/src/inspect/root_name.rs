@@ -1,6 +1,6 @@
-//! The name of the root's own files in the files view.
+//! Names the files of the root node in the files view.
 
-/// Returns the name of the root's own files in the files view: the store's name without endings such as `.zarr`.
+/// Returns the name of the root's own files in the files view: the store's name without extensions such as `.zarr`.
 pub fn root_name(source: &str) -> String {
     let folder =
         zarrfs_store::local_folder(source).and_then(|folder| std::fs::canonicalize(folder).ok());

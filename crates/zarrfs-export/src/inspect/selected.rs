@@ -1,6 +1,6 @@
-//! The elements that a selection takes of an array, as bytes in C order, piece by piece.
+//! Reads the selected elements of an array as bytes in C order.
 //!
-//! They are read as the files of a mount are.
+//! They are read in the same way as the files of a mount.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use zarr_format::model::bytes_of;
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::request_context::RequestContext;
 
-/// How many bytes are read at a time, about.
+/// Approximate number of bytes per read.
 const READ_SIZE: u64 = 4 << 20;
 
-/// Takes bytes in order; returns whether it wants more.
+/// Consumes bytes in order; returns whether it wants more.
 pub type TakeBytes<'a> = dyn FnMut(&[u8]) -> Result<bool> + 'a;
 
 /// Selected elements of a fixed length.
@@ -26,7 +26,7 @@ pub struct SelectedElements {
 }
 
 impl SelectedElements {
-    /// Selects elements; fails if they have no fixed length, or with the error that stops the array from being decoded.
+    /// Selects elements. Fails if they have variable length, or with the error that makes the array undecodable.
     pub fn new(array: Arc<OpenArray>, selection: Selection) -> Result<SelectedElements> {
         array.check_decodable()?;
         let about = |error: Error| error.about(array.path());
@@ -45,7 +45,7 @@ impl SelectedElements {
         &self.array
     }
 
-    /// Returns the lengths of the dimensions that are left.
+    /// Returns the lengths of the remaining dimensions.
     pub fn shape(&self) -> Vec<u64> {
         self.selection.shape()
     }
@@ -65,7 +65,7 @@ impl SelectedElements {
         self.element
     }
 
-    /// Reads the elements, whole ones at a time, until `take` wants no more.
+    /// Reads the elements in blocks of whole elements until `take` returns false.
     pub fn read(&self, context: &RequestContext, take: &mut TakeBytes<'_>) -> Result<()> {
         let elements = SourceElements::open(&self.array, &self.selection, None)?;
         let element = self.element.max(1) as u64;

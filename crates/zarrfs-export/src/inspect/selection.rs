@@ -1,8 +1,8 @@
-//! Which elements of an array a person means, in the words of numpy: `0,:,10:20`, `...`, `::2`, `-1`; and by the name of
-//! a dimension: `t=3`, `time=2020-01-01`.
+//! Parses selections: `0,:,10:20`, `...`, `::2`, `-1`, `t=3`, `time=2020-01-01`.
 //!
-//! A number takes one element and drops its dimension, a slice keeps it. Slices are cut off at the edges, numbers are
-//! not. Nothing is read here: `labels` knows the labels of dimensions.
+//! The syntax is numpy's, plus names of dimensions. A number selects one element and drops its dimension, a slice
+//! keeps it. Slices are clipped at the edges, numbers are not. The store is not read here: `labels` returns the
+//! labels of dimensions.
 
 use std::num::{IntErrorKind, ParseIntError};
 
@@ -11,27 +11,27 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::{SelectedAxis, Selection};
 use zarr_format::model::MAX_RANK;
 
-/// Returns the labels along a dimension of an array; nothing if it has none.
+/// Returns the labels along a dimension of an array, or `None` if it has none.
 pub type LabelsOf<'a> = dyn Fn(usize) -> Result<Option<Labels>> + 'a;
 
-/// What a selection can speak of.
+/// The dimensions that a selection can refer to.
 pub struct SelectableDimensions<'a> {
-    /// Elements along each dimension.
+    /// Number of elements along each dimension.
     pub shape: &'a [u64],
-    /// Their names, as far as they have some.
+    /// Names of the dimensions, where they have one.
     pub names: &'a [Option<String>],
-    /// Their labels.
+    /// Labels of the dimensions.
     pub labels: &'a LabelsOf<'a>,
-    /// Whether a date that is coarser than the labels is a slice of them.
+    /// Whether a date that is coarser than the labels selects a slice.
     pub has_slices_of_dates: bool,
 }
 
-/// What begins the number of an element, or a slice of numbers, where labels are expected.
+/// The prefix of an element number, or of a slice of numbers, where labels are expected.
 const NUMBER: char = '#';
 
-/// Why a part of a selection means nothing.
+/// The reason why a part of a selection is invalid.
 enum PartFault {
-    /// In the words of a person.
+    /// A message for the user.
     Wrong(String),
     /// Labels could not be read.
     Failed(Error),
@@ -43,12 +43,12 @@ impl From<String> for PartFault {
     }
 }
 
-/// Parts of named dimensions with their places, and the others.
+/// Parts for named dimensions with their indices, and the other parts.
 type SortedParts<'t> = (Vec<(usize, &'t str)>, Vec<&'t str>);
 
 type PartResult<T> = std::result::Result<T, PartFault>;
 
-/// Reads a selection from an array of a shape whose dimensions have no names; `Invalid` for what numpy would refuse.
+/// Parses a selection of an array without dimension names. Fails with `Invalid` where numpy would.
 pub fn parse(text: &str, shape: &[u64]) -> Result<Selection> {
     let dimensions = SelectableDimensions {
         shape,
@@ -60,8 +60,8 @@ pub fn parse(text: &str, shape: &[u64]) -> Result<Selection> {
 }
 
 impl SelectableDimensions<'_> {
-    /// Reads a selection. Parts without a name are of the dimensions that are not named, in their order. `Invalid` for
-    /// what means nothing; fails as reading labels does.
+    /// Parses a selection. Parts without a name apply, in order, to the dimensions that are not named. Fails with
+    /// `Invalid` if the selection has no meaning, and as reading labels does.
     pub fn select(&self, text: &str) -> Result<Selection> {
         let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
         let explained = |fault| match fault {
@@ -85,13 +85,13 @@ impl SelectableDimensions<'_> {
         })
     }
 
-    /// Returns the parts of a selection, those of named dimensions with their places.
+    /// Splits a selection into parts; those of named dimensions have their indices.
     fn sorted<'t>(&self, text: &'t str) -> PartResult<SortedParts<'t>> {
         let bare = match text.trim().strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']').ok_or_else(not_closed)?.trim(),
             None => text.trim(),
         };
-        // As of a tuple, the last part may have a comma behind it.
+        // As in a Python tuple, a trailing comma is allowed.
         let bare = bare
             .strip_suffix(',')
             .filter(|rest| !rest.is_empty())
@@ -160,14 +160,14 @@ impl SelectableDimensions<'_> {
         self.shape.get(axis).copied().unwrap_or(0)
     }
 
-    /// Reads numbers of elements along a dimension.
+    /// Parses element numbers along a dimension.
     fn numbered(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
         let length = self.length(axis);
         Ok(axis_of(part, length)
             .map_err(|why| format!("{why} for dimension {axis} of {length} elements"))?)
     }
 
-    /// Says of what is no number that there are no labels.
+    /// Adds to a message that the dimension has no labels.
     fn without_labels(&self, axis: usize, why: &str) -> String {
         let (name, length) = (self.names.get(axis).cloned().flatten(), self.length(axis));
         let name = name.unwrap_or_default();
@@ -177,7 +177,7 @@ impl SelectableDimensions<'_> {
         )
     }
 
-    /// Reads labels along a dimension, or numbers where it has none.
+    /// Parses labels along a dimension, or numbers if it has none.
     fn labelled(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
         if let Some(numbers) = part.strip_prefix(NUMBER) {
             return self.numbered(axis, numbers);
@@ -197,7 +197,7 @@ fn not_closed() -> String {
     "'[' has no ']'".to_string()
 }
 
-/// Reads a number; one that is too large or too small is the largest or smallest, since slices are cut off at the edges.
+/// Parses a number. Overflow gives the largest or smallest number, since slices are clipped at the edges.
 fn whole_number(text: &str) -> Option<i64> {
     text.parse()
         .or_else(|error: ParseIntError| match error.kind() {
@@ -208,7 +208,7 @@ fn whole_number(text: &str) -> Option<i64> {
         .ok()
 }
 
-/// Reads what is selected along one dimension.
+/// Parses the selection along one dimension.
 fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String> {
     let numbers: Vec<&str> = part.split(':').map(str::trim).collect();
     let number = |text: &str| match text {
@@ -244,7 +244,7 @@ fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String>
     }
 }
 
-/// Cuts a slice off at the edges, as Python's `slice.indices` does.
+/// Clips a slice at the edges, as Python's `slice.indices` does.
 fn slice(
     from: Option<i64>,
     to: Option<i64>,
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn slices_are_those_of_python() {
-        // What `list(range(10))[...]` says.
+        // The results of `list(range(10))[...]`.
         let expected: [(&str, &[u64]); 15] = [
             ("2:5", &[2, 3, 4]),
             (":3", &[0, 1, 2]),

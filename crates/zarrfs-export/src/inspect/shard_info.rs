@@ -1,7 +1,7 @@
-//! A stored shard, or an inner chunk of one, by its key: `a/c/0/0` and `a/c/0/0@1.0`.
+//! Describes a shard, or an inner chunk, by its key: `a/c/0/0` and `a/c/0/0@1.0`.
 //!
-//! Behind `@` stands the number of an inner chunk in C order, or its indices in the shard joined by dots. Of an inner
-//! chunk that is a shard itself, `@` names an inner chunk again: `a/c/0/0@1.0@3`.
+//! After `@` comes the number of an inner chunk in C order, or its indices in the shard joined by dots. If that inner
+//! chunk is a shard itself, another `@` names an inner chunk of it: `a/c/0/0@1.0@3`.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use zarrfs_array::array::ShardFile;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// What the key of a shard, or of an inner chunk, stands for.
+/// A shard or an inner chunk.
 pub enum ShardPart {
     /// A shard, or an inner chunk that is a shard itself.
     Shard(ShardFile),
@@ -24,24 +24,25 @@ pub enum ShardPart {
 
 /// An inner chunk of a shard.
 pub struct InnerChunk {
-    /// The shard that it is in.
+    /// The shard that contains it.
     pub shard: ShardFile,
     /// Its number in C order.
     pub number: u64,
 }
 
 impl InnerChunk {
-    /// Returns its bytes in the shard, or `None` if it is not stored. Fails as `ShardFile::range`.
+    /// Returns its byte range in the shard, or `None` if it is not stored. Fails as `ShardFile::range` does.
     pub fn range(&self) -> Result<Option<Range<u64>>> {
         self.shard.range(self.number)
     }
 }
 
 impl ShardPart {
-    /// Finds what a path names, or returns `None` if it does not begin with the key of a chunk.
+    /// Finds the shard or inner chunk at a path, or returns `None` if the path does not begin with the key of a
+    /// chunk.
     ///
     /// Fails with `Unsupported` if the array has no shards, with `NotFound` if the shard is not stored, and with
-    /// `Invalid` for an inner chunk that cannot be.
+    /// `Invalid` if the shard cannot have that inner chunk.
     pub fn at(
         context: &RequestContext,
         opened: &OpenedStore,
@@ -79,7 +80,7 @@ impl ShardPart {
     }
 }
 
-/// Reads the number of an inner chunk, or its indices; `None` if it names none.
+/// Parses the number or the indices of an inner chunk; `None` if there is no such inner chunk.
 fn number_of(grid: &Grid, name: &[u8]) -> Option<u64> {
     let parsed = NumberedName::parse(name)?;
     if !parsed.prefix.is_empty() || !parsed.suffix.is_empty() {
@@ -99,38 +100,38 @@ fn no_inner_chunk(grid: &Grid, path: &Key) -> Error {
     Error::invalid(path, why)
 }
 
-/// What the index of a shard says.
+/// The content of the index of a shard.
 #[derive(Clone, Debug)]
 pub struct ShardInfo {
     /// The key of the stored object.
     pub key: Key,
-    /// Its bytes in that object.
+    /// The byte range of the shard in that object.
     pub bytes: Range<u64>,
-    /// The bytes of the index in the shard, or `None` if the shard is too short for one.
+    /// The byte range of the index in the shard, or `None` if the shard is too short for one.
     pub index: Option<Range<u64>>,
-    /// What is known of the checksum of the index.
+    /// The result of checking the checksum of the index.
     pub checksum: Checksum,
-    /// Inner chunks along each dimension.
+    /// Number of inner chunks along each dimension.
     pub chunks_per_shard: Vec<u64>,
-    /// Where inner chunks lie, or why the index does not read.
+    /// The stored inner chunks, or the error of an invalid index.
     pub chunks: Result<InnerChunks>,
 }
 
 /// The checksum of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// It is that of the index.
+    /// It matches the index.
     Correct,
-    /// It is another one.
+    /// It does not match the index.
     Wrong,
-    /// The codecs of the index make none.
+    /// The index codecs have no checksum.
     None,
     /// It was not read.
     NotRead,
 }
 
 impl Checksum {
-    /// Returns the word for it.
+    /// Returns the checksum state as words for display.
     pub fn name(self) -> &'static str {
         match self {
             Checksum::Correct => "correct",
@@ -144,19 +145,19 @@ impl Checksum {
 /// The stored inner chunks of a shard.
 #[derive(Clone, Debug, Default)]
 pub struct InnerChunks {
-    /// How many are stored.
+    /// Number of stored inner chunks.
     pub stored: u64,
-    /// Bytes of the shard that nothing uses.
+    /// Number of unused bytes in the shard.
     pub unused: u64,
-    /// The first of them by their indices, with their bytes in the shard or what is wrong with the entry.
+    /// The first stored inner chunks by their indices, with their byte ranges in the shard or the error of the entry.
     pub places: Vec<(Coordinates, Result<Range<u64>>)>,
 }
 
-/// The most inner chunks whose places are listed.
+/// Maximum number of inner chunks that are listed.
 const MAX_PLACES: usize = 100_000;
 
 impl ShardInfo {
-    /// Reads off what there is to know of a shard.
+    /// Describes a shard from its index.
     pub fn of(shard: &ShardFile) -> ShardInfo {
         let checksum = match (shard.fault(), shard.has_checksum()) {
             (None, true) => Checksum::Correct,
@@ -200,13 +201,13 @@ impl InnerChunks {
         found
     }
 
-    /// Returns how many stored inner chunks have no place in the list.
+    /// Returns the number of stored inner chunks that are not listed.
     pub fn not_listed(&self) -> u64 {
         self.stored - self.places.len() as u64
     }
 }
 
-/// Returns how many bytes of a length lie in none of these ranges.
+/// Returns the number of bytes that are in none of the ranges.
 fn unused(length: u64, mut used: Vec<Range<u64>>) -> u64 {
     used.sort_unstable_by_key(|range| (range.start, range.end));
     let (mut end, mut unused) = (0, 0);

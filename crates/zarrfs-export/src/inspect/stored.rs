@@ -1,6 +1,6 @@
-//! How much of an array is stored: how many of its chunks, in how many bytes.
+//! Counts the stored chunks of an array and their bytes.
 //!
-//! The chunks are counted as the store lists them, so that a grid of any size costs what is stored of it.
+//! Chunks are counted as the store lists them, so that the cost follows the stored chunks, not the grid.
 
 use std::sync::Arc;
 
@@ -13,35 +13,36 @@ use zarrfs_store::request_context::RequestContext;
 /// A stored chunk, and its length in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkLength {
-    /// Its key.
+    /// The key of the chunk.
     pub key: Key,
-    /// Its length as it is stored.
+    /// The stored length in bytes.
     pub bytes: u64,
 }
 
-/// How much of an array is stored.
+/// Totals of the stored chunks of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredFacts {
-    /// Chunks that the grid has.
+    /// Number of chunks in the grid.
     pub total: u64,
-    /// Chunks that are stored.
+    /// Number of stored chunks.
     pub present: u64,
-    /// Bytes of these as they are stored.
+    /// Stored bytes of these chunks.
     pub bytes: u64,
-    /// Elements of these that lie in the array, at most as many as there are numbers for.
+    /// Number of elements of these chunks inside the array; saturates at `u128::MAX`.
     pub elements: u128,
-    /// One of the shortest.
+    /// A chunk of the shortest length.
     pub smallest: Option<ChunkLength>,
-    /// One of the longest.
+    /// A chunk of the longest length.
     pub largest: Option<ChunkLength>,
     /// Whether all stored chunks were counted.
     pub is_whole: bool,
 }
 
 impl StoredFacts {
-    /// Counts the chunks of an array, at least `limit` of them if there are as many; asks for `threads` of them at a time.
+    /// Counts the stored chunks of an array, and may stop after `limit` of them; makes `threads` requests in
+    /// parallel.
     ///
-    /// Fails if the store does not say which chunks it has, or the grid is not known.
+    /// Fails if the store cannot tell which chunks it has, or if the grid is unknown.
     pub fn count(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -78,7 +79,7 @@ impl StoredFacts {
             key: chunk.key.clone(),
             bytes,
         };
-        // Of equal lengths the first key, so that the order of a listing does not matter.
+        // Among equal lengths the first key wins, so that the order of a listing does not matter.
         let is_before = |other: &ChunkLength| chunk.key < other.key;
         let is_smaller =
             |other: &ChunkLength| bytes < other.bytes || bytes == other.bytes && is_before(other);

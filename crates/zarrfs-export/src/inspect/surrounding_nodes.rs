@@ -1,6 +1,7 @@
-//! The nodes around an array that say something of it: the group that it is in, the group of OME-Zarr or GeoZarr that
-//! names it as a level of an image, the image that it has the labels of, the variable of its grid mapping, and the
-//! coordinate variables of its dimensions.
+//! Finds the nodes around an array that affect its files.
+//!
+//! These are its group, the group of OME-Zarr or GeoZarr that names it as a level of an image, the image that it has
+//! labels for, its grid mapping, and the coordinate variables of its dimensions.
 
 use std::sync::Arc;
 
@@ -22,43 +23,43 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadAt;
 
-/// How many groups above its own may name an array, or have the variable that it names.
+/// Maximum number of groups above its own that are searched for a group or variable.
 const MAX_ABOVE: usize = 4;
 
 /// The nodes around an array.
 #[derive(Clone, Default)]
 pub struct SurroundingNodes {
-    /// The group that it is in.
+    /// The group of the array.
     pub group: Option<Arc<NodeEntry>>,
-    /// The group of its image and the path from there, if that is not the group that it is in.
+    /// The group of its image and the array's path from there, if that is not its own group.
     pub(super) image: Option<(Arc<NodeEntry>, Key)>,
-    /// The group of the image that the array has the labels of, and the path from there to the group that names it as a
-    /// level.
+    /// The group of the image that the array has labels for, and the path from there to the group that names the
+    /// array as a level.
     labelled: Option<(Arc<NodeEntry>, Key)>,
-    /// The numbers of transformations of these two that are stored in arrays.
+    /// The numbers of transformations of these two images that are stored in arrays.
     numbers: Vec<StoredNumbers>,
     labelled_numbers: Vec<StoredNumbers>,
-    /// The scenes in which these two are.
+    /// The scenes that contain these two images.
     scene: Option<SceneNode>,
     labelled_scene: Option<SceneNode>,
     pub(super) mapping: Option<Arc<NodeEntry>>,
-    /// What the layout of GeoZarr says of the level that the array is of.
+    /// The entry of the array's level in the GeoZarr layout.
     pub(super) level: Option<Attributes>,
-    /// The group with that layout, if it is one above the array's own.
+    /// The group with that layout, if it is above the array's own.
     pub(super) levels: Option<Arc<NodeEntry>>,
-    /// The level of which this one was made.
+    /// The level that this one was derived from.
     pub(super) base: Option<LevelBase>,
-    /// The root of the hierarchy, if that is not the array's own group.
+    /// The root of the hierarchy, if it is not the array's own group.
     pub(super) root: Option<Arc<NodeEntry>>,
-    /// In the order of the dimensions.
+    /// The coordinate variables, in the order of the dimensions.
     pub(super) coordinates: Vec<Option<CoordinateVariable>>,
 }
 
-/// A group that says how the images below it lie to one another.
+/// A group that defines how the images below it are placed relative to one another.
 #[derive(Clone)]
 struct SceneNode {
     group: Arc<NodeEntry>,
-    /// The path of an image from there.
+    /// The path of an image relative to the group.
     image: Key,
     numbers: Vec<StoredNumbers>,
 }
@@ -67,7 +68,7 @@ struct SceneNode {
 pub type FindNode<'a> = &'a dyn Fn(&Key) -> Result<Option<Arc<NodeEntry>>>;
 
 impl SurroundingNodes {
-    /// Returns the group of an array alone.
+    /// Builds the nodes around an array from only its group.
     pub fn of_group(group: Option<Arc<NodeEntry>>) -> SurroundingNodes {
         SurroundingNodes {
             group,
@@ -89,7 +90,7 @@ impl SurroundingNodes {
         alone.with_others(array, &|path| hierarchy.node(context, path))
     }
 
-    /// Finds those beside the group; fails as `find` does.
+    /// Finds the nodes other than the group; fails as `find` does.
     pub fn with_others(
         mut self,
         array: &NodeEntry,
@@ -107,7 +108,8 @@ impl SurroundingNodes {
         Ok(self)
     }
 
-    /// Reads the numbers of transformations of images that are stored in arrays; those that do not decode are left out.
+    /// Reads the numbers of image transformations that are stored in arrays; arrays that cannot be decoded are
+    /// skipped.
     pub fn with_numbers(
         mut self,
         context: &RequestContext,
@@ -172,7 +174,7 @@ impl SurroundingNodes {
         }
     }
 
-    /// Finds the nearest group above the array's own that names it as a level of an image, where its own does not.
+    /// Finds the nearest group above the array's own that names it as a level of an image, if its own group does not.
     fn image_above(
         &self,
         array: &NodeEntry,
@@ -196,7 +198,7 @@ impl SurroundingNodes {
         Ok(None)
     }
 
-    /// Finds the group of the image that the array has the labels of.
+    /// Finds the group of the image that the array has labels for.
     fn labelled_by(&self, find: FindNode<'_>) -> Result<Option<(Arc<NodeEntry>, Key)>> {
         let labels = self.image.as_ref().map(|(group, _)| group);
         let Some(labels) = labels.or(self.group.as_ref()) else {
@@ -220,11 +222,10 @@ impl SurroundingNodes {
     }
 }
 
-/// The most elements of an array that has the numbers of a transformation: an affine one of as many dimensions as an array
-/// has at most.
+/// Maximum number of elements of an array with the numbers of a transformation: an affine one of maximum rank.
 const MAX_NUMBERS: u64 = (MAX_RANK * (MAX_RANK + 1)) as u64;
 
-/// Reads the numbers of a transformation, a list or a list of rows; nothing if the array is of another kind.
+/// Reads the numbers of a transformation as a list or a list of rows; `None` if the node is not such an array.
 fn stored_numbers(
     context: &RequestContext,
     arrays: &Arrays,
@@ -272,7 +273,7 @@ fn stored_numbers(
     }))
 }
 
-/// Returns the attributes of a group of OME-Zarr, with the path from there.
+/// Returns the attributes of an OME-Zarr group, with the array's path from there.
 fn image_group<'a>(
     group: Option<&'a (Arc<NodeEntry>, Key)>,
     numbers: &'a [StoredNumbers],
@@ -287,7 +288,7 @@ fn image_group<'a>(
     })
 }
 
-/// Returns the attributes of a scene, with the path of the image from there.
+/// Returns the attributes of a scene, with the image's path from there.
 fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
     let scene = scene?;
     Some(SceneGroup {
@@ -297,7 +298,7 @@ fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
     })
 }
 
-/// Finds the nearest group above that of an image that says how the images below it lie to one another.
+/// Finds the nearest scene above the group of an image.
 fn scene_above(image: Option<&Arc<NodeEntry>>, find: FindNode<'_>) -> Result<Option<SceneNode>> {
     let Some(image) = image.filter(|image| attributes(Some(image)).is_some_and(has_systems)) else {
         return Ok(None);
@@ -317,13 +318,13 @@ fn scene_above(image: Option<&Arc<NodeEntry>>, find: FindNode<'_>) -> Result<Opt
     Ok(None)
 }
 
-/// Returns the group of an array and those above it, the nearest first.
+/// Returns the group of an array and the groups above it, the nearest first.
 pub(super) fn groups_above(array: &Key) -> Vec<Key> {
     let above = std::iter::successors(array.parent(), Key::parent);
     above.take(1 + MAX_ABOVE).collect()
 }
 
-/// Finds the variable that `grid_mapping` names: in the group of the array, or else in the nearest group above that has it.
+/// Finds the variable in `grid_mapping`: in the group of the array, or else in the nearest group above that has it.
 pub(super) fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
     let Some(found) = array.array() else {
         return Ok(None);
@@ -348,8 +349,8 @@ pub(super) fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option
     Ok(None)
 }
 
-/// Returns the name of a grid mapping. Of several each is followed by a colon and the coordinates that it is for; those of
-/// the dimensions count.
+/// Returns the name of a grid mapping. If there are several, each is followed by a colon and its coordinates; the
+/// mapping for the dimensions is used.
 fn mapping_name<'a>(named: &'a str, array: &Array) -> &'a str {
     let mut mapping = None;
     for word in named.split_whitespace() {
@@ -366,7 +367,7 @@ fn mapping_name<'a>(named: &'a str, array: &Array) -> &'a str {
     first.trim_end_matches(':')
 }
 
-/// Returns the attributes of a node that files have.
+/// Returns the attributes of a node, limited to the size for files.
 pub(super) fn attributes(node: Option<&Arc<NodeEntry>>) -> Option<&Attributes> {
     let node = node.and_then(|node| node.node.as_ref().ok());
     node.map(|node| node.attributes().in_files())

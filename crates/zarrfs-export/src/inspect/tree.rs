@@ -1,4 +1,4 @@
-//! The nodes of a tree: what the metadata say of each. `tree_walk` finds them.
+//! Describes the nodes of a tree by their metadata; `tree_walk` finds them.
 
 use std::sync::Arc;
 
@@ -13,55 +13,55 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug)]
 pub enum NodeFacts {
     /// A group.
     Group,
     /// An array.
     Array(Box<ArrayInfo>),
-    /// A node whose documents do not read.
+    /// A node whose documents cannot be read.
     Broken(Error),
 }
 
 /// A node of a tree.
 #[derive(Clone, Debug)]
 pub struct TreeNode {
-    /// Its path.
+    /// The path of the node.
     pub path: Key,
-    /// How far it is below the node that the tree begins with.
+    /// The number of levels below the top of the tree.
     pub depth: usize,
-    /// What it is.
+    /// The kind of the node.
     pub facts: NodeFacts,
-    /// The dialect whose documents describe it, if any does.
+    /// The dialect of its documents, if it has any.
     pub dialect: Option<&'static str>,
-    /// How many attributes it has.
+    /// The number of its attributes.
     pub attributes: usize,
-    /// How much of an array is stored, if that was asked for and the store tells.
+    /// Totals of the stored chunks of an array, if they were requested and the store can tell.
     pub stored: Option<StoredFacts>,
     /// Whether it is the last child of its group.
     pub is_last: bool,
-    /// Whether there are children that are not in the tree.
+    /// Whether it has children that are not in the tree.
     pub is_cut: bool,
-    /// Whether its children are those that attributes name, so that it may have others.
+    /// Whether its children are known only from attributes, so that there may be others.
     pub is_partial: bool,
-    /// Why its children are not known, if they are not.
+    /// The error for which its children are unknown, if any.
     pub fault: Option<Error>,
 }
 
-/// How a tree is walked.
+/// Options of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeConfig {
-    /// How many levels below the first node are shown.
+    /// Maximum number of levels below the top.
     pub depth: usize,
-    /// How many chunks of each array are counted, about; 0 for none.
+    /// Approximate number of chunks of each array that are counted; 0 for none.
     pub chunks: u64,
-    /// How many nodes are read at a time.
+    /// Number of nodes that are read in parallel.
     pub threads: usize,
 }
 
 impl TreeNode {
-    /// Describes a node that lies so many levels below the first; the root's own files are named after `root`.
+    /// Describes a node at `depth` levels below the top; the root's own files are named after `root`.
     pub(super) fn describe(
         context: &RequestContext,
         (opened, root): (&OpenedStore, &str),

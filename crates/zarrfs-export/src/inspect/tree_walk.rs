@@ -1,8 +1,8 @@
-//! The nodes below a node in the order of a tree, each given out as soon as those before it are known.
+//! Walks the nodes below a node in tree order, streaming the results.
 //!
-//! Groups are listed side by side, and so are their children read, as many as a part holds. So a tree on the network
-//! takes about as many round trips as it is deep, and of a group of a million arrays the first are given out before the
-//! others are read.
+//! Groups are listed in parallel, and their children are read in parallel in parts of bounded size. So a remote tree
+//! takes about as many round trips as it has levels, and of a group of a million arrays the first are passed on
+//! before the others are read.
 
 use std::mem::take;
 use std::ops::ControlFlow;
@@ -18,23 +18,22 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, LeftOut};
 
-/// The most nodes of a tree; what is beyond is left out, and the tree says so.
+/// Maximum number of nodes of a tree; further nodes are left out, and their group is marked as cut.
 const MAX_NODES: usize = 1 << 20;
 
-/// The deepest node of a tree.
+/// Maximum depth of a tree.
 const MAX_DEPTH: usize = 1000;
 
-/// How many nodes are read before those before them are given out.
+/// Maximum number of nodes that are read before the nodes before them are passed on.
 const PART: usize = 2048;
 
-/// What takes the nodes of a tree, and says whether more are wanted.
+/// Receives the nodes of a tree, and returns whether it wants more.
 pub type TakeNode<'a> = &'a mut dyn FnMut(TreeNode) -> ControlFlow<()>;
 
-/// Gives out the node at a path and those below it, each group before its children, which are in the order of their
-/// names.
+/// Passes on the node at a path and all nodes below it: each group before its children, which are sorted by name.
 ///
-/// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be listed
-/// is given out with its fault. Returns the first fault of a child that came after its group was given out.
+/// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be
+/// listed has a fault. Returns the first fault of a child that was found after its group was passed on.
 pub fn walk(
     context: &RequestContext,
     opened: &OpenedStore,
@@ -56,7 +55,7 @@ pub fn walk(
         fault: None,
         take,
     };
-    // If it breaks off, no more nodes are wanted, which is no fault.
+    // A break means that no more nodes are wanted, which is not a fault.
     let _ = walk.give_all(context, vec![TreeItem::of(ReadNode { node, entry })]);
     Ok(walk.fault)
 }
@@ -87,44 +86,44 @@ struct ReadNode {
 
 /// A node of a part of the tree.
 enum TreeItem {
-    /// One whose children, if it has some, are the next items.
+    /// A node whose children, if it has any, are the next items.
     Known(TreeNode),
-    /// One whose children are not known.
+    /// A node whose children are not known.
     Open(ReadNode),
 }
 
-/// What stands in a part that is being made: a node, or names of children of the last node before.
+/// An entry of a part in progress: a node, or names of children of the last node before.
 enum TreeSlot {
     Node(TreeNode),
     Unread(UnreadChildren),
 }
 
-/// A part of the tree that is being made.
+/// A part of the tree in progress.
 #[derive(Default)]
 struct TreePart {
     slots: Vec<TreeSlot>,
-    /// How many names are to be read.
+    /// The number of names that are not read yet.
     unread: usize,
 }
 
-/// Children of a group that are to be read together.
+/// Children of a group that will be read together.
 struct UnreadChildren {
     parent: Arc<NodeEntry>,
     depth: usize,
-    /// The child before them, of which is not known yet whether it is the last one.
+    /// The child before them, which may turn out to be the last one.
     before: Option<ReadNode>,
     names: Vec<Vec<u8>>,
     /// Whether there are names after these.
     has_more: bool,
 }
 
-/// What reading a child came to.
+/// The result of reading a child.
 type ReadChild = Result<Option<ReadNode>>;
 
-/// A node, and the names of its children if they are shown.
+/// A node, and the names of its children if they are in the tree.
 type ListedNode = (TreeNode, Option<(Arc<NodeEntry>, Vec<Vec<u8>>)>);
 
-/// Reads nodes, in several threads.
+/// Reads nodes in several threads.
 #[derive(Clone, Copy)]
 struct NodeReader<'a> {
     opened: &'a OpenedStore,
@@ -132,17 +131,17 @@ struct NodeReader<'a> {
     config: &'a TreeConfig,
 }
 
-/// A walk under way.
+/// A walk in progress.
 struct TreeWalk<'a> {
     reader: NodeReader<'a>,
-    /// How many nodes the tree may still have.
+    /// The number of nodes that the tree may still have.
     room: usize,
     fault: Option<Error>,
     take: TakeNode<'a>,
 }
 
 impl TreeWalk<'_> {
-    /// Gives out nodes in their order, each with all below it.
+    /// Passes on nodes in order, each with all nodes below it.
     fn give_all(&mut self, context: &RequestContext, items: Vec<TreeItem>) -> ControlFlow<()> {
         if !items.iter().any(|item| matches!(item, TreeItem::Open(_))) {
             return items.into_iter().try_for_each(|item| match item {
@@ -161,7 +160,7 @@ impl TreeWalk<'_> {
         self.give_part(context, &mut part).map_continue(drop)
     }
 
-    /// Adds a group and its children to a part, which is given out each time that it has enough to be read.
+    /// Adds a group and its children to a part; passes the part on whenever it is full.
     fn add_group(
         &mut self,
         context: &RequestContext,
@@ -193,7 +192,7 @@ impl TreeWalk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Reads the children that a part has, and gives it out but for a last child after which others may come.
+    /// Reads the children of a part and passes the part on, except for a last child that others may follow.
     fn give_part(
         &mut self,
         context: &RequestContext,
@@ -224,7 +223,7 @@ impl TreeWalk<'_> {
         ControlFlow::Continue(held_back)
     }
 
-    /// Adds children that were read; returns the last one if others may come after it.
+    /// Adds children that were read; returns the last one if others may follow.
     fn add_children(
         &mut self,
         unread: UnreadChildren,
@@ -250,7 +249,7 @@ impl TreeWalk<'_> {
         None
     }
 
-    /// Notes a child that cannot be read with its group, or alone if the group was given out.
+    /// Records an error of a child in its group, or in the walk if the group was already passed on.
     fn note_fault(&mut self, group: &Key, error: Error, items: &mut [TreeItem]) {
         let node = items.iter_mut().rev().find_map(|item| match item {
             TreeItem::Known(node) if node.path == *group => Some(node),
@@ -264,7 +263,7 @@ impl TreeWalk<'_> {
 }
 
 impl NodeReader<'_> {
-    /// Lists the children of a node, or asks whether there are some if they are too deep to be shown.
+    /// Lists the children of a node; if they are too deep for the tree, only checks whether there are any.
     fn list(&self, context: &RequestContext, item: TreeItem) -> ListedNode {
         let ReadNode { mut node, entry } = match item {
             TreeItem::Known(node) => return (node, None),
@@ -283,7 +282,7 @@ impl NodeReader<'_> {
         (node, None)
     }
 
-    /// Returns the names of the children of a group in their order, or as many as those that are listed first; and which
+    /// Returns the sorted names of the children of a group, at most the first `most` in the listing; and which names
     /// the listing leaves out.
     fn names(
         &self,
@@ -297,7 +296,7 @@ impl NodeReader<'_> {
         while names.len() < most
             && let Some(name) = listing.next(context)?
         {
-            // No node has the name of a document that lies in its folder; those of drafts lie elsewhere.
+            // A node cannot have the name of a document in its group's folder; drafts have their documents elsewhere.
             if entry.entry_point().is_some() || !is_in_node_folder(&name.name) {
                 names.push(name.name);
             }
@@ -327,7 +326,7 @@ impl NodeReader<'_> {
 }
 
 impl TreeItem {
-    /// An array has no children.
+    /// An array has no children to list.
     fn of(found: ReadNode) -> TreeItem {
         if found.entry.is_array() {
             TreeItem::Known(found.node)
@@ -338,7 +337,7 @@ impl TreeItem {
 }
 
 impl UnreadChildren {
-    /// Returns what is to be read.
+    /// Returns the parent, name and depth of each child to read.
     fn wanted(&self) -> Vec<(Arc<NodeEntry>, Vec<u8>, usize)> {
         let names = self.names.iter();
         names
@@ -347,8 +346,8 @@ impl UnreadChildren {
     }
 }
 
-/// Whether a child is a folder of chunks: a bare one of such a name, in a node that may be an array for all that is
-/// known.
+/// Whether a child is a folder of chunks: it has such a name and no document, and its parent may be an array whose
+/// documents cannot be read.
 fn is_of_chunks(parent: &NodeEntry, child: &NodeEntry) -> bool {
     let is_bare = child.node.is_ok() && child.dialect().is_none();
     parent.node.is_err() && is_bare && is_like_chunk(child.path.name())

@@ -1,14 +1,14 @@
-//! A store that is known not to list all of its keys, though the store below does not say so.
+//! Marks a store as unable to list all of its keys.
 //!
-//! The store view of a mount is a folder of this machine, and lists what it has met so far. Where the store behind the
-//! mount cannot list, absence from such a listing means nothing.
+//! The store view of a mount is a local folder that lists only the keys seen so far. If the store behind the mount
+//! cannot list, a key that is missing in such a listing may exist.
 
 use std::sync::Arc;
 
 use zarrfs_store::layer::Layer;
 use zarrfs_store::{Store, StoreInfo};
 
-/// A store whose listings do not count.
+/// A store whose listings are incomplete.
 pub(super) struct UnlistedStore {
     below: Arc<dyn Store>,
     info: StoreInfo,

@@ -1,7 +1,7 @@
-//! `NAME.nc4`: an array with its coordinates and the variable of its map as one file.
+//! Plans `NAME.nc4`: an array with its coordinates and grid mapping in one file.
 //!
-//! Coordinates are the coordinate variables of its dimensions and the arrays that its attribute `coordinates` names, with
-//! the bounds of all of these; they are in the group of the array, or in the nearest group above that has them.
+//! Coordinates are the coordinate variables of its dimensions and the arrays in its attribute `coordinates`, with the
+//! bounds of all of these. They are in the group of the array, or in the nearest group above that has them.
 
 use std::sync::Arc;
 
@@ -20,21 +20,21 @@ use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 
-/// An array of which such files are made.
+/// An array whose files are made.
 #[derive(Clone, Copy)]
 pub struct VariableSource<'a> {
-    /// The hierarchy that it is in.
+    /// The hierarchy of the array.
     pub hierarchy: &'a Hierarchy,
     /// The open arrays of the hierarchy.
     pub arrays: &'a Arrays,
     /// The array.
     pub array: &'a Arc<NodeEntry>,
-    /// What its files are named after.
+    /// The name of its files, without an ending.
     pub name: &'a [u8],
 }
 
 impl VariableSource<'_> {
-    /// Returns each format, and why the array has no file of it if it has none.
+    /// Returns each format, with the file or the reason why the array has none.
     pub fn formats(
         &self,
         context: &RequestContext,
@@ -47,8 +47,8 @@ impl VariableSource<'_> {
         answers.collect()
     }
 
-    /// Returns the file that a name asks for, or why there is none. `Invalid` for a selection that means nothing in the
-    /// array.
+    /// Returns the requested file, or the reason why there is none. Fails with `Invalid` if the selection has no
+    /// meaning in the array.
     pub fn file(
         &self,
         context: &RequestContext,
@@ -98,7 +98,7 @@ impl VariableSource<'_> {
         PlannedFile::of(context, (choice, &cut), contents)
     }
 
-    /// Returns the array with the names of its dimensions that its group knows.
+    /// Returns the array with the dimension names that its group defines.
     fn named(&self, array: &Array, around: &SurroundingNodes) -> Array {
         let axes = axes_of(&Subject {
             name: self.name,

@@ -1,4 +1,4 @@
-//! Files of selected elements that are made outside a mount, as those of a mount are.
+//! Writes files of selected elements outside a mount, byte for byte like a mount.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadAt;
 
-/// How many bytes are given out at a time, about.
+/// Approximate number of bytes per read.
 const READ_SIZE: usize = 4 << 20;
 
-/// An array of which a file is made, with what an open one does not have.
+/// An array for a file, with information that an open array lacks.
 pub struct DescribedArray<'a> {
-    /// The array.
+    /// The open array.
     pub open: &'a Arc<OpenArray>,
     /// Its metadata, with attributes.
     pub metadata: &'a Array,
-    /// What its files in the files view are named after.
+    /// The name of its files in the files view, without an ending.
     pub name: &'a [u8],
-    /// What the metadata of other nodes say of it.
+    /// Metadata of other nodes about the array.
     pub around: Surroundings<'a>,
 }
 
 impl<'a> DescribedArray<'a> {
-    /// Returns an array of which nothing but what an open one has is known.
+    /// Describes an array by only its own metadata.
     pub fn alone(open: &'a Arc<OpenArray>) -> DescribedArray<'a> {
         DescribedArray {
             open,
@@ -53,10 +53,10 @@ pub fn write_file(
     write_whole(context, &file, file.len(), take)
 }
 
-/// Opens the file of selected elements, whose length is known then.
+/// Opens the file of selected elements, which has a known length.
 ///
-/// Fails with `Unsupported` if the file cannot hold the elements, or with the error that stops the array from being
-/// decoded.
+/// Fails with `Unsupported` if the format cannot hold the elements, or with the error that makes the array
+/// undecodable.
 pub fn open_file(
     context: &RequestContext,
     described: &DescribedArray<'_>,
@@ -105,7 +105,7 @@ pub fn open_file(
     Export::of_selection(array, parts, selection, array.id())
 }
 
-/// Returns what a file consists of; `Unsupported` with the reason if there is none.
+/// Returns the parts of a file. Fails with `Unsupported` and the reason if there is no such file.
 fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
     match format.why_not(subject) {
         Some(why) => {
@@ -116,7 +116,7 @@ fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<Fil
     }
 }
 
-/// Gives out a file of a length piece by piece.
+/// Passes on a file of `length` bytes in blocks.
 pub fn write_whole(
     context: &RequestContext,
     file: &dyn ReadAt,

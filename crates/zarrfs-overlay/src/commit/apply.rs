@@ -1,6 +1,6 @@
-//! Makes the changes of a commit in the store, phase by phase.
+//! Applies the changes of a commit to the store, phase by phase.
 //!
-//! Each change is made on the condition that the store still has what was compared, and is recorded when it is done.
+//! Each change has the condition that the store still has the compared version, and is recorded when it is done.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,14 +22,14 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, ETag, Key, PutBody};
 
-/// A commit whose steps are known to be without conflict, or are forced.
+/// A commit whose steps have no conflicts, or are forced.
 pub(super) struct Apply<'a> {
     pub(super) commit: &'a Commit<'a>,
     pub(super) force: bool,
     pub(super) applied: Applied,
 }
 
-/// How much of a commit the store has.
+/// Counts of the changes that the store has.
 #[derive(Default)]
 pub(super) struct Applied {
     put: AtomicU64,
@@ -38,7 +38,7 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    /// Notes that the store has a change.
+    /// Counts a change that the store has.
     fn note(&self, change: &ChangedKey) {
         self.bytes.fetch_add(change.bytes(), Ordering::Relaxed);
         let count = match change.action {
@@ -48,7 +48,7 @@ impl Applied {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes the changes from those that are left.
+    /// Adds the counts to `outcome`, and subtracts them from the changes that are left.
     pub(super) fn add_to(&self, outcome: &mut Outcome) {
         outcome.put += self.put.load(Ordering::Relaxed);
         outcome.bytes += self.bytes.load(Ordering::Relaxed);
@@ -59,8 +59,8 @@ impl Applied {
 }
 
 impl Apply<'_> {
-    /// Makes the changes; returns the keys that other programs changed since they were compared. `files_above` are
-    /// objects in the way, which are removed by force.
+    /// Applies the changes; returns the keys that other programs changed since the comparison. `files_above` are
+    /// objects at keys that are needed as folders; they are removed, since the commit is forced.
     pub(super) fn run(
         &self,
         context: &RequestContext,
@@ -95,8 +95,8 @@ impl Apply<'_> {
         Ok(Vec::new())
     }
 
-    /// Removes first what is in the way of a put: a file where a folder comes, or a folder where a file comes.
-    /// Returns the removals that are left, and the keys that other programs changed.
+    /// First removes obstacles of puts: files at keys that are needed as folders, and folders at keys of files. Returns
+    /// the remaining removals, and the keys that other programs changed.
     fn remove_obstacles(
         &self,
         context: &RequestContext,
@@ -129,7 +129,7 @@ impl Apply<'_> {
         Ok((others, conflicts))
     }
 
-    /// Applies steps in any order; returns the keys that other programs changed since they were compared.
+    /// Applies steps in any order; returns the keys that other programs changed since the comparison.
     fn apply_all(
         &self,
         context: &RequestContext,
@@ -181,8 +181,8 @@ impl Apply<'_> {
         self.record(JournalRecord::Reverted(key.clone()))
     }
 
-    /// Records a step that is made or about to be made. Those of a frozen layer, whose content does not change, are found
-    /// in the store again by the next commit: without room in the upper folder they are not written down.
+    /// Records a step that is complete or about to start. If the upper folder is full, steps of a frozen layer are not
+    /// written down: its content does not change, so the next commit finds the completed steps in the store.
     fn record(&self, record: JournalRecord) -> Result<()> {
         let layer = &self.commit.layered.layer;
         if self.commit.is_live {
@@ -220,7 +220,7 @@ impl Apply<'_> {
         if is_unchanged && !is_pending {
             return layer.record(vec![committed]);
         }
-        // Written during the put: for the next commit the base is what the store has now.
+        // It was written during the put: the base of the next commit is the store's current version.
         let key = key.clone();
         layer.record(vec![
             JournalRecord::Reverted(key.clone()),
@@ -258,8 +258,9 @@ impl Apply<'_> {
         self.commit.core.store.put(context, key, body, condition)
     }
 
-    /// Returns what is put of a document of which zarrfs itself edited members other than the copies: those stay as the
-    /// store has them. `None` for any other file, as one that was renamed: the store has another document there.
+    /// Returns the new content of a document in which zarrfs itself edited members other than the copies: it keeps the
+    /// store's copies. Returns `None` for any other file, and for a renamed document, since the store has another
+    /// document there.
     fn with_stored_copies(
         &self,
         context: &RequestContext,
@@ -282,7 +283,7 @@ impl Apply<'_> {
         if !holder.may_have_copies(&own) {
             return Ok(None);
         }
-        // What is remembered may be older than what was compared.
+        // The cached version may be older than the compared version.
         store.info().changes.note(key);
         let stored = store.get(context, key, MAX_DOCUMENT)?;
         let read = stored.as_ref().map(|object| object.version);
@@ -298,8 +299,8 @@ impl Apply<'_> {
         Ok(stored.and_then(|stored| holder.with_copies_of(&own, &stored.bytes)))
     }
 
-    /// Notes what is put, or that the key is removed, for the case that the store does it and no answer
-    /// comes: it is lost, or this process ends.
+    /// Records a put or a removal before it is requested, in case that the store does it but no answer arrives or this
+    /// process ends.
     fn note_try(&self, key: &Key, file: Option<&File>) -> Result<()> {
         let digest = file.map(content::file_digest).transpose();
         let tried = JournalRecord::Tried {
@@ -317,7 +318,7 @@ impl Apply<'_> {
 }
 
 impl OverlayCore {
-    /// Removes folders of the store that are empty, given each before those in it.
+    /// Removes empty folders of the store. Each folder in `folders` comes before the folders in it.
     pub(super) fn erase_folders(&self, context: &RequestContext, folders: &[Key]) -> Result<()> {
         let mut inner_first = folders.iter().rev();
         inner_first.try_for_each(|folder| self.store.erase_folder(context, folder))

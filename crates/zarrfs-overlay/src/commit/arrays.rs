@@ -1,9 +1,9 @@
-//! Whether the arrays of changed chunks are still those that the chunks were encoded for.
+//! Checks that arrays still have the metadata that changed chunks were encoded with.
 //!
-//! The document that the store will have after the commit is compared: the one that it puts, or else the store's own. A
-//! document that is changed on the mount and left out, since a program has it open, comes with a later commit, and so is
-//! no conflict either. The store's may be replaced while chunks are put, so a commit or a write-through looks again when it has
-//! put them; nothing but the next look would tell.
+//! The document that the store will have after the commit counts: the one that the commit puts, or else the store's
+//! own. A document that was changed on the mount and is left out, since a program has it open, is not a conflict
+//! either: a later commit puts it. Another program may replace the store's document while chunks are put, so a commit
+//! or a write-through checks again afterwards; otherwise only the next commit would find out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,36 +19,36 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, Store};
 
-/// What the arrays of changed chunks are, by the documents that describe them.
+/// The arrays of changed chunks, by the documents that describe them.
 #[derive(Default)]
 pub(super) struct ChangedArrays(HashMap<Key, ChangedArray>);
 
 /// Digests of the metadata of an array; `None` if a document describes no array.
 struct ChangedArray {
-    /// Those that the store has, or will have.
+    /// The metadata that the store has, or will have.
     stored: Option<u128>,
     /// Whether the document is not part of the changes.
     is_of_store: bool,
-    /// Those that the mount shows, if it has changed the document.
+    /// The metadata that the mount shows, if the document was changed on it.
     shown: Option<u128>,
-    /// Those by which chunks were encoded that an earlier commit of the layer has put.
+    /// The metadata that the chunks of an earlier, interrupted commit of the layer were encoded with.
     put_before: HashSet<u128>,
 }
 
-/// Why a chunk is in conflict.
+/// The conflicts of a chunk with its array.
 const REPLACED: &str = "its array was replaced by somebody else: \
     data type, chunks, codecs or fill value differ from those that it was encoded by";
 const REMOVED: &str = "its array was removed by somebody else";
 const REPLACED_MEANWHILE: &str = "was replaced by somebody else while chunks of it were put: \
     they are in the store, and may not be read by it";
 
-/// Whether a chunk that is in conflict for this reason would be wrong in any store that has its array.
+/// Whether a chunk with this conflict would be wrong in any store that has its array.
 pub fn is_of_array(why: &str) -> bool {
     [REPLACED, REMOVED].contains(&why)
 }
 
 impl ChangedArrays {
-    /// Returns the reason why a chunk does not fit its array, if it does not.
+    /// Returns the reason why a chunk does not fit its array, or `None` if it fits.
     pub(super) fn conflict(&self, layered: &LayeredStore, key: &Key) -> Option<&'static str> {
         if !may_be_chunk(key) {
             return None;
@@ -63,8 +63,8 @@ impl ChangedArrays {
         found.flatten().next()
     }
 
-    /// Looks again, after the chunks of these changes were put; returns the documents of arrays that were replaced
-    /// meanwhile, or while an earlier commit of the layer put chunks.
+    /// Checks again after the chunks of these changes were put; returns the documents of arrays that were replaced in
+    /// the meantime, or while an earlier commit of the layer put chunks.
     pub(super) fn replaced_meanwhile(
         &self,
         context: &RequestContext,
@@ -91,8 +91,8 @@ impl ChangedArrays {
 }
 
 impl OverlayCore {
-    /// Looks at the arrays of these changes. `shown` has the contents, `layered` the names; `is_live` if they are paths of
-    /// the layer on top, of which each is committed for itself.
+    /// Reads the metadata of the arrays of these changes. `shown` has the contents, `layered` the names. With
+    /// `is_live`, the changes are paths of the top layer, each of which is committed on its own.
     pub(super) fn changed_arrays(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -142,9 +142,9 @@ impl OverlayCore {
         found.into_iter().collect::<Result<_>>().map(ChangedArrays)
     }
 
-    /// Returns the keys that a commit of a frozen layer has put which ended early.
+    /// Returns the keys that an interrupted commit of a frozen layer has put.
     fn put_before(&self, layered: &LayeredStore) -> Vec<Key> {
-        // What was written through was looked at when it was.
+        // Each write-through was checked when it was made.
         if self.config.write_through {
             return Vec::new();
         }
@@ -153,15 +153,15 @@ impl OverlayCore {
         put.map(|(key, _)| key).collect()
     }
 
-    /// Returns the digest of the metadata that the store has now.
+    /// Returns the digest of the store's current metadata.
     fn stored_metadata(&self, context: &RequestContext, document: &Key) -> Result<Option<u128>> {
-        // Caches forget another version then.
+        // This makes caches drop an older version.
         self.store.etag(context, document)?;
         digest(context, &*self.store, document)
     }
 }
 
-/// Returns the digest of an array's metadata in a document; nothing if it describes no array.
+/// Returns the digest of an array's metadata in a document, or `None` if the document describes no array.
 fn digest(context: &RequestContext, store: &dyn Store, document: &Key) -> Result<Option<u128>> {
     let object = readable(store.get(context, document, MAX_DOCUMENT))?;
     let Some(object) = object else {

@@ -1,8 +1,9 @@
-//! The copies of documents in consolidated metadata of the store: brought up to date after the documents.
+//! Updates the copies of documents in the store's consolidated metadata.
 //!
-//! They are derived of what the store has then, so that a commit which goes on after a kill comes to the same, and one
-//! that ended early leaves nothing of what it did not put. They are no changes of the user: no conflict, and counted
-//! nowhere. Other copies, and what another program writes into the document meanwhile, stay.
+//! The copies are derived from the store's current documents, so a commit that continues after a kill has the same
+//! result, and an interrupted commit leaves no copy of a document that it did not put. They are not changes of the
+//! user: they cause no conflicts and are not counted. Other copies, and other programs' writes to the document, are
+//! preserved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,14 +22,14 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key, Object, PutBody, StoreVersion};
 
-/// How often a document is read again that other programs change each time before its copies are put.
+/// Maximum number of attempts to update a document that other programs keep changing.
 const MAX_ATTEMPTS: usize = 16;
 
-/// Of which changes of a layer the copies are brought up to date.
+/// The changes of a layer whose copies are updated.
 #[derive(Clone, Copy, PartialEq)]
 enum Scope {
     All,
-    /// Those that a commit which ended early has made.
+    /// Only the changes that an interrupted commit has completed.
     Made,
 }
 
@@ -36,8 +37,8 @@ enum Scope {
 pub(super) type Holders = BTreeMap<Key, CopyHolder>;
 
 impl OverlayCore {
-    /// Brings the copies of what a commit that ended early has put at a path and below up to date, before the rest of it
-    /// is discarded.
+    /// Updates the copies of documents that an interrupted commit has put at and below a path, before its other changes
+    /// are discarded.
     pub(crate) fn finish_copies(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -58,8 +59,8 @@ impl OverlayCore {
 }
 
 impl Commit<'_> {
-    /// Returns the documents that may hold copies of what the layer changes at these paths and below. Asked before the
-    /// changes are made: records of those that are made tell less.
+    /// Returns the documents that may hold copies of the layer's changes at and below these paths. This must come
+    /// before the changes are made, because the records of completed changes have less information.
     pub(super) fn holders(&self, paths: &[Key]) -> Holders {
         self.holders_of(paths, Scope::All)
     }
@@ -77,13 +78,14 @@ impl Commit<'_> {
             let documents = state.records.documents_below(path).into_iter();
             for document in documents.filter(is_meant) {
                 holders.extend(CopyHolder::above_document(&document));
-                // What a program wrote may have copies of documents that were discarded since.
+                // A document that a program wrote may have copies of documents that were discarded since.
                 let stale = state.records.program_copies.stale(&document);
                 let is_stale = stale.is_some_and(|stale| !stale.is_empty());
                 holders.extend(CopyHolder::of_key(&document).filter(|_| is_stale));
             }
             for (at, _) in state.records.whiteouts_of_documents(path) {
-                // A removal that was made has no base any more. That of a folder never had one: the store is asked.
+                // A completed removal has no base any more. The removal of a folder never had one, so the store is
+                // queried.
                 if state.records.base(at).is_some() && !is_meant(at) {
                     continue;
                 }
@@ -102,7 +104,7 @@ impl Commit<'_> {
             .collect()
     }
 
-    /// Brings the copies of what the layer changed at these paths and below up to date.
+    /// Updates the copies of the layer's changes at and below these paths.
     pub(super) fn update_copies(
         &self,
         context: &RequestContext,
@@ -123,7 +125,7 @@ impl Commit<'_> {
             return Ok(());
         }
         let _one = self.core.copying.lock();
-        // Most are not there.
+        // Most of them do not exist.
         let look = |(key, holder): (Key, CopyHolder)| -> Result<Option<CopyHolder>> {
             let stored = self.stored(context, &key)?;
             let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
@@ -158,7 +160,7 @@ impl Commit<'_> {
             let condition = Condition::Version(stored.version);
             match store.put(context, key, PutBody::Bytes(&bytes), &condition) {
                 Err(error) if error.kind() == Kind::Changed => {
-                    // What is remembered of it does not count any more.
+                    // The cached version is stale.
                     store.info().changes.note(key);
                 }
                 put => {
@@ -171,7 +173,7 @@ impl Commit<'_> {
         Err(Error::unavailable(key, why))
     }
 
-    /// Returns a document of the store; `None` if it is missing or too long to hold copies that are read.
+    /// Returns a document of the store, or `None` if it is missing or too long to hold copies that are read.
     fn stored(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
         match self.core.store.get(context, key, MAX_DOCUMENT) {
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::NameTooLong) => Ok(None),
@@ -179,7 +181,7 @@ impl Commit<'_> {
         }
     }
 
-    /// Returns a document of the store with the right copies; `None` if it has these already, or holds none.
+    /// Returns a document of the store with correct copies, or `None` if they are correct already or it holds none.
     fn with_copies(
         &self,
         context: &RequestContext,
@@ -194,7 +196,7 @@ impl Commit<'_> {
         let Some(copies) = holder.find_copies(bytes) else {
             return Ok(None);
         };
-        // What the store has of a program's text was put after the documents below.
+        // The store's version of a program's text was put after the documents below.
         let (documents, scope) = match self.stale_since_put(holder) {
             Some(stale) => {
                 let layered = self.layered;
@@ -223,7 +225,7 @@ impl Commit<'_> {
         Ok((edited != bytes).then_some(edited))
     }
 
-    /// Whether the store may have the layer's change of a document already.
+    /// Whether the store may already have the layer's change of a document.
     fn may_be_made(&self, document: &Key) -> bool {
         let state = self.layered.layer.lock();
         let is_tried = !state.records.tried(document).is_empty();
@@ -233,7 +235,7 @@ impl Commit<'_> {
         }
     }
 
-    /// Whether the store, which has this of a document, has the layer's change of it, though no answer came.
+    /// Whether the store, whose current document is `stored`, has the layer's change, even if no answer came.
     fn is_made(&self, document: &Key, stored: Option<&Object>) -> bool {
         let state = self.layered.layer.lock();
         match state.records.base(document) {
@@ -246,8 +248,8 @@ impl Commit<'_> {
         }
     }
 
-    /// Returns the paths at and below which something was changed since a program wrote a document, if the store has what
-    /// the program wrote.
+    /// Returns the paths that have changes at or below them since a program wrote a document, or `None` if the store
+    /// does not have the program's text.
     fn stale_since_put(&self, holder: &CopyHolder) -> Option<BTreeSet<Key>> {
         let layer = &self.layered.layer;
         let base = layer.base(holder.key());
@@ -258,8 +260,8 @@ impl Commit<'_> {
             .cloned()
     }
 
-    /// Returns the documents that the layer changed of which a document of the store holds a copy, or should hold one, by
-    /// the names of the copies.
+    /// Returns the documents that the layer changed and that have, or should have, a copy in `holder`, by the names of
+    /// the copies.
     fn changed_documents(
         &self,
         paths: &[Key],
@@ -284,7 +286,7 @@ impl Commit<'_> {
         Ok(found)
     }
 
-    /// Returns a document as the store has it: the layer's file, if that was put.
+    /// Returns a document as the store has it, from the layer's file if that file was put.
     fn committed(&self, context: &RequestContext, document: &Key) -> Result<Option<Object>> {
         let base = self.layered.layer.base(document);
         if base.is_some_and(|base| base.is_committed)
@@ -295,14 +297,14 @@ impl Commit<'_> {
         self.stored(context, document)
     }
 
-    /// Notes what is put for the case that no answer comes, and for changes that programs make of the document meanwhile:
-    /// their base is not what the store has then, though nobody else changed it.
+    /// Records a put, in case that no answer comes, and for programs that change the document at the same time: the
+    /// base of their change then differs from the store's version, although no other program changed it.
     pub(super) fn note_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let tried = JournalRecord::Tried {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),
         };
-        // A program may have opened the document, and write it before the put is made: nothing is known of it yet.
+        // A program may have opened the document and write it before the put: there is no record of that yet.
         self.core.top().layer.record_if_room(vec![tried.clone()])?;
         let layer = &self.layered.layer;
         let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
@@ -312,7 +314,7 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Notes that the store has a document with other copies.
+    /// Records that the store has a document with updated copies.
     fn note_updated(&self, key: &Key, version: StoreVersion) -> Result<()> {
         let layer = &self.layered.layer;
         if layer.base(key).is_some_and(|base| base.is_committed) {

@@ -1,7 +1,7 @@
-//! Copies a whole store into another: chunks first, then the metadata that names them.
+//! Copies a whole store to another: chunks first, then their metadata.
 //!
-//! A copy that was cut off can be run again: what the other store already has, byte for byte, is not put twice;
-//! anything else there is a conflict.
+//! An interrupted copy can be run again: objects that the other store already has, byte for byte, are not put twice;
+//! any other object there is a conflict.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,10 +16,11 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key, PutBody, Reader, Store};
 
-/// Objects of at most this many bytes are copied in memory; longer ones by way of a temporary file.
+/// Objects of at most this many bytes are copied in memory, longer ones through a temporary file.
 const MAX_IN_MEMORY: usize = 16 << 20;
 
-/// Copies every key of a store into one that is empty, or that a copy which was cut off has left.
+/// Copies every key of a store to an empty store, or to one with an interrupted copy. Conflicts are returned in the
+/// outcome, and metadata is not copied then.
 pub fn copy_all(
     context: &RequestContext,
     from: &dyn Store,
@@ -56,7 +57,7 @@ pub fn copy_all(
                 Err(error) => return Err(error),
             }
         }
-        // Metadata is not copied unless all chunks that it names were.
+        // Metadata is copied only if all chunks that it names were copied.
         if !outcome.conflicts.is_empty() {
             break;
         }
@@ -64,7 +65,7 @@ pub fn copy_all(
     Ok(outcome)
 }
 
-/// Copies an object; returns its length in bytes. `Changed` if the other store has another content.
+/// Copies an object; returns its length in bytes. Fails with `Changed` if the other store has another content.
 fn copy_key(context: &RequestContext, from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
     let reader = from.open(context, key, None)?;
     let size = reader.meta(context)?.size;
@@ -90,7 +91,7 @@ fn copy_key(context: &RequestContext, from: &dyn Store, to: &dyn Store, key: &Ke
     Ok(size)
 }
 
-/// Returns a temporary file without a name that has an object's bytes.
+/// Returns an unnamed temporary file with an object's bytes.
 fn spooled(context: &RequestContext, reader: &dyn Reader) -> Result<File> {
     let failed = |error| Error::os("a temporary file", error);
     let mut file = upper::unnamed_file().map_err(failed)?;

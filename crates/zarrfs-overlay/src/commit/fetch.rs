@@ -1,5 +1,6 @@
-//! What was renamed in the store is copied to the layer before it is committed: after that it is put like anything that
-//! was written. The version that was copied is the condition on which the old key is removed.
+//! Copies renamed objects of the store to the layer before a commit.
+//!
+//! The commit then puts them like any other file. The removal of the old key has the copied version as its condition.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, StoreVersion, Version};
 
 impl Commit<'_> {
-    /// Copies what was renamed in the store to the layer.
+    /// Copies the renamed objects of the store to the layer.
     pub(super) fn fetch_moved(
         &self,
         context: &RequestContext,
@@ -44,12 +45,12 @@ impl Commit<'_> {
         if self.is_live {
             self.hide_fetched(hidden)?;
         }
-        // A listing of what was renamed finds it where it is now.
+        // Listings of the old and new folders must now find these files in the layer.
         self.core.note_tree_change(&Key::root());
         Ok(())
     }
 
-    /// Returns the error of copies for which there was no room, with how much is needed; any other error as it is.
+    /// Adds the needed space to the error of copies that failed on a full disk; returns any other error unchanged.
     pub(super) fn without_room_for_copies(
         &self,
         context: &RequestContext,
@@ -75,7 +76,7 @@ impl Commit<'_> {
         self.core.upper.without_room(error, &needs)
     }
 
-    /// Has the whiteouts of what was copied hide only. The paths are locked, so they were not renamed meanwhile.
+    /// Makes the whiteouts of copied objects hide only. The paths are locked, so they were not renamed in the meantime.
     fn hide_fetched(&self, hidden: &[HiddenSubtree]) -> Result<()> {
         let fetched = hidden.iter().filter_map(|subtree| {
             let moved = subtree.moved.as_ref()?;
@@ -89,7 +90,7 @@ impl Commit<'_> {
         self.layered.layer.record(whiteouts.collect())
     }
 
-    /// Makes the folders that were renamed in the store: those without a key in them stay in the upper folder.
+    /// Creates the folders that were renamed in the store: folders without a key stay in the upper folder.
     fn make_moved_folders(&self, at: &Key, moved: &MovedSubtree) -> Result<()> {
         for from in &moved.stored.folders {
             if let Some(key) = self.layered.moved_key(from, &moved.source, at) {
@@ -99,7 +100,7 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Makes a folder in the layer, and those above it.
+    /// Creates a folder in the layer, and the folders above it.
     fn make_folder(&self, key: &Key) -> Result<()> {
         let keys = &self.layered.layer.keys;
         if key.is_root() || keys.stat(key)?.is_some() {
@@ -118,7 +119,7 @@ impl Commit<'_> {
         made.map_err(|error| os_error(key, error))
     }
 
-    /// Copies the store's object `from`, which shows at `key`, to the layer.
+    /// Copies the store's object `from`, which is visible at `key`, to the layer.
     fn fetch(&self, context: &RequestContext, key: &Key, from: &Key) -> Result<()> {
         let (core, layer) = (self.core, &self.layered.layer);
         let reader = match core.store.open(context, from, None) {
@@ -153,8 +154,8 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Takes the key away from an open file that was opened on another content than the one that was copied. From here on
-    /// no such file is entered, and what is open under the key is what the store will have there.
+    /// Removes the key from an open file that was opened on another content than the copied one. From now on no such
+    /// file is registered, and any open file of the key has the content that the store will have.
     fn revoke_other_content(&self, key: &Key, from: &Key, version: StoreVersion) {
         let Some(file) = self.core.registered(key) else {
             return;
@@ -168,7 +169,7 @@ impl Commit<'_> {
         }
     }
 
-    /// Gives a copy the key at which the object that was copied shows, unless something else is there by now.
+    /// Publishes a copy under the key where the copied object is visible, unless another file is there now.
     fn give_key(
         &self,
         context: &RequestContext,
@@ -197,7 +198,7 @@ impl Commit<'_> {
         if let Some(version) = base {
             records.push(base_record(key, version, None));
             if layer.lock().records.encoded_by(key).is_some() {
-                // It came with its folder, and with the metadata in there.
+                // It moved together with its folder and the metadata in it.
                 let (at, by) = (key.clone(), None);
                 records.push(JournalRecord::EncodedBy { at, by });
             }
@@ -209,8 +210,8 @@ impl Commit<'_> {
                 let content = copied.filter(|_| core.takes_digest_of(version.into()));
                 records.push(base_record(from, Some(version), content));
             }
-            // Another program has changed it. If it changes it back, the copy is still of the other content: the digest
-            // must not tell that all is as it was.
+            // Another program has changed it. If that program changes it back, the copy still has the other content:
+            // the digest must not make it look unchanged.
             Some(base) if base.content.is_some() && base.content != copied => {
                 records.push(JournalRecord::Reverted(from.clone()));
                 records.push(base_record(from, base.version, None));
@@ -229,15 +230,15 @@ impl Commit<'_> {
     }
 }
 
-/// A copy of what the store has, in `pending/`.
+/// A copy of an object of the store, in `pending/`.
 struct FetchedCopy<'a> {
     name: &'a str,
     file: &'a File,
     mark: Mark,
 }
 
-/// Gives a copy the attributes that were set of its key without the content, and returns the record by which they are kept
-/// beside it: the copy is no change, and goes when the store has it under its new name.
+/// Gives a copy the attributes that were set on its key without a content, and returns the record that keeps them: the
+/// copy is not a change, and is dropped when the store has it under its new name.
 fn keep_attributes_of_copy(
     layer: &ChangeLayer,
     key: &Key,

@@ -1,8 +1,8 @@
-//! Freezing: the layer of changes does not change any more, and an empty one lies over it.
+//! Freezes the layer of changes, and puts an empty layer over it.
 //!
-//! One step for programs: it is made under the lock of the names, and no file is published meanwhile. What a program
-//! still has open for writing, or could not write whole, moves to the new layer and is not part of the commit. A crash
-//! in between is finished or undone by `Upper::finish_freezing`.
+//! This is one step for programs: it is made under the lock of the names, and no file is published during it. Files
+//! that are open for writing, or that could not be written completely, move to the new layer and are not part of the
+//! commit. After a crash in between, `Upper::finish_freezing` completes or undoes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use zarr_format::model::document::is_document;
 use zarrfs_store::Key;
 use zarrfs_store::sync::locks;
 
-/// The kernel tells of a close in two requests, of which programs await the first; the second one says that no other
-/// process has the file open. A commit waits this long for second ones, in this many steps.
+/// close(2) waits for FLUSH but not for RELEASE, which says that no other process has the file open. A commit waits
+/// this long, this many times, for RELEASE.
 const CLOSE_WAIT: Duration = Duration::from_millis(5);
 const CLOSE_WAITS: usize = 100;
 
-/// Files that stay in the layer on top, and why.
+/// Files that stay in the top layer, each with the reason.
 type FilesLeftOut = BTreeMap<Key, &'static str>;
 
 impl OverlayCore {
-    /// Freezes the layer of changes, over which no frozen one may lie. Returns it, or nothing if there is nothing to
-    /// commit in it, and the files that are not part of it.
+    /// Freezes the top layer; there must be no frozen layer yet. Returns the frozen layer, or `None` if it has nothing
+    /// to commit, and the files that are left out.
     pub(crate) fn freeze(self: &Arc<Self>) -> Result<(Option<Arc<LayeredStore>>, KeptKeys)> {
         self.wait_for_closes();
         let is_stored = self.config.write_through;
@@ -54,7 +54,7 @@ impl OverlayCore {
         Ok((frozen, left_out))
     }
 
-    /// Waits for a moment until files that were closed are known to be.
+    /// Waits a short time for the RELEASE of files that were closed.
     fn wait_for_closes(&self) {
         let is_closing = |file: &Arc<OpenFile>| file.is_open_for_writing() && !file.is_dirty();
         let open = self.registered_below(&Key::root());
@@ -67,7 +67,7 @@ impl OverlayCore {
         }
     }
 
-    /// Returns the keys of files that are being written, or could not be written whole.
+    /// Returns the keys of files that are being written, or could not be written completely.
     fn left_out(&self, top: &LayeredStore) -> Result<FilesLeftOut> {
         let mut left_out = FilesLeftOut::new();
         for key in top.layer.lock().records.incomplete_below(&Key::root()) {
@@ -83,17 +83,17 @@ impl OverlayCore {
         Ok(left_out)
     }
 
-    /// Puts an empty layer over the one on top, with what is left out in it. The names must be locked.
+    /// Puts an empty layer over the top layer, with the files in `left_out`. The names must be locked.
     fn exchange_layers(
         self: &Arc<Self>,
         top: &Arc<LayeredStore>,
         left_out: &FilesLeftOut,
     ) -> Result<()> {
         self.upper.prepare_next(&records_of(&top.layer, left_out))?;
-        // All that may fail comes before the exchange, but for renames.
+        // All steps that may fail come before the exchange, except for renames.
         let opened = self.open_next(top, left_out);
         let layer = Arc::new(opened.inspect_err(|_| self.upper.drop_next())?);
-        // A disk that is full has no room for folders, while a rename needs none.
+        // A full disk has no space for folders, but renames need none.
         for key in left_out.keys() {
             make_way(&top.layer.keys, &layer.keys, key).inspect_err(|_| self.upper.drop_next())?;
         }
@@ -110,8 +110,8 @@ impl OverlayCore {
         }
         let (frozen, info) = (Some(top.clone()), self.info.clone());
         let next = LayeredStore::over(layer.clone(), &self.store, frozen, info);
-        // What is moved is not looked for before the layers are exchanged. A file that cannot be moved stays where it
-        // is.
+        // Lookups of moved files wait until the layers are exchanged. A file that cannot be moved stays in the frozen
+        // layer.
         let shape = top.layer.reshape();
         let move_out = |key| move_file(&top.layer.keys, &layer.keys, key);
         let moved: Vec<Result<()>> = left_out.keys().map(move_out).collect();
@@ -122,13 +122,13 @@ impl OverlayCore {
         moved.into_iter().collect::<Result<()>>()?;
         let forgotten = left_out.keys().cloned().map(JournalRecord::Forgotten);
         if let Err(error) = top.layer.record(forgotten.collect()) {
-            // Recovery finds them in the layer on top.
+            // Recovery finds these files in the top layer.
             log::debug!("the journal of the frozen layer names files that have left it: {error}");
         }
         self.upper.sync()
     }
 
-    /// Opens the layer that is to be put over the one on top.
+    /// Opens the layer that will be put over the top layer.
     fn open_next(&self, top: &LayeredStore, left_out: &FilesLeftOut) -> Result<ChangeLayer> {
         let numbers = top.layer.lock().write_numbers.following(left_out.keys());
         let mut records = Records::default();
@@ -139,7 +139,7 @@ impl OverlayCore {
     }
 }
 
-/// Adds the other names of files that are left out: a write changes the content of all.
+/// Adds the other names of files that are left out: a write changes the content of all names.
 fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     let mut inodes = Vec::new();
     for key in left_out.keys() {
@@ -169,19 +169,19 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     }
     layer.keys.for_each_file(&Key::root(), &mut |key| {
         let base = layer.base(key);
-        // A write-through that ended early has put a document, and not the copies of it.
+        // An interrupted write-through may have put a document without updating its copies.
         let is_put = is_document(key.name());
         let is_content = is_put || base.is_none_or(|base| !base.is_committed);
         Ok(is_content && !left_out.contains_key(key))
     })
 }
 
-/// Returns the records that the next layer has: of the files that are left out, and all attributes without a content.
+/// Returns the records of the next layer: for the files that are left out, and for all attributes without a content.
 fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Vec<JournalRecord> {
     let state = layer.lock();
     let mut list = Vec::new();
     for key in left_out.keys() {
-        // Without its file, the layer may still hide or show another content there.
+        // Without its file, the frozen layer may still hide the key or show another object there.
         let is_frozen = state.records.lower_key(key).as_ref() != Some(key);
         let base = state.records.base(key);
         list.extend(base.map(|base| match base.version.filter(|_| !is_frozen) {
@@ -221,7 +221,7 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Vec<JournalRecord
     list
 }
 
-/// Moves the file of a key, if there is one, to another layer.
+/// Moves the file of a key, if it exists, to another layer.
 fn move_file(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
     if from.stat(key)?.is_none() {
         return Ok(());
@@ -231,7 +231,7 @@ fn move_file(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
     moved.map_err(|error| os_error(key, error))
 }
 
-/// Makes the folders in another layer that a file will be moved to, if there is one.
+/// Creates the folders in another layer that the file of a key, if it exists, will be moved to.
 fn make_way(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
     match from.stat(key)? {
         None => Ok(()),
@@ -239,7 +239,7 @@ fn make_way(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
     }
 }
 
-/// Makes the folders above a key in another layer, with their attributes.
+/// Creates the folders above a key in another layer, with their attributes.
 pub(super) fn copy_folders_above(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
     let Some(folder) = key.parent().filter(|folder| !folder.is_root()) else {
         return Ok(());
@@ -262,7 +262,7 @@ pub(super) fn copy_folders_above(from: &KeysDir, to: &KeysDir, key: &Key) -> Res
     made.map_err(|error| os_error(&folder, error))
 }
 
-/// Has an open file know that its content is frozen: a write copies it to the new layer.
+/// Tells an open file that its content is frozen: a write copies it to the new layer.
 fn freeze_file(file: &OpenFile, layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<()> {
     let mut state = file.lock();
     let Some(key) = state.key.clone().filter(|key| !left_out.contains_key(key)) else {

@@ -1,15 +1,16 @@
-//! Commit: brings the upper folder's changes into the store, or tells which keys are in conflict.
+//! Commits the upper folder's changes to the store, or reports conflicts.
 //!
-//! A commit is a snapshot: it freezes the layer of changes (`freeze`), and works from that alone while programs go on in
-//! a new layer above. Every key is compared with the store before any is changed (`plan`),
-//! and the arrays of chunks with what these were encoded by (`arrays`). What was renamed in the
-//! store is first copied to the frozen layer (`fetch`). Chunks come before the metadata that names them, removals last;
-//! each change has the version that was compared as its condition (`apply`). At the end the frozen layer is dropped in
-//! one step (`thaw`). After a conflict, an error or a kill it stays where it is and shows as before; the next commit
-//! goes on with it: what the store already has is seen by its content, neither put twice nor taken for the change of
-//! another program; what was put and others have changed since is a conflict (`overwritten`). `write_through` brings
-//! single paths of the layer on top into the store. After each of them the store's copies of the documents in
-//! consolidated metadata are brought up to date (`copies`).
+//! A commit is a snapshot: it freezes the layer of changes (`freeze`) and works on the frozen layer only, while
+//! programs continue in a new layer above. It compares every key with the store before it changes any (`plan`), and
+//! compares the metadata of arrays with the metadata that their chunks were encoded with (`arrays`). Keys that were
+//! renamed in the store are first copied to the frozen layer (`fetch`). Chunks are stored before the metadata that
+//! names them, and removals come last; each request has the compared version as its condition (`apply`). At the end the
+//! frozen layer is dropped in one step (`thaw`). After a conflict, an error or a kill, the frozen layer stays and
+//! remains visible, and the next commit continues with it. It recognizes objects that are already stored by their
+//! content: it neither puts them twice nor mistakes them for another program's changes. A key that was put and that
+//! others have changed since is a conflict (`overwritten`). `write_through` brings single paths of the top layer into
+//! the store. After a commit or a write-through, the copies of documents in the store's consolidated metadata are
+//! updated (`copies`).
 
 use std::sync::Arc;
 
@@ -38,59 +39,60 @@ mod write_through;
 
 pub use arrays::is_of_array;
 
-/// The most keys that are compared, fetched or put at a time: each has a thread.
+/// The maximum number of keys that are compared, fetched or put in parallel. Each needs a thread.
 const MAX_PARALLEL_KEYS: usize = 256;
 
-/// Of so many requests that may be under way one is left to those who read meanwhile.
+/// During a commit, 1/READERS_SHARE of the store's parallel requests is left to readers.
 const READERS_SHARE: usize = 8;
 
-/// Returns how many keys of a store are compared, fetched or put at a time.
+/// Returns the number of keys that are compared, fetched or put in parallel.
 fn parallel_keys(store: &dyn Store) -> usize {
     let most = store.info().concurrency.min(MAX_PARALLEL_KEYS);
     most - most / READERS_SHARE
 }
 
-/// How to commit.
+/// Options of a commit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommitConfig {
     /// Only look for conflicts.
     pub dry_run: bool,
-    /// Overwrite what other programs changed.
+    /// Overwrite changes of other programs.
     pub force: bool,
 }
 
-/// What a commit did, or would do.
+/// The result of a commit, or of a dry run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Keys that the store has as they were written, put by this commit or found there.
+    /// Number of keys that the store has as they were written, put by this commit or already there.
     pub put: u64,
-    /// Bytes of those.
+    /// Number of bytes of these keys.
     pub bytes: u64,
-    /// Keys that were removed.
+    /// Number of keys that were removed.
     pub erased: u64,
-    /// Keys without an ETag: length and digest of what was read of them before were compared, or size and time.
+    /// Number of keys without an ETag, for which length and digest, or size and time, were compared instead.
     pub without_etag: u64,
-    /// Changes that the store does not have: the commit ended early, and the next one goes on with them.
+    /// Number of changes that are not in the store because the commit ended early. The next commit continues with them.
     pub left: u64,
-    /// Keys that other programs changed, and what was found. Those that are found while changes are compared end the
-    /// commit before it changes anything; others may be found when some changes are in the store.
+    /// Keys that other programs changed, each with the conflict. A conflict found during the comparison ends the commit
+    /// before it changes anything; a later one may be found after some changes were stored.
     pub conflicts: Conflicts,
     /// The error that ended the commit.
     pub failed: Option<Error>,
-    /// What stays in the upper folder, and why.
+    /// Keys that stay in the upper folder, each with the reason.
     pub kept: KeptKeys,
-    /// What the store cannot hold and is not in the upper folder any more: the keys, and what of them.
+    /// Keys with properties that the store cannot hold and that are no longer in the upper folder, each with these
+    /// properties.
     pub lost: KeptKeys,
 }
 
-/// Takes how many keys are done, and how many there are.
+/// Called with the number of keys that are done and the total number of keys.
 pub type ProgressFn<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
-/// Keys that other programs changed, and what was found.
+/// Keys that other programs changed, each with a description of the conflict.
 pub type Conflicts = Vec<(Key, String)>;
 
 impl Outcome {
-    /// Adds what another commit did before this one.
+    /// Adds the counts of a commit that ran before this one.
     fn after(mut self, before: Outcome) -> Outcome {
         self.put += before.put;
         self.bytes += before.bytes;
@@ -115,8 +117,8 @@ impl Outcome {
 }
 
 impl Overlay {
-    /// Brings all changes into the store that were complete when the commit began. What is written meanwhile is not
-    /// part of it, and stays as it is. An error that ends it after the first change is part of the outcome.
+    /// Brings all changes into the store that were complete when the commit began. Later writes are not part of it and
+    /// stay in the upper folder. An error after the first change is returned in the outcome.
     pub fn commit(
         &self,
         context: &RequestContext,
@@ -134,7 +136,7 @@ impl Overlay {
             return core.compare_all(context, config.force);
         }
         let mut done = Outcome::default();
-        // What an earlier commit has left comes first.
+        // First finish an earlier commit that was interrupted.
         if let Some(frozen) = core.top().frozen.clone() {
             done = core.commit_frozen(context, &frozen, config.force, progress)?;
             if !done.is_whole() {
@@ -163,7 +165,7 @@ impl Overlay {
 }
 
 impl OverlayCore {
-    /// Looks for conflicts of all changes.
+    /// Looks for conflicts of all changes, for a dry run.
     fn compare_all(self: &Arc<Self>, context: &RequestContext, force: bool) -> Result<Outcome> {
         let overlay = Overlay(self.clone());
         let ChangeSet {
@@ -181,7 +183,7 @@ impl OverlayCore {
         })
     }
 
-    /// Brings a frozen layer into the store, and drops it then.
+    /// Brings a frozen layer into the store, then drops it.
     fn commit_frozen(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -248,17 +250,17 @@ impl OverlayCore {
     }
 }
 
-/// A commit at work.
+/// A running commit.
 struct Commit<'a> {
     core: &'a Arc<OverlayCore>,
     /// The layer whose changes are brought into the store.
     layered: &'a Arc<LayeredStore>,
-    /// Whether it is the layer on top, which programs change meanwhile; the paths are locked then.
+    /// Whether `layered` is the top layer, which programs change during the commit. The paths are locked then.
     is_live: bool,
 }
 
 impl Commit<'_> {
-    /// Brings the changes at these paths and below into the store.
+    /// Brings the changes at and below these paths into the store.
     fn run(
         &self,
         context: &RequestContext,
@@ -317,7 +319,7 @@ impl Commit<'_> {
             Err(error) => outcome.failed = Some(error),
         }
         if outcome.is_whole() && self.is_live {
-            // What the store has hides nothing there any more, whatever becomes of the next look.
+            // Whiteouts of committed keys hide nothing any more, even if the check below fails.
             outcome.failed = self.core.prune(context, self.layered, paths).err();
         }
         if outcome.is_whole() && !force {

@@ -1,7 +1,7 @@
-//! What a commit that did not finish has put, and other programs have changed since.
+//! Finds keys that an interrupted commit put and that others changed since.
 //!
-//! To them it is a change like any other. To the commit that goes on it is a conflict: the rest of it belongs to what
-//! it has put. By force it is put again.
+//! To the other programs this is a change like any other. To the commit that continues it is a conflict, because the
+//! rest of its changes belong to the content that was put. With `force`, the key is put again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 
 impl OverlayCore {
-    /// Returns these changes, and a put of each key that the frozen layer's commit has put before, if the store has
-    /// another version of it now.
+    /// Returns these changes, and a put of each key that the frozen layer's commit has put and that has another version
+    /// in the store now.
     pub(super) fn with_overwritten(
         &self,
         context: &RequestContext,
@@ -40,7 +40,7 @@ impl OverlayCore {
         Ok(changes)
     }
 
-    /// The same of the layer that is frozen, if there is one.
+    /// Does the same for the frozen layer, if there is one.
     pub(super) fn with_all_overwritten(
         &self,
         context: &RequestContext,
@@ -55,7 +55,7 @@ impl OverlayCore {
 }
 
 impl LayeredStore {
-    /// Returns the puts that a commit of the layer has made.
+    /// Returns the puts that a commit of the layer has completed.
     fn committed(&self) -> Result<Vec<ChangedKey>> {
         let bases = self.layer.lock().records.bases_below(&Key::root());
         let mut committed = Vec::new();

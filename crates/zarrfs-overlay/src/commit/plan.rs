@@ -1,8 +1,8 @@
-//! The steps of a commit: each change with what the store has now, and their order.
+//! Plans the steps of a commit, and detects conflicts. Changes nothing.
 //!
-//! Nothing is changed here. Changes of other programs are seen from the versions and, where the store had another one, from
-//! length and digest of the content if these were recorded; what an earlier commit did that was cut off, from the content.
-//! A server without ETags tells size and time alone: these count only where no digest was recorded.
+//! Changes of other programs are detected by the versions. If the store has another version, recorded length and digest
+//! of the content decide. Steps that an interrupted commit has completed are recognized by the content. A server
+//! without ETags only sends size and time, which count only if no digest was recorded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{ETag, EntryKind, Key, Store};
 
-/// What a commit is to do.
+/// The plan of a commit.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<CommitStep>,
-    /// Objects of the store where the changes need folders.
+    /// Objects of the store at keys that the changes need as folders.
     pub(super) files_above: Vec<Key>,
-    /// The conflicts, and what the steps come to.
+    /// The conflicts, and the counts of the steps.
     pub(super) outcome: Outcome,
 }
 
-/// A change, and what the store has now.
+/// A change, with the store's current state.
 pub(super) struct CommitStep {
     pub(super) change: ChangedKey,
     pub(super) now: Option<ETag>,
-    /// The store is already as the change would make it.
+    /// Whether the store already has the result of the change.
     pub(super) is_done: bool,
-    /// The store has a folder where an object is to be put, which nothing here hides.
+    /// Whether the store has a folder at the key of a put, and no whiteout hides it.
     pub(super) is_folder: bool,
-    /// The server sent no ETag of what the change replaces.
+    /// Whether the server sent no ETag for the object that the change replaces.
     pub(super) lacks_etag: bool,
 }
 
 impl CommitStep {
-    /// Returns what another program did to the key since it was first changed here, or to the array of a chunk, of which
-    /// `array` tells.
+    /// Returns the conflict with another program's change, or `None`. `array` returns the conflict of a chunk with its
+    /// array.
     pub(super) fn conflict(
         &self,
         array: impl FnOnce() -> Option<&'static str>,
@@ -67,7 +67,7 @@ impl CommitStep {
     }
 }
 
-/// Asks the store what it has of a key now.
+/// Queries the store for the current state of a key.
 pub(super) fn probe(
     context: &RequestContext,
     store: &Arc<dyn Store>,
@@ -110,8 +110,8 @@ pub(super) fn probe(
     })
 }
 
-/// Whether the change of a key may be made although the store has another version of it than before: it has the same bytes,
-/// or what was put from here, or lost what was removed from here, though no answer came.
+/// Whether the change of a key is allowed although the store has another version than before. It is if the store's
+/// object has the same bytes as before, or if a put or removal from here succeeded without an answer.
 fn is_known(
     context: &RequestContext,
     store: &dyn Store,
@@ -141,7 +141,7 @@ fn is_folder(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<b
     Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
 }
 
-/// Whether the store has the bytes that are shown.
+/// Whether the store has the same bytes as `shown`.
 fn has_content(
     context: &RequestContext,
     store: &dyn Store,
@@ -154,7 +154,7 @@ fn has_content(
     }
 }
 
-/// Returns the objects that the store has where these changes need folders, but for those that are removed.
+/// Returns the objects of the store at keys that these changes need as folders, except for keys that are removed.
 pub(super) fn files_above(
     context: &RequestContext,
     store: &Arc<dyn Store>,
@@ -176,7 +176,7 @@ pub(super) fn files_above(
     Ok(found?.into_iter().flatten().collect())
 }
 
-/// The place of a key in the order of a commit: chunks first, then metadata from the leaves up, then consolidated
+/// The position of a key in the order of a commit: chunks first, then metadata from the leaves up, then consolidated
 /// metadata.
 pub(super) fn phase(key: &Key) -> (u8, usize) {
     let height = usize::MAX - key.names().count();
@@ -187,7 +187,7 @@ pub(super) fn phase(key: &Key) -> (u8, usize) {
     }
 }
 
-/// Returns the steps in groups, each of which comes after those before it.
+/// Returns the steps in groups. Each group must come after the groups before it.
 pub(super) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<Vec<CommitStep>> {
     puts.sort_by_key(|step| phase(&step.change.key));
     let mut phases: Vec<Vec<CommitStep>> = Vec::new();
@@ -201,7 +201,7 @@ pub(super) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<
             phase.push(step);
         }
     }
-    // Documents go before the chunks that they name.
+    // Documents are removed before the chunks that they name.
     let (documents, chunks): (Vec<CommitStep>, Vec<CommitStep>) = erases
         .into_iter()
         .partition(|step| phase(&step.change.key).0 > 0);

@@ -1,4 +1,4 @@
-//! After a write-through: the layer on top drops what the store has. The paths are locked.
+//! Drops committed files and whiteouts of the top layer after a write-through.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, StoreVersion};
 
 impl OverlayCore {
-    /// Drops whiteouts and files at these paths and below that say nothing more than the store.
+    /// Drops whiteouts and files at and below these paths that match the store. The paths are locked.
     pub(super) fn prune(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -22,14 +22,14 @@ impl OverlayCore {
         paths: &[Key],
     ) -> Result<()> {
         for path in paths {
-            // What a whiteout hides may be nothing any more once that of its folder is gone.
+            // After a folder's whiteout is gone, a whiteout below it may have nothing to hide.
             while self.prune_whiteouts(context, top, path)? {}
             self.prune_files(context, top, path)?;
         }
         Ok(())
     }
 
-    /// Drops the whiteouts at a path and below that hide nothing more; returns whether some were dropped and others left.
+    /// Drops the whiteouts at and below a path that hide nothing; returns whether some were dropped and others remain.
     fn prune_whiteouts(
         &self,
         context: &RequestContext,
@@ -54,7 +54,7 @@ impl OverlayCore {
         let present = layer.whiteouts(path);
         let mut shown = Vec::new();
         for (whiteout, objects) in idle {
-            // Files may have been written while the store was asked.
+            // Files may have been written during the requests to the store.
             let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.0);
             for key in &objects {
                 is_idle &= is_committed(key) && layer.keys.stat(key)?.is_some();
@@ -69,7 +69,7 @@ impl OverlayCore {
         Ok(!shown.is_empty() && shown.len() < present.len())
     }
 
-    /// Drops the committed files at a path and below, unless a whiteout hides the store's object.
+    /// Drops the committed files at and below a path, unless a whiteout hides the store's object.
     fn prune_files(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -107,7 +107,7 @@ impl OverlayCore {
         }
         let mut records = vec![JournalRecord::Reverted(key.clone())];
         if layer.kept_attributes(key)?.is_none() {
-            // Those that the file has taken over go with it.
+            // The attributes that the file has taken over are dropped with it.
             records.extend(layer.dropped_attributes(key));
         }
         layer.record(records)?;
@@ -120,8 +120,7 @@ impl OverlayCore {
     }
 }
 
-/// Whether a whiteout hides what the store has of its key, and not what the store has elsewhere: another key shows there
-/// while the folder is renamed.
+/// Whether a whiteout hides the store's object of its own key. It hides another key while its folder is renamed.
 fn hides_own_key(layer: &ChangeLayer, at: &Key) -> bool {
     let folder = at.parent();
     folder.is_none_or(|folder| layer.lower_key(&folder).is_none_or(|lower| lower == folder))

@@ -1,8 +1,8 @@
-//! The end of a commit: the frozen layer goes, since the store has what it had.
+//! Drops the frozen layer at the end of a commit.
 //!
-//! One step for programs, made under the lock of the names: before it they see the frozen layer, after it the store.
-//! What no key of a store can hold moves to the layer on top first. A crash in between leaves the frozen layer, and the
-//! next commit finds that the store has it.
+//! This is one step for programs, made under the lock of the names: before it they see the frozen layer, after it the
+//! store. First the keys that no store can hold move to the top layer. A crash in between leaves the frozen layer, and
+//! the next commit finds that the store has it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use zarrfs_store::{Key, LogPosition, StoreVersion};
 
 /// The files that a frozen layer brought into the store.
 struct CommittedFiles {
-    /// Changes since then may have given their names to others.
+    /// Changes after this position may have given their names to other files.
     since: LogPosition,
-    /// Their keys, the store's versions and their inode numbers, unless the layer on top had another file there.
+    /// Their keys, versions in the store, and inodes; `None` if the top layer had another file at the key.
     files: Vec<(Key, StoreVersion, Option<u64>)>,
 }
 
-/// Beyond this many committed keys everything that is known is forgotten, rather than key by key.
+/// With more committed keys than this, the whole cache is invalidated instead of each key.
 const MAX_NOTED_KEYS: usize = 4096;
 
 impl OverlayCore {
-    /// Drops a frozen layer that is in the store, but for what it kept.
+    /// Drops a frozen layer that is in the store, except for the keys in `kept`.
     pub(super) fn thaw(
         self: &Arc<Self>,
         frozen: &Arc<LayeredStore>,
@@ -51,23 +51,23 @@ impl OverlayCore {
         let records = bases_in_store(&top.layer, &frozen.layer);
         if !records.is_empty() {
             top.layer.record(records)?;
-            // Without its frozen layer a base would say nothing any more.
+            // Without the frozen layer, a base that refers to it would be meaningless.
             top.layer.sync_journal()?;
         }
-        // Readers do not look in the frozen layer for what has left it before the layers are exchanged.
+        // Until the layers are exchanged, readers must not look in the frozen layer for files that have left it.
         let shape = frozen.layer.reshape();
         for (key, _) in kept {
             self.keep(&top, &frozen.layer, key)?;
         }
         let folder = self.upper.retire_frozen()?;
         frozen.layer.drop_retained(&self.upper, |_, _| true);
-        // A file that is found in the store is known for the same one at once.
+        // A file that is found in the store must have its file ID at once.
         self.keep_ids(&top.layer, committed);
         self.show_store(&top, frozen, shape, folder);
         Ok(())
     }
 
-    /// Puts the layer on top over the store.
+    /// Puts the top layer directly over the store.
     fn show_store(
         self: &Arc<Self>,
         top: &Arc<LayeredStore>,
@@ -90,8 +90,8 @@ impl OverlayCore {
         bases.iter().for_each(|(key, _)| self.note_change(key));
     }
 
-    /// Looks at the files that a frozen layer brought into the store. The names are not locked: programs may give them
-    /// to others.
+    /// Collects the files that a frozen layer brought into the store. The names are not locked, so programs may replace
+    /// these files.
     fn committed_files(&self, frozen: &ChangeLayer) -> Result<CommittedFiles> {
         let since = self.info.changes.position();
         let top = self.top();
@@ -107,7 +107,7 @@ impl OverlayCore {
         Ok(CommittedFiles { since, files })
     }
 
-    /// Has the files that a frozen layer brought into the store keep their numbers.
+    /// Keeps the file IDs of the files that a frozen layer brought into the store.
     fn keep_ids(&self, top: &ChangeLayer, committed: CommittedFiles) {
         let CommittedFiles { since, files } = committed;
         let changes = &self.info.changes;
@@ -124,7 +124,7 @@ impl OverlayCore {
         }
     }
 
-    /// Has an open file know which version of the store its content is.
+    /// Tells an open file which version of the store has its content.
     fn show_version(&self, file: &OpenFile, frozen: &ChangeLayer) {
         let mut state = file.lock();
         let Some(key) = state
@@ -137,9 +137,9 @@ impl OverlayCore {
         let version = committed_version(frozen, &key);
         state.opened_content = committed_content(frozen, &key);
         let is_replaced = match &state.source {
-            // The store's object that was renamed is gone.
+            // The renamed object of the store is gone.
             ContentSource::Lower(_) => true,
-            // The store has the document with other copies by now.
+            // The store's document has other copies now.
             ContentSource::Frozen(file, _) => has_program_copies(&key, file).unwrap_or(true),
             ContentSource::Upper(_) => false,
         };
@@ -154,7 +154,7 @@ impl OverlayCore {
         }
     }
 
-    /// Moves what no key of a store can hold to the layer on top, if it still shows there.
+    /// Moves a key that no store can hold to the top layer, if it is still visible there.
     fn keep(&self, top: &LayeredStore, frozen: &ChangeLayer, key: &Key) -> Result<()> {
         let Some(shown) = shown_as(&top.layer, key)? else {
             return Ok(());
@@ -162,7 +162,7 @@ impl OverlayCore {
         if frozen.keys.stat(key)?.is_none() {
             return Ok(());
         }
-        // What was renamed since has that of its new name.
+        // If it was renamed since, the base of the new name counts.
         let base = frozen.base(key).filter(|_| shown == *key);
         copy_folders_above(&frozen.keys, &top.layer.keys, &shown)?;
         let base = base.map(|base| JournalRecord::Base {
@@ -183,7 +183,7 @@ impl OverlayCore {
     }
 }
 
-/// Returns the inode number of a file of the frozen layer, unless the layer on top has another one in its place.
+/// Returns the inode of a file of the frozen layer, or `None` if the top layer has another file at the key.
 fn unless_on_top(
     top: &ChangeLayer,
     key: &Key,
@@ -195,7 +195,7 @@ fn unless_on_top(
     Ok(frozen()?.map(|stat| stat.st_ino))
 }
 
-/// Returns the name under which something of the layer below shows; `None` if it does not.
+/// Returns the name at which a key of the layer below is visible, or `None` if it is hidden.
 fn shown_as(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
     let is_shown = |at: &Key| -> Result<bool> {
         Ok(matches!(top.locate(at)?, Located::Lower(lower) if lower == *key))
@@ -215,23 +215,23 @@ fn shown_as(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
     Ok(None)
 }
 
-/// Returns the version that the store has of a key that a frozen layer changed; `None` if it has none any more. A
-/// removal without an answer is not in the records: it is known from what the layer hides.
+/// Returns the store's version of a key that a frozen layer changed, or `None` if the store no longer has the key. A
+/// removal without an answer is not in the records: the layer's whiteout shows it.
 fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<StoreVersion> {
     let base = frozen.base(key)?;
     let is_removed = !base.is_committed && frozen.lower_key(key).as_ref() != Some(key);
     base.version.filter(|_| !is_removed)
 }
 
-/// Returns length and digest of what a frozen layer has brought into the store; `None` for a document that the store may
-/// have with other copies than the layer.
+/// Returns length and digest of a committed content, or `None` for a document that the store may have with other copies
+/// than the layer.
 fn committed_content(frozen: &ChangeLayer, key: &Key) -> Option<ContentDigest> {
     let base = frozen.base(key).filter(|base| base.is_committed);
     let base = base.filter(|_| !may_hold_copies(key));
     base.and_then(|_| frozen.last_mark(key)?.content())
 }
 
-/// Returns the records by which changes of a frozen layer's content become changes of the store's.
+/// Returns records that turn changes of the frozen layer's content into changes of the store's content.
 fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord> {
     let bases = top.lock().records.bases_below(&Key::root());
     let mut records = Vec::new();
@@ -273,7 +273,7 @@ mod tests {
         file.flush(&UNLIMITED).unwrap();
     }
 
-    /// A reader has found the file in the frozen layer, from which it moves before the reader has opened it.
+    /// A reader has found the file in the frozen layer, and the file moves before the reader has opened it.
     #[test]
     fn what_a_commit_keeps_is_there_all_the_time() {
         let folder = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ mod tests {
         write(&overlay, &key("changed"));
         let (frozen, _) = overlay.0.freeze().unwrap();
         let (frozen, top) = (frozen.unwrap(), overlay.0.top());
-        // What a reader asks next after the look.
+        // A reader needs this lock after the lookup.
         let numbers = frozen.layer.lock();
         thread::scope(|scope| {
             let get = scope.spawn(|| Store::get(&overlay, &UNLIMITED, &key("kept"), 100));
@@ -313,8 +313,8 @@ mod tests {
         });
     }
 
-    /// A file is written during the commit of what it had. Once the commit is done, a loss of power leaves a change of what
-    /// the commit has put: what other programs write then is a conflict.
+    /// A file is written during the commit of its previous content. After the commit and a power loss, the write is a
+    /// change of the committed content: a later write of another program is a conflict.
     #[test]
     fn a_change_of_what_a_commit_has_put_is_one_of_it_after_a_loss_of_power() {
         let folder = tempfile::tempdir().unwrap();
@@ -341,7 +341,7 @@ mod tests {
         let committed = core.commit_frozen(&UNLIMITED, &frozen.unwrap(), false, &|_, _| {});
         assert!(committed.unwrap().is_whole());
         let synced = core.top().layer.lock().journal.synced();
-        // Fails where it meets the folder of the frozen layer, which a thread is removing; that one is not needed.
+        // `cp` fails at the folder of the frozen layer, which a thread is removing. That folder is not needed.
         std::process::Command::new("cp")
             .arg("-a")
             .args([&path, &copy])

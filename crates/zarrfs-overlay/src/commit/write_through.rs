@@ -1,9 +1,9 @@
-//! Write-through: each change is committed at once, and an error of the store is the change's error.
+//! Write-through: commits each change at once, and returns the store's error.
 //!
-//! The change goes through the upper folder like any other. What the store did not take stays there, is tried again
-//! with the next change of that key, and `status` names it: nothing is lost if the store cannot be reached. The paths
-//! are locked from the change until it is in the store: changes of one path come in order, those of others side by
-//! side.
+//! The change goes through the upper folder like any other. If the store refuses it, it stays there, is retried with
+//! the next change of that key, and `status` shows it: nothing is lost if the store is unreachable. The paths are
+//! locked from the change until it is stored: changes of one path are stored in order, changes of other paths in
+//! parallel.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
 impl OverlayCore {
-    /// Commits what was changed at these paths, which are locked, if the overlay writes through. `Changed` for a
-    /// conflict.
+    /// Commits the changes at these paths, which are locked, if the overlay uses write-through. Fails with `Changed` on
+    /// a conflict.
     pub(crate) fn write_through(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -37,7 +37,8 @@ impl OverlayCore {
         }
         match outcome.conflicts.into_iter().next() {
             None => Ok(()),
-            // The store has the change. It is not undone: what the chunk was before is of the old array as well.
+            // The store has the change. It is not undone, because the chunk's previous content belongs to the old array
+            // as well.
             Some((document, why)) if outcome.left == 0 => {
                 Err(Error::new(Kind::Changed, document, why))
             }
@@ -51,7 +52,7 @@ impl OverlayCore {
         }
     }
 
-    /// Makes a change, and brings it into the store if the overlay writes through.
+    /// Makes a change, and stores it if the overlay uses write-through.
     pub(crate) fn change_and_store<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -63,7 +64,7 @@ impl OverlayCore {
         })
     }
 
-    /// Removes names, or renames, and brings that into the store if the overlay writes through. Their folders stay, in
+    /// Removes or renames names, and stores that if the overlay uses write-through. The folders of the names stay, in
     /// the upper folder or in the store.
     pub(crate) fn remove_and_store(
         self: &Arc<Self>,
@@ -81,8 +82,8 @@ impl OverlayCore {
     }
 }
 
-/// Returns the error of a removal or a rename that is in conflict. At ESTALE the kernel would walk the path again, and tell
-/// the program that there is no such name: it was changed here.
+/// Returns the error of a conflicting removal or rename. After ESTALE the kernel would retry the path walk and report
+/// that the name does not exist, since it was already changed here.
 fn not_repeated(error: Error) -> Error {
     match error.kind() {
         Kind::Changed => Error::unavailable(error.subject(), error.detail()),
@@ -91,8 +92,8 @@ fn not_repeated(error: Error) -> Error {
 }
 
 impl NameChange<'_> {
-    /// Keeps the folder of a name that is removed, where the store has folders only as parts of keys: makes it in the
-    /// upper folder.
+    /// Creates the folder of a removed name in the upper folder, for stores in which folders exist only as parts of
+    /// keys.
     pub(crate) fn keep_folder(&self, path: &Key) -> Result<()> {
         if self.config.write_through {
             self.make_parents(path)?;

@@ -1,6 +1,6 @@
 //! Creates files, folders and symbolic links in the upper folder.
 //!
-//! Names that zarrfs itself gives to files in a store cannot be made.
+//! Names that zarrfs itself uses for files in a store are refused.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use zarrfs_store::tree::{AttrChange, Credentials};
 use zarrfs_store::{EntryKind, Key};
 
 impl OverlayCore {
-    /// Makes something that has no content, by `make`.
+    /// Creates a folder or a symbolic link with `make`.
     pub(super) fn make_special(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -51,7 +51,7 @@ impl NameChange<'_> {
         self.make_parents(path)?;
         let created = JournalRecord::Created(path.clone());
         let shape = self.top.layer.reshape();
-        // Another program may have removed a file that had some.
+        // Another program may have removed a file that had attributes.
         let mut records = self.top.layer.dropped_attributes(path);
         records.extend(base.into_iter().chain([created]));
         self.record(records)?;
@@ -68,9 +68,9 @@ impl NameChange<'_> {
         }
     }
 
-    /// `Exists` if something has the name already, `NotFound` if its folder is missing.
+    /// Fails with `Exists` if the name is in use, `NotFound` if its folder is missing.
     pub(super) fn check_free(&self, key: &Key) -> Result<()> {
-        // Both are asked about at once.
+        // Evaluate both, so that missing answers are requested together.
         let (found, above) = (self.find(key), self.check_folder_of(key));
         if found?.is_some() {
             return Err(Error::new(Kind::Exists, key, "is there already"));
@@ -78,11 +78,11 @@ impl NameChange<'_> {
         above
     }
 
-    /// `NotFound` if the folder of a name is missing.
+    /// Fails with `NotFound` if the folder of a name is missing.
     pub(super) fn check_folder_of(&self, key: &Key) -> Result<()> {
         let parent = key.parent().unwrap_or_default();
         match self.find(&parent)? {
-            // A store that cannot list does not know its folders: the kernel has seen this one.
+            // A store that cannot list does not know its folders, but the kernel has looked this one up.
             None if !self.store.info().lists => Ok(()),
             None => Err(Error::not_found(&parent)),
             Some(found) if LayeredStore::kind(&found) != EntryKind::Directory => {
@@ -92,7 +92,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the new file and its inode.
+    /// Creates a file; returns it and its inode.
     fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<(File, u64)> {
         let (folder, name) = self.top.layer.keys.parent(key)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -103,7 +103,7 @@ impl NameChange<'_> {
         Ok((File::from(fd), inode))
     }
 
-    /// Makes a folder in the upper folder.
+    /// Creates a folder in the upper folder.
     pub(super) fn mkdir(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
         let (folder, name) = self.top.layer.keys.parent(key)?;
         rustix::fs::mkdirat(&folder, name, permissions(maker))?;
@@ -111,7 +111,7 @@ impl NameChange<'_> {
         attributes::set_named(&folder, name, &change)
     }
 
-    /// Makes a symbolic link in the upper folder.
+    /// Creates a symbolic link in the upper folder.
     pub(super) fn symlink(
         &self,
         key: &Key,
@@ -132,7 +132,7 @@ fn permissions(maker: &Credentials) -> Mode {
     Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS)
 }
 
-/// Returns owner and mode of something new.
+/// Returns owner and mode of a new file, folder or link.
 fn attributes_of_new(maker: &Credentials) -> AttrChange {
     let is_root = rustix::process::geteuid().is_root();
     AttrChange {

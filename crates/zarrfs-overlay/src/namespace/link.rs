@@ -1,8 +1,8 @@
-//! Makes a second key with the bytes of a file, for link(2).
+//! Copies a file to a second key, for link(2).
 //!
-//! Programs make a file complete under a temporary name and then link it, so that its name appears whole and only if it
-//! is free: zarr-python's `set_if_not_exists` does so. What they need is a second key; one file under two names is not
-//! something that a store can hold.
+//! Programs write a file under a temporary name and then link it, so that its final name appears only with a complete
+//! content and only if the name is free: zarr-python's `set_if_not_exists` does this. A second key is enough for them;
+//! a store cannot hold one file under two names.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -21,9 +21,9 @@ use zarrfs_store::tree::{AttrChange, Time};
 use zarrfs_store::{EntryKind, Key, Reader};
 
 impl OverlayCore {
-    /// Makes the key `to` with the bytes and attributes that `from` has at this moment.
+    /// Creates the key `to` with the current bytes and attributes of `from`.
     ///
-    /// `Exists` if there is such a key, `NotPermitted` for anything but a regular file.
+    /// Errors: `Exists` if the key `to` exists, `NotPermitted` if `from` is not a regular file.
     pub(super) fn link(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -37,7 +37,7 @@ impl OverlayCore {
             let why = "only a regular file can have a second key";
             return Err(Error::new(Kind::NotPermitted, from, why));
         }
-        // Asked again under the lock of the names; here it saves the copy.
+        // This is checked again under the lock of the names; here it saves the copy.
         if found.1.is_some() {
             return Err(exists(to));
         }
@@ -61,7 +61,7 @@ impl OverlayCore {
         linked.inspect_err(|_| self.upper.discard_pending(&name))
     }
 
-    /// Copies content, attributes and time of a file to a pending one.
+    /// Copies content, attributes and time of a file to a pending file.
     fn copy_to(
         &self,
         context: &RequestContext,
@@ -91,7 +91,8 @@ impl OverlayCore {
         set.map_err(|error| Error::os("", error))
     }
 
-    /// Gives a pending file with the bytes of `from` the key `to` if it is free, also in the store if the overlay writes through.
+    /// Publishes a pending file with the bytes of `from` under `to` if that key is free, and stores it with
+    /// write-through.
     fn publish_link(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -114,7 +115,7 @@ impl OverlayCore {
                 return Ok(());
             }
             match self.write_through(context, paths) {
-                // Another program was first, as `put` has it.
+                // Another program was first, like in `put`.
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
                     self.take_back(to)?;
                     Err(exists(to))

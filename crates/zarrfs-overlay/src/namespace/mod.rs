@@ -1,7 +1,8 @@
-//! The overlay as a tree of files that programs change.
+//! The overlay as a writable tree of files.
 //!
-//! Each operation is a `NameChange`: the store is asked, then the names are locked, records are written to the journal,
-//! and it is done in the upper folder. `create`, `link`, `remove` and `rename` have the steps; the operations on attributes are here.
+//! Each operation is a `NameChange`: it queries the store, locks the names, writes records to the journal, and then
+//! changes the upper folder. `create`, `link`, `remove` and `rename` have these steps; the operations on attributes are
+//! here.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl Tree for Overlay {
     }
 
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
-        // A file that is being written shows its new length, though its key has the old content.
+        // A file that is being written shows its new length, though its key still has the old content.
         if let Some(file) = self.0.registered(path) {
             // The lock of an open file may be held during a request to the store.
             context.check_may_wait()?;
@@ -111,7 +112,7 @@ impl Tree for Overlay {
         }
         self.0.change_file(context, path, |file| {
             file.change(context, change)?;
-            // There may be no open handle whose close would flush it.
+            // If no handle is open, no close would flush the change.
             file.flush(context)
         })
     }
@@ -256,27 +257,27 @@ impl Tree for Overlay {
     }
 }
 
-/// Where extended attributes are.
+/// The place of extended attributes.
 enum Xattrs {
-    /// Nowhere: there are none.
+    /// There are none.
     None,
-    /// They were set while the layer does not have the content.
+    /// They were set while the layer did not have the content.
     Kept(Arc<KeptAttributes>),
     /// This file or folder of the upper folder has them.
     Of(Arc<File>),
 }
 
-/// `NotPermitted` or `NameTooLong` for a new name that no commit could put.
+/// Fails with `NotPermitted` or `NameTooLong` for a new name that no commit could put.
 fn check_new(path: &Key) -> Result<()> {
     check_names(path)?;
     check_length(path)
 }
 
 impl OverlayCore {
-    /// Returns what `stat` shows, with the number that the file of the key has.
+    /// Returns `stat` with the file ID of the key as its content number.
     fn with_id(&self, context: &RequestContext, path: &Key, stat: Stat) -> Stat {
         let file = self.registered(path);
-        // Another program may have replaced what the file was opened on.
+        // Another program may have replaced the object that the file was opened on.
         let is_same = |file: &Arc<OpenFile>| {
             let opened = file.unwritten_version();
             opened.is_none_or(|(_, version)| stat.meta.version.may_be(version.into()))
@@ -287,7 +288,7 @@ impl OverlayCore {
             && file.inode().is_some_and(|inode| inode != posix.identity)
             && let Ok(own) = file.stat(context)
         {
-            // A rename is about to give the key to what was found there, or has just given it to the file.
+            // A rename is about to give this key to the found file, or has just given it to the open file.
             return own;
         }
         let mut open = self.open.lock();
@@ -301,7 +302,7 @@ impl OverlayCore {
         Stat { content, ..stat }
     }
 
-    /// Sets attributes of a folder or a link.
+    /// Sets attributes of a folder or a symbolic link.
     fn change_special(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -330,7 +331,7 @@ impl OverlayCore {
         })
     }
 
-    /// Returns where the extended attributes of a key are.
+    /// Returns the place of the extended attributes of a key.
     fn xattrs(&self, context: &RequestContext, key: &Key) -> Result<Xattrs> {
         self.look(|top| {
             let kept = top.layer.kept_attributes(key)?;
@@ -359,9 +360,9 @@ impl OverlayCore {
         })
     }
 
-    /// Changes extended attributes by `set`, which is given a file or folder that has those of a key.
+    /// Changes extended attributes with `set`, which gets a file or folder with the attributes of the key.
     ///
-    /// `Unsupported` for links.
+    /// Fails with `Unsupported` for symbolic links.
     fn change_xattrs(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -385,7 +386,7 @@ impl OverlayCore {
         }
     }
 
-    /// Keeps the name of a file of a layer, and the folders above it, through a loss of power.
+    /// Syncs the name of a file of a layer, and the folders above it, so that they survive a power loss.
     pub(super) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
         let keys = &layered.layer.keys;
         for folder in std::iter::successors(key.parent(), Key::parent) {

@@ -1,4 +1,4 @@
-//! Removing names: of files, and of empty folders.
+//! Removes files and empty folders.
 
 use rustix::fs::AtFlags;
 
@@ -43,7 +43,7 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Drops the records of a file that was created and is gone again: the store never had it.
+    /// Drops the records of a file that was created and removed: the store never had it.
     pub(crate) fn forget_created(&self, key: &Key) -> Result<()> {
         let state = self.top.layer.lock();
         let mut records = Vec::new();

@@ -1,8 +1,8 @@
-//! Renames, of files and of whole folders: nothing is copied.
+//! Renames files and whole folders without copying them.
 //!
-//! What the upper folder has is renamed there; what the store has shows under its new name by a whiteout with the
-//! old one as its source. Both are one step: the journal says that a rename starts, and recovery finishes it after a
-//! crash.
+//! A file of the upper folder is renamed there; an object of the store becomes visible at its new name by a whiteout
+//! that has the old name as its source. Both happen in one step: the journal records that a rename starts, and recovery
+//! finishes the rename after a crash.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::tree::RenameMode;
 use zarrfs_store::{EntryKind, Key, Meta};
 
-/// Does in the upper folder what a rename does, as far as it was not done; `in_upper` if the upper folder has what
-/// is renamed.
+/// Completes a rename in the upper folder, if it is not complete yet. `in_upper` says whether the upper folder has
+/// `from`.
 pub(crate) fn finish(keys: &KeysDir, from: &Key, to: &Key, in_upper: bool) -> Result<()> {
     if in_upper {
         return match keys.rename(from, to, RenameFlags::empty()) {
@@ -44,9 +44,9 @@ fn is_folder(found: &Resolved) -> bool {
 }
 
 impl NameChange<'_> {
-    /// Gives what is at `from` the name `to`.
+    /// Renames `from` to `to`.
     pub(super) fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        // All are asked about at once.
+        // Evaluate all three, so that missing answers are requested together.
         let (old, new, above) = (self.find(from), self.find(to), self.check_folder_of(to));
         let (old, new) = (old?.ok_or_else(|| Error::not_found(from))?, new?);
         above?;
@@ -66,8 +66,8 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// `Unsupported` for a folder that may have keys of a store which does not list them: a commit could not rename those.
-    /// With write-through that is every folder, since the upper folder keeps no files.
+    /// Fails with `Unsupported` for a folder that may have keys of a store that does not list them: a commit could not
+    /// rename these keys. With write-through every folder may, since the upper folder keeps no files.
     fn check_movable(&self, from: &Key) -> Result<()> {
         if self.store.info().lists {
             return Ok(());
@@ -78,11 +78,11 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Renames; what is at `to` is replaced.
+    /// Renames `from` to `to`, replacing the content of `to`.
     fn rename_onto(&self, from: &Key, to: &Key) -> Result<()> {
         let layer = &self.top.layer;
         let in_upper = layer.keys.stat(from)?.is_some();
-        // All that is to be asked is asked about at once.
+        // Evaluate both, so that missing answers are requested together.
         let (bases, whiteouts) = (
             self.rename_base_records(from, to),
             self.rename_whiteouts(from, to),
@@ -107,7 +107,7 @@ impl NameChange<'_> {
         }
         let shape = layer.reshape();
         self.record(records)?;
-        // Else what is found there has the number of the file that is replaced, until the table knows.
+        // Otherwise the object found at `to` would have the ID of the replaced file until the table is updated.
         self.open.lock().ids.remove(to);
         layer.retain_synced(&self.upper, to)?;
         finish(&layer.keys, from, to, in_upper)?;
@@ -124,7 +124,7 @@ impl NameChange<'_> {
         self.forget_renamed(from, to)
     }
 
-    /// Drops what is known of the old name of what was renamed, and notes the change of both.
+    /// Drops the cached state of the old name, and records the change of both names.
     fn forget_renamed(&self, from: &Key, to: &Key) -> Result<()> {
         self.forget_created_below(from)?;
         self.top.layer.lock().write_numbers.forget_below(from);
@@ -134,7 +134,7 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Checks what has the new name; returns whether there is nothing to do.
+    /// Checks the new name; returns whether there is nothing to do.
     fn is_done_already(
         &self,
         from: &Key,
@@ -168,7 +168,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the records of the store's versions at the keys where files will be after a rename.
+    /// Returns the records of the store's versions at the keys of files after a rename.
     fn rename_base_records(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
         let mut records = Vec::new();
         let moves_folder = self.is_folder_at(from)?;
@@ -176,7 +176,7 @@ impl NameChange<'_> {
             let stored = self.find_lower(key)?;
             let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
             if key == to && self.top.layer.keys.stat(to)?.is_none() {
-                // Another object of the store that shows at `to` is replaced.
+                // The rename replaces an object of the store that is visible at `to` from another key.
                 let replaced = stored.as_ref();
                 let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
                 if let Some((from, meta)) = replaced {
@@ -197,7 +197,7 @@ impl NameChange<'_> {
         let targets = rests.filter(|rest| !rest.is_root());
         let targets =
             targets.map(|rest| self.file_base_record(&joined(to, &rest), content::MAX_REPLACED));
-        // Those that the store has to be asked about are asked about at once.
+        // Evaluate all, so that missing answers are requested together.
         let targets: Vec<Result<Option<JournalRecord>>> = targets.collect();
         for record in targets {
             records.extend(record?);
@@ -205,7 +205,7 @@ impl NameChange<'_> {
         Ok(records)
     }
 
-    /// Returns the base record of a key, unless it is a folder of the upper folder.
+    /// Returns the base record of a key, or `None` if the key is a folder of the upper folder.
     fn file_base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
         match self.top.layer.keys.kind(key)? {
             Some(EntryKind::Directory) => Ok(None),
@@ -213,7 +213,8 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the records of which files are incomplete after a rename; `incomplete` are those at `from` and below.
+    /// Returns the records of incomplete files after a rename. `incomplete` are the incomplete files at and below
+    /// `from`.
     fn incomplete_after_rename(
         &self,
         incomplete: &[Key],
@@ -231,7 +232,7 @@ impl NameChange<'_> {
         records
     }
 
-    /// Returns the records of which contents files have after a rename.
+    /// Returns the records of the files' contents after a rename.
     fn marks_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let state = self.top.layer.lock();
         let marks = &state.records.marks;
@@ -247,7 +248,7 @@ impl NameChange<'_> {
         records
     }
 
-    /// Whether the file of the layer at `from` has copies of documents, which it is to have under the name `to`.
+    /// Whether the layer's file at `from` holds copies of documents that count under the name `to`.
     fn has_program_copies(&self, from: &Key, to: &Key) -> Result<bool> {
         if !may_hold_copies(to) {
             return Ok(false);
@@ -257,7 +258,7 @@ impl NameChange<'_> {
         file.map_or(Ok(false), |file| has_program_copies(to, &File::from(file)))
     }
 
-    /// Returns the records by which attributes go with what is renamed.
+    /// Returns the records that move the kept attributes from the old name to the new name.
     fn renamed_attributes(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let layer = &self.top.layer;
         let moved = layer.lock().records.kept_attributes_below(from);
@@ -270,7 +271,7 @@ impl NameChange<'_> {
         records
     }
 
-    /// Returns the changes of whiteouts after which `to` shows what the store has at `from` and below.
+    /// Returns the changes of whiteouts that make `to` show the store's objects at and below `from`.
     fn rename_whiteouts(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
         let (lower, hides) = (self.find_lower(from), self.find_lower(to));
         let (lower, hides) = (lower?.map(|(lower, _)| lower), hides?.is_some());
@@ -298,7 +299,7 @@ impl NameChange<'_> {
         Ok(records)
     }
 
-    /// Whether the upper folder has something that is no regular file: it hides a key without changing it.
+    /// Whether the upper folder has a folder or a symbolic link, which hides a key without changing its content.
     fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
         let kind = self.top.layer.keys.kind(key)?;
         Ok(kind.is_some_and(|kind| kind != EntryKind::File))
@@ -308,7 +309,7 @@ impl NameChange<'_> {
         Ok(self.find(key)?.is_some_and(|found| is_folder(&found)))
     }
 
-    /// Gives open files their keys after a rename.
+    /// Updates the keys of open files after a rename.
     fn rename_open_files(&self, files: Vec<Arc<OpenFile>>, from: &Key, to: &Key) {
         for file in &files {
             let Some(old) = file.key() else { continue };
@@ -324,7 +325,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Drops the bases of keys that the store never had, below a folder that was renamed.
+    /// Drops the bases of keys that the store never had, below a renamed folder.
     fn forget_created_below(&self, from: &Key) -> Result<()> {
         let state = self.top.layer.lock();
         let keys = state.records.bases_below(from).into_iter();

@@ -1,7 +1,7 @@
-//! How attributes of a file are set: of its file in the layer, else they are kept without the content.
+//! Sets attributes of an open file, on the layer's file or without a content.
 //!
-//! The file system of the upper folder says what may be set: attributes that are kept are changed on an empty file there,
-//! and what that file has then is recorded.
+//! The file system of the upper folder decides which attributes are valid: attributes without a content are set on an
+//! empty file there, and the resulting attributes are recorded.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Stat, Time};
 
 impl OpenFile {
-    /// Changes attributes by `set`, which is given the file that has them. That is done under the lock of the names: a
-    /// commit freezes the file before it or after it.
+    /// Changes attributes with `set`, which gets the file that has them. The names are locked, so a commit freezes the
+    /// file either before or after the change.
     ///
-    /// `ReadOnly` for a file without a name that the layer on top does not have.
+    /// Fails with `ReadOnly` for a file without a name whose content is not in the top layer.
     pub(crate) fn change_attributes(
         &self,
         context: &RequestContext,
@@ -33,7 +33,7 @@ impl OpenFile {
                 let file = self.upper_file();
                 return set(&*file.ok_or_else(|| Error::read_only(Key::root()))?);
             };
-            // The store may be asked, so this is not done with the names locked.
+            // This may query the store, so it comes before the lock of the names.
             let content = self.stat_of_content(context)?;
             let change = |change: &NameChange<'_>| self.set_as_key(&key, change, content, set);
             if self.core.change_own(context, &key, change)? {
@@ -42,7 +42,7 @@ impl OpenFile {
         }
     }
 
-    /// Does that for a file that has this key; returns whether it still had it.
+    /// Does that for a file that has this key; returns whether it still had the key.
     fn set_as_key(
         &self,
         key: &Key,
@@ -55,7 +55,7 @@ impl OpenFile {
             return Ok(false);
         }
         let is_committed = state.is_committed()?;
-        // A copy that was made for a write which was refused then may never get the key.
+        // A copy for a write that was then refused may never be published.
         let is_idle_copy = state.pending.is_some() && !state.is_dirty;
         let (own, frozen) = match &state.source {
             ContentSource::Upper(file) if !is_committed => (Some(file), None),
@@ -63,7 +63,7 @@ impl OpenFile {
             _ => (None, None),
         };
         let kept = change.top.layer.kept_attributes(key)?;
-        // Of a copy both count: a commit leaves those that are kept.
+        // A copy needs both: a commit drops the copy and keeps the recorded attributes.
         let is_of_copy = kept.is_some_and(|kept| kept.is_of_copy);
         if own.is_none() || is_idle_copy || is_of_copy {
             change.keep_attributes(key, content, frozen, set)?;
@@ -72,7 +72,7 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Returns the attributes that were set of the file without its content, unless its file in the layer counts.
+    /// Returns the attributes that were set without the content, or `None` if the layer's file has the attributes.
     pub(crate) fn kept_attributes(&self) -> Result<Option<Arc<KeptAttributes>>> {
         let state = self.lock();
         let is_in_layer =
@@ -84,7 +84,7 @@ impl OpenFile {
         }
     }
 
-    /// Has the disk keep attributes that were set of the file without its content.
+    /// Syncs attributes that were set without the content.
     pub(super) fn sync_kept_attributes(&self) -> Result<()> {
         match (self.kept_attributes()?, self.key()) {
             (Some(_), Some(key)) => {
@@ -98,8 +98,8 @@ impl OpenFile {
 }
 
 impl NameChange<'_> {
-    /// Sets attributes of a key whose content the layer does not have, by `set`. `below` is what the content shows without
-    /// attributes that were set before; `frozen` is its file if a frozen layer has it.
+    /// Sets attributes of a key whose content the layer does not have, with `set`. `below` is the `stat` of the content
+    /// without kept attributes; `frozen` is its file if a frozen layer has it.
     fn keep_attributes(
         &self,
         key: &Key,

@@ -1,7 +1,7 @@
-//! Copy up: what the store has of a file is copied to a pending file before it is first written.
+//! Copy-up: copies a stored content to a pending file before the first write.
 //!
-//! The state of the file is not locked meanwhile, so that a store that does not answer holds up writers of this file
-//! alone. A second writer waits for the first one's copy.
+//! The state of the file is not locked during the copy, so a slow store blocks only writers of this file. A second
+//! writer waits for the first writer's copy.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::MutexGuard;
 use zarrfs_store::{Key, Reader};
 
-/// A copy of what the store has.
+/// A copy of an object of the store.
 struct PendingCopy {
     /// Its name in `pending/`.
     name: String,
     file: File,
-    /// What was copied or, if all of it will be replaced, what the store had.
+    /// The content of the copied object, or of the object that will be replaced completely.
     content: Option<StoredContent>,
 }
 
 impl OpenFile {
-    /// Locks the file, whose content is not only in the store then. `empty` if all of it will be replaced.
+    /// Locks the file, and copies it up first if its content is in the store. `empty` if all of it will be replaced.
     pub(super) fn lock_copied(
         &self,
         context: &RequestContext,
@@ -65,7 +65,7 @@ impl OpenFile {
         }
     }
 
-    /// Copies what a reader has, or its attributes alone, to a pending file.
+    /// Copies an object, or only its attributes, to a pending file.
     fn copy_of(
         &self,
         context: &RequestContext,
@@ -89,7 +89,7 @@ impl OpenFile {
         }
     }
 
-    /// Does that; returns which content the store has, if that is known.
+    /// Fills that file; returns version and digest of the store's content, if they are known.
     fn fill_copy(
         &self,
         context: &RequestContext,

@@ -1,7 +1,7 @@
-//! The parts of a file's content that could not be written, for example because the disk is full.
+//! Tracks ranges of a file that could not be written, as on a full disk.
 //!
-//! A file with such a part does not get its key, so that no incomplete content is ever committed. Writing the part
-//! again, or cutting it off, clears it.
+//! A file with such a range is not published, so no incomplete content is ever committed. The range is cleared when it
+//! is written again or cut off.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use zarr_format::error::{Error, Kind};
 use zarrfs_store::Key;
 use zarrfs_store::sync::file_sizes;
 
-/// The range of bytes that could not be written, and why.
+/// The range of bytes that could not be written, and the kind of error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedWrites {
     range: Range<u64>,
@@ -19,8 +19,8 @@ pub(crate) struct FailedWrites {
 }
 
 impl FailedWrites {
-    /// Adds a write that failed. A write that no file could take leaves nothing incomplete, and is not added; one beyond
-    /// the limit of file sizes of this process is.
+    /// Adds a failed write. A write that no file could hold leaves nothing incomplete and is not added; a write beyond
+    /// this process's limit of file sizes is added.
     pub(super) fn with_failure(
         failed: Option<FailedWrites>,
         range: Range<u64>,
@@ -35,7 +35,7 @@ impl FailedWrites {
         Some(FailedWrites { range, kind })
     }
 
-    /// Returns what is missing after a write that succeeded.
+    /// Returns the missing range after a successful write, or `None` if nothing is missing.
     pub(super) fn without(self, written: Range<u64>) -> Option<FailedWrites> {
         let Range { mut start, mut end } = self.range;
         if written.start <= start {
@@ -51,12 +51,12 @@ impl FailedWrites {
         })
     }
 
-    /// Returns what is missing after the file was given this length in bytes.
+    /// Returns the missing range after the file was set to this length in bytes.
     pub(super) fn truncated(self, length: u64) -> Option<FailedWrites> {
         self.without(length..u64::MAX)
     }
 
-    /// Returns the error that keeps the file from its key.
+    /// Returns the error that prevents the publication of the file.
     pub(super) fn error(&self, key: &Key) -> Error {
         let Range { start, end } = self.range;
         let why = format!("bytes {start} to {end} could not be written, so it is not whole");
@@ -64,17 +64,17 @@ impl FailedWrites {
     }
 }
 
-/// The failed writes of files that were created and are incomplete, by key: they outlive the open file.
+/// The failed writes of incomplete new files, by key. They outlive the open file.
 #[derive(Default)]
 pub(crate) struct FailedWritesTable(HashMap<Key, FailedWrites>);
 
 impl FailedWritesTable {
-    /// Returns what is missing of the file of a key.
+    /// Returns the missing range of the file of a key, or `None` if the file is complete.
     pub(super) fn get(&self, key: &Key) -> Option<&FailedWrites> {
         self.0.get(key)
     }
 
-    /// Sets what is missing of the file of a key; `None` if it is complete.
+    /// Sets the missing range of the file of a key, or `None` if the file is complete.
     pub(crate) fn set(&mut self, key: &Key, failed: Option<&FailedWrites>) {
         match failed {
             Some(failed) => self.0.insert(key.clone(), failed.clone()),
@@ -82,7 +82,7 @@ impl FailedWritesTable {
         };
     }
 
-    /// Moves the entries at and below a key that was renamed.
+    /// Moves the entries at and below a renamed key.
     pub(crate) fn rename(&mut self, from: &Key, to: &Key) {
         let all = self.0.drain().map(|(key, failed)| match key.below(from) {
             Some(rest) => (joined(to, &rest), failed),

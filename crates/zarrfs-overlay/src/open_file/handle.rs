@@ -1,4 +1,4 @@
-//! One handle of an open file. Handles for writing are counted: a commit leaves out what a program is still writing.
+//! A handle of an open file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use zarrfs_store::Reader;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Stat, TreeFile};
 
-/// A handle of an open file.
+/// One handle of a program. Handles for writing are counted: a commit leaves out files that are open for writing.
 pub(crate) struct OpenFileHandle {
     file: Arc<OpenFile>,
     is_writer: bool,
@@ -72,7 +72,7 @@ impl TreeFile for OpenFileHandle {
         self.file.sync(context)
     }
 
-    /// Does nothing: what is not whole does not get its key, and is found in the upper folder.
+    /// Fails if there are unpublished writes: an incomplete file is not published, and stays in the upper folder.
     fn end(&self, _context: &RequestContext) -> Result<()> {
         self.file.check_published()
     }

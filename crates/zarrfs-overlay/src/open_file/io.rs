@@ -1,4 +1,4 @@
-//! What programs do with a file that is open: read, write, flush, sync, and look at its attributes.
+//! Reads, writes, flushes and syncs an open file, and gets its attributes.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl OpenFile {
         state.write(&self.core, &file, offset, bytes)
     }
 
-    /// Writes all of `bytes` at the end; no other write comes between finding the end and the write.
+    /// Writes all of `bytes` at the end of the file, atomically.
     pub(super) fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
         let mut state = self.lock_copied(context, false)?;
         let _permit = context.permit_change()?;
@@ -62,7 +62,7 @@ impl OpenFile {
         state.write(&self.core, &file, end, bytes)
     }
 
-    /// Writes if that waits for nothing but memory.
+    /// Writes only if the write needs no wait except for memory.
     fn write_in_memory(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.state.try_lock().ok_or_else(would_wait)?;
         // The first write may have to copy the content.
@@ -74,7 +74,7 @@ impl OpenFile {
         state.write_in_memory(&self.core, &file, offset, bytes)
     }
 
-    /// Keeps room for a range, as fallocate(2) with `mode` does.
+    /// Allocates or changes a range like fallocate(2) with `mode`.
     pub(super) fn allocate(
         &self,
         context: &RequestContext,
@@ -85,7 +85,7 @@ impl OpenFile {
         let mut state = self.lock_copied(context, false)?;
         let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
-        // Some modes move what lies behind the range.
+        // Some modes move the data behind the range.
         state.written = WrittenRanges::all();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, offset, length);
@@ -93,12 +93,12 @@ impl OpenFile {
         done.map_err(|error| state.os_error(error))
     }
 
-    /// Gives what was written its key, and brings it into the store if the overlay writes through.
+    /// Publishes the writes, and brings them into the store if the overlay uses write-through.
     pub(crate) fn flush(&self, context: &RequestContext) -> Result<()> {
         loop {
             let state = self.lock();
             state.check_revoked()?;
-            // A copy that was made for a write which was refused then is no change.
+            // A copy for a write that was then refused is not a change.
             let is_changed = state.is_dirty || state.needs_write_through;
             let Some(key) = state.key.clone().filter(|_| is_changed) else {
                 return Ok(());
@@ -112,7 +112,7 @@ impl OpenFile {
         }
     }
 
-    /// Computes the mark of the content before other files are kept waiting.
+    /// Computes the mark of the content before `flush` locks the names, because it takes long.
     fn prepare_mark(&self) -> Result<()> {
         let state = self.lock();
         let is_published = state.pending.is_none() && !state.is_incomplete;
@@ -127,14 +127,14 @@ impl OpenFile {
         let mark = content::mark_of(&file);
         let mut state = self.lock();
         let mark = mark.map_err(|error| state.os_error(error))?;
-        // It is not used if the content was changed meanwhile.
+        // The mark is not used if the content changed in between.
         if matches!(&state.source, ContentSource::Upper(now) if Arc::ptr_eq(now, &file)) {
             state.mark = Some((changes, mark));
         }
         Ok(())
     }
 
-    /// Flushes a file that has this key; returns whether it still had it.
+    /// Flushes a file that has this key; returns whether it still had the key.
     fn flush_as(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         self.lock().needs_write_through = self.core.config.write_through;
         let paths = std::slice::from_ref(key);
@@ -155,7 +155,7 @@ impl OpenFile {
         Ok(is_flushed)
     }
 
-    /// Returns what was written to a document; `None` for any other file.
+    /// Returns the new content of a document, or `None` for any other file.
     fn new_content(&self, context: &RequestContext, key: &Key) -> Result<Option<NewContent>> {
         match self.source() {
             ContentSource::Upper(file) if may_describe_array(key) => {
@@ -168,7 +168,7 @@ impl OpenFile {
         }
     }
 
-    /// Keeps what was written so that a machine that loses power loses nothing.
+    /// Syncs the file, so that its content survives a power loss.
     pub(super) fn sync(&self, context: &RequestContext) -> Result<()> {
         self.lock().check_revoked()?;
         self.flush(context)?;
@@ -189,7 +189,7 @@ impl OpenFile {
         self.core.sync_name(&top, &key)?;
         let stat = rustix::fs::fstat(&file).map_err(|error| Error::os("", error))?;
         match mark {
-            // Written meanwhile: that is another file, and this one has the key.
+            // It was written in between: the mark belongs to another file, and this file has the key.
             Some(mark) if mark.inode != stat.st_ino => self.core.sync_all(),
             Some(mark) => {
                 top.layer.note_synced(&key, &mark)?;
@@ -199,7 +199,7 @@ impl OpenFile {
         }
     }
 
-    /// Removes files from `pending/` that the disk does without, but for the one that is written next.
+    /// Removes replaced files from `pending/`, except for the file that the next write will reuse.
     fn drop_replaced(&self, names: Vec<String>) -> Result<()> {
         let upper = &self.core.upper;
         let mut state = self.lock();
@@ -217,14 +217,14 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Returns what `stat` shows now, also if the file has no name any more.
+    /// Returns the current `stat` of the file, even if it has no name any more.
     pub(crate) fn stat(&self, context: &RequestContext) -> Result<Stat> {
         let stat = self.stat_of_content(context)?;
         let kept = self.kept_attributes()?;
         Ok(kept.map_or(stat, |kept| kept.over(stat)))
     }
 
-    /// Returns that without the attributes that were set of the file without its content.
+    /// Returns the `stat` without the kept attributes, which were set without the content.
     pub(super) fn stat_of_content(&self, context: &RequestContext) -> Result<Stat> {
         let stat = match self.source() {
             ContentSource::Lower(reader) => stat_of_stored(reader.meta(context)?),
@@ -238,11 +238,11 @@ impl OpenFile {
         })
     }
 
-    /// Returns what `stat` shows of a file that was copied up.
+    /// Returns the `stat` of a file that was copied up.
     fn stat_of_copy(&self, context: &RequestContext) -> Result<Stat> {
         let state = self.lock();
         let (stat, number) = match &state.source {
-            // It is copied up at this moment.
+            // It is being copied up right now.
             ContentSource::Lower(reader) => return Ok(stat_of_stored(reader.meta(context)?)),
             ContentSource::Frozen(file, number) => (rustix::fs::fstat(file), *number),
             ContentSource::Upper(file) => {
@@ -257,14 +257,14 @@ impl OpenFile {
         if !is_frozen && state.key.is_none() && state.pending.is_some() {
             posix.links = 0;
         }
-        // A committed file shows the attributes that all objects of the store have.
+        // A committed file shows the same attributes as all objects of the store.
         let is_committed = stat.st_nlink == 0 && (is_frozen || state.key.is_some());
         let mut meta = attributes::meta_of(&stat, number);
         if let OpenedAs::Stored(key, version) = &state.opened_as
             && state.key.as_ref() == Some(key)
             && (is_frozen || is_committed)
         {
-            // The store has the content since a commit: what is read of this handle is of the store's version.
+            // The store has the content since a commit: reads of this handle have the store's version.
             meta.version = (*version).into();
         }
         Ok(Stat {

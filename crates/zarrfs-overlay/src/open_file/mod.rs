@@ -1,8 +1,7 @@
-//! A file that is open: all its handles have the same content, also after the name was removed or given to another
-//! file.
+//! An open file: all its handles share one content, even without a name.
 //!
-//! `state` holds the content and gives it its key, `io` is what programs do with the file, `table` finds or opens
-//! the one `OpenFile` of a key.
+//! `state` holds the content and publishes it under its key, `io` has the operations of programs, `table` finds or
+//! opens the one `OpenFile` of a key.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -28,12 +27,12 @@ mod spare;
 pub(super) mod state;
 pub(super) mod table;
 
-/// A file of the overlay that is open.
+/// An open file of the overlay.
 pub(super) struct OpenFile {
     core: Arc<OverlayCore>,
-    /// Which file it is, whatever it is called and holds.
+    /// Identifies the file; renames and writes do not change it.
     id: u64,
-    /// How many handles are open for writing.
+    /// Number of handles that are open for writing.
     writers: AtomicUsize,
     state: Mutex<FileState>,
     /// Signalled when a copy from the store has ended.
@@ -41,14 +40,14 @@ pub(super) struct OpenFile {
     _permit: Permit,
 }
 
-/// What an open file was opened on.
+/// The content that a file was opened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OpenedAs {
-    /// A file of the upper folder, or a new one.
+    /// A file of the upper folder, or a new file.
     Upper,
-    /// What the store had of this key, in this version.
+    /// The store's object of this key, in this version.
     Stored(Key, StoreVersion),
-    /// What a frozen layer had of the key: its commit tells the store's version.
+    /// The content of a frozen layer: its commit determines the store's version.
     Frozen,
 }
 
@@ -89,12 +88,12 @@ impl OpenFile {
         }
     }
 
-    /// Returns which file it is.
+    /// Returns the ID of the file.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Returns a handle of the file.
+    /// Opens a handle of the file.
     pub(super) fn open_as(self: &Arc<Self>, mode: OpenMode) -> Arc<OpenFileHandle> {
         Arc::new(OpenFileHandle::new(self.clone(), mode != OpenMode::Read))
     }
@@ -112,24 +111,24 @@ impl OpenFile {
         self.lock().source.clone()
     }
 
-    /// Whether the content is not under the file's key yet.
+    /// Whether the content has not been published under the file's key yet.
     pub(super) fn is_pending(&self) -> bool {
         self.lock().pending.is_some()
     }
 
-    /// Whether something was written that no flush has published.
+    /// Whether there are writes that no flush has published.
     pub(super) fn is_dirty(&self) -> bool {
         self.lock().is_dirty
     }
 
-    /// Whether a program has written something of the layer's file, or may do so.
+    /// Whether a program has written to the layer's file, or can still do so.
     pub(super) fn is_being_written(&self) -> bool {
         let state = self.lock();
         let is_upper = matches!(state.source, ContentSource::Upper(_));
         state.pending.is_some() || is_upper && (state.is_dirty || self.is_open_for_writing())
     }
 
-    /// Returns the version of the document that the content is, if its copies are derived and it was not written.
+    /// Returns the version of the document, if its copies are derived and the file was not written.
     pub(super) fn derived_version(&self) -> Option<Version> {
         let state = self.lock();
         let derived = state.derived.as_ref();
@@ -138,14 +137,14 @@ impl OpenFile {
             .map(|derived| derived.meta.version)
     }
 
-    /// Returns owner and mode of the layer's file of a document whose copies are derived.
+    /// Returns owner and mode of the layer's file of a document with derived copies.
     fn derived_posix(&self) -> Option<Posix> {
         let state = self.lock();
         let is_lower = matches!(state.source, ContentSource::Lower(_));
         state.derived.as_ref().filter(|_| is_lower)?.posix
     }
 
-    /// Returns the key; `None` once the file has no name.
+    /// Returns the key, or `None` if the file has no name any more.
     pub(super) fn key(&self) -> Option<Key> {
         self.lock().key.clone()
     }
@@ -155,18 +154,18 @@ impl OpenFile {
         self.lock().key = Some(key);
     }
 
-    /// Takes the key away: the content stays readable until the file is closed, and is dropped then.
+    /// Removes the key: the content stays readable until the file is closed, and is dropped then.
     pub(super) fn detach(&self) {
         self.lock().key = None;
     }
 
-    /// The same, and what is written from now on is refused.
+    /// Removes the key like `detach`, and refuses later writes.
     pub(super) fn revoke(&self) {
         let mut state = self.lock();
         (state.key, state.is_revoked) = (None, true);
     }
 
-    /// Returns the version of what the store has, if the file was opened on that and was not written since.
+    /// Returns key and version of the store's object, if the file was opened on it and not written since.
     pub(super) fn unwritten_version(&self) -> Option<(Key, StoreVersion)> {
         let state = self.lock();
         match (&state.source, &state.opened_as) {
@@ -176,7 +175,7 @@ impl OpenFile {
         }
     }
 
-    /// Notes that the store has the content that the file was opened on, under the file's key, with this version.
+    /// Records that the store now has the opened content under the file's key, in this version.
     pub(super) fn set_committed(&self, version: StoreVersion) {
         let mut state = self.lock();
         if let Some(key) = state.key.clone() {
@@ -185,7 +184,7 @@ impl OpenFile {
         }
     }
 
-    /// Publishes what was written, if nothing of it is missing.
+    /// Publishes the writes, if none of them is missing.
     pub(super) fn publish_if_complete(&self, change: &NameChange<'_>) -> Result<()> {
         let mut state = self.lock();
         if state.is_dirty && state.missing().is_none() {
@@ -195,7 +194,7 @@ impl OpenFile {
         }
     }
 
-    /// Fails like the write that failed if something is missing that keeps the file from its key.
+    /// Fails with the error of a failed write if the file is incomplete because of it and cannot be published.
     pub(super) fn check_complete(&self) -> Result<()> {
         let state = self.lock();
         match state.missing() {
@@ -204,7 +203,7 @@ impl OpenFile {
         }
     }
 
-    /// Fails if something was written that is not under the file's key: says where it is after the end of this process.
+    /// Fails if there are unpublished writes. The error says where they will be after the process ends.
     pub(super) fn check_published(&self) -> Result<()> {
         let state = self.lock();
         let is_apart = state.pending.is_some() || state.is_incomplete;
@@ -221,7 +220,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns the file itself, if the upper folder has the content.
+    /// Returns the upper folder's file, or `None` if the upper folder does not have the content.
     pub(super) fn upper_file(&self) -> Option<Arc<File>> {
         match self.source() {
             ContentSource::Upper(file) => Some(file),
@@ -229,7 +228,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns the inode number of the file, if the upper folder has the content.
+    /// Returns the inode number of the file, or `None` if the upper folder does not have the content.
     pub(super) fn inode(&self) -> Option<u64> {
         let stat = rustix::fs::fstat(&*self.upper_file()?).ok()?;
         Some(stat.st_ino)

@@ -1,8 +1,8 @@
-//! The file that had the key before, to be written again: the two take turns.
+//! Reuses the previously published file of a key for the next write.
 //!
-//! Each flush publishes a file that has the whole content. Without the spare one, the next write would copy all of it;
-//! with it, only the ranges that were written since are copied. A spare file is made by a sync: until then the disk
-//! needs it.
+//! Each flush publishes a file with the whole content. Without the spare file, the next write would copy all of it;
+//! with the spare file, only the ranges that were written since are copied. A replaced file becomes free after a sync:
+//! until then it is the version that survives a power loss.
 
 use std::fs::File;
 use std::ops::Range;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 use crate::content;
 use crate::upper::Upper;
 
-/// The most ranges that are told apart; more are taken together.
+/// Maximum number of ranges. Beyond it, the nearest ranges are merged.
 const MAX_RANGES: usize = 128;
 
-/// The ranges of a file that were written, in their order.
+/// The written ranges of a file, sorted and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WrittenRanges(Vec<Range<u64>>);
 
 impl WrittenRanges {
-    /// Returns the range of everything.
+    /// Returns the range of the whole file.
     pub(super) fn all() -> WrittenRanges {
         let mut ranges = WrittenRanges::default();
         ranges.add(0..u64::MAX);
@@ -38,7 +38,7 @@ impl WrittenRanges {
         });
         self.0.insert(start, joined);
         if self.0.len() > MAX_RANGES {
-            // The two that are nearest to each other become one.
+            // Merge the two ranges with the smallest gap.
             let gap = |at: &usize| self.0[at + 1].start - self.0[*at].end;
             if let Some(at) = (0..self.0.len() - 1).min_by_key(gap) {
                 let next = self.0.remove(at + 1);
@@ -53,14 +53,14 @@ pub(super) struct SpareFile {
     /// Its name in `pending/`.
     pub(super) name: String,
     pub(super) file: Arc<File>,
-    /// Where its bytes are older than those of the file that has the key.
+    /// The ranges in which it is older than the file that has the key.
     pub(super) stale: WrittenRanges,
-    /// Whether the disk does without it.
+    /// Whether it is no longer needed to survive a power loss.
     pub(super) is_free: bool,
 }
 
 impl SpareFile {
-    /// Brings the file up to date with the one that has the key.
+    /// Copies the stale ranges and the attributes from the file that has the key.
     pub(super) fn catch_up(&self, current: &File) -> std::io::Result<()> {
         let length = current.metadata()?.len();
         self.file.set_len(length)?;
@@ -71,7 +71,7 @@ impl SpareFile {
         Ok(content::copy_attributes(current, &self.file)?)
     }
 
-    /// Removes the file, unless the disk may need it.
+    /// Removes the file, unless it may be needed after a power loss.
     pub(super) fn discard(self, upper: &Upper) {
         if self.is_free {
             upper.discard_pending(&self.name);
@@ -151,7 +151,7 @@ mod tests {
         assert!(names().is_empty());
     }
 
-    /// Writes, cuts and syncs at random places leave what they leave in a vector.
+    /// Random writes, truncations and syncs have the same effect on the file as on a vector.
     #[test]
     fn a_spare_file_catches_up_with_every_change() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! The content of an open file: where its bytes are, and how they get the file's key.
+//! Holds the content of an open file, and publishes it under its key.
 //!
-//! The first write makes a pending file, a copy of what was there. Publishing it gives it the key in one step, so
-//! that a crash before leaves the old content. A file that was just created lies under its key at once, marked as
-//! incomplete in the journal. Very large files are changed in place.
+//! The first write creates a pending file with a copy of the content. Publishing moves it to the key atomically, so a
+//! crash before that leaves the old content. A newly created file is under its key at once, and the journal records it
+//! as incomplete. Very large files are changed in place.
 
 use std::fs::File;
 use std::ops::Range;
@@ -24,65 +24,65 @@ use zarrfs_store::{Key, Reader};
 
 /// The state of an open file.
 pub(crate) struct FileState {
-    /// `None` once the file has no name any more.
+    /// `None` if the file has no name any more.
     pub(crate) key: Option<Key>,
     pub(crate) source: ContentSource,
-    /// The file's name in `pending/`, if its content is not under its key yet.
+    /// The file's name in `pending/`, if its content is not published yet.
     pub(crate) pending: Option<String>,
-    /// The file was created and is not marked as complete.
+    /// Whether the file was created and is not recorded as complete.
     pub(crate) is_incomplete: bool,
-    /// Something was written since the last flush.
+    /// Whether there are writes since the last flush.
     pub(super) is_dirty: bool,
-    /// How many changes of the content have begun.
+    /// Number of changes of the content that have begun.
     pub(super) changes: u64,
-    /// The mark of the content after this many changes.
+    /// The mark of the content, with the value of `changes` that it belongs to.
     pub(super) mark: Option<(u64, Mark)>,
-    /// The key got another content by something else than a program at work on names: writes are refused.
+    /// Whether the key got another content by a change other than a rename or removal. Later writes are refused.
     pub(crate) is_revoked: bool,
-    /// Where the pending file differs from the one that it was copied from.
+    /// The ranges in which the pending file differs from the file that it was copied from.
     pub(super) written: WrittenRanges,
-    /// The layer's file that the pending one was copied from.
+    /// The layer's file that the pending file was copied from.
     pub(super) previous: Option<Arc<File>>,
     pub(super) spare: Option<SpareFile>,
-    /// A thread is copying the content from the store.
+    /// Whether a thread is copying the content from the store.
     pub(super) is_copying: bool,
-    /// The store did not take the content when it was written through: the next flush tries again.
+    /// Whether the last write-through of the content failed. The next flush retries it.
     pub(super) needs_write_through: bool,
     pub(super) failed_writes: Option<FailedWrites>,
     pub(crate) opened_as: OpenedAs,
-    /// The document that the content was when the file was opened, if its copies are derived.
+    /// The document with derived copies that the file was opened on, if any.
     pub(super) derived: Option<Arc<DerivedDocument>>,
     /// Length and digest of the content that the file was opened on, if they are known.
     pub(crate) opened_content: Option<ContentDigest>,
 }
 
-/// Where the content of an open file is.
+/// The place of an open file's content.
 #[derive(Clone)]
 pub(crate) enum ContentSource {
     /// In the store.
     Lower(Arc<dyn Reader>),
-    /// In a frozen layer, with the number of its last write; it does not change any more.
+    /// In a frozen layer, with the number of its last write. It does not change any more.
     Frozen(Arc<File>, u64),
-    /// In the layer on top, or in `pending/`.
+    /// In the top layer, or in `pending/`.
     Upper(Arc<File>),
 }
 
-/// Files that take more bytes than this on disk are changed in place.
+/// Files that take more bytes than this on disk are changed in place instead of copied.
 const MAX_COPIED_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 
 impl FileState {
-    /// Returns the key for messages; the root's once the file has no name.
+    /// Returns the key for messages, or the root if the file has no name.
     pub(super) fn key_or_root(&self) -> Key {
         self.key.clone().unwrap_or_default()
     }
 
-    /// Returns what is missing of a content that has no key yet. Files that are changed in place have theirs.
+    /// Returns the failed writes of an unpublished content. Files that are changed in place are already published.
     pub(super) fn missing(&self) -> Option<&FailedWrites> {
         let is_unpublished = self.pending.is_some() || self.is_incomplete;
         self.failed_writes.as_ref().filter(|_| is_unpublished)
     }
 
-    /// Whether the upper folder has dropped the content, because the store has it since a commit.
+    /// Whether the upper folder has dropped the content because a commit stored it.
     pub(super) fn is_committed(&self) -> Result<bool> {
         match &self.source {
             ContentSource::Upper(file) if self.key.is_some() => {
@@ -93,7 +93,7 @@ impl FileState {
         }
     }
 
-    /// `Changed` once the file has lost its key to another content.
+    /// Fails with `Changed` if there are writes, but the file has lost its key to another content.
     pub(super) fn check_revoked(&self) -> Result<()> {
         if self.is_revoked && self.is_dirty {
             let why = "what was written is not kept: the file was replaced or discarded meanwhile";
@@ -102,8 +102,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Makes a pending file with a copy of the content, or an empty one, unless writes go to the file itself. What the
-    /// store has was copied before.
+    /// Creates a pending file with a copy of the content, or an empty file, unless the file is written in place. A
+    /// content of the store was copied up before.
     fn start_pending(&mut self, core: &OverlayCore, empty: bool) -> Result<()> {
         if self.pending.is_some() || self.is_incomplete {
             return Ok(());
@@ -139,7 +139,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Has the next write go to the spare file; returns whether that has a name of a pending file and the content.
+    /// Makes the spare file the pending file, with the current content. Returns `false` if the spare file cannot be
+    /// used.
     fn write_spare(&mut self, core: &OverlayCore, spare: &SpareFile) -> Result<bool> {
         let ContentSource::Upper(current) = &self.source else {
             return Ok(false);
@@ -156,7 +157,7 @@ impl FileState {
         Ok(true)
     }
 
-    /// Takes a pending file of this name for the content from now on.
+    /// Makes the pending file of this name the content.
     pub(super) fn set_copy(&mut self, name: String, file: Arc<File>) {
         self.previous = match &self.source {
             ContentSource::Upper(previous) => Some(previous.clone()),
@@ -168,7 +169,7 @@ impl FileState {
         self.mark = None;
     }
 
-    /// Notes which content the store had when it was copied, unless the file was opened on another one.
+    /// Records the store's content at copy-up, unless the file was opened on another version.
     pub(super) fn note_opened_content(&mut self, copied: Option<StoredContent>) {
         let OpenedAs::Stored(_, opened) = self.opened_as else {
             return;
@@ -177,7 +178,7 @@ impl FileState {
         self.opened_content = copied.map(|(_, content)| content);
     }
 
-    /// Notes that a file that was replaced has this name in `pending/`, until the disk has the one that took its place.
+    /// Keeps a replaced file, which has this name in `pending/`, as the next spare file.
     fn note_replaced(&mut self, name: String, inode: u64) {
         let stale = std::mem::take(&mut self.written);
         let file = self.previous.take();
@@ -191,14 +192,14 @@ impl FileState {
         });
     }
 
-    /// Whether writes go to the file itself: it has no name, or is too large to be copied.
+    /// Whether the file is written in place, because it has no name or is too large to be copied.
     fn is_changed_in_place(&self, empty: bool) -> Result<bool> {
         let ContentSource::Upper(file) = &self.source else {
             return Ok(false);
         };
         let stat = rustix::fs::fstat(file).map_err(|error| Error::os("", error))?;
         let size = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-        // Without a link but with a key it was committed: it is not in the upper folder any more.
+        // With a key but no link, it was committed and is no longer in the upper folder.
         let is_linked = stat.st_nlink > 0;
         let is_large = is_linked && !empty && size > MAX_COPIED_BYTES;
         Ok(self.key.is_none() || is_large)
@@ -217,9 +218,9 @@ impl FileState {
         content::copy_attributes(from, to).map_err(|error| Error::os("", error))
     }
 
-    /// Gives the content its key, if the file has one; `id` is the file's number.
+    /// Publishes the content under its key, if the file has one. `id` is the file's ID.
     ///
-    /// Fails like the write that failed if something is missing of the content.
+    /// Fails with the error of a failed write if the content is incomplete because of it.
     pub(super) fn publish(&mut self, change: &NameChange<'_>, id: u64) -> Result<()> {
         let Some(key) = self.key.clone() else {
             return Ok(());
@@ -254,7 +255,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Returns the record of the content's mark, unless the file is changed in place: then the journal has that already.
+    /// Returns the record of the content's mark, or `None` if the file is changed in place and the journal has the mark
+    /// already.
     fn mark_record(&mut self, key: &Key) -> Result<Option<JournalRecord>> {
         let is_in_place = self.pending.is_none() && !self.is_incomplete;
         let ContentSource::Upper(file) = &self.source else {
@@ -273,7 +275,7 @@ impl FileState {
         Ok(Some(JournalRecord::Written { key, mark }))
     }
 
-    /// Returns the record of copies of documents that a program has written.
+    /// Returns the record that says that a program wrote copies of documents, or `None` if it did not.
     fn copies_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
         let is_written = self.is_dirty || self.derived.is_some();
         match &self.source {
@@ -284,7 +286,7 @@ impl FileState {
         }
     }
 
-    /// Gives the layer's file the number of this one.
+    /// Sets this file's ID as the ID of the layer's file.
     fn set_id(&self, change: &NameChange<'_>, key: &Key, id: u64) -> Result<()> {
         if let ContentSource::Upper(file) = &self.source {
             let inode = inode_of(key, file)?;
@@ -299,7 +301,7 @@ impl FileState {
         let mut opened_version = None;
         match &self.opened_as {
             OpenedAs::Stored(from, version) if from == key => opened_version = Some(*version),
-            // Renamed in the store: for the new key the content is another one, and the old key goes.
+            // It was renamed in the store: the new key gets a new content, and the old key is removed.
             OpenedAs::Stored(from, version) => {
                 let content = self.opened_content;
                 records.extend(change.moved_base_record(from, (*version).into(), content)?);
@@ -323,7 +325,7 @@ impl FileState {
         Ok(records)
     }
 
-    /// Returns the file to write to, and marks the content as written. `empty` if all of it will be replaced.
+    /// Returns the file to write to, and marks the content as dirty. `empty` if all of it will be replaced.
     pub(super) fn writable(&mut self, core: &OverlayCore, empty: bool) -> Result<Arc<File>> {
         if self.is_revoked {
             let why = "was replaced or discarded while it was open";
@@ -342,9 +344,9 @@ impl FileState {
         }
     }
 
-    /// Records that the content under a key is about to change in place. Such a file has a base, by which the store may have
-    /// the content that it had. Its inode alone tells from now on that the key has it; the disk knows
-    /// that before it has a part of the change.
+    /// Records that the content of a key is about to change in place. Such a file keeps its base, which tells whether
+    /// the store may have the previous content. From now on only the inode identifies the key's content. This is synced
+    /// before any part of the change can be on disk.
     fn record_change_in_place(&self, core: &OverlayCore) -> Result<()> {
         let is_in_place = self.pending.is_none() && !self.is_incomplete;
         let Some(key) = self.key.as_ref().filter(|_| is_in_place) else {
@@ -368,16 +370,16 @@ impl FileState {
         layer.sync_journal()
     }
 
-    /// Notes a write of the content: before it is made, so that a reader does not take a part of it for the
-    /// whole, and again after it, since a reader may have come in between.
+    /// Records a write of the content: before the write, so that no reader takes a partial write for the whole, and
+    /// again after it, because a reader may have come in between.
     pub(super) fn note_write(&self, core: &OverlayCore) {
         if let Some(key) = &self.key {
             core.note_write(key);
         }
     }
 
-    /// Writes to the file that `writable` returned, and notes which bytes are missing if that fails. On a full disk it waits
-    /// for room if there may be some.
+    /// Writes to the file that `writable` returned, and records the missing bytes if the write fails. On a full disk it
+    /// waits for space if some can be freed.
     pub(super) fn write(
         &mut self,
         core: &OverlayCore,
@@ -392,7 +394,7 @@ impl FileState {
         self.note_outcome(core, offset, bytes, done)
     }
 
-    /// The same without waiting; `WouldWait` if there may be room after a wait.
+    /// Does the same without waiting. Fails with `WouldWait` if space may be available after a wait.
     pub(super) fn write_in_memory(
         &mut self,
         core: &OverlayCore,
@@ -420,7 +422,7 @@ impl FileState {
         done.map_err(|error| self.os_error(error))
     }
 
-    /// Notes which bytes of the content are missing after a write.
+    /// Records the missing or completed bytes of the content after a write.
     fn note_outcome(
         &mut self,
         core: &OverlayCore,
@@ -436,7 +438,7 @@ impl FileState {
         done
     }
 
-    /// Notes that a range is about to be written; what lies between the end of the file and the range becomes zeros.
+    /// Records that a range is about to be written. The bytes between the end of the file and the range become zeros.
     pub(super) fn note_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
         let length = file.metadata().map_err(|error| self.os_error(error))?.len();
         self.written.add(length.min(range.start)..range.end);
@@ -449,7 +451,7 @@ impl FileState {
         self.share_failed(core);
     }
 
-    /// Reduces what is missing of the content after a change that succeeded.
+    /// Reduces the missing ranges of the content after a successful change.
     pub(super) fn clear_failed(
         &mut self,
         core: &OverlayCore,
@@ -461,7 +463,7 @@ impl FileState {
         }
     }
 
-    /// Keeps what is missing of a file under its key, for the next time that it is opened.
+    /// Saves the missing ranges of a file under its key, for the next time that it is opened.
     fn share_failed(&self, core: &OverlayCore) {
         if let Some(key) = self.key.as_ref().filter(|_| self.is_incomplete) {
             let mut open = core.open.lock();
@@ -475,7 +477,7 @@ impl FileState {
     }
 }
 
-/// Whether a write has failed since the disk is full.
+/// Whether a write failed because the disk is full.
 fn is_full(done: &Result<()>) -> bool {
     done.as_ref()
         .is_err_and(|error| error.kind() == Kind::NoSpace)

@@ -1,4 +1,4 @@
-//! Opening files of the overlay, and the table of those that are open: all handles of a key share one `OpenFile`.
+//! The table of open files: all handles of a key share one `OpenFile`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::descriptors::Permit;
 use zarrfs_store::{EntryKind, Key, LogPosition, Meta};
 
-/// The open files by their keys.
+/// The open files by key.
 #[derive(Default)]
 pub(crate) struct OpenFileTable(HashMap<Key, Weak<OpenFile>>);
 
@@ -40,12 +40,12 @@ impl OpenFileTable {
         below.filter_map(|(_, file)| file.upgrade()).collect()
     }
 
-    /// Enters a file under a key, in the place of any other one.
+    /// Registers a file under a key, replacing any other file.
     pub(crate) fn register(&mut self, key: &Key, file: &Arc<OpenFile>) {
         self.0.insert(key.clone(), Arc::downgrade(file));
     }
 
-    /// Removes a file, if it is the one of this key.
+    /// Removes a file if it is registered under this key.
     pub(crate) fn unregister(&mut self, key: &Key, file: &OpenFile) {
         let found = self.0.get(key);
         if found.is_some_and(|found| std::ptr::eq(found.as_ptr(), file)) {
@@ -59,11 +59,11 @@ impl OpenFileTable {
     }
 }
 
-/// How often a file is opened again that is replaced while it is opened.
+/// Maximum number of attempts to open a file that is being replaced.
 const MAX_OPEN_ATTEMPTS: usize = 64;
 
 impl OverlayCore {
-    /// Opens the file of a key; `NotFound` if there is none, `IsADirectory` if it is a folder.
+    /// Opens the file of a key. Fails with `NotFound` if it is missing, `IsADirectory` if it is a folder.
     pub(crate) fn open_file(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -78,7 +78,7 @@ impl OverlayCore {
                 self.revoke_if(key, &file);
             }
             let (file, shown) = match self.open_current(context, key) {
-                // It was renamed or brought into the store between the look and the opening.
+                // It was renamed or committed between the lookup and the open.
                 Err(error) if error.kind() == Kind::NotFound && self.shows(context, key)? => {
                     continue;
                 }
@@ -95,7 +95,8 @@ impl OverlayCore {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Changes the file of a key by `change`; the one that has the key then if the first one loses it before it was changed.
+    /// Changes the file of a key with `change`. If the file loses its key before it is changed, retries with the key's
+    /// new file.
     pub(crate) fn change_file(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -117,7 +118,7 @@ impl OverlayCore {
         self.look(|top| Ok(top.find(context, key)?.is_some()))
     }
 
-    /// Whether a file that is open has what its key shows.
+    /// Whether an open file still has the content that is visible at its key.
     fn is_shown(&self, context: &RequestContext, key: &Key, file: &Arc<OpenFile>) -> Result<bool> {
         let derived = self
             .derived(context, key)?
@@ -126,7 +127,7 @@ impl OverlayCore {
             (None, None) => self.is_content_of_store(context, file),
             (own, derived) if own == derived => Ok(true),
             _ => {
-                // Nobody can write to a file of the layer that is read alone.
+                // No program can write to a file of the layer that is open only for reading.
                 let is_upper = file.upper_file().is_some();
                 if is_upper && !file.is_being_written() {
                     self.open.lock().files.unregister(key, file);
@@ -137,7 +138,8 @@ impl OverlayCore {
         }
     }
 
-    /// Whether the store still has what a file was opened on. Only a file that was not written can be out of date.
+    /// Whether the store still has the version that a file was opened on. Only a file that was not written can be
+    /// stale.
     fn is_content_of_store(&self, context: &RequestContext, file: &OpenFile) -> Result<bool> {
         let Some((lower, version)) = file.unwritten_version() else {
             return Ok(true);
@@ -146,7 +148,8 @@ impl OverlayCore {
         Ok(now.is_some_and(|meta| meta.version.may_be(version.into())))
     }
 
-    /// Takes the key away from a file that another program replaced in the store, unless it was written meanwhile.
+    /// Removes the key from a file that another program replaced in the store, unless the file was written in the
+    /// meantime.
     pub(crate) fn revoke_if(&self, key: &Key, file: &Arc<OpenFile>) {
         let mut state = file.lock();
         if matches!(state.source, ContentSource::Upper(_)) {
@@ -157,7 +160,7 @@ impl OverlayCore {
         self.open.lock().files.unregister(key, file);
     }
 
-    /// Opens the present content of a key; also returns where it was found.
+    /// Opens the current content of a key; also returns the place where it was found.
     fn open_current(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -207,7 +210,7 @@ impl OverlayCore {
         }
     }
 
-    /// Opens a document whose copies are derived.
+    /// Opens a document with derived copies.
     fn open_derived(
         self: &Arc<Self>,
         key: &Key,
@@ -222,7 +225,7 @@ impl OverlayCore {
         file
     }
 
-    /// Opens what the store or a frozen layer has at `lower`, which shows at `key`.
+    /// Opens the object of the store or of a frozen layer at `lower`, which is visible at `key`.
     fn open_lower(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -247,14 +250,14 @@ impl OverlayCore {
         let version = reader.meta(context)?.version;
         let id = self.open.lock().ids.of_stored(key, version);
         let id = id.unwrap_or(version.number());
-        // A commit has copied it to the frozen layer since the look there: it is looked for again.
+        // A commit has copied it to the frozen layer since `frozen_file` returned `None`: the caller retries.
         let stored = version.stored().ok_or_else(|| Error::not_found(key))?;
         let opened_as = OpenedAs::Stored(lower.clone(), stored);
         let source = ContentSource::Lower(reader);
         Ok(OpenFile::new(self, key, id, source, opened_as, permit))
     }
 
-    /// Marks a file as incomplete that was created, closed, and could not be completed.
+    /// Marks a file as incomplete if it was created and closed without becoming complete.
     fn restore_incomplete(&self, key: &Key, file: &OpenFile) {
         if self.top().layer.lock().records.is_incomplete(key) {
             let failed_writes = self.open.lock().failed_writes.get(key).cloned();
@@ -264,7 +267,7 @@ impl OverlayCore {
         }
     }
 
-    /// Whether an open file still is the content of its key.
+    /// Whether an open file still has the content of its key.
     fn is_current(&self, key: &Key, file: &OpenFile, found: &FoundIn) -> Result<bool> {
         let top = self.top();
         if !Arc::ptr_eq(&top, &found.top) {
@@ -276,7 +279,7 @@ impl OverlayCore {
                 Ok(!self.info.changes.changed_since(found.position, key))
             }
             (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
-                // It may have been replaced meanwhile, and be in the store by now, where it shows as before.
+                // It may have been replaced and committed since, so that the key maps to the store as before.
                 let is_same = !self.info.changes.changed_since(found.position, key);
                 Ok(is_same && top.layer.lower_key(key) == found.lower)
             }
@@ -284,8 +287,8 @@ impl OverlayCore {
         }
     }
 
-    /// Enters a file under its key, if it still is the content of the key and no other one is entered; returns whether it
-    /// was. One step: a later change of the name finds the file in the table.
+    /// Registers a file under its key, if it is still current and no other file is registered; returns whether it did.
+    /// The names are locked, so a later change of the name finds the file in the table.
     fn register_if_current(
         &self,
         key: &Key,
@@ -304,7 +307,7 @@ impl OverlayCore {
         Ok(is_first)
     }
 
-    /// Enters a file that was just created under a key, as this inode.
+    /// Registers a newly created file with this inode under a key.
     pub(crate) fn register_created(
         self: &Arc<Self>,
         key: &Key,
@@ -326,16 +329,16 @@ impl OverlayCore {
     }
 }
 
-/// Where the content of a key was found.
+/// The place where the content of a key was found.
 struct FoundIn {
     top: Arc<LayeredStore>,
-    /// The key of the store below, if that has it.
+    /// The key of the store below, if the content is there.
     lower: Option<Key>,
-    /// Where the log of changes was before.
+    /// The position in the log of changes before the lookup.
     position: LogPosition,
 }
 
-/// Returns the key of the store below where something was found, if the layer on top does not have it.
+/// Returns the key of the store below, or `None` if the top layer has the content.
 fn lower_key(found: &Resolved) -> Option<Key> {
     match found {
         Resolved::Upper(_) => None,
@@ -343,7 +346,7 @@ fn lower_key(found: &Resolved) -> Option<Key> {
     }
 }
 
-/// Returns what a document was opened on whose copies are derived.
+/// Returns the content that a document with derived copies was opened on.
 fn opened_as(top: &LayeredStore, found: &Resolved) -> Result<OpenedAs> {
     let Resolved::Lower(lower, meta) = found else {
         return Ok(OpenedAs::Upper);
@@ -362,7 +365,7 @@ fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let keys = &top.layer.keys;
     let opened = match keys.open_key(key, OFlags::RDWR | safe) {
-        // A file without permission to write that belongs to another user, or one on a medium that cannot be written.
+        // The file belongs to another user and is write-protected, or the file system is read-only.
         Err(Errno::ACCESS | Errno::ROFS) => keys.open_key(key, OFlags::RDONLY | safe),
         opened => opened,
     };

@@ -1,5 +1,7 @@
-//! How a layer of the upper folder is frozen, and dropped once the store has it: by renames, whose order tells after a
-//! crash how far they came. What they need is made ahead, since there may be no room for it later.
+//! Freezes a layer of the upper folder, and drops it after its commit.
+//!
+//! Both are sequences of renames; the names that exist after a crash show how far a sequence came. The folders and the
+//! journal of the next layer are made ahead, because the disk may be full later.
 
 use std::fs;
 use std::fs::File;
@@ -13,27 +15,27 @@ use crate::journal_line::JournalRecord;
 use crate::keys_dir::KeysDir;
 use zarr_format::error::{Error, Result};
 
-/// A layer that is made ahead, to come over the present one.
+/// The folder of the next layer, made ahead.
 const NEXT: &str = "next";
-/// Frozen layers that are in the store, until their last reader has gone; followed by a number.
+/// Prefix of frozen layers that were committed and still have readers; a number follows.
 const COMMITTED: &str = "committed-";
 
 impl Upper {
-    /// Returns where the frozen layer's journal is, if there is a frozen layer.
+    /// Returns the path of the frozen layer's journal, or `None` if there is no frozen layer.
     pub(crate) fn frozen_journal(&self) -> Option<PathBuf> {
         let journal = self.path.join(FROZEN).join(JOURNAL);
         journal.exists().then_some(journal)
     }
 
-    /// Returns where the frozen layer's folder of keys is.
+    /// Returns the path of the frozen layer's folder of keys.
     pub(crate) fn frozen_keys(&self) -> PathBuf {
         self.path.join(FROZEN).join(KEYS)
     }
 
-    /// Makes a layer ahead, unless there is a frozen one: a commit has room then also where the disk is full when it
-    /// begins. What cannot be made now is made then.
+    /// Makes the next layer ahead, unless there is a frozen layer: then a commit can begin even if the disk is full. If
+    /// this fails, the commit makes the layer itself.
     pub(crate) fn make_next_ahead(&self) {
-        // With both, `finish_freezing` would take the freeze for one that has begun.
+        // With both folders, `finish_freezing` would take this for a freeze that has begun.
         if self.path.join(FROZEN).exists() {
             return;
         }
@@ -42,8 +44,8 @@ impl Upper {
         }
     }
 
-    /// Makes what is missing of a layer to come over the present one: an empty folder of keys, an empty folder that the
-    /// present one moves to, and a journal with room for records. Returns the journal.
+    /// Creates the missing parts of the next layer: an empty folder of keys, an empty folder for the layer that is
+    /// frozen, and a journal with reserved space. Returns the journal.
     fn make_next(&self) -> Result<Journal> {
         let next = self.path.join(NEXT);
         let failed = |error| Error::os(next.display(), error);
@@ -59,7 +61,7 @@ impl Upper {
         Ok(journal)
     }
 
-    /// Prepares the layer that was made ahead to come over the present one, with these records in its journal.
+    /// Prepares the next layer for the exchange, with these records in its journal.
     pub(crate) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
         let prepared = self.make_next().and_then(|mut journal| {
             let mut records = records.chunks(1);
@@ -69,21 +71,21 @@ impl Upper {
         prepared.inspect_err(|_| self.drop_next())
     }
 
-    /// Drops the layer that was prepared.
+    /// Drops the prepared layer.
     pub(crate) fn drop_next(&self) {
         let _ = fs::remove_dir_all(self.path.join(NEXT));
-        // Stays where it holds a frozen layer.
+        // This fails if it holds a frozen layer, which is right.
         let _ = fs::remove_dir(self.path.join(FROZEN));
     }
 
-    /// Opens the folder of keys of the layer that was prepared, and returns where its journal is.
+    /// Opens the folder of keys of the prepared layer; also returns the path of its journal.
     pub(crate) fn open_next(&self) -> Result<(KeysDir, PathBuf)> {
         let next = self.path.join(NEXT);
         Ok((KeysDir::open(&next.join(KEYS))?, next.join(JOURNAL)))
     }
 
-    /// Puts the layer that was prepared in the place of the present one, which becomes the frozen one. After a crash in
-    /// between, `finish_freezing` tells from the names that are there how far it came, and does the rest.
+    /// Replaces the current layer by the prepared one; the current layer becomes the frozen layer. After a crash in
+    /// between, `finish_freezing` finds out from the existing names how far it came, and completes it.
     pub(crate) fn swap_in_next(&self) -> Result<()> {
         let (next, frozen) = (self.path.join(NEXT), self.path.join(FROZEN));
         let rename = |from: PathBuf, to: PathBuf| {
@@ -105,11 +107,11 @@ impl Upper {
         fs::remove_dir_all(&next).map_err(|error| Error::os(next.display(), error))
     }
 
-    /// Takes back what `swap_in_next` had begun when it failed, as far as that is possible.
+    /// Undoes a failed `swap_in_next` as far as possible.
     pub(crate) fn undo_swap(&self) {
         let (frozen, keys) = (self.path.join(FROZEN), self.path.join(KEYS));
         if frozen.join(KEYS).exists() {
-            // Only an empty folder is removed: that of the layer that was prepared.
+            // This removes only the empty folder of the prepared layer.
             let _ = fs::remove_dir(&keys);
             let _ = fs::rename(frozen.join(KEYS), &keys);
         }
@@ -119,8 +121,8 @@ impl Upper {
         self.drop_next();
     }
 
-    /// Finishes after a crash what `swap_in_next` had begun, or drops a layer that was only prepared, and what a commit
-    /// has left.
+    /// After a crash, completes a `swap_in_next` that had begun, or drops a layer that was only prepared. Removes the
+    /// rest of committed layers.
     pub(crate) fn finish_freezing(&self) -> Result<()> {
         self.remove_committed()?;
         let next = self.path.join(NEXT);
@@ -135,7 +137,7 @@ impl Upper {
         Ok(())
     }
 
-    /// Takes the frozen layer away, all of which is in the store; returns where its files are.
+    /// Renames the committed frozen layer away; returns the path of its files.
     pub(crate) fn retire_frozen(&self) -> Result<PathBuf> {
         let frozen = self.path.join(FROZEN);
         let failed = |error| Error::os(frozen.display(), error);
@@ -144,7 +146,8 @@ impl Upper {
             let committed = self.path.join(format!("{COMMITTED}{number}"));
             if !committed.exists() {
                 fs::rename(&frozen, &committed).map_err(failed)?;
-                // The room that its journal takes is enough for what the next commit needs, before others take it.
+                // Free the space of its journal, which is enough for the next layer, and use it before other programs
+                // do.
                 let journal = File::options().write(true).open(committed.join(JOURNAL));
                 let _ = journal.and_then(|journal| journal.set_len(0));
                 self.make_next_ahead();
@@ -163,7 +166,7 @@ impl Upper {
                 .starts_with(COMMITTED.as_bytes())
             {
                 match fs::remove_dir_all(entry.path()) {
-                    // A thread of this process was about to remove it.
+                    // A thread of this process has removed it.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                     removed => removed.map_err(failed)?,
                 }
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
     use zarrfs_store::Key;
 
-    /// The names of `swap_in_next`, in its order.
+    /// The renames of `swap_in_next`, in order.
     const RENAMES: [(&str, &str); 5] = [
         ("next/frozen", "frozen"),
         ("keys", "frozen/keys"),
@@ -220,7 +223,7 @@ mod tests {
             if is_frozen {
                 assert_eq!(first("journal"), [record("new")], "cut at {cut}");
             }
-            // With a frozen layer, the next freeze is still to come.
+            // With a frozen layer, the next layer is not made ahead.
             upper.make_next_ahead();
             assert_eq!(path.join("next").exists(), !is_frozen, "cut at {cut}");
             upper.finish_freezing().unwrap();

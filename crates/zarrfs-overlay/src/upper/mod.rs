@@ -1,8 +1,9 @@
-//! The upper folder on disk: an ordinary directory that a person can read.
+//! The upper folder on disk: an ordinary directory with readable names.
 //!
-//! `keys/` has what was written, under its key; `frozen/` the changes that a commit has begun to bring into the store;
-//! `pending/` what is being written, and what was replaced since the disk had it; `rescued/` what was incomplete after a crash. It belongs to one store and is open
-//! in one process at a time. `exchange` freezes a layer and drops it.
+//! `keys/` has the written files under their keys; `frozen/` the changes of a commit that has begun; `pending/` the
+//! files that are being written, and replaced files that are kept until their replacements are synced; `rescued/` the
+//! files that were incomplete after a crash. The folder belongs to one store and is open in one process at a time.
+//! `exchange` freezes a layer and drops it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -46,18 +47,18 @@ const KEYS: &str = "keys";
 const FROZEN: &str = "frozen";
 const PENDING: &str = "pending";
 const RESCUED: &str = "rescued";
-/// What the names of spare files in `pending/` begin with; the others begin with a number.
+/// Prefix of the names of spare files in `pending/`. All other names there begin with a number.
 const SPARE: &str = "spare-";
 const JOURNAL: &str = "journal";
 const IDENTITY: &str = "zarrfs.json";
-/// The name that `zarrfs.json` has while it is written.
+/// The temporary name of `zarrfs.json` while it is written.
 const NEW_IDENTITY: &str = "zarrfs.json.new";
 const LOCK: &str = "lock";
 
-/// The version of the layout that is written and read. In that of zarrfs 0.1 files can have several names, and there can
-/// be pipes and sockets.
+/// The layout version that is written and read. In the layout of zarrfs 0.1, files can have several names, and there
+/// can be pipes and sockets.
 const FORMAT_VERSION: u64 = 2;
-/// The version that zarrfs 0.1 writes.
+/// The layout version of zarrfs 0.1.
 const FORMAT_OF_0_1: u64 = 1;
 
 const README: &str = "\
@@ -79,11 +80,11 @@ everything; change it by them, or through the mount.
 ";
 
 impl Upper {
-    /// Opens the upper folder at `path` of the store at `store`, a path or URL without secrets, and makes it if it is
-    /// missing or empty. Without `store` it has to be there, and may belong to any.
+    /// Opens the upper folder at `path` for the store at `store`, a path or URL without secrets, and creates it if it
+    /// is missing or empty. Without `store`, the folder must exist, and may belong to any store.
     ///
-    /// `Exists` if another process has it open, `Invalid` if it belongs to a store in another place, `NotEmpty` if it
-    /// holds something else.
+    /// Errors: `Exists` if another process has it open, `Invalid` if it belongs to a store in another place, `NotEmpty`
+    /// if it contains other files.
     pub(super) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
         let failed = |error: std::io::Error| Error::os(path.display(), error);
         let is_new = !path.join(IDENTITY).exists();
@@ -120,34 +121,34 @@ impl Upper {
         })
     }
 
-    /// Returns where the folder is.
+    /// Returns the path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns where files go that were being written when the program ended.
+    /// Returns the path of the folder for files that were incomplete when the program ended.
     pub(super) fn rescued(&self) -> PathBuf {
         self.path.join(RESCUED)
     }
 
-    /// Has the folder belong to the store at `store` from now on.
+    /// Makes the folder belong to the store at `store` from now on.
     pub(super) fn rebind(&self, store: &str) -> Result<()> {
         let written =
             write_identity(&self.path, store).and_then(|()| File::open(&self.path)?.sync_all());
         written.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Returns where the journal is.
+    /// Returns the path of the journal.
     pub(super) fn journal(&self) -> PathBuf {
         self.path.join(JOURNAL)
     }
 
-    /// Returns where the folder of keys is.
+    /// Returns the path of the folder of keys.
     pub(super) fn keys(&self) -> PathBuf {
         self.path.join(KEYS)
     }
 
-    /// Returns an error with what needs room in the folder, if it is that there is none; any other error as it is.
+    /// Replaces a `NoSpace` error with one that says how much space is needed; returns any other error unchanged.
     pub(super) fn without_room(&self, error: Error, needs: &str) -> Error {
         match error.kind() {
             Kind::NoSpace => {
@@ -158,13 +159,13 @@ impl Upper {
         }
     }
 
-    /// Keeps the names in the folder itself through a loss of power.
+    /// Syncs the names in the folder itself, so that they survive a power loss.
     pub(super) fn sync(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Makes a file that has no key yet; returns its name in `pending/`.
+    /// Creates a file that has no key yet; returns its name in `pending/`.
     pub(super) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
         let name = self.unused_name(key);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -173,7 +174,7 @@ impl Upper {
         Ok((name, File::from(fd)))
     }
 
-    /// Gives a pending file its key, in one step.
+    /// Moves a pending file to its key, atomically.
     pub(super) fn publish(
         &self,
         pending: &str,
@@ -184,7 +185,8 @@ impl Upper {
         rustix::fs::renameat(&self.pending, pending, folder, name)
     }
 
-    /// Gives a pending file its key in one step, and moves what has the key to `pending/`; returns its name there.
+    /// Moves a pending file to its key, atomically, and the file that had the key to `pending/`; returns its name
+    /// there.
     pub(super) fn exchange(
         &self,
         pending: &str,
@@ -196,12 +198,12 @@ impl Upper {
         let retained = self.unused_name(key);
         match rustix::fs::renameat(&self.pending, pending, &self.pending, &retained) {
             Ok(()) => Ok(retained),
-            // The exchange is made: the old file keeps the name of the new one.
+            // The exchange has already happened: the old file keeps the new file's name.
             Err(_) => Ok(pending.to_string()),
         }
     }
 
-    /// Gives a file in `pending/` a name under which it is dropped, not rescued, after a crash; returns that.
+    /// Renames a file in `pending/` so that a crash drops it instead of rescuing it; returns the new name.
     pub(super) fn set_spare(&self, pending: &str) -> rustix::io::Result<String> {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let spare = format!("{SPARE}{number}");
@@ -209,7 +211,7 @@ impl Upper {
         Ok(spare)
     }
 
-    /// Gives a file in `pending/` the name of a pending file of a key; returns that.
+    /// Gives a file in `pending/` the name of a pending file of a key; returns the new name.
     pub(super) fn rename_pending(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
         let pending = self.unused_name(key);
         rustix::fs::renameat(&self.pending, name, &self.pending, &pending)?;
@@ -224,13 +226,13 @@ impl Upper {
         Ok(retained)
     }
 
-    /// Returns a name for a file of a key in `pending/`.
+    /// Returns an unused name in `pending/` for a file of a key.
     fn unused_name(&self, key: &Key) -> String {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{number}-{}", name_part(key))
     }
 
-    /// Has the disk keep everything that was written in the file system of the folder.
+    /// Syncs the whole file system of the folder.
     pub(super) fn sync_disk(&self) -> Result<()> {
         let synced = rustix::fs::syncfs(&self.pending);
         synced.map_err(|error| Error::os(self.path.display(), error))
@@ -252,7 +254,7 @@ impl Upper {
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let found = entry.metadata().map_err(failed)?;
-            // Names are made here, and are text.
+            // These names are made here and are always UTF-8.
             if let Ok(name) = entry.file_name().into_string() {
                 files.push(PendingFile {
                     name,
@@ -281,7 +283,7 @@ impl Upper {
         Ok(paths)
     }
 
-    /// Moves all pending files to `rescued/`: they were being written when the program ended.
+    /// Moves the pending files to `rescued/`: they were being written when the program ended. Spare files are removed.
     pub(super) fn rescue_pending(&self) -> Result<()> {
         let folder = self.path.join(PENDING);
         let failed = |error| Error::os(folder.display(), error);
@@ -302,7 +304,7 @@ impl Upper {
         self.rescue(&path, OsStr::new(&name_part(key)))
     }
 
-    /// Moves a file to `rescued/` under a free name; removes it if it is empty.
+    /// Moves a file to `rescued/` under an unused name, or removes it if it is empty.
     fn rescue(&self, from: &Path, name: &OsStr) -> Result<()> {
         let failed = |error| Error::os(from.display(), error);
         let empty = match fs::symlink_metadata(from) {
@@ -330,10 +332,10 @@ impl Upper {
     }
 }
 
-/// The most characters of a key in the name of a file in `pending/` or `rescued/`.
+/// The maximum number of characters of a key in the name of a file in `pending/` or `rescued/`.
 const MAX_NAME_CHARS: usize = 60;
 
-/// Returns the end of a key in a form that fits into a file name.
+/// Returns the end of a key in a form that is valid in a file name.
 fn name_part(key: &Key) -> String {
     let text = String::from_utf8_lossy(key.as_bytes()).replace('/', "+");
     let skipped = text.chars().count().saturating_sub(MAX_NAME_CHARS);
@@ -345,14 +347,14 @@ fn folder(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::os(path.display(), error))
 }
 
-/// `NotEmpty` for a folder that holds something and is no upper folder.
+/// Fails with `NotEmpty` if a folder has contents and is not an upper folder.
 fn check_empty(path: &Path) -> Result<()> {
     let mut names = match fs::read_dir(path) {
         Ok(names) => names,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::os(path.display(), error)),
     };
-    // An upper folder whose making was cut off has at most these.
+    // An upper folder whose creation was interrupted has at most these.
     let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL, NEW_IDENTITY];
     let has_others = names.any(|entry| {
         entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
@@ -366,12 +368,12 @@ fn check_empty(path: &Path) -> Result<()> {
 
 const README_NAME: &str = "README";
 
-/// How often, and how far apart, the lock of an upper folder is tried: a daemon whose mount was unmounted a moment ago
-/// has it until the disk has all changes.
+/// The number of attempts to lock an upper folder, and the pause between them. A daemon whose mount was just unmounted
+/// holds the lock until all changes are synced.
 const LOCK_ATTEMPTS: usize = 250;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes the lock of an upper folder. `Exists` if another process has it and keeps it.
+/// Locks an upper folder. Fails with `Exists` if another process keeps the lock.
 fn lock(path: &Path) -> Result<File> {
     let name = path.join(LOCK);
     let file = open_or_look(&name).map_err(|error| Error::os(name.display(), error))?;
@@ -386,7 +388,7 @@ fn lock(path: &Path) -> Result<File> {
     Err(Error::new(Kind::Exists, path.display(), why))
 }
 
-/// Makes the parts of an upper folder; the file that marks it as one comes last.
+/// Creates the parts of an upper folder. The file that identifies it as an upper folder comes last.
 fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
     for name in [KEYS, PENDING] {
         fs::create_dir_all(path.join(name))?;
@@ -395,7 +397,7 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
     write_identity(path, store)
 }
 
-/// Writes which store an upper folder belongs to, by its place.
+/// Writes the place of the store that an upper folder belongs to.
 fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
     let identity = json!({ "zarrfs": FORMAT_VERSION, "store": zarrfs_store::place(store) });
     let replacement = path.join(NEW_IDENTITY);
@@ -407,13 +409,13 @@ fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
         .map_or(Ok(()), |above| File::open(above)?.sync_all())
 }
 
-/// Whether two paths or URLs lead to one store. The one in `zarrfs.json` may have been written as it was typed.
+/// Whether two paths or URLs name the same store. `zarrfs.json` may have a place as the user typed it.
 pub(super) fn is_same_place(one: &str, other: &str) -> bool {
     one == other || zarrfs_store::place(one) == zarrfs_store::place(other)
 }
 
-/// Returns where the store is whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be
-/// read.
+/// Returns the place of the store that an upper folder belongs to. Fails with `Corrupt` or `Unsupported` if
+/// `zarrfs.json` cannot be read.
 pub fn belongs_to(path: &Path) -> Result<String> {
     let name = path.join(IDENTITY);
     let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
@@ -440,7 +442,7 @@ pub fn belongs_to(path: &Path) -> Result<String> {
     }
 }
 
-/// Makes a temporary file without a name, which is gone when it is closed.
+/// Creates an unnamed temporary file, which is deleted when it is closed.
 pub(super) fn unnamed_file() -> std::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -466,7 +468,7 @@ mod tests {
         assert!(path.join("README").exists());
     }
 
-    /// The new file has the key by then: that is no error, and the old one is kept.
+    /// After the first rename the new file has the key: the failure is not an error, and the old file is kept.
     #[test]
     fn an_exchange_whose_second_rename_fails_is_made() {
         let folder = tempfile::tempdir().unwrap();
@@ -486,7 +488,7 @@ mod tests {
         assert_eq!(fs::read(pending.join(retained)).unwrap(), b"old");
     }
 
-    /// As after an unmount, whose daemon has still to end.
+    /// As after an unmount, while the daemon is still shutting down.
     #[test]
     fn a_folder_is_waited_for_that_is_about_to_be_free() {
         let folder = tempfile::tempdir().unwrap();
@@ -513,7 +515,7 @@ mod tests {
         for spelled in ["data.zarr", "data.zarr/", "link"] {
             Upper::open(&path, Some(&name(spelled))).unwrap();
         }
-        // As it was typed, which is what was written before.
+        // Earlier versions wrote the place as it was typed.
         let identity = json!({"zarrfs": 2, "store": name("link/")});
         fs::write(path.join(IDENTITY), identity.to_string()).unwrap();
         Upper::open(&path, Some(&name("data.zarr"))).unwrap();
@@ -525,7 +527,7 @@ mod tests {
         assert_eq!(belongs_to(&path).unwrap(), name("other"));
     }
 
-    /// The disk was full when the last file was to be written.
+    /// As if the disk was full when the last file was written.
     #[test]
     fn a_folder_whose_making_was_cut_off_is_made() {
         let folder = tempfile::tempdir().unwrap();

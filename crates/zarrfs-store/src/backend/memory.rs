@@ -13,7 +13,7 @@ use crate::{
 };
 use zarr_format::error::{Error, Kind, Result};
 
-/// Keys and their bytes; clones share them.
+/// Objects in memory, for tests; clones share them.
 #[derive(Clone)]
 pub struct MemoryStore {
     objects: Arc<Mutex<ObjectMap>>,
@@ -44,7 +44,7 @@ impl ObjectMap {
         version
     }
 
-    /// Returns `Changed` if a condition does not hold.
+    /// Returns the error `Changed` if the condition does not hold.
     fn check(&self, key: &Key, condition: &Condition) -> Result<()> {
         let found = self.by_key.get(key).map(|(_, version)| etag_of(*version));
         condition.check(key, found.as_ref())

@@ -1,7 +1,9 @@
-//! Where keys and bytes really are: a folder or file for each kind of store. `remote_url` opens what lies behind a
-//! network, `remote` is what these stores share.
+//! The backends: one folder or file for each kind of store.
 //!
-//! A backend answers from its own medium alone. Counting, caching and reading ahead are left to `store/layer`.
+//! `remote_url` opens the stores behind a network, and `remote` has the code that these stores share.
+//!
+//! A backend only reads and writes its own medium. Statistics, caching and prefetching are the layers' work
+//! (`store/layer`).
 
 pub mod bucket;
 mod http;

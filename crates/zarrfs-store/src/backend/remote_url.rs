@@ -1,5 +1,6 @@
-//! Which kind of store a URL of the network names, and its opening: a bucket, also one behind the plain HTTPS
-//! address of its cloud, or a folder of a web server.
+//! Opens network URLs: buckets and folders of web servers.
+//!
+//! An HTTPS URL of a cloud's own host is opened as a bucket if possible.
 
 use std::sync::Arc;
 
@@ -10,19 +11,19 @@ use crate::stats::Stats;
 use crate::{Key, RemoteConfig, Store};
 use zarr_format::error::Result;
 
-/// A URL to open.
+/// A network URL to open.
 #[derive(Clone, Copy)]
 pub(crate) struct RemoteUrl<'a> {
     pub(crate) scheme: &'a str,
-    /// What follows the scheme and its colon.
+    /// The part after the scheme and its colon.
     pub(crate) rest: &'a str,
     /// The name of the store in messages, without secrets.
     pub(crate) shown: &'a str,
-    /// Of an archive, its object key: the only key that has to be there.
+    /// The key of an archive: the only key that must exist.
     pub(crate) only: Option<&'a Key>,
 }
 
-/// Whether URLs of a scheme can be opened here.
+/// Whether URLs with this scheme can be opened here.
 pub(crate) fn has_scheme(scheme: &str) -> bool {
     is_http(scheme) || bucket::has_scheme(scheme)
 }
@@ -31,7 +32,7 @@ fn is_http(scheme: &str) -> bool {
     matches!(scheme, "http" | "https")
 }
 
-/// Opens a store on the network; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds otherwise.
+/// Opens a store on the network. Fails within seconds with `Denied`, `NotFound`, `Invalid` or `Unavailable`.
 pub(crate) fn open(
     location: RemoteUrl<'_>,
     config: &RemoteConfig,
@@ -48,7 +49,7 @@ pub(crate) fn open(
         return Ok(Arc::new(store));
     }
     let url = format!("{scheme}:{rest}");
-    // A bucket that cannot be read as one may still serve its objects as files.
+    // If the bucket cannot be opened as one, it may still serve its objects as files.
     if let Some(bucket) = BucketStore::open_cloud_url(&url, shown, config, stats) {
         return Ok(Arc::new(bucket));
     }

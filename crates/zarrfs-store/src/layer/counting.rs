@@ -1,6 +1,6 @@
-//! Counts the requests, bytes and time of the store below, so that no store has to.
+//! Counts requests, bytes and time of the store below.
 //!
-//! Its counters are those named `store_*`; answers pass through unchanged.
+//! It updates the counters `store_*` and returns answers unchanged, so that no backend needs to count.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::{
 };
 use zarr_format::error::Result;
 
-/// A store over a store, with the counters that are named `store_*`.
+/// A store that updates the counters `store_*`.
 pub struct CountingStore {
     inner: Arc<dyn Store>,
     stats: Arc<Stats>,
@@ -32,7 +32,7 @@ impl CountingStore {
     }
 }
 
-/// Makes a request of the store, which takes waiting.
+/// Times a request to the store; `WouldWait` if the context may not wait.
 fn timed<T>(
     context: &RequestContext,
     stats: &Stats,
@@ -46,7 +46,7 @@ fn timed<T>(
     answer
 }
 
-/// Counts the bytes of an answer.
+/// Counts a request for bytes.
 fn counted(stats: &Stats, answer: Result<Option<Object>>) -> Result<Option<Object>> {
     stats.store_get_requests.add(1);
     if let Ok(Some(object)) = &answer {
@@ -83,7 +83,7 @@ impl Layer for CountingStore {
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if !context.may_wait() {
-            // What takes no waiting is no request.
+            // An answer from memory is not a request.
             return self.inner.head(context, key);
         }
         self.stats.store_head_requests.add(1);
@@ -169,7 +169,7 @@ impl Layer for CountingStore {
     }
 }
 
-/// Counts the time; the request was counted when it began, as that of a listing is.
+/// Counts only the time: the request was counted when the listing began.
 struct CountingFlatListing {
     inner: Box<dyn FlatListing>,
     stats: Arc<Stats>,
@@ -225,7 +225,7 @@ impl Reader for CountingReader {
             self.inner.read_ranges(context, ranges)
         });
         self.stats.store_get_requests.add(1);
-        // What lies between the ranges is read as well.
+        // The gaps between the ranges are read as well.
         if let (true, Some(first), Some(last)) = (answer.is_ok(), ranges.first(), ranges.last()) {
             let bytes = last.end.saturating_sub(first.start);
             self.stats.store_get_bytes.add(bytes);

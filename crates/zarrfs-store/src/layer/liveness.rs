@@ -1,10 +1,10 @@
-//! A store on the network whose root metadata are gone is gone: none of its keys is missing.
+//! Detects a deleted store on the network, so that missing keys become errors.
 //!
-//! Where others have removed a store, its server answers for each key that it is missing, as if it had never been
-//! stored: a chunk would read as the fill value, also by way of the store view. So a key is called missing only while a
-//! metadata document of the root is there, which is asked for at most once a second, and only when a key was found
-//! missing; where a listing finds nothing at the root itself, it is asked for at once. The document is the one that this
-//! mount met: as long as it has met none, or has removed it itself, there is no such check.
+//! If others delete a store, its server answers that each key is missing, as if it had never existed: a chunk would
+//! read as the fill value, in the store view too. So a missing key is reported only while a metadata document of the
+//! root exists. The check is a request, made only after a key was found missing, and at most once a second; a listing
+//! of the root without names makes it at once. The document is one that this mount has seen: there is no check before
+//! it saw one, nor after it erased the document itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,13 +22,13 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
-/// How long the root counts as there after one of its documents was found.
+/// The root counts as alive for this long after a request found one of its documents.
 const COUNTS: Duration = Duration::from_secs(1);
 
-/// What is said of a store that is gone.
+/// The error text for a deleted store.
 const GONE: &str = "the store is gone: it has no metadata at its root any more";
 
-/// A store that tells keys that are missing from a store that is gone.
+/// A store that distinguishes missing keys from a deleted store.
 pub struct LivenessStore {
     root: Arc<RootWatch>,
 }
@@ -45,7 +45,7 @@ impl LivenessStore {
         }
     }
 
-    /// Asks about a key; a missing one is an error where the store is gone.
+    /// Runs a query about a key; a missing key is an error if the store was deleted.
     fn ask<T>(
         &self,
         context: &RequestContext,
@@ -66,7 +66,7 @@ impl LivenessStore {
     }
 }
 
-/// The root metadata of a store, and whether they are there.
+/// Whether the root metadata of a store still exist.
 struct RootWatch {
     inner: Arc<dyn Store>,
     state: Mutex<RootState>,
@@ -75,9 +75,9 @@ struct RootWatch {
 
 #[derive(Default)]
 struct RootState {
-    /// The document of the root that was found last; none if this mount has met none since it removed one.
+    /// The root document that was found last; `None` if this mount has seen none, or erased it.
     document: Option<Key>,
-    /// When the store was asked for it.
+    /// Time of the request that found it.
     found: Option<Instant>,
     /// Whether the log says that the store is gone.
     is_gone: bool,
@@ -88,7 +88,7 @@ impl RootWatch {
         self.inner.info().clock.now()
     }
 
-    /// Notes that a key was found by a request at `asked`.
+    /// Records that a request at `asked` found the key.
     fn note_found(&self, key: &Key, asked: Instant) {
         if !is_root_document(key) {
             return;
@@ -101,7 +101,7 @@ impl RootWatch {
         }
     }
 
-    /// Notes that this mount removes a key.
+    /// Records that this mount erases the key.
     fn note_removed(&self, key: &Key) {
         let mut state = self.state.lock();
         if state.document.as_ref() == Some(key) {
@@ -109,7 +109,7 @@ impl RootWatch {
         }
     }
 
-    /// Fails with `Gone` if the store is gone, in which `key` was found missing.
+    /// Returns `Gone` if the store in which `key` was missing was deleted.
     fn check(&self, context: &RequestContext, key: &Key) -> Result<()> {
         if self.inner.info().never_changes() || !self.is_to_be_asked(self.now()) {
             return Ok(());
@@ -117,7 +117,7 @@ impl RootWatch {
         self.check_by_request(context, key)
     }
 
-    /// Does the same by a request, whenever the last one was made.
+    /// Like `check`, but makes the request even if the last one was recent.
     fn check_by_request(&self, context: &RequestContext, key: &Key) -> Result<()> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let is_there = self
@@ -129,15 +129,15 @@ impl RootWatch {
         Err(Error::new(Kind::Gone, key, GONE))
     }
 
-    /// Whether it has to be asked whether the root is there.
+    /// Whether the check needs a request now.
     fn is_to_be_asked(&self, now: Instant) -> bool {
         let state = self.state.lock();
         let counts = |found: Instant| now.saturating_duration_since(found) < COUNTS;
         state.document.is_some() && !state.found.is_some_and(counts)
     }
 
-    /// Looks whether a document of the root is there: the one that was found last, or another one, as where the store was
-    /// written anew in another format.
+    /// Whether a root document exists: the last known one, or another one, since the store may have been rewritten in
+    /// another format.
     fn look(&self, context: &RequestContext) -> Result<bool> {
         let Some(known) = self.state.lock().document.clone() else {
             return Ok(true);
@@ -155,14 +155,14 @@ impl RootWatch {
         let is_removed_here = state.document.is_none();
         if !is_removed_here && !std::mem::replace(&mut state.is_gone, true) {
             log::error!("{GONE}");
-            // A key that was called missing within the last second may be one that others had removed.
+            // Keys reported missing within the last second may have been deleted by others.
             self.inner.info().changes.note_tree(&Key::root());
         }
         Ok(is_removed_here)
     }
 }
 
-/// Whether a key is that of a metadata document of the root.
+/// Whether the key is a metadata document of the root.
 fn is_root_document(key: &Key) -> bool {
     document::at_root().any(|name| name.as_bytes() == key.as_bytes())
 }
@@ -210,7 +210,7 @@ impl Layer for LivenessStore {
         opened
     }
 
-    /// Lists a prefix. The root is there as long as the store is, with or without names.
+    /// Lists a prefix. The root of an existing store exists even without names.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let asked = self.root.now();
         match self.root.inner.list(context, prefix) {
@@ -264,7 +264,7 @@ impl Layer for LivenessStore {
     }
 
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        // Another caller may find it between the two.
+        // Another thread may find the key between the two calls.
         self.root.note_removed(key);
         let erased = self.root.inner.erase(context, key, condition);
         self.root.note_removed(key);
@@ -272,11 +272,11 @@ impl Layer for LivenessStore {
     }
 }
 
-/// The names of the root, among which its documents are met.
+/// The names of the root, which reveal its documents.
 struct RootListing {
     inner: Box<dyn Listing>,
     root: Arc<RootWatch>,
-    /// When the root was listed.
+    /// Time of the request.
     asked: Instant,
 }
 
@@ -306,7 +306,7 @@ impl Listing for RootListing {
     }
 }
 
-/// The pages of a flat listing, which ends only where the store is there.
+/// A recursive listing that checks the store at its end.
 struct LivenessListing {
     inner: Box<dyn FlatListing>,
     root: Arc<RootWatch>,
@@ -342,7 +342,7 @@ mod tests {
     use crate::request_context::UNLIMITED;
     use crate::sync::clock::Clock;
 
-    /// A store in which others remove keys, whose clock stands still, and which counts the requests for `zarr.json`.
+    /// A store from which others erase keys, with a stopped clock; it counts the requests for `zarr.json`.
     #[derive(Clone)]
     struct Below {
         memory: MemoryStore,
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// The layer over it.
+    /// The layer over the store.
     struct Watched {
         below: Below,
         store: Arc<dyn Store>,
@@ -401,7 +401,7 @@ mod tests {
             self.below.info.clock.advance(COUNTS);
         }
 
-        /// Asks everything of a missing key, and returns how each question failed.
+        /// Runs every kind of query for a missing key; returns the kinds of the errors.
         fn answers(&self) -> [Option<Kind>; 7] {
             let (store, missing) = (&self.store, &key("a/0"));
             let range = ByteRange::Suffix(2);

@@ -1,7 +1,7 @@
-//! Stores around a store: each adds one property to the store that it wraps and is a store itself.
+//! Layers: stores that wrap another store and add one property each.
 //!
-//! `store/stack.rs` puts them on each other; a layer does not know which one is below it. A layer implements
-//! `Layer` and names only the methods that it changes: all others are those of the store below.
+//! `stack.rs` combines them; a layer does not know which store is below it. A layer implements only the methods of
+//! `Layer` that it changes, and passes the others through.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub mod liveness;
 pub mod metadata_cache;
 pub mod readahead;
 
-/// A store over a store; what it does not define is done by the store below.
+/// A store over another store; methods that it does not define call the store below.
 #[allow(missing_docs, reason = "each method is that of `Store`")]
 pub trait Layer: Send + Sync {
     /// Returns the store below.

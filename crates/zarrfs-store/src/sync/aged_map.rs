@@ -1,6 +1,6 @@
-//! Values by key in the order of their last use, each with the minute of it.
+//! An LRU map that records the minute of each last use.
 //!
-//! Minutes are counted once for the whole process, so that a use costs no look at a clock; `idle_memory` counts them.
+//! One counter of minutes serves the whole process, so that a use does not read a clock; `idle_memory` advances it.
 
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,12 +9,12 @@ use lru::LruCache;
 
 static NOW: AtomicU32 = AtomicU32::new(0);
 
-/// A minute since the process began, or the end of all of them.
+/// A minute since the start of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Minute(u32);
 
 impl Minute {
-    /// After every use.
+    /// Later than every use.
     pub const NEVER: Minute = Minute(u32::MAX);
 
     /// Returns the present minute.
@@ -22,19 +22,19 @@ impl Minute {
         Minute(NOW.load(Ordering::Relaxed))
     }
 
-    /// Begins the next minute, and returns it.
+    /// Advances the counter; returns the new minute.
     pub fn begin() -> Minute {
         Minute(NOW.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Returns the minute so many before this one.
+    /// Returns the minute N minutes earlier.
     #[must_use]
     pub fn before(self, minutes: u32) -> Minute {
         Minute(self.0.saturating_sub(minutes))
     }
 }
 
-/// Values by key, those that were used longest ago first.
+/// Values by key, in LRU order.
 pub struct AgedMap<K, V> {
     values: LruCache<K, Aged<V>>,
 }
@@ -67,49 +67,49 @@ impl<K: Hash + Eq, V> Default for AgedMap<K, V> {
 }
 
 impl<K: Hash + Eq, V> AgedMap<K, V> {
-    /// Returns how many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Whether there is a value under a key, which is no use of it.
+    /// Whether the key has a value; does not count as a use.
     pub fn contains(&self, key: &K) -> bool {
         self.values.contains(key)
     }
 
-    /// Returns a value, which counts as a use.
+    /// Returns a value; counts as a use.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         self.values.get_mut(key).map(Aged::used)
     }
 
-    /// Returns a value, which counts as none.
+    /// Returns a value without counting a use.
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.values.peek(key).map(|aged| &aged.value)
     }
 
-    /// Returns the value under a key, one that is made if there is none.
+    /// Returns the value of the key, or inserts a new one; counts as a use.
     pub fn get_or_insert(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let aged = self.values.get_or_insert_mut(key, || Aged::new(make()));
         aged.used()
     }
 
-    /// Puts a value; returns the one that it replaces.
+    /// Puts a value; returns the replaced one.
     pub fn put(&mut self, key: K, value: V) -> Option<V> {
         let replaced = self.values.put(key, Aged::new(value));
         replaced.map(|aged| aged.value)
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn pop(&mut self, key: &K) -> Option<V> {
         self.values.pop(key).map(|aged| aged.value)
     }
 
-    /// Takes out the value that was used longest ago, if that was before a minute.
+    /// Removes the least recently used value if its last use was before the given minute.
     pub fn pop_unused(&mut self, before: Minute) -> Option<(K, V)> {
         let (_, oldest) = self.values.peek_lru()?;
         if oldest.used >= before {
@@ -117,19 +117,19 @@ impl<K: Hash + Eq, V> AgedMap<K, V> {
         }
         let (key, aged) = self.values.pop_lru()?;
         if self.values.is_empty() && before != Minute::NEVER {
-            // The table has room for as many as there ever were.
+            // The table never shrinks by itself.
             self.values = LruCache::unbounded();
         }
         Some((key, aged.value))
     }
 
-    /// Returns keys and values, those that were used last first.
+    /// Returns keys and values, most recently used first.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.values.iter().map(|(key, aged)| (key, &aged.value))
     }
 }
 
-/// Held by a test that counts minutes.
+/// Held by tests that advance the minute counter.
 #[cfg(test)]
 pub(super) static ONE_CLOCK: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 

@@ -1,9 +1,9 @@
-//! How memory comes from the kernel and goes back to it.
+//! Configures the allocators, and returns free memory to the kernel.
 //!
-//! jemalloc is the allocator of the program (`main.rs`): what was freed is used again for a second, and is given back then.
-//! Codecs in C use the allocator of the C library beside it. By default glibc adapts to large chunks and keeps tens of
-//! MiB in each of its arenas, which no budget counts; `configure` prevents that. What only the start
-//! of a mount uses of the program itself is given back, too. Which buffers are used again is up to `zarr_format::buffer`.
+//! jemalloc is the allocator of the program (`main.rs`): it keeps freed memory for a second before it returns it.
+//! Codecs in C use the allocator of the C library. By default glibc adapts to large chunks and keeps tens of MiB in
+//! each arena, which no budget counts; `configure` prevents that. Pages of the program that only its start needs are
+//! released as well. `zarr_format::buffer` pools buffers on top of this.
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
@@ -12,18 +12,18 @@ use std::fs;
 use std::ops::Range;
 use std::ptr;
 
-/// Blocks of C libraries from this length on go back to the kernel when they are freed, in bytes, and as many bytes of
-/// smaller ones. More than the 2 MiB that c-blosc allocates for each chunk, which would cost a page fault for each page
-/// each time.
+/// Blocks of C libraries of at least this size go back to the kernel when they are freed; smaller ones once this many
+/// bytes of them are free. More than the 2 MiB that c-blosc allocates per chunk, which would otherwise fault in every
+/// page for every chunk.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: libc::c_int = 4 << 20;
 
-/// Arenas for smaller blocks; each may keep as much memory as it ever used.
+/// Maximum number of arenas for smaller blocks; each may keep its peak size.
 #[cfg(target_env = "gnu")]
 const MAX_ARENAS: libc::c_int = 2;
 
-/// Has glibc give freed memory back to the kernel; to be called once, before threads start. Other C libraries do so
-/// by default.
+/// Makes glibc return freed memory to the kernel. Call it once, before threads start. Other C libraries do this by
+/// default.
 pub fn configure() {
     #[cfg(target_env = "gnu")]
     for (setting, value) in [
@@ -37,7 +37,7 @@ pub fn configure() {
     }
 }
 
-/// Gives freed memory back to the kernel at once, of C libraries too.
+/// Returns all freed memory to the kernel at once, including that of C libraries.
 pub fn trim() {
     // SAFETY: without an old and a new value, the call reads the name alone, and locks the state of the allocator.
     let purged = unsafe {
@@ -52,12 +52,11 @@ pub fn trim() {
     }
 }
 
-/// The name of the call that gives back the memory of all arenas (jemalloc(3), `arena.<i>.purge` with
-/// `MALLCTL_ARENAS_ALL`).
+/// The name of the control that purges all arenas (jemalloc(3), `arena.<i>.purge` with `MALLCTL_ARENAS_ALL`).
 const PURGE_ALL: &CStr = c"arena.4096.purge";
 
-/// Gives back to the kernel the pages of the program's own file, which a start has used most of and a mount that waits
-/// uses few of; those that are used again come from the kernel's cache.
+/// Releases the resident pages of the program's own file: the start touches most of them, an idle mount needs few.
+/// Pages that are needed again come from the page cache.
 pub fn release_program() {
     let (Ok(path), Ok(mappings)) = (
         fs::read_link("/proc/self/exe"),
@@ -67,14 +66,14 @@ pub fn release_program() {
     };
     for range in unchanged_ranges(&mappings, &path.to_string_lossy()) {
         let start = ptr::without_provenance_mut(range.start);
-        // SAFETY: the range maps the file of the program itself, which lasts as long as the process. It cannot be written
-        // to, and no page of it was changed before, so each one is the same again when it is touched.
+        // SAFETY: the range maps the file of the program itself, which lasts as long as the process. It cannot be
+        // written to, and no page of it was changed before, so each page has the same content when it is read again.
         unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
     }
 }
 
-/// Returns the ranges of addresses that map a file for reading alone and have no page of their own, as relocated ones are,
-/// of the kernel's description of all mappings.
+/// Returns the address ranges that map a file read-only and have no private pages, unlike relocated ones. `mappings` is
+/// the text of /proc/self/smaps.
 fn unchanged_ranges<'a>(
     mappings: &'a str,
     path: &'a str,
@@ -89,12 +88,12 @@ fn unchanged_ranges<'a>(
     })
 }
 
-/// Returns the range of a line that begins the description of a mapping, if it is one of the file that is not to be written.
+/// Returns the address range of the first line of a mapping, or `None` unless it maps the file read-only.
 fn read_only_range(line: &str, path: &str) -> Option<Range<usize>> {
     let mut words = line.strip_suffix(path)?.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let is_read_only = matches!(words.next()?, "r--p" | "r-xp");
-    // Offset, device and inode; with more, the path is the end of a longer one.
+    // Offset, device and inode; with more words, the path is only the end of a longer one.
     if !is_read_only || words.count() != 3 {
         return None;
     }

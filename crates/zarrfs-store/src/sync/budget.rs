@@ -1,11 +1,10 @@
-//! The memory that may be held, in bytes: room is taken before memory is, and given back when its last holder drops
-//! it, so that the sum never exceeds the limit.
+//! Memory budgets limit the bytes held, by reservations before each allocation.
 //!
-//! Caches register here; a request for room makes them drop what is in use nowhere else, in the order of `Priority`.
-//! Work that a program waits for waits for room (`reserve`); what is fetched ahead or merely kept does not
-//! (`try_reserve`), so that no two of them wait for each other. A part of a budget has a limit of its own, and what
-//! it holds counts in the whole as well; up to that limit it makes others drop values before its own caches do. No lock
-//! is held while a cache drops values.
+//! A reservation is released when its last holder drops it, so that the sum never exceeds the limit. Caches register
+//! here; a reservation evicts their unused values in the order of `Priority`. `reserve` may block and is for foreground
+//! work; `try_reserve` never blocks and is for prefetch and caches, so that no two of them wait for each other. A part
+//! of a budget has its own limit, and its bytes count in the whole as well. Up to that limit, its reservations evict
+//! from other caches before its own. No lock is held while a cache evicts.
 
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
@@ -19,52 +18,53 @@ use crate::sync::aged_map::Minute;
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
-/// How long a request for room waits before it looks again for something that can be dropped: a value becomes
-/// evictable without a signal when its last reader is done.
+/// How often a blocked `reserve` tries to evict again: a value becomes evictable without a signal when its last reader
+/// drops it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is dropped first when there is no room.
+/// The order of eviction, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Was fetched before a program asked for it.
+    /// Prefetched, not used yet.
     Speculative,
-    /// Was read, and may be read again.
+    /// Was used, and may be used again.
     Used,
-    /// Small, and costs a request to a store each.
+    /// Small, but a request to a store each.
     Metadata,
-    /// What the kernel's pages of files count by: they would be read again without it.
+    /// State that keeps the kernel's pages of files valid: without it the pages would be read again.
     OpenArrays,
 }
 
-/// Memory of at least so many K is told in M.
+/// Sizes of at least this many KiB are shown in MiB.
 const FEW: u64 = 16 << 10;
 
-/// A cache whose values are counted in a budget.
+/// A cache whose values count in a budget.
 pub trait Evict: Send + Sync {
-    /// Drops the value that was used least recently, if that was before a minute; false if there is none.
+    /// Evicts the least recently used value if its last use was before the given minute; returns false if there is no
+    /// such value.
     fn evict_one(&self, before: Minute) -> bool;
 }
 
 #[derive(Clone)]
 struct RegisteredCache {
     priority: Priority,
-    /// The budget that the cache registered in.
+    /// The budget in which the cache is registered.
     budget: u64,
     cache: Weak<dyn Evict>,
 }
 
-/// The number of the next budget.
+/// The identifier of the next budget.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// A limit for the bytes that are held.
+/// A limit for the bytes held.
 pub struct MemoryBudget {
     id: u64,
     limit: u64,
     held: Mutex<u64>,
     freed: Condvar,
-    /// Sorted by priority; those of parts are among them.
+    /// Sorted by priority; includes the caches of the parts.
     caches: Mutex<Vec<RegisteredCache>>,
-    /// Counters of the whole; a part has none.
+    /// The counters; `None` in a part.
     stats: Option<Arc<Stats>>,
     whole: Option<Arc<MemoryBudget>>,
 }
@@ -85,14 +85,14 @@ impl MemoryBudget {
         Arc::new(MemoryBudget::build(limit, Some(stats), None))
     }
 
-    /// Builds the budget of a mount whose `memory` in bytes buffers have a part of that are used again.
+    /// Builds the budget of a mount with `memory` bytes, less the share of the buffer pool.
     pub fn beside_buffers(memory: u64, stats: Arc<Stats>) -> Arc<MemoryBudget> {
         let budget = MemoryBudget::new(buffer::set_aside(memory), stats.clone());
         stats.memory_budget_bytes.set(memory);
         budget
     }
 
-    /// Builds a budget of at most `limit` bytes, no more than this one has, which are taken from this one.
+    /// Builds a part of this budget with a limit of at most `limit` bytes.
     pub fn part(self: &Arc<MemoryBudget>, limit: u64) -> Arc<MemoryBudget> {
         let limit = limit.min(self.limit);
         Arc::new(MemoryBudget::build(limit, None, Some(self.clone())))
@@ -119,7 +119,7 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// Returns the memory of the mount as it is given on the command line, about.
+    /// Returns the mount's memory as a value of `--memory`, rounded.
     pub fn option(&self) -> String {
         let whole = self.whole.as_ref().map_or(self.limit, |whole| whole.limit);
         match buffer::memory_for(whole).saturating_add(512) >> 10 {
@@ -135,7 +135,7 @@ impl MemoryBudget {
         *self.held.lock()
     }
 
-    /// Lets requests for room evict values of a cache, for as long as the cache exists.
+    /// Registers a cache: reservations may evict its values while it exists.
     pub fn register(&self, priority: Priority, cache: Weak<dyn Evict>) {
         self.add(RegisteredCache {
             priority,
@@ -154,12 +154,12 @@ impl MemoryBudget {
         caches.sort_by_key(|cache| cache.priority);
     }
 
-    /// Takes room for `bytes`, if there is some or can be made by evicting values; never waits.
+    /// Reserves `bytes`, after evicting values if necessary; never waits. Returns `None` if that is not enough.
     pub fn try_reserve(self: &Arc<MemoryBudget>, bytes: u64) -> Option<Reservation> {
         self.try_reserve_for(self.id, bytes)
     }
 
-    /// Takes room for the budget `id`, which is this one or a part of it.
+    /// Reserves for the budget `id`, which is this one or a part of it.
     fn try_reserve_for(self: &Arc<MemoryBudget>, id: u64, bytes: u64) -> Option<Reservation> {
         if bytes > self.limit {
             return None;
@@ -180,7 +180,7 @@ impl MemoryBudget {
         Some(room)
     }
 
-    /// Takes room for `bytes`, and waits for it if need be. `TooLarge` if it can never fit, `Unavailable` at
+    /// Reserves `bytes`, and waits for room if necessary. `TooLarge` if they exceed the limit, `Unavailable` at
     /// `deadline`.
     pub fn reserve(self: &Arc<MemoryBudget>, bytes: u64, deadline: Instant) -> Result<Reservation> {
         if bytes > self.limit {
@@ -208,7 +208,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits until something is given back here, or in the whole if `bytes` fit here; not at all if they fit in both.
+    /// Waits for a release here, or in the whole if `bytes` fit here; returns at once if they fit in both.
     fn wait(&self, bytes: u64, at_most: Duration) {
         let mut held = self.held.lock();
         if held.saturating_add(bytes) > self.limit {
@@ -221,7 +221,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Evicts a value to make room for the budget `id`; false if there is none.
+    /// Evicts one value for the budget `id`; returns false if no cache has one.
     fn evict_one(&self, id: u64) -> bool {
         let caches = self.caches.lock().clone();
         let is_of_part = |cache: &&RegisteredCache| cache.budget == id && id != self.id;
@@ -232,7 +232,7 @@ impl MemoryBudget {
         caches.any(|cache| cache.evict_one(Minute::NEVER))
     }
 
-    /// Drops all values of at most a priority that were not used since a minute; returns whether there were some.
+    /// Evicts all values up to a priority that were not used since the given minute; returns whether there were any.
     pub fn give_back(&self, most: Priority, unused_since: Minute) -> bool {
         let mut caches = self.caches.lock().clone();
         caches.retain(|cache| cache.priority <= most);
@@ -242,7 +242,7 @@ impl MemoryBudget {
         given.sum::<usize>() > 0
     }
 
-    /// Counts `bytes` as held; false if they do not fit.
+    /// Adds `bytes` to the sum; returns false if they exceed the limit.
     fn take(&self, bytes: u64) -> bool {
         let mut held = self.held.lock();
         let Some(sum) = held.checked_add(bytes).filter(|&sum| sum <= self.limit) else {
@@ -271,17 +271,17 @@ impl MemoryBudget {
     }
 }
 
-/// Room in a budget, given back when it is dropped.
+/// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
     bytes: u64,
-    /// The same room in the budget that this one is a part of.
+    /// The reservation of the same bytes in the whole.
     of_whole: Option<Box<Reservation>>,
 }
 
 impl Reservation {
-    /// Gives back all but `bytes`.
+    /// Releases all but `bytes`.
     pub fn shrink(&mut self, bytes: u64) {
         if let Some(spare) = self.bytes.checked_sub(bytes) {
             self.bytes = bytes;
@@ -303,7 +303,7 @@ impl Drop for Reservation {
 mod tests {
     use super::*;
 
-    /// Holds reservations; the oldest is evicted first.
+    /// Holds reservations; evicts the oldest first.
     #[derive(Default)]
     struct Rooms(Mutex<Vec<Reservation>>);
 
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!((part.held(), budget.held()), (0, 0));
     }
 
-    /// Has nothing to drop, and counts how often it is asked.
+    /// A cache without values that counts the calls.
     #[derive(Default)]
     struct Nothing(AtomicU64);
 

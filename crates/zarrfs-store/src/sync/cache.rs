@@ -1,8 +1,8 @@
-//! Values by key, as many as a memory budget allows. Values that were retired go first, the one that was retired first
-//! before the others; then the value that was used least recently.
+//! A cache of values by key, limited by a memory budget.
 //!
-//! Concurrent loads of one key are one (`single_flight`). A value carries the `Reservation` for its bytes, so that
-//! these count until its last holder drops it. No lock is held while a value is loaded or an eviction listener runs.
+//! Retired values are evicted first, in the order of their retirement, then the least recently used ones. Concurrent
+//! loads of one key are joined (`single_flight`). A value contains the `Reservation` of its bytes, so that they count
+//! until its last holder drops it. No lock is held during a load or an eviction listener.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
@@ -16,26 +16,26 @@ use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::single_flight::SingleFlight;
 use zarr_format::error::Result;
 
-/// Called with each value that makes room for others, without any lock. Its key is not loaded before it returns.
+/// Runs for each value that is evicted to make room, without a lock. The key is not loaded again before it returns.
 pub type EvictionListener<K, V> = Box<dyn Fn(&K, &V) + Send + Sync>;
 
-/// Values by key, within a budget.
+/// Values by key, limited by a budget.
 pub struct Cache<K, V> {
     budget: Arc<MemoryBudget>,
     state: Mutex<CacheState<K, V>>,
     loads: SingleFlight<K, V>,
     on_evict: Option<EvictionListener<K, V>>,
-    /// Signals that an eviction listener has returned.
+    /// Signals the return of an eviction listener.
     evicted: Condvar,
 }
 
 struct CacheState<K, V> {
     values: AgedMap<K, V>,
-    /// Values that are unlikely to be wanted again, in the order in which they were retired.
+    /// Values that are unlikely to be used again, in order of retirement.
     retired: AgedMap<K, V>,
-    /// Keys whose values the eviction listener has now.
+    /// Keys whose values an eviction listener has now.
     evicting: HashSet<K>,
-    /// How many loads wait for it.
+    /// Number of loads that wait for an eviction listener.
     waiting: usize,
 }
 
@@ -67,24 +67,24 @@ where
         cache
     }
 
-    /// Returns the budget that values are counted in.
+    /// Returns the budget of the values.
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
-    /// Takes room in the budget; `MemoryBudget::reserve` has the errors.
+    /// Reserves bytes in the budget; see `MemoryBudget::reserve` for the errors.
     pub fn reserve(&self, bytes: u64, deadline: Instant) -> Result<Reservation> {
         self.budget.reserve(bytes, deadline)
     }
 
-    /// Returns a value that is there, which counts as a use.
+    /// Returns a cached value; counts as a use.
     pub fn get(&self, key: &K) -> Option<V> {
         self.state.lock().get(key)
     }
 
-    /// Returns the values under some keys, as `get` does; nothing if one of them is not there.
+    /// Returns the values of several keys like `get`, or `None` if one is not cached.
     pub fn get_all(&self, keys: impl Iterator<Item = K>) -> Option<Vec<V>> {
-        // Dropped after the lock was released.
+        // Declared before the guard, so that values are dropped after the lock is released.
         let mut values = Vec::with_capacity(keys.size_hint().0);
         let mut state = self.state.lock();
         for key in keys {
@@ -93,7 +93,7 @@ where
         Some(values)
     }
 
-    /// Has values evicted before all that are not retired, until they are used again.
+    /// Moves values to the front of the eviction order, until they are used again.
     pub fn retire(&self, keys: &[K]) {
         if keys.is_empty() {
             return;
@@ -101,19 +101,19 @@ where
         let mut state = self.state.lock();
         for key in keys {
             if let Some(value) = state.values.pop(key) {
-                // A key is in one of the two alone, so no value is replaced.
+                // A key is in only one of the two maps, so this replaces no value.
                 state.retired.put(key.clone(), value);
             }
         }
     }
 
-    /// Drops the value that was retired first, so that its memory can be used again.
+    /// Drops the value that was retired first, so that its memory can be reused.
     pub fn reclaim(&self) {
         let value = self.state.lock().retired.pop_unused(Minute::NEVER);
         drop(value);
     }
 
-    /// Whether a value is there, is being loaded or is with the eviction listener.
+    /// Whether a value is cached, being loaded, or with an eviction listener.
     pub fn has(&self, key: &K) -> bool {
         let state = self.state.lock();
         let is_known = state.contains(key) || state.evicting.contains(key);
@@ -127,7 +127,7 @@ where
         drop(value);
     }
 
-    /// Drops the values whose keys are `chosen`.
+    /// Drops the values of the keys that `chosen` selects.
     pub fn forget_all(&self, chosen: impl Fn(&K) -> bool) {
         let mut state = self.state.lock();
         let values = state.values.iter().chain(state.retired.iter());
@@ -138,8 +138,8 @@ where
         drop(values);
     }
 
-    /// Returns the value under `key`, by `loader` if it is not there. Callers that come while it is being loaded wait
-    /// for the same result, at most until `deadline` (`Unavailable`).
+    /// Returns the value of `key`, loaded by `loader` if it is not cached. Concurrent callers share one load, and wait
+    /// for it until `deadline` at most (`Unavailable`).
     pub fn load(
         &self,
         context: &RequestContext,
@@ -153,7 +153,7 @@ where
         let mut replaced = None;
         let load = || {
             self.wait_for_listener(key, deadline);
-            // The last load may have ended between the look and the begin of this one.
+            // Another load may have ended after the lookup above.
             self.get(key).map_or_else(loader, Ok)
         };
         let loaded = self
@@ -169,7 +169,7 @@ where
         loaded
     }
 
-    /// Waits until the eviction listener does not have the value under `key`, at most until `deadline`.
+    /// Waits until no eviction listener has the value of `key`, at most until `deadline`.
     fn wait_for_listener(&self, key: &K, deadline: Instant) {
         let mut state = self.state.lock();
         state.waiting += 1;
@@ -221,13 +221,13 @@ where
         } else {
             drop(state);
         }
-        // The value gives its room back only after the lock was released.
+        // Dropping the value releases its reservation, which must not happen under the lock.
         drop(value);
         true
     }
 }
 
-/// Ends the eviction of a value, also where the listener panics.
+/// Ends the eviction of a value, even if the listener panics.
 struct EvictionGuard<'a, K: Hash + Eq, V> {
     cache: &'a Cache<K, V>,
     key: K,

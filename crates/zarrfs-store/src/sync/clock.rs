@@ -1,23 +1,23 @@
-//! The time by which answers grow old: that of the machine, or one that stands still until it is set forward.
+//! The clock for TTLs; tests can stop and advance it.
 //!
-//! What counts for a while takes the time from such a clock, so that a test can set how much time has passed. Waiting,
-//! and the limits of waiting, go by the machine's own time.
+//! Code with a TTL reads such a clock, so that a test can choose how much time has passed. Waits and their timeouts use
+//! the machine's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Tells the time; clones tell the same time.
+/// A clock; its clones share the time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
-    /// The time of the machine.
+    /// The machine's clock.
     #[default]
     Machine,
-    /// A time that only `advance` changes.
+    /// Stopped; only `advance` changes it.
     Stopped(Arc<StoppedTime>),
 }
 
-/// When a clock was stopped, and how far it was set forward since.
+/// The time at which a clock was stopped, and the time added since.
 #[derive(Debug)]
 pub struct StoppedTime {
     instant: Instant,
@@ -27,7 +27,7 @@ pub struct StoppedTime {
 }
 
 impl Clock {
-    /// Returns a clock that stands still at the present time.
+    /// Returns a clock that is stopped at the present time.
     pub fn stopped() -> Clock {
         Clock::Stopped(Arc::new(StoppedTime {
             instant: Instant::now(),
@@ -36,7 +36,7 @@ impl Clock {
         }))
     }
 
-    /// Sets a clock forward that stands still; that of the machine goes by itself.
+    /// Advances a stopped clock; does nothing to the machine's.
     pub fn advance(&self, by: Duration) {
         if let Clock::Stopped(time) = self {
             let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
@@ -44,7 +44,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time now.
+    /// Returns the monotonic time.
     pub fn now(&self) -> Instant {
         match self {
             Clock::Machine => Instant::now(),
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// Returns date and time now.
+    /// Returns the date and time.
     pub fn date(&self) -> SystemTime {
         match self {
             Clock::Machine => SystemTime::now(),

@@ -1,8 +1,8 @@
-//! The file descriptors of this process: how many are kept open, for programs and in caches.
+//! Limits the number of open files by permits.
 //!
-//! Each file that is kept open has a permit. Some descriptors are never given out: with them requests open what they
-//! need for a moment, so that a mount with as many open files as it may have still answers other programs. Caches give
-//! theirs back when there are no permits left.
+//! Each file that stays open, for a program or in a cache, needs a permit. Some descriptors are reserved for files that
+//! requests open briefly, so that a mount with the maximum number of open files still serves other programs. Caches
+//! close files when the permits run out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,22 +12,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// A cache of open files, which can close some of them.
+/// A cache of open files that can close some of them.
 pub trait ClosesFiles: Send + Sync {
-    /// Closes those that were not used for the longest time, at least half of all.
+    /// Closes the least recently used files, at least half of all.
     fn close_some(&self);
 }
 
-/// Descriptors in permits.
+/// Number of permits in use.
 static KEPT: AtomicU64 = AtomicU64::new(0);
 /// The caches that can close files.
 static CACHES: Mutex<Vec<Weak<dyn ClosesFiles>>> = Mutex::new(Vec::new());
 
-/// The least number of descriptors that no permit is for; a quarter of all if that is more, up to `MAX_RESERVE`.
+/// The reserve: a quarter of all descriptors, at least `MIN_RESERVE` and at most `MAX_RESERVE`.
 const MIN_RESERVE: u64 = 64;
 const MAX_RESERVE: u64 = 1024;
 
-/// Raises the soft limit of descriptors to the hard one.
+/// Raises the soft limit of descriptors to the hard limit.
 pub fn raise_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -39,37 +39,37 @@ pub fn raise_limit() {
     }
 }
 
-/// Returns for how many descriptors there are permits. The limit may be another one each time.
+/// Returns the number of permits. The limit of the process may change at any time.
 fn permits() -> u64 {
     permits_of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
-/// Returns for how many of so many descriptors there are permits: for half of them at least.
+/// Returns the number of permits for a limit: at least half of it.
 fn permits_of(limit: u64) -> u64 {
     let reserve = (limit / 4).clamp(MIN_RESERVE, MAX_RESERVE);
     limit - reserve.min(limit / 2)
 }
 
-/// Adds a cache that closes files when there are no permits left.
+/// Registers a cache that can close files.
 pub fn add_cache(cache: Weak<dyn ClosesFiles>) {
     let mut caches = CACHES.lock();
     caches.retain(|known| known.strong_count() > 0);
     caches.push(cache);
 }
 
-/// Has all caches close files.
+/// Makes all caches close files.
 pub fn close_some() {
     let caches: Vec<Arc<dyn ClosesFiles>> =
         CACHES.lock().iter().filter_map(Weak::upgrade).collect();
     caches.iter().for_each(|cache| cache.close_some());
 }
 
-/// The right to keep a file open, until it is dropped.
+/// The right to keep a file open, returned on drop.
 #[derive(Debug)]
 pub struct Permit(());
 
 impl Permit {
-    /// Takes a permit; `TooManyFiles` if none is left though all caches have closed files.
+    /// Takes a permit; `TooManyFiles` if none is left after all caches closed files.
     pub fn take() -> Result<Permit> {
         if let Some(permit) = Permit::take_one() {
             return Ok(permit);

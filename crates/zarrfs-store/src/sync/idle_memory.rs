@@ -1,7 +1,6 @@
-//! Gives memory back to the machine: what nobody has used for ten minutes, and more when the machine is short of it.
+//! Returns idle memory to the system, and more under memory pressure.
 //!
-//! One thread does it for all caches of a memory budget. It wakes once a minute, and when the kernel says that memory is
-//! short.
+//! One thread serves all caches of a memory budget. It wakes once a minute and when the kernel reports memory pressure.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -14,16 +13,16 @@ use crate::sync::memory_pressure::PressureWatch;
 use zarr_format::buffer;
 use zarr_format::error::{Error, Result};
 
-/// After how many minutes without a use memory is given back.
+/// Values are evicted after this many minutes without a use.
 const IDLE_MINUTES: u32 = 10;
 
-/// How often the minutes are counted on.
+/// The interval of the minute counter.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The variable in which a test gives the milliseconds that count as a minute.
+/// Environment variable of tests: the length of a minute in milliseconds.
 const TEST_MINUTE: &str = "ZARRFS_TEST_MINUTE";
 
-/// Begins to give back memory of a budget, for as long as it exists.
+/// Starts the thread for a budget; it ends with the budget. An error if the thread cannot be started.
 pub fn give_back(memory: &Arc<MemoryBudget>) -> Result<()> {
     let memory = Arc::downgrade(memory);
     let given = std::env::var(TEST_MINUTE).ok();
@@ -38,7 +37,8 @@ pub fn give_back(memory: &Arc<MemoryBudget>) -> Result<()> {
     started.map(drop).map_err(|error| Error::os("", error))
 }
 
-/// Gives memory back until the budget is gone; `wait` returns whether memory is short, at the latest after a time.
+/// Returns memory until the budget is dropped; `wait` sleeps at most for the given time and returns whether memory is
+/// short.
 fn watch(memory: &Weak<MemoryBudget>, minute: Duration, mut wait: impl FnMut(Duration) -> bool) {
     let mut end = Instant::now() + minute;
     loop {

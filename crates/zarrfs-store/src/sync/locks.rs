@@ -1,8 +1,7 @@
-//! The locks of the overlay, which shuttle schedules in unit tests.
+//! Locks of the overlay that shuttle schedules in unit tests.
 //!
-//! Without the feature `shuttle`, which tests alone turn on, these are parking_lot's locks, and `step` does nothing. In a
-//! run of shuttle, where all threads share one thread of the system, a lock that is taken gives way to the other threads
-//! until it is free.
+//! Without the feature `shuttle`, which only tests enable, these are parking_lot's locks, and `step` does nothing. In a
+//! shuttle run all threads share one system thread; a thread that needs a taken lock yields until it is free.
 
 pub use locking::{Condvar, Mutex, RwLock, is_scheduled, pause, step};
 pub use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
@@ -13,15 +12,15 @@ mod locking {
 
     pub use parking_lot::{Condvar, Mutex, RwLock};
 
-    /// Lets another thread of a schedule run. To be called where something is shared that no lock guards, as files are.
+    /// Lets shuttle switch to another thread. Call it around shared state that no lock guards, such as files.
     pub fn step() {}
 
-    /// Waits for a while.
+    /// Sleeps.
     pub fn pause(duration: Duration) {
         std::thread::sleep(duration);
     }
 
-    /// Whether shuttle runs this thread. It would not schedule the threads that this one starts.
+    /// Whether shuttle runs this thread. It would not schedule threads that this thread starts.
     pub fn is_scheduled() -> bool {
         false
     }
@@ -35,14 +34,14 @@ mod locking {
     use shuttle::current::try_get_current_task;
     use shuttle::thread;
 
-    /// As outside of tests.
+    /// See the version without shuttle.
     pub fn step() {
         if is_scheduled() {
             thread::sleep(Duration::ZERO);
         }
     }
 
-    /// Waits for a while; in a schedule, until others had a turn.
+    /// Sleeps; under shuttle, yields to the other threads.
     pub fn pause(duration: Duration) {
         if is_scheduled() {
             thread::yield_now();
@@ -51,12 +50,12 @@ mod locking {
         }
     }
 
-    /// As outside of tests.
+    /// See the version without shuttle.
     pub fn is_scheduled() -> bool {
         try_get_current_task().is_some()
     }
 
-    /// Takes a lock by `attempt`, or by `wait` outside of a schedule.
+    /// Takes a lock by `attempt` under shuttle, or by `wait` otherwise.
     fn acquire<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
         if !is_scheduled() {
             return wait();
@@ -70,12 +69,12 @@ mod locking {
         }
     }
 
-    /// As parking_lot's.
+    /// Like `parking_lot::Mutex`.
     #[derive(Default)]
     pub struct Mutex<T>(parking_lot::Mutex<T>);
 
     impl<T> Mutex<T> {
-        /// Returns a lock that is free.
+        /// Builds an unlocked mutex.
         pub const fn new(value: T) -> Mutex<T> {
             Mutex(parking_lot::Mutex::new(value))
         }
@@ -91,44 +90,44 @@ mod locking {
             self.0.try_lock()
         }
 
-        /// Returns the value.
+        /// Returns the value without locking.
         pub fn get_mut(&mut self) -> &mut T {
             self.0.get_mut()
         }
     }
 
-    /// As parking_lot's.
+    /// Like `parking_lot::RwLock`.
     #[derive(Default)]
     pub struct RwLock<T>(parking_lot::RwLock<T>);
 
     impl<T> RwLock<T> {
-        /// Returns a lock that is free.
+        /// Builds an unlocked lock.
         pub const fn new(value: T) -> RwLock<T> {
             RwLock(parking_lot::RwLock::new(value))
         }
 
-        /// Takes the lock beside other readers.
+        /// Takes the lock for reading.
         pub fn read(&self) -> RwLockReadGuard<'_, T> {
             acquire(|| self.0.try_read(), || self.0.read())
         }
 
-        /// Takes the lock alone.
+        /// Takes the lock for writing.
         pub fn write(&self) -> RwLockWriteGuard<'_, T> {
             acquire(|| self.0.try_write(), || self.0.write())
         }
     }
 
-    /// As parking_lot's. In a schedule each wait may end for no reason.
+    /// Like `parking_lot::Condvar`. Under shuttle every wait may wake spuriously.
     #[derive(Default)]
     pub struct Condvar(parking_lot::Condvar);
 
     impl Condvar {
-        /// Returns one that no thread waits for.
+        /// Builds a condition variable.
         pub const fn new() -> Condvar {
             Condvar(parking_lot::Condvar::new())
         }
 
-        /// Waits without the lock.
+        /// Releases the lock and waits.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             if is_scheduled() {
                 give_way(guard);
@@ -137,7 +136,7 @@ mod locking {
             }
         }
 
-        /// Waits without the lock, at most for a while.
+        /// Releases the lock and waits, at most for the given time.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, at_most: Duration) {
             if is_scheduled() {
                 give_way(guard);
@@ -146,13 +145,13 @@ mod locking {
             }
         }
 
-        /// Wakes all threads that wait.
+        /// Wakes all waiting threads.
         pub fn notify_all(&self) {
             self.0.notify_all();
         }
     }
 
-    /// Lets the other threads of a schedule run without the lock.
+    /// Releases the lock and lets the other threads of the schedule run.
     fn give_way<T>(guard: &mut MutexGuard<'_, T>) {
         let lock = MutexGuard::mutex(guard);
         MutexGuard::unlocked(guard, || {

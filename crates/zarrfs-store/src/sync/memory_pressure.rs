@@ -1,9 +1,9 @@
-//! Tells when the machine, or the container that the process is in, is short of memory.
+//! Detects memory pressure on the machine or in the container.
 //!
-//! The kernel says so by itself (pressure stall information, `psi.rst` of its documentation), of all of the machine and of
-//! the cgroup, which is short when it comes near `memory.high` or `memory.max`. Tasks of other cgroups that come near theirs
-//! are pressure on the machine as well, so it counts only where little memory is free. Where the kernel cannot be asked, the
-//! free memory is looked at each time that a wait ends.
+//! The kernel reports pressure stall information (`psi.rst` of its documentation) for the machine and for the cgroup,
+//! which has pressure near `memory.high` or `memory.max`. Tasks of other cgroups near their limits add to the pressure
+//! of the machine, so that it counts only if little memory is free. If the kernel offers no PSI, the free memory is
+//! checked whenever a wait ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Some task has waited for memory for a tenth of two seconds, as systemd takes it. Users other than root may ask for
-/// multiples of two seconds alone.
+/// Some task stalled on memory for 10% of a window of two seconds, as in systemd. Unprivileged users may only use
+/// windows that are multiples of two seconds.
 const TRIGGER: &[u8] = b"some 200000 2000000\0";
 
-/// The pressure on all of the machine.
+/// Pressure of the whole machine.
 const OF_MACHINE: &str = "/proc/pressure/memory";
 
-/// The part of the memory that is free on a machine which is not short of it: one in so many bytes.
+/// Memory is short if less than 1/N of it is free.
 const FREE_SHARE: u64 = 10;
 
-/// What a file tells that can tell nothing any more.
+/// The poll events of a file that can report nothing any more.
 const FAILS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
-/// Waits for the machine to be short of memory.
+/// Waits for memory pressure.
 pub struct PressureWatch {
-    /// Files that are ready when it is.
+    /// PSI files that become ready under pressure.
     triggers: Vec<Trigger>,
     /// Whether little memory of the machine is free.
     is_short: fn() -> bool,
@@ -40,10 +40,10 @@ struct Trigger {
 }
 
 impl PressureWatch {
-    /// Asks the kernel to tell of pressure.
+    /// Opens the PSI triggers.
     pub fn begin() -> PressureWatch {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        // The root has no limit, and its pressure is that of the machine.
+        // The root cgroup has no limit, and its pressure is the machine's.
         let cgroup = of_cgroup(&own).filter(|path| path.with_file_name("memory.max").exists());
         let cgroup = cgroup.and_then(|path| Trigger::open(&path, false));
         let machine = Trigger::open(Path::new(OF_MACHINE), true);
@@ -53,7 +53,7 @@ impl PressureWatch {
         }
     }
 
-    /// Waits until the machine is short of memory, at most for a time; returns whether it is.
+    /// Waits for memory pressure, at most for the given time; returns whether there is pressure.
     pub fn wait(&mut self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         while !self.triggers.is_empty() {
@@ -70,7 +70,7 @@ impl PressureWatch {
                 continue;
             }
             let found: Vec<PollFlags> = ready.iter().map(PollFd::revents).collect();
-            // A file whose cgroup is gone fails each time.
+            // The file of a removed cgroup fails on each poll.
             let mut fails = found.iter().map(|flags| flags.intersects(FAILS));
             let mut told = found.iter().map(|flags| flags.contains(PollFlags::PRI));
             let mut is_told = false;
@@ -89,7 +89,7 @@ impl PressureWatch {
 }
 
 impl Trigger {
-    /// Opens a file that is ready when memory is short.
+    /// Opens a PSI file and sets its trigger. Returns `None` if that fails.
     fn open(path: &Path, is_of_machine: bool) -> Option<Trigger> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let asked = opened.and_then(|mut file| {
@@ -105,15 +105,14 @@ impl Trigger {
     }
 }
 
-/// Returns the file of the cgroup that the process is in, by the kernel's list of its cgroups; nothing with cgroups of
-/// version 1.
+/// Returns the PSI file of the process's cgroup, from the text of /proc/self/cgroup; `None` with cgroups of version 1.
 fn of_cgroup(own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let folder = Path::new("/sys/fs/cgroup").join(path);
     Some(folder.join("memory.pressure"))
 }
 
-/// Whether little memory is free, by the text of /proc/meminfo.
+/// Whether little memory is free, from the text of /proc/meminfo.
 fn has_little(text: &str) -> bool {
     let bytes = |name| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -163,7 +162,7 @@ mod tests {
         let wait = Duration::from_millis(50);
         let start = Instant::now();
         assert!(!watch.wait(wait) && start.elapsed() >= wait);
-        // A file that fails is left out, and the free memory is looked at then.
+        // A file that fails is removed, and the wait falls back to the free memory.
         drop(writer);
         assert!(watch.wait(wait) && start.elapsed() >= 2 * wait);
         assert!(watch.triggers.is_empty());

@@ -1,6 +1,6 @@
-//! What threads share: a pool, a clock, descriptors, limits, memory that is used again, a budget of memory, a cache of values within it.
+//! Infrastructure that threads share: pools, locks, caches, memory budgets, clocks, file descriptors.
 //!
-//! Nothing here knows what a store or an array is. No lock of this folder is held while a caller's code runs.
+//! This folder knows nothing of stores and arrays, and holds no lock of its own while a callback runs.
 
 pub mod aged_map;
 pub mod allocator;

@@ -1,9 +1,8 @@
-//! A bounded pool of named threads for work that may wait, and a map over many items at a time.
+//! A bounded thread pool for blocking work, and a parallel map.
 //!
-//! Threads start when there is work for them and end when they have had none for a while; the last one of the process
-//! frees the buffers that were kept for more work. A panic in a job ends that job alone. Jobs start in the order they
-//! were submitted. A job that says that it is stalled, waiting for what lies outside, does not count: its pool starts
-//! another thread for the next one.
+//! Threads start on demand and end when they are idle for a while; the last one of the process empties the buffer pool.
+//! A panic ends only its own job. Jobs start in the order of submission. A job that declares itself stalled, waiting
+//! for something outside such as a server, does not count: the pool starts another thread for the next job.
 
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
@@ -19,21 +18,21 @@ use zarr_format::buffer;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long a thread waits for work before it ends.
+/// How long an idle thread waits for work before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The most stalled threads of a pool that others are started for.
+/// Maximum number of stalled threads that a pool replaces.
 const MAX_STALLED: usize = 512;
 
 thread_local! {
-    /// The pool that this thread is of.
+    /// The pool of this thread.
     static POOL: RefCell<Option<Arc<PoolState>>> = const { RefCell::new(None) };
 }
 
-/// The threads of all pools.
+/// The number of threads in all pools.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Threads that run jobs.
+/// A pool of threads that run jobs.
 pub struct ThreadPool {
     shared: Arc<PoolState>,
 }
@@ -57,7 +56,7 @@ struct TaskQueue {
 }
 
 impl ThreadPool {
-    /// Builds a pool of at most `threads` threads; `submit` refuses jobs while `max_queued` have not started.
+    /// Builds a pool of at most `threads` threads; `submit` refuses jobs while `max_queued` wait to start.
     pub fn new(name: &'static str, threads: usize, max_queued: usize) -> ThreadPool {
         ThreadPool {
             shared: Arc::new(PoolState {
@@ -70,7 +69,7 @@ impl ThreadPool {
         }
     }
 
-    /// Queues a job; false, and the job is dropped, if the queue is full.
+    /// Queues a job. Returns false and drops the job if the queue is full.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let mut queue = self.shared.queue.lock();
         if queue.closed || queue.jobs.len() >= self.shared.max_queued {
@@ -90,7 +89,7 @@ impl ThreadPool {
 }
 
 impl PoolState {
-    /// Returns how many threads there may be.
+    /// Returns the present maximum number of threads.
     fn most(&self, queue: &TaskQueue) -> usize {
         self.max_threads + queue.stalled.min(MAX_STALLED)
     }
@@ -119,13 +118,13 @@ impl PoolState {
     }
 }
 
-/// A job that waits for what lies outside, such as a server that does not answer, for longer than usual. Until this is
-/// dropped, which is done in the same thread, its pool may have one more thread.
+/// Marks a job that waits for something outside for longer than usual, such as a server that does not answer. The pool
+/// may run one more thread until this is dropped, which must happen in the same thread.
 #[must_use]
 pub struct StalledJob(Arc<PoolState>);
 
 impl StalledJob {
-    /// Says that the job of this thread is stalled; `None` if the thread is of no pool.
+    /// Marks the job of this thread as stalled; `None` if no pool runs the thread.
     pub fn begin() -> Option<StalledJob> {
         let pool = POOL.with_borrow(Option::clone)?;
         let mut queue = pool.queue.lock();
@@ -165,14 +164,14 @@ impl PoolState {
         }
     }
 
-    /// Returns the next job, or nothing when the thread should end.
+    /// Returns the next job, or `None` when the thread should end.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         loop {
             if queue.threads > self.most(&queue) {
                 queue.threads -= 1;
                 drop(queue);
-                // It may have been woken for a job.
+                // This thread may have taken the wake-up that was meant for a job.
                 self.work.notify_one();
                 return None;
             }
@@ -194,14 +193,14 @@ impl PoolState {
     }
 }
 
-/// Does the same work on each item, in this thread and at most `threads - 1` others; returns the results in the
-/// order of the items.
+/// Applies `work` to each item, in this thread and at most `threads - 1` others; returns the results in the order of
+/// the items.
 pub fn parallel_map<T: Send, R: Send>(
     threads: usize,
     items: Vec<T>,
     work: &(dyn Fn(T) -> R + Sync),
 ) -> Vec<R> {
-    // Threads that are started here would not belong to the schedule.
+    // Shuttle would not schedule threads that are started here.
     let threads = if locks::is_scheduled() { 1 } else { threads };
     let count = items.len();
     let queue = Mutex::new(items.into_iter().enumerate());
@@ -218,7 +217,7 @@ pub fn parallel_map<T: Send, R: Send>(
         for _ in 1..threads.min(count) {
             let thread = thread::Builder::new().name("zarrfs-map".to_string());
             if thread.spawn_scoped(scope, run).is_err() {
-                // The threads that there are do all of it.
+                // The threads that did start do all the work.
                 break;
             }
         }

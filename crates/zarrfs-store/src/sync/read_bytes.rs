@@ -1,4 +1,4 @@
-//! Bytes that answer a read: a buffer of their own, or a range of a value that stays where it is.
+//! The bytes of a read: an own buffer or a range of shared bytes.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use zarr_format::error::Result;
 
 /// The bytes of one read.
 pub enum ReadBytes {
-    /// A range of bytes that others hold as well; nothing was copied.
+    /// A range of shared bytes, without a copy.
     Shared(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>),
-    /// Bytes put together for this read.
+    /// Bytes assembled for this read.
     Own(Buffer),
 }
 
@@ -34,14 +34,14 @@ impl From<&[u8]> for ReadBytes {
     }
 }
 
-/// A content that is read by offsets.
+/// Content that can be read by offset.
 pub trait ReadAt: Send + Sync {
-    /// Returns the bytes at `offset`, fewer than `len` only at the end. With a context that may not wait, `WouldWait` unless
-    /// they are in memory: nothing is decoded then.
+    /// Returns the bytes at `offset`, fewer than `len` only at the end. If the context may not wait, returns
+    /// `WouldWait` unless the bytes are in memory: nothing is decoded then.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes>;
 }
 
-/// Returns the part of `bytes` in a range of offsets, as far as there are bytes.
+/// Returns a range of `bytes`, clamped to its end.
 pub fn part(bytes: &[u8], range: Range<u64>) -> &[u8] {
     let offset = |offset| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
     let part = bytes.get(offset(range.start)..offset(range.end));

@@ -1,8 +1,8 @@
-//! Joins concurrent calls for one key: the first caller does the work, and callers that come meanwhile get its result.
+//! Joins concurrent calls for one key: one caller works, the others share its result.
 //!
-//! Results are shared, errors too, and not kept: a call that starts after the end of the last one does the work
-//! again. If the working caller panics, the waiting ones get an error. If it ends because its own request was answered
-//! before, one of them does the work anew.
+//! Results are shared, errors too, but not cached: a call that starts after the end of the last one works again. If the
+//! working caller panics, the waiting ones get an error. If it stops because its own request was answered already, a
+//! waiting caller repeats the work.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -14,18 +14,18 @@ use crate::request_context::{RequestContext, abandoned};
 use crate::sync::pool::StalledJob;
 use zarr_format::error::{Error, Kind, Result};
 
-/// How long callers wait for a request to a store that another one makes; far longer than the store's own time limits.
+/// Timeout for joining a request to a store; far longer than the store's own timeouts.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How often a caller that waits looks whether its own request was answered.
+/// How often a waiting caller checks whether its own request was answered already.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The calls under way, by key.
+/// The running calls by key.
 pub struct SingleFlight<K, V> {
     calls: Mutex<HashMap<K, Arc<Call<V>>>>,
 }
 
-/// One call, and the signal that its result is there.
+/// A running call, and the signal that it has a result.
 struct Call<V> {
     result: Mutex<Option<Result<V>>>,
     done: Condvar,
@@ -40,22 +40,21 @@ impl<K, V> Default for SingleFlight<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
-    /// Whether a call for the key is under way.
+    /// Whether a call for the key is running.
     pub fn is_running(&self, key: &K) -> bool {
         self.calls.lock().contains_key(key)
     }
 
-    /// Returns how many callers the call for the key has.
+    /// Returns the number of callers of the running call for the key.
     #[cfg(test)]
     pub(super) fn callers(&self, key: &K) -> usize {
-        // The table holds it as well.
+        // The table holds one reference as well.
         let call = self.calls.lock().get(key).map(Arc::strong_count);
         call.map_or(0, |holders| holders - 1)
     }
 
-    /// Returns the result of `work`, or that of the call for this key which is under way already. `Unavailable` if
-    /// that one has no result by `deadline`; the caller that works itself has no limit here. `WouldWait` if the request
-    /// may not wait: neither is begun for it.
+    /// Returns the result of `work`, or of the call for this key that is already running. `Unavailable` if that call
+    /// has no result by `deadline`, which does not limit the work itself. `WouldWait` if the request may not wait.
     pub fn run(
         &self,
         context: &RequestContext,
@@ -66,7 +65,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         self.run_counting(context, key, deadline, |_| true, work)
     }
 
-    /// Like `run`; the result of a call that was under way is given only if it `counts`: else the next call has one.
+    /// Like `run`, but a joined result is returned only if `counts` accepts it; otherwise the caller joins the next
+    /// call or works itself.
     pub fn run_counting(
         &self,
         context: &RequestContext,
@@ -81,8 +81,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Like `run`, and calls `publish` with the result in the same step that ends the call: no caller finds neither
-    /// the call nor what was published, and none joins the call after that. `publish` must not use this object.
+    /// Like `run`, and calls `publish` with the result in the step that ends the call: every caller finds the call or
+    /// the published result, and none joins the call after that. `publish` must not use this object.
     pub fn run_and_publish(
         &self,
         context: &RequestContext,
@@ -97,7 +97,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Waits for the call for the key that is under way; begins one if there is none, or its result does not count.
+    /// Joins the running call for the key; begins one if none is running or its result does not count.
     fn join<'a>(
         &'a self,
         context: &RequestContext,
@@ -132,7 +132,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     }
 }
 
-/// What a caller gets: the result of another one, or the work.
+/// The role of a caller: it gets a joined result, or does the work.
 enum Turn<'a, K: Eq + Hash, V> {
     Joined(Result<V>),
     Works(CallGuard<'a, K, V>),
@@ -145,13 +145,13 @@ impl<K: Eq + Hash, V: Clone> CallGuard<'_, K, V> {
         publish(&result);
         calls.remove(self.key);
         drop(calls);
-        // Only now: a caller that has this result and asks again must not join this call once more.
+        // After the removal: a caller with this result that calls again must not join the same call.
         *self.call.result.lock() = Some(result.clone());
         result
     }
 }
 
-/// Whether a call has ended for a reason of its own caller alone, and this one still waits.
+/// Whether a call ended for a reason that concerns only its own caller, and this one still waits.
 fn is_abandoned(context: &RequestContext, error: &Error) -> bool {
     error.kind() == Kind::Interrupted && context.is_waited_for()
 }
@@ -180,7 +180,7 @@ impl<V: Clone> Call<V> {
     }
 }
 
-/// Wakes the callers that wait; one whose work panicked ends with an error.
+/// Wakes the waiting callers; if the work panicked, they get an error.
 struct CallGuard<'a, K: Eq + Hash, V> {
     calls: &'a Mutex<HashMap<K, Arc<Call<V>>>>,
     key: &'a K,
@@ -211,8 +211,8 @@ mod tests {
         Instant::now() + Duration::from_secs(5)
     }
 
-    /// Runs `work` in another thread and, once it has begun, a second call for the same key, which it has joined
-    /// before `work` goes on.
+    /// Runs `work` in another thread. Once it has begun, a second call for the same key joins it before `work`
+    /// continues.
     fn join_call(
         flights: &SingleFlight<u8, u8>,
         work: impl FnOnce() -> Result<u8> + Send,

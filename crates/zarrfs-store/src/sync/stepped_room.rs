@@ -1,6 +1,6 @@
-//! Room in a memory budget for many small items, taken for so many of them at a time.
+//! Reserves memory for many small items, a batch at a time.
 //!
-//! No lock is held while room is taken, since that may evict items of the caller.
+//! No lock is held during a reservation, since it may evict items of the caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,23 +9,23 @@ use parking_lot::Mutex;
 
 use crate::sync::budget::{MemoryBudget, Reservation};
 
-/// The most items for which room is taken at a time.
+/// Maximum number of items per reservation.
 const MAX_STEP: usize = 1 << 10;
 
-/// Room for a number of items.
+/// Reserved memory for a number of items.
 pub struct SteppedRoom {
     memory: Arc<MemoryBudget>,
-    /// Bytes of an item.
+    /// Bytes per item.
     item: u64,
     max_items: usize,
     step: usize,
     rooms: Mutex<Vec<Reservation>>,
-    /// How many items there is room for, to be looked at without a lock.
+    /// Number of items with reserved memory, readable without the lock.
     covered: AtomicUsize,
 }
 
 impl SteppedRoom {
-    /// Takes no room yet; later for at most `max_items` of `item` bytes each, in a part of a budget.
+    /// Reserves nothing yet; `max_items` items of `item` bytes each limit the part of the budget.
     pub fn new(memory: &Arc<MemoryBudget>, item: u64, max_items: usize) -> SteppedRoom {
         let step = (max_items / 8).clamp(1, MAX_STEP);
         let limit = item.saturating_mul(max_items.saturating_add(step) as u64);
@@ -39,18 +39,18 @@ impl SteppedRoom {
         }
     }
 
-    /// Returns the part of the budget that room is taken of.
+    /// Returns the part of the budget for the items.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
 
-    /// Whether there is room for so many items already.
+    /// Whether memory for this many items is reserved already.
     pub fn covers(&self, items: usize) -> bool {
         items <= self.covered.load(Ordering::Relaxed)
     }
 
-    /// Takes room for the items, if there is not enough yet; returns whether there is. They are counted again each time
-    /// that some is taken, which may evict some of them.
+    /// Reserves memory until it suffices; returns whether it does. `items` counts again after each reservation, which
+    /// may evict some of the items.
     pub fn cover(&self, items: impl Fn() -> usize) -> bool {
         loop {
             let items = items();
@@ -74,7 +74,7 @@ impl SteppedRoom {
         self.covered.store(covered, Ordering::Relaxed);
     }
 
-    /// Gives back what so many items do not need.
+    /// Releases the reservations that this many items do not need.
     pub fn shrink(&self, items: usize) {
         let needed = items.div_ceil(self.step);
         let mut rooms = self.rooms.lock();

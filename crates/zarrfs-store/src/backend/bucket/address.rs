@@ -1,12 +1,11 @@
-//! Which bucket a URL names, of which kind of store, and what of it is the store.
+//! Parses a bucket URL into the kind of store, the bucket and the prefix.
 //!
-//! Bucket and prefix are taken as they are written: an escape such as `%20` is part of the key, as for the
-//! programs of the clouds themselves.
+//! Bucket and prefix are not decoded: an escape such as `%20` is part of the key, as in the clouds' own programs.
 
 use super::plain_listing;
 use zarr_format::error::{Error, Result};
 
-/// A kind of store of objects.
+/// A kind of object store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloudKind {
     S3,
@@ -14,20 +13,20 @@ pub(super) enum CloudKind {
     Azure,
 }
 
-/// A bucket, or container, and a prefix in it.
+/// A bucket (on Azure a container) and a prefix in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) kind: CloudKind,
-    /// What the URL begins with, as it was typed.
+    /// The scheme of the URL, as the user typed it.
     pub(super) scheme: String,
     pub(super) bucket: String,
-    /// The account that a URL of Azure's names.
+    /// The account in an Azure URL.
     pub(super) account: Option<String>,
     /// Without a slash at either end.
     pub(super) prefix: String,
 }
 
-/// The kinds by the scheme of their URLs.
+/// The kinds of stores by URL scheme.
 const SCHEMES: [(&str, CloudKind); 9] = [
     ("s3", CloudKind::S3),
     ("s3a", CloudKind::S3),
@@ -40,7 +39,7 @@ const SCHEMES: [(&str, CloudKind); 9] = [
     ("abfss", CloudKind::Azure),
 ];
 
-/// Returns the kind of store that a scheme names.
+/// Returns the kind of store for a scheme, or `None` if it is not the scheme of a bucket.
 pub(super) fn kind(scheme: &str) -> Option<CloudKind> {
     SCHEMES
         .iter()
@@ -48,7 +47,7 @@ pub(super) fn kind(scheme: &str) -> Option<CloudKind> {
         .map(|(_, kind)| *kind)
 }
 
-/// Reads `//bucket/prefix`, which follows the scheme of a kind; `Invalid` without a bucket.
+/// Parses `//bucket/prefix`, the part after the scheme. Without a bucket, the error is `Invalid`.
 pub(super) fn read(scheme: &str, kind: CloudKind, rest: &str, shown: &str) -> Result<Address> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

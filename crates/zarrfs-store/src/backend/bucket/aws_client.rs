@@ -1,4 +1,4 @@
-//! The HTTP client of a bucket, for Amazon's library, which asks for credentials through it.
+//! Adapts the bucket's HTTP client for `aws-config`, which requests credentials through it.
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient as AwsHttpClient, HttpConnector as AwsHttpConnector, HttpConnectorFuture,
@@ -14,10 +14,10 @@ use object_store::client::{HttpClient, HttpConnector, HttpRequest};
 use super::metadata_service;
 use crate::backend::remote::connector::Connector;
 
-/// The longest answer that is read, in bytes.
+/// Maximum length of a response, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// A client that Amazon's library takes.
+/// An HTTP client for the AWS library.
 #[derive(Clone, Debug)]
 pub(super) struct AwsClient(HttpClient);
 

@@ -1,5 +1,6 @@
-//! Removal of one blob of Azure. object_store removes blobs in batches, whose parts have no conditions, and whose
-//! errors are not returned.
+//! Removes single Azure blobs, with a condition.
+//!
+//! object_store removes blobs in batches, whose parts have no conditions, and whose errors are not returned.
 
 use std::sync::OnceLock;
 
@@ -13,7 +14,7 @@ use url::Url;
 
 use crate::backend::remote::connector::Connector;
 
-/// A container, and how requests to it are sent and authorized.
+/// An Azure container, and how requests to it are sent and authorized.
 pub(super) struct AzureContainer {
     pub(super) url: Url,
     pub(super) account: String,
@@ -25,8 +26,8 @@ pub(super) struct AzureContainer {
 }
 
 impl AzureContainer {
-    /// Removes a blob, if it has the ETag or none is given. The error of a response has no kind of its own: its status
-    /// says what it is.
+    /// Removes a blob; with `etag`, only if the blob has that ETag. Errors are `Generic`; the status of the last
+    /// response says why the request failed.
     pub(super) async fn delete(
         &self,
         path: &Path,

@@ -1,7 +1,7 @@
-//! Requests to one bucket or container: blocking, limited in number and in time.
+//! Blocking requests to one bucket or container, limited in number and time.
 //!
-//! Every request of a store goes through `ask`, so that the number of requests in flight, their time limit and
-//! the words of their errors are decided once. A body has no limit as a whole, but each piece of it has.
+//! Every request of a store goes through `Client`, so that the number of concurrent requests, their time limits and
+//! their error messages are decided in one place. A body as a whole has no time limit, but each piece of it has one.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -30,14 +30,14 @@ use zarr_format::error::{Error, Kind, Result};
 /// A client of object_store and the limits of its requests.
 pub(super) struct Client {
     pub(super) objects: Arc<dyn ObjectStore>,
-    /// Lists names page by page.
+    /// Lists names in pages.
     pub(super) pages: Arc<dyn PaginatedListStore>,
     /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
     pub(super) limits: RequestLimits,
-    /// The region that was given.
+    /// The region from the settings.
     pub(super) region: Option<String>,
-    /// How the user gives credentials, where none were found.
+    /// How the user can give credentials, if none were found.
     pub(super) hint: Option<&'static str>,
     /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
@@ -50,7 +50,7 @@ struct ResponseBody {
 }
 
 impl Client {
-    /// Waits for a request about `subject`.
+    /// Runs a request about `subject` and waits for its response.
     pub(super) fn ask<T>(
         &self,
         context: &RequestContext,
@@ -62,7 +62,7 @@ impl Client {
         self.to_result(subject, done.flatten(), &last)
     }
 
-    /// Waits for a request that changes `subject`.
+    /// Runs a request that changes `subject` and waits for its response.
     pub(super) fn change<T>(
         &self,
         subject: &dyn Display,
@@ -73,7 +73,7 @@ impl Client {
         self.to_result(subject, done, &last)
     }
 
-    /// Waits for a request about `subject` that sends a body.
+    /// Runs a request that sends a body and waits for its response.
     pub(super) fn send<T>(
         &self,
         subject: &dyn Display,
@@ -85,7 +85,7 @@ impl Client {
         self.to_result(subject, done.flatten(), &last)
     }
 
-    /// Waits for two concurrent requests about `subject`.
+    /// Runs two requests about `subject` concurrently and waits for both.
     pub(super) fn ask_two<A, B>(
         &self,
         context: &RequestContext,
@@ -119,7 +119,8 @@ impl Client {
         }
     }
 
-    /// Returns the error of a request. A region is named only if it is not the one that was given.
+    /// Returns the error of a request. It names the bucket's region only if that differs from the region in the
+    /// settings.
     fn error(
         &self,
         fault: &object_store::Error,
@@ -154,8 +155,8 @@ impl Client {
         }
     }
 
-    /// Requests the metadata of an object. The answer to a HEAD has no body, which would say why it is refused: then a
-    /// byte is requested.
+    /// Requests the metadata of an object. The response to a HEAD has no body to explain a refusal, so after status 400
+    /// one byte is requested.
     pub(super) async fn object_head(&self, path: &Path) -> object_store::Result<GetResult> {
         let head = GetOptions::new().with_head(true);
         match self.objects.get_opts(path, head).await {
@@ -172,8 +173,8 @@ impl Client {
         }
     }
 
-    /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the
-    /// response has more than `limit` bytes.
+    /// Fetches an object or a range of it, or returns `None` if it is missing. The error is `TooLarge` if the response
+    /// has more than `limit` bytes.
     pub(super) fn fetch(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -207,7 +208,7 @@ impl Client {
         }))
     }
 
-    /// Returns the body; the outer error is object_store's.
+    /// Reads the body. The outer error is object_store's.
     async fn collect(
         &self,
         path: &Path,
@@ -236,7 +237,7 @@ impl Client {
     }
 }
 
-/// Reads a body. One that is longer than its head states is not read to the end.
+/// Reads a body. If it is longer than its header says, it is not read to the end.
 async fn drain(response: GetResult, length: usize) -> object_store::Result<ResponseBody> {
     let meta = response.meta.clone();
     let mut bytes = buffer::with_capacity(length);
@@ -251,7 +252,7 @@ async fn drain(response: GetResult, length: usize) -> object_store::Result<Respo
     Ok(ResponseBody { bytes, meta })
 }
 
-/// Returns the version of an object: from its ETag, or from time and size where it has none.
+/// Returns the version of an object: from its ETag, or without one from its time and size.
 pub(super) fn version(meta: &ObjectMeta) -> Version {
     match meta.e_tag.as_deref().and_then(validator) {
         Some(name) => Version::of(name.as_bytes()),

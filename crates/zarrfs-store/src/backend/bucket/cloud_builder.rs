@@ -1,4 +1,4 @@
-//! What the builders of object_store have in common: one trait, which sets what all kinds of buckets have.
+//! Defines one trait for the builders of object_store, with their common settings.
 
 use std::env;
 use std::str::FromStr;
@@ -15,17 +15,17 @@ use crate::RemoteConfig;
 use crate::backend::remote::client_options;
 use zarr_format::error::Result;
 
-/// Names of the option that chooses a profile of AWS's own programs, which object_store does not have.
+/// Names of the option that selects an AWS profile. object_store has no such option.
 pub(super) const PROFILE_OPTIONS: [&str; 2] = ["profile", "aws_profile"];
 
-/// A builder of object_store; one for each kind of bucket.
+/// A builder of object_store, one for each kind of bucket.
 pub(super) trait CloudBuilder: Sized {
     type Key: FromStr + Copy + PartialEq + 'static;
-    /// What the names of its variables in the environment begin with.
+    /// The prefix of the names of its environment variables.
     const VARIABLES: &'static str;
-    /// Where the server is; the first one that has a value counts.
+    /// The keys for the server's address. The first key that has a value is used.
     const ENDPOINTS: &'static [Self::Key];
-    /// Servers that credentials come from.
+    /// Servers that issue credentials.
     const OTHER_SERVERS: &'static [Self::Key];
     const REGION: Option<Self::Key>;
     const SKIP_SIGNATURE: Self::Key;
@@ -34,13 +34,13 @@ pub(super) trait CloudBuilder: Sized {
     fn set(self, key: Self::Key, value: &str) -> Self;
     fn get(&self, key: &Self::Key) -> Option<String>;
 
-    /// Whether one of these settings has a value.
+    /// Whether any of these settings has a value.
     fn has_any(&self, keys: &[Self::Key]) -> bool {
         let has = |key| self.get(key).is_some_and(|value| !value.is_empty());
         keys.iter().any(has)
     }
 
-    /// Returns where the server is, if a setting says it.
+    /// Returns the address of the server, or `None` if no setting has it.
     fn endpoint(&self) -> Option<String> {
         Self::ENDPOINTS.iter().find_map(|key| self.get(key))
     }
@@ -50,7 +50,7 @@ pub(super) trait CloudBuilder: Sized {
         self.get(&key).is_some_and(|value| value == "true")
     }
 
-    /// Sets what all kinds have: the HTTP client, the options, and the server.
+    /// Applies the settings that all kinds have: the HTTP client, the options and the server.
     fn configured(mut self, kind: CloudKind, config: &RemoteConfig) -> Result<Self> {
         for (key, value) in client_options::defaults(config) {
             self = self.set(Self::client(key), &value);
@@ -70,7 +70,7 @@ pub(super) trait CloudBuilder: Sized {
         self.with_server(config)
     }
 
-    /// Sets an option, which wins over every variable of the environment that means the same.
+    /// Sets an option. It overrides every environment variable with the same meaning.
     fn set_option(self, key: Self::Key, value: &str) -> Self {
         if Self::ENDPOINTS.contains(&key) {
             self.set_endpoint(value)
@@ -79,13 +79,13 @@ pub(super) trait CloudBuilder: Sized {
         }
     }
 
-    /// Sets where the server is.
+    /// Sets the address of the server.
     fn set_endpoint(self, value: &str) -> Self {
         let keys = Self::ENDPOINTS.iter();
         keys.fold(self, |builder, key| builder.set(*key, value))
     }
 
-    /// Sets where the server is by what the AWS profile says, unless an option or a variable says it.
+    /// Sets the server's address from the AWS profile, unless an option or variable gives it.
     fn or_endpoint(self, endpoint: Option<String>) -> Result<Self> {
         let is_given = self.has_any(Self::ENDPOINTS);
         match endpoint.filter(|_| !is_given) {
@@ -98,7 +98,7 @@ pub(super) trait CloudBuilder: Sized {
         }
     }
 
-    /// Permits HTTP without TLS if a server is asked so.
+    /// Permits HTTP without TLS if the URL of the server is an `http` URL.
     fn with_plain_http(self, server: &Url) -> Self {
         if server.scheme() == "http" {
             return self.set(Self::client(ClientConfigKey::AllowHttp), "true");
@@ -106,7 +106,7 @@ pub(super) trait CloudBuilder: Sized {
         self
     }
 
-    /// Checks where the servers are, and permits HTTP without TLS where the address says so.
+    /// Checks the addresses of the servers, and permits HTTP without TLS if the address is an `http` URL.
     fn with_server(self, config: &RemoteConfig) -> Result<Self> {
         let given_by = |value: &str| given_by(value, Self::VARIABLES, config);
         for text in Self::OTHER_SERVERS.iter().filter_map(|key| self.get(key)) {
@@ -122,14 +122,14 @@ pub(super) trait CloudBuilder: Sized {
         Ok(self.with_plain_http(&url))
     }
 
-    /// Has requests go without credentials.
+    /// Sends requests without credentials.
     fn anonymous(self) -> Self {
         self.set(Self::SKIP_SIGNATURE, "true")
     }
 }
 
-/// Returns what gave a setting its value, up to where the value stands: an option, or one of the `variables` of the
-/// environment; nothing if that is not known.
+/// Returns the source of a setting's value for an error message: an option or one of the environment `variables`, with
+/// the text between it and the value. The string is empty if the source is unknown.
 fn given_by(value: &str, variables: &str, config: &RemoteConfig) -> String {
     let typed = [
         ("--endpoint ", &config.endpoint),
@@ -151,7 +151,7 @@ fn given_by(value: &str, variables: &str, config: &RemoteConfig) -> String {
     }
 }
 
-/// Reads an option's name; `Invalid` with the nearest one that is known.
+/// Parses an option's name. The error is `Invalid` and suggests the nearest known name.
 fn option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
     option_names::check(kind, name)?;
     name.to_ascii_lowercase()

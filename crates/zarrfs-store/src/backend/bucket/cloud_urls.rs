@@ -1,17 +1,17 @@
-//! Recognition of plain HTTPS URLs that name a bucket, which can do more as a bucket than as a folder of a web server.
+//! Recognizes HTTPS URLs of buckets, which are then opened as buckets.
 //!
-//! Only the clouds' own hosts are recognized. A URL with a query is signed for exactly that URL, so it stays one of a
-//! web server.
+//! A bucket supports more than a folder of a web server. Only the clouds' own hosts are recognized. A URL with a query
+//! may be signed for exactly that URL, so it is opened as a web server.
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::address::{Address, CloudKind};
 
-/// The end of the names of S3's own hosts.
+/// The domain of S3's own hosts.
 const S3_HOSTS: &str = "amazonaws.com";
 
-/// Returns the bucket that a URL names, and its region if the host has that; nothing if the URL names no bucket.
+/// Returns the bucket of a URL, and the region if the host name has it; `None` if it is not the URL of a bucket.
 pub(super) fn bucket(url: &str) -> Option<(Address, Option<String>)> {
     let url = Url::parse(url).ok()?;
     let has_no_extras =
@@ -37,7 +37,7 @@ pub(super) fn bucket(url: &str) -> Option<(Address, Option<String>)> {
     s3_bucket(host, path)
 }
 
-/// Returns the bucket that a path on one of S3's own hosts names, and its region.
+/// Returns the bucket of a path on one of S3's own hosts, and its region.
 fn s3_bucket(host: &str, path: &str) -> Option<(Address, Option<String>)> {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let host_prefix = host.strip_suffix(S3_HOSTS)?.strip_suffix('.')?;

@@ -1,6 +1,6 @@
-//! Conditions as requests to a bucket express them: put modes of object_store, and headers of removals.
+//! Translates conditions into object_store's put modes and headers of removals.
 //!
-//! The text of an ETag has what both need: the quoted tag and, for Google, the generation number.
+//! The text of an ETag has everything that both need: the quoted tag and, for Google, the generation number.
 
 use http::header::IF_MATCH;
 use http::{HeaderName, HeaderValue};
@@ -10,7 +10,7 @@ use super::address::CloudKind;
 use crate::Condition;
 use crate::backend::remote::validator::validator;
 
-/// A header of a request, by name and value.
+/// A request header: name and value.
 pub(super) type ConditionHeader = (HeaderName, HeaderValue);
 
 /// Separates an ETag from Google's generation number.
@@ -19,18 +19,18 @@ const GENERATION: &str = " generation ";
 /// The header of Google that makes a request conditional on a generation.
 const IF_GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
 
-/// An ETag that no content has.
+/// A valid ETag that no object has.
 const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
-/// Returns the text of an ETag as conditions need it; nothing without a tag that names something, or for Google without
-/// a generation.
+/// Returns the text of an ETag for conditions, or `None` if the response has no usable tag or, for Google, no
+/// generation.
 pub(super) fn etag_text(
     kind: CloudKind,
     tag: Option<&str>,
     generation: Option<&str>,
 ) -> Option<String> {
     let tag = tag.filter(|tag| validator(tag).is_some())?;
-    // Some servers quote it in one response and not in the next.
+    // Some servers quote the tag in one response and not in the next.
     let tag = if tag.ends_with('"') {
         tag.to_string()
     } else {
@@ -43,7 +43,7 @@ pub(super) fn etag_text(
     }
 }
 
-/// Returns the version that the text of an ETag names; nothing if a request cannot name it.
+/// Parses the text of an ETag, or returns `None` if a request cannot express it.
 fn update_version(kind: CloudKind, text: &str) -> Option<UpdateVersion> {
     let (tag, version) = match text.split_once(GENERATION) {
         Some((tag, version)) => (tag, Some(version.to_string())),
@@ -56,7 +56,7 @@ fn update_version(kind: CloudKind, text: &str) -> Option<UpdateVersion> {
     })
 }
 
-/// Returns the put mode of a condition; nothing if a request cannot express it.
+/// Returns the put mode for a condition, or `None` if a request cannot express it.
 pub(super) fn put_mode(kind: CloudKind, condition: &Condition) -> Option<PutMode> {
     match condition {
         Condition::Any | Condition::Version(_) => None,
@@ -65,7 +65,8 @@ pub(super) fn put_mode(kind: CloudKind, condition: &Condition) -> Option<PutMode
     }
 }
 
-/// Returns the header by which a removal carries a condition; nothing if it has none or no header can express it.
+/// Returns the header that expresses a removal's condition, or `None` if it has no condition or no header can express
+/// it.
 pub(super) fn removal_header(kind: CloudKind, condition: &Condition) -> Option<ConditionHeader> {
     let Condition::Match(text) = condition else {
         return None;
@@ -78,7 +79,7 @@ pub(super) fn removal_header(kind: CloudKind, condition: &Condition) -> Option<C
     Some((name, HeaderValue::from_str(&value?).ok()?))
 }
 
-/// Returns the text of an ETag that no content has.
+/// Returns the text of an ETag that no object has.
 pub(super) fn unused_etag(kind: CloudKind) -> String {
     match kind {
         CloudKind::Google => format!("{UNUSED_ETAG}{GENERATION}{}", i64::MAX),

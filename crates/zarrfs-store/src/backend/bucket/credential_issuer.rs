@@ -1,7 +1,8 @@
-//! Credentials whose issuer answers for itself: that it refuses or lacks something says nothing of the bucket.
+//! Keeps the errors of a credential server apart from those of the bucket.
 //!
-//! A request to a bucket asks for credentials first, and has one last response. A 404 of the server that gives
-//! credentials would count as one of the bucket: the object would be missing, and a chunk read as the fill value.
+//! A request to a bucket first requests credentials, and only its last response is recorded. Without this, a 404 of the
+//! credential server would count as the bucket's: the object would be missing, and a chunk would read as the fill
+//! value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use super::rotation::Source;
 use crate::backend::remote::fault;
 use crate::backend::remote::runtime::{LastResponse, note_response, with_last_response};
 
-/// A source of credentials that is named where it fails.
+/// A source of credentials that is named in its errors.
 pub(super) struct CredentialIssuer<T> {
     source: Source<T>,
-    /// Who gives the credentials.
+    /// The name of the issuer.
     name: String,
 }
 
@@ -41,7 +42,7 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for CredentialIss
     async fn get_credential(&self) -> object_store::Result<Arc<T>> {
         let (given, last) = with_last_response(self.source.get_credential()).await;
         given.map_err(|error| {
-            // What the bucket has answered before is no answer to this request either.
+            // An earlier response of the bucket does not answer this request either.
             note_response(LastResponse::default());
             let text = fault::without_credentials(&self.name, &error, &last);
             object_store::Error::Generic {
@@ -61,7 +62,7 @@ mod tests {
     use crate::request_context::UNLIMITED;
     use zarr_format::error::Kind;
 
-    /// Whose server answers by a status that would say that an object of the bucket is missing.
+    /// A source whose server responds with this status, such as one that means "missing" for an object.
     #[derive(Debug)]
     struct Refusing(u16);
 

@@ -1,7 +1,7 @@
-//! Flat listings: all objects below a prefix, page by page as the server returns them.
+//! Flat listings: all objects below a prefix, in the server's pages.
 //!
-//! A name that cannot be a key is left out, as in listings. object_store drops the slash at the end of a folder marker,
-//! so an object of no bytes may be one; the caller decides.
+//! Names that cannot be keys are left out, as in other listings. object_store drops the slash at the end of a folder
+//! marker, so an empty object may be a marker; the caller decides.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, FlatListing, Key, Meta};
 use zarr_format::error::Result;
 
-/// A flat listing under way.
+/// A flat listing in progress.
 pub(super) struct BucketFlatListing {
     pub(super) client: Arc<Client>,
-    /// The prefix of all names in the bucket, with a slash at the end unless it is empty.
+    /// The prefix of all names in the bucket, with a final slash unless it is empty.
     pub(super) prefix: String,
     /// The same prefix as a key.
     pub(super) key: Key,
@@ -24,7 +24,7 @@ pub(super) struct BucketFlatListing {
 }
 
 impl BucketFlatListing {
-    /// Returns the key of an object; nothing for the prefix itself or for what cannot be a key.
+    /// Returns the key of an object, or `None` for the prefix itself and for names that cannot be keys.
     fn key(&self, location: &str) -> Option<Key> {
         let rest = location.strip_prefix(&self.prefix)?;
         if rest.is_empty() {

@@ -1,9 +1,9 @@
-//! Names under a prefix, page by page as the server returns them.
+//! Lists the names under a prefix, in the server's pages.
 //!
-//! A cursor is the number of a name in the listing, counted from 1. The token of each page is kept, one per thousand
-//! names, so that a seek makes one request. A page that cannot be fetched, or that does not lead on, is an error, never
-//! the end. An object is returned once it is certain that it is not a prefix as well, for which a later page may be
-//! needed.
+//! A cursor is the number of a name in the listing, counted from 1. The token of each page is kept (one per thousand
+//! names), so that a seek needs one request. A page that cannot be fetched, or a token that does not advance, is an
+//! error, never the end of the listing. An object is returned once it is certain that it is not a prefix as well, which
+//! may need a later page.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Listing, Meta, Name};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The most names of a page.
+/// Maximum number of names on a page.
 pub(super) const PAGE_SIZE: usize = 1000;
 
-/// How often the request of a page is repeated; object_store does not repeat one whose body breaks off.
+/// How often the request for a page is retried. object_store does not retry if a body breaks off.
 const REPEATS: usize = 3;
 
-/// How many pages without a new name may follow each other. Servers that have to skip what was removed, or that pass many
-/// keys of one prefix, send some.
+/// Maximum number of consecutive pages without a new name. Servers send some when they skip removed objects or many
+/// keys of one prefix.
 const MAX_EMPTY_PAGES: usize = 100;
 
-/// A name, its kind, and its metadata as `head` would return them.
+/// A name, its kind, and the metadata that `head` would return.
 type ListedObjectMeta = (Vec<u8>, EntryKind, Meta);
 
-/// Which page of a listing is next.
+/// The next page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum NextPage {
     #[default]
     First,
-    /// The one of this token.
+    /// The page with this token.
     At(String),
-    /// None: the last one was returned.
+    /// There is none: the last page was returned.
     End,
 }
 
 impl NextPage {
-    /// Returns the page after one that came with this token.
+    /// Returns the page that follows a page with this token.
     fn after(token: Option<String>) -> NextPage {
         token.map_or(NextPage::End, NextPage::At)
     }
@@ -56,7 +56,7 @@ impl NextPage {
     }
 }
 
-/// How many names a page has, and the first and the last one.
+/// The number of names on a page, and the first and last name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PageNames(usize, String, String);
 
@@ -79,19 +79,20 @@ pub(super) struct Pages {
     next: NextPage,
     first: Option<PageNames>,
     last: Option<PageNames>,
-    /// How many pages without a new name came one after the other.
+    /// Number of consecutive pages without a new name.
     empty: usize,
-    /// Why no further page can be requested.
+    /// The error after which no further page is requested.
     failed: Option<Error>,
 }
 
 impl Pages {
-    /// Whether the last page has come.
+    /// Whether the last page was received.
     pub(super) fn has_ended(&self) -> bool {
         self.next == NextPage::End
     }
 
-    /// Fetches the next page; `None` after the last. `Corrupt`, without further requests, if the pages do not lead on.
+    /// Fetches the next page, or returns `None` after the last one. If the listing does not advance, the error is
+    /// `Corrupt`, and later calls make no requests.
     pub(super) fn fetch(
         &mut self,
         context: &RequestContext,
@@ -117,10 +118,10 @@ impl Pages {
         Ok(Some(page))
     }
 
-    /// Notes the names of a page; `Corrupt` if the server begins anew.
+    /// Records the names of a page. The error is `Corrupt` if the server starts again from the beginning.
     fn note(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
         let names = PageNames::of(page);
-        // A server that ends a page after so many keys, shown or not, sends a prefix of many keys again.
+        // A server that limits the keys of a page, hidden ones included, repeats a prefix that has many keys.
         let is_prefix_again = page.result.objects.is_empty()
             && page.result.common_prefixes.len() == 1
             && names == self.last;
@@ -147,37 +148,37 @@ impl Pages {
     }
 }
 
-/// The state of a listing before a page.
+/// The state of a listing at the start of a page.
 #[derive(Clone, Default)]
 struct PageStart {
-    /// How many names were returned before it.
+    /// The number of names before this page.
     cursor: u64,
     pages: Pages,
     undecided: Vec<ListedObjectMeta>,
     split: Option<Vec<u8>>,
 }
 
-/// A listing under way.
+/// A listing in progress.
 pub(super) struct BucketListing {
     client: Arc<Client>,
-    /// The prefix of all names in the bucket, with a slash at the end unless it is empty.
+    /// The prefix of all names in the bucket, with a final slash unless it is empty.
     prefix: String,
     key: Key,
-    /// The starts of all pages up to the current one.
+    /// The states at the starts of all pages so far.
     starts: Vec<PageStart>,
     page: std::vec::IntoIter<ListedObjectMeta>,
     cursor: u64,
     pages: Pages,
-    /// The objects that may turn out to be prefixes as well.
+    /// Objects that may turn out to be prefixes as well.
     undecided: Vec<ListedObjectMeta>,
-    /// The directory in which the last page ended, which may go on with the next one.
+    /// The last directory of the previous page, which the next page may repeat.
     split: Option<Vec<u8>>,
-    /// Whether the prefix is an object itself: the marker of a folder.
+    /// Whether the prefix is itself an object: a folder marker.
     has_marker: bool,
 }
 
 impl BucketListing {
-    /// Begins a listing of the names after `prefix`.
+    /// Starts a listing of the names under `prefix`.
     pub(super) fn new(client: Arc<Client>, prefix: String, key: Key) -> BucketListing {
         BucketListing {
             client,
@@ -193,12 +194,12 @@ impl BucketListing {
         }
     }
 
-    /// Whether the pages so far have the marker of the folder, which is there then though it has no names.
+    /// Whether the pages so far have the folder's marker. Then the folder exists even if it is empty.
     pub(super) fn has_marker(&self) -> bool {
         self.has_marker
     }
 
-    /// Fetches the first page; returns whether it has a name.
+    /// Fetches pages up to the first name. Returns whether there is one.
     pub(super) fn has_names(&mut self, context: &RequestContext) -> Result<bool> {
         while self.page.as_slice().is_empty() {
             if !self.next_page(context)? {
@@ -208,7 +209,7 @@ impl BucketListing {
         Ok(true)
     }
 
-    /// Fetches the next page; false after the last.
+    /// Fetches the next page. Returns false after the last one.
     fn next_page(&mut self, context: &RequestContext) -> Result<bool> {
         let wanted = PageRange {
             prefix: &self.prefix,
@@ -229,7 +230,7 @@ impl BucketListing {
             return Ok(false);
         };
         self.starts.push(start);
-        // object_store drops the slash at the end of its name.
+        // object_store drops the slash at the end of the marker's name.
         let marker = self.prefix.strip_suffix('/').unwrap_or(&self.prefix);
         let mut objects = page.result.objects.iter();
         self.has_marker |= objects.any(|object| object.location.as_ref() == marker);
@@ -238,7 +239,8 @@ impl BucketListing {
         Ok(true)
     }
 
-    /// Returns the names of a page in order; one that is an object and a prefix is there once, a directory.
+    /// Returns the names of a page in order. If a name is both an object and a prefix, it is returned once, as a
+    /// directory.
     fn names(&mut self, page: PaginatedListResult) -> Vec<ListedObjectMeta> {
         let mut names = mem::take(&mut self.undecided);
         for object in &page.result.objects {
@@ -247,7 +249,7 @@ impl BucketListing {
                     let meta = describe(object, EntryKind::File);
                     names.push((name, EntryKind::File, meta));
                 }
-                // The server ignores the delimiter.
+                // The server ignored the delimiter.
                 Some((name, kind)) => names.push((name, kind, Meta::prefix())),
                 None => {}
             }
@@ -262,7 +264,7 @@ impl BucketListing {
         let was_returned =
             |name: &[u8], kind| kind == EntryKind::Directory && split.as_deref() == Some(name);
         names.retain(|(name, kind, _)| !was_returned(name, *kind));
-        // Of equal names the object comes first; they become a directory with its size and version.
+        // Of equal names the object comes first. The merged directory keeps the size and version of the object.
         names.sort_by(|one, other| {
             (&one.0, one.1 != EntryKind::File).cmp(&(&other.0, other.1 != EntryKind::File))
         });
@@ -280,8 +282,8 @@ impl BucketListing {
         names
     }
 
-    /// Returns the directory of the last of a page's keys: the next page may have it again where the server ignores the
-    /// delimiter, or continues after a key.
+    /// Returns the directory of the last key on a page, or `None` if that key is directly below the prefix. The next
+    /// page may repeat it if the server ignores the delimiter or continues after a key.
     fn last_directory(&self, page: &PaginatedListResult) -> Option<Vec<u8>> {
         let objects = page.result.objects.iter().map(|object| &object.location);
         let last = objects.chain(&page.result.common_prefixes);
@@ -291,8 +293,8 @@ impl BucketListing {
         (is_prefix || kind == EntryKind::Directory).then_some(name)
     }
 
-    /// Removes the objects that may turn out to be prefixes on the next page: those that the last name begins with,
-    /// since `/` may sort after the letter that follows them there.
+    /// Removes the objects that the next page may show to be prefixes: names that are a prefix of the last name, since
+    /// `/` may sort after the character that follows there.
     fn take_undecided(&mut self, names: &mut Vec<ListedObjectMeta>) {
         let last = names
             .last()
@@ -305,8 +307,8 @@ impl BucketListing {
     }
 }
 
-/// Returns the name that follows the prefix, and whether it is that of an object or of the directory that has it; nothing
-/// for the prefix itself or for what cannot be a name.
+/// Returns the name after the prefix, and whether it is an object or a directory above it; `None` for the prefix itself
+/// and for names that cannot be part of a key.
 fn listed(prefix: &str, location: &str) -> Option<(Vec<u8>, EntryKind)> {
     let name = location.strip_prefix(prefix)?.trim_end_matches('/');
     let (name, kind) = match name.split_once('/') {
@@ -317,19 +319,19 @@ fn listed(prefix: &str, location: &str) -> Option<(Vec<u8>, EntryKind)> {
     Some((name.as_bytes().to_vec(), kind))
 }
 
-/// Which names a page has.
+/// The range of names that pages are requested for.
 pub(super) struct PageRange<'a> {
-    /// The beginning of all names.
+    /// The prefix of all names.
     pub(super) prefix: &'a str,
-    /// Whether names that are equal up to the next slash come as one prefix.
+    /// Whether names that are equal up to the next slash are combined into one prefix.
     pub(super) delimiter: bool,
-    /// The name after which the first page begins.
+    /// The name after which the first page starts.
     pub(super) after: Option<&'a str>,
-    /// The most names of the page.
+    /// Maximum number of names on the page.
     pub(super) max_names: usize,
 }
 
-/// Builds the request of a page.
+/// Builds the request for a page.
 pub(super) fn options(wanted: &PageRange<'_>, next: &NextPage) -> PaginatedListOptions {
     let token = next.token();
     let is_first = token.is_none();
@@ -342,7 +344,7 @@ pub(super) fn options(wanted: &PageRange<'_>, next: &NextPage) -> PaginatedListO
     }
 }
 
-/// Fetches a page of names.
+/// Fetches a page.
 pub(super) fn page(
     context: &RequestContext,
     client: &Client,
@@ -364,7 +366,8 @@ pub(super) fn page(
     }
 }
 
-/// Returns a page if it leads on; `Corrupt` if its token is that of the page itself, or says that the server sent none.
+/// Returns the page if the listing can continue. The error is `Corrupt` if its token is the one that it was requested
+/// with, or states a fault (see `page_token`).
 pub(super) fn checked(
     key: &Key,
     next: &NextPage,

@@ -1,4 +1,4 @@
-//! What lies under a key: an object, keys below it, or both.
+//! Looks up a key: as an object, as a prefix of other keys, or both.
 
 use object_store::GetResult;
 use object_store::list::PaginatedListResult;
@@ -12,23 +12,23 @@ use crate::{EntryKind, Key, Meta};
 use zarr_format::error::{Kind, Result};
 
 impl BucketStore {
-    /// Returns the prefix of the names of all keys below this one.
+    /// Returns the prefix of the names of all objects below a key.
     pub(super) fn prefix_below(&self, key: &Key) -> String {
         let name = self.name(key).unwrap_or_default();
         if name.is_empty() { name } else { name + "/" }
     }
 
-    /// Returns the name of an object in the bucket; nothing if no object can have it.
+    /// Returns the name of an object in the bucket, or `None` if the key is not a valid name.
     pub(super) fn name(&self, key: &Key) -> Option<String> {
         name_below(&self.prefix, key)
     }
 
-    /// Returns the path by which the client knows an object; nothing if no object can have the key.
+    /// Returns the object_store path of an object, or `None` if no object can have the key.
     pub(super) fn path(&self, key: &Key) -> Option<Path> {
         path_below(&self.prefix, key)
     }
 
-    /// Returns the metadata of an object; nothing if it is missing.
+    /// Returns the metadata of an object, or `None` if it is missing.
     pub(super) fn object(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
@@ -37,7 +37,8 @@ impl BucketStore {
         Ok(found.map(|meta| describe(&meta, EntryKind::File)))
     }
 
-    /// Returns the answer about a key: `None` also if the server refuses the key as one that it does not have.
+    /// Returns the result of a lookup, with `None` also if the server refuses missing keys (403) and this key is one of
+    /// them.
     pub(super) fn or_missing<T>(
         &self,
         context: &RequestContext,
@@ -49,7 +50,7 @@ impl BucketStore {
         }
     }
 
-    /// Whether keys lie below this one.
+    /// Whether there are keys below this one.
     pub(super) fn is_prefix(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if key.is_root() {
             return Ok(true);
@@ -63,8 +64,9 @@ impl BucketStore {
         self.begins_listing(context, key, page)
     }
 
-    /// Whether something lies below a key by the first page of what does. A page that has no name and says that others
-    /// follow shows nothing, so the next one is requested; `Corrupt` if it does not lead on.
+    /// Whether there are keys below a key, judged by the first page of a listing. A page without names that says that
+    /// more pages follow proves nothing, so the next one is requested. The error is `Corrupt` if the listing does not
+    /// advance.
     fn begins_listing(
         &self,
         context: &RequestContext,
@@ -87,7 +89,7 @@ impl BucketStore {
         Ok(has_names(&prefix, &page) || page.page_token.is_some())
     }
 
-    /// Requests an object and the first name below it concurrently.
+    /// Requests an object and, concurrently, the first name below it.
     pub(super) fn object_and_prefix(
         &self,
         context: &RequestContext,
@@ -114,7 +116,7 @@ impl BucketStore {
     }
 }
 
-/// Returns the name of an object below a prefix; nothing if no object can have it.
+/// Returns the name of an object below a prefix, or `None` if the key is not a valid name.
 fn name_below(prefix: &str, key: &Key) -> Option<String> {
     if key.is_root() {
         return Some(prefix.to_string());
@@ -126,13 +128,13 @@ fn name_below(prefix: &str, key: &Key) -> Option<String> {
     })
 }
 
-/// Returns the path of an object below a prefix; nothing if no object can have the key.
+/// Returns the object_store path of an object below a prefix, or `None` if no object can have the key.
 pub(super) fn path_below(prefix: &str, key: &Key) -> Option<Path> {
     let name = name_below(prefix, key).filter(|_| !key.is_root())?;
     Path::parse(name).ok()
 }
 
-/// Converts the response about an object; nothing if it is missing.
+/// Returns the metadata from the response about an object, or `None` if it is missing.
 fn described(response: Result<GetResult>) -> Result<Option<Meta>> {
     match response {
         Ok(response) => Ok(Some(describe(&response.meta, EntryKind::File))),
@@ -141,7 +143,7 @@ fn described(response: Result<GetResult>) -> Result<Option<Meta>> {
     }
 }
 
-/// Requests one name below a prefix.
+/// The range for the first name below a prefix.
 fn one_name(prefix: &str) -> PageRange<'_> {
     PageRange {
         prefix,
@@ -151,8 +153,7 @@ fn one_name(prefix: &str) -> PageRange<'_> {
     }
 }
 
-/// Whether a page shows that something lies below the prefix, or that it is the marker of a folder, of whose name
-/// object_store drops the slash.
+/// Whether a page has a name below the prefix, or the folder's marker, whose final slash object_store drops.
 fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
     let below = |name: &str| name.len() > prefix.len();
     let mut prefixes = page.result.common_prefixes.iter();

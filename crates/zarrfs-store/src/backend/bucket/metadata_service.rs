@@ -1,24 +1,24 @@
-//! Requests to the metadata service of a machine, also to one of the first version, which has no tokens.
+//! Sends requests to a machine's metadata service, with support for IMDSv1.
 //!
-//! The libraries ask for a token first, and give up where there is none. Amazon's other libraries ask without one then, and
-//! so does this: the libraries get a token here that is never sent.
+//! The libraries first request a token and fail if the service has no tokens (version 1). Other AWS libraries then go
+//! on without one. To get the same behavior, a placeholder token is returned to the library here, and never sent.
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use object_store::client::{HttpClient, HttpError, HttpRequest, HttpResponse, HttpResponseBody};
 
-/// The header by which a request asks for a token, and by which the answer says for how many seconds it is good.
+/// The header with the TTL of a token in seconds, in the request for a token and in its response.
 const TTL: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
 
-/// The header that has the token.
+/// The header that carries the token.
 const TOKEN: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token");
 
-/// The token of a service that has none.
+/// The placeholder token for a service without tokens.
 const NO_TOKEN: HeaderValue = HeaderValue::from_static("no-token");
 
-/// The variable by which Amazon's libraries are told to ask for nothing without a token.
+/// The variable that disables requests without a token in AWS libraries.
 const DISABLED: &str = "AWS_EC2_METADATA_V1_DISABLED";
 
-/// Executes a request, whatever server it goes to.
+/// Sends a request, to the metadata service or to any other server.
 pub(super) async fn execute(
     client: &HttpClient,
     mut request: HttpRequest,
@@ -45,7 +45,7 @@ pub(super) async fn execute(
     Ok(response)
 }
 
-/// Whether a service that answers so to the request for a token knows none.
+/// Whether this response to a token request means that the service has no tokens.
 fn has_no_tokens(status: StatusCode) -> bool {
     matches!(
         status,

@@ -1,7 +1,8 @@
-//! Buckets and containers of S3, Google Cloud Storage and Azure, by the object_store crate.
+//! Buckets and containers of S3, Google Cloud Storage and Azure, through object_store.
 //!
-//! An object is one key; a prefix of keys is a directory, also if an object has the same name. Keys that are no paths
-//! are not shown (`plain_listing`); one that is not UTF-8 cannot be requested and is missing. Every request ends within
+//! An object is one key. A prefix of keys is a directory, even if an object has the same name. Keys that are not valid
+//! paths are hidden (`plain_listing`). A key that is not UTF-8 cannot be requested and counts as missing. Every request
+//! has a time limit. Nothing is cached here.
 //! its time limit; nothing is cached here.
 
 use std::sync::Arc;
@@ -50,22 +51,22 @@ mod tests;
 mod upload;
 mod writer;
 
-/// Whether URLs of a scheme name buckets.
+/// Whether this is the URL scheme of a bucket.
 pub(super) fn has_scheme(scheme: &str) -> bool {
     address::kind(scheme).is_some()
 }
 
-/// A prefix of a bucket.
+/// A store in a bucket, below a prefix.
 pub struct BucketStore {
     client: Arc<Client>,
     /// Without a slash at either end.
     prefix: String,
     writer: WriteClients,
-    /// Whether what the server refuses is missing; `None` where names are listed.
+    /// Decides whether a refused key is missing; `None` if names can be listed.
     absence: Option<Arc<BucketAbsence>>,
-    /// Whether an empty prefix is a store as well.
+    /// Whether an empty prefix is a valid store.
     may_be_empty: bool,
-    /// Whether keys are listed in order: those of S3's directory buckets are not.
+    /// Whether keys are listed in order. S3 directory buckets do not list them so.
     is_ordered: bool,
     info: StoreInfo,
 }
@@ -77,13 +78,13 @@ impl BucketStore {
         self.writer.get(&self.client, &self.absence, (key, path))
     }
 
-    /// Notes a change, also a failed one: it may have been made.
+    /// Records a change. A failed change counts too, since it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
         done
     }
 
-    /// Fetches a range once the size is known: an empty one, or one past the end, is refused by some servers.
+    /// Fetches a range after requesting the size, since some servers refuse an empty range or one past the end.
     fn get_sized_range(
         &self,
         context: &RequestContext,
@@ -106,7 +107,7 @@ impl BucketStore {
     }
 }
 
-/// Whether an error of a range may mean that the range lies outside the object, or is of an unsupported form.
+/// Whether the error of a range request may mean that the range is outside the object or has an unsupported form.
 fn is_range_refusal(error: &Error) -> bool {
     matches!(
         error.kind(),
@@ -151,7 +152,7 @@ impl Store for BucketStore {
                 context,
                 self.client.fetch(context, key, &path, options, u64::MAX),
             ) {
-                // The range lies outside the object; servers report that in several ways.
+                // The range may be outside the object; servers report that in several ways.
                 Err(error) if is_range_refusal(&error) => {}
                 object => return object,
             }
@@ -237,7 +238,7 @@ impl Store for BucketStore {
         if !self.info.lists || !self.is_ordered || self.name(prefix).is_none() {
             return Ok(None);
         }
-        // All keys in the folder sort after this one. Servers that sort by names, folder by folder, need the slash too.
+        // All keys in the folder sort after this one. Servers that sort folder by folder need the slash too.
         let after = self.name(from).filter(|_| from != prefix);
         Ok(Some(Box::new(BucketFlatListing {
             client: self.client.clone(),
@@ -252,7 +253,7 @@ impl Store for BucketStore {
         Err(not_a_link(key))
     }
 
-    /// The ETag as it stands in a condition, and Google's generation.
+    /// Returns the ETag in the form that conditions use, with Google's generation.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
@@ -274,8 +275,8 @@ impl Store for BucketStore {
         self.changed(key, put)
     }
 
-    /// Removes an object. The request carries the condition; the key is checked just before where the server does not
-    /// enforce that.
+    /// Removes an object. The request carries the condition. If the server does not enforce it, the key is checked just
+    /// before.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let Ok(target) = self.target(key) else {
             return condition.check(key, None);

@@ -1,4 +1,4 @@
-//! Opening of a bucket: one request finds out whether it is there and whether its names can be listed.
+//! Opens a bucket: checks that it exists and whether names can be listed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
 impl BucketStore {
-    /// Opens `scheme:rest`; messages call it `shown`. `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if
-    /// it is not there or cannot be read.
+    /// Opens `scheme:rest`, called `shown` in messages. Fails within seconds with `Denied`, `NotFound`, `Invalid` or
+    /// `Unavailable` if the store is missing or cannot be read.
     pub fn open(
         scheme: &str,
         rest: &str,
@@ -36,7 +36,8 @@ impl BucketStore {
         BucketStore::open_address(&address, shown, config, stats)
     }
 
-    /// Opens the bucket behind a plain HTTPS address of its cloud; nothing if there is none that can be read.
+    /// Opens the bucket of a plain HTTPS URL of its cloud, or returns `None` if the URL is not one or the bucket cannot
+    /// be read.
     pub(in crate::backend) fn open_cloud_url(
         url: &str,
         shown: &str,
@@ -120,7 +121,7 @@ impl BucketStore {
         })
     }
 
-    /// Checks that something is there; returns whether names can be listed.
+    /// Checks that the store exists. Returns whether names can be listed.
     fn probe(&self, shown: &str) -> Result<bool> {
         let root = Key::root();
         let prefix = self.prefix_below(&root);
@@ -132,7 +133,7 @@ impl BucketStore {
             Err(error) if error.kind() == Kind::Denied => error,
             Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
         };
-        // Many public buckets permit reading and not listing.
+        // Many public buckets permit reading but not listing.
         for name in document::at_root() {
             if let Ok(Some(_)) = self.object(&UNLIMITED, &Key::new(name)?) {
                 return Ok(false);

@@ -1,4 +1,4 @@
-//! The names of `--option` for each kind of bucket; an unknown one is refused with the nearest known one.
+//! Checks the names of `--option`, and suggests the nearest known name.
 
 use super::address::CloudKind;
 use crate::backend::remote::client_options::{CLIENT_OPTIONS, unknown_option};
@@ -56,10 +56,10 @@ const AZURE: [&str; 18] = [
     "use_emulator",
 ];
 
-/// Prefixes that the names may have, as the environment variables do.
+/// Optional prefixes of the names, taken from the environment variables.
 const PREFIXES: [&str; 4] = ["aws_", "google_", "azure_storage_", "azure_"];
 
-/// Checks that an option's name is one of a kind's.
+/// Returns an error if a kind of bucket has no option of this name.
 pub(super) fn check(kind: CloudKind, name: &str) -> Result<()> {
     let lower = name.to_ascii_lowercase();
     let bare = PREFIXES
@@ -72,7 +72,7 @@ pub(super) fn check(kind: CloudKind, name: &str) -> Result<()> {
     Err(unknown(kind, name))
 }
 
-/// Returns the error of an option that is not known.
+/// Returns the error for an unknown option.
 pub(super) fn unknown(kind: CloudKind, name: &str) -> Error {
     unknown_option(name, &of(kind).collect::<Vec<_>>())
 }

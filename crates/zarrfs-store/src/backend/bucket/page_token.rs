@@ -1,9 +1,9 @@
-//! Tokens of pages of S3 listings: servers of version 1 of the protocol are followed by their markers.
+//! Makes tokens for pages of S3 listings that have none (version 1).
 //!
-//! object_store follows `NextContinuationToken` alone, and takes a page without one for the last. A page that says that it
-//! is cut off (`IsTruncated`) without a token gets one here, which names the marker of version 1: `NextMarker`, or the
-//! last key. The request with that token is turned into one of version 1 and signed anew. A page that cannot be followed
-//! gets a token that says why.
+//! object_store only follows `NextContinuationToken`, and takes a page without one for the last. If a page is truncated
+//! (`IsTruncated`) but has no token, a token is added here that holds the marker of version 1: `NextMarker`, or the
+//! last key. The request with that token is rewritten to version 1 and signed again. If a page has no marker either, it
+//! gets a token that holds the reason.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use object_store::client::{HttpError, HttpErrorKind, HttpRequest};
 use quick_xml::escape::{escape, unescape};
 use url::form_urlencoded;
 
-/// What a token begins with that names a marker, and one that says why there is none.
+/// Prefixes of the added tokens: for a marker, and for the reason why there is none.
 const MARKER: &str = "zarrfs-marker:";
 const FAULT: &str = "zarrfs-fault:";
 
-/// The region in whose name requests are signed where none is given.
+/// The region for signatures if none is given.
 pub(super) const DEFAULT_REGION: &str = "us-east-1";
 
-/// Signs requests of listings.
+/// Signs requests for listings.
 #[derive(Debug)]
 pub(super) struct ListingSigner {
     credentials: AwsCredentialProvider,
@@ -37,7 +37,7 @@ impl ListingSigner {
         }
     }
 
-    /// Signs a request in place of its former signature.
+    /// Signs a request again, replacing its signature.
     pub(super) async fn sign(&self, request: &mut HttpRequest) -> Result<(), HttpError> {
         let failed = |error| HttpError::new(HttpErrorKind::Unknown, error);
         let credential = self.credentials.get_credential().await.map_err(failed)?;
@@ -47,12 +47,12 @@ impl ListingSigner {
     }
 }
 
-/// Returns why a page cannot be followed, if its token says that.
+/// Returns the reason why a listing cannot continue, or `None` if the token has none.
 pub(super) fn fault(token: &str) -> Option<&str> {
     token.strip_prefix(FAULT)
 }
 
-/// Returns the request of version 1 for one whose token names a marker.
+/// Returns the request of version 1 for a token with a marker, or `None` for other tokens.
 pub(super) fn by_marker(uri: &Uri) -> Option<Uri> {
     let query = uri
         .query()
@@ -75,7 +75,7 @@ pub(super) fn by_marker(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok().filter(|_| has_marker)
 }
 
-/// Returns a page of S3 with a token wherever it is not the last one; pages of Azure as they are.
+/// Returns a page of S3 with a token unless it is the last one. Pages of Azure are returned unchanged.
 pub(super) fn leading_on(page: &str) -> Cow<'_, str> {
     if page.contains("<EnumerationResults") {
         return Cow::Borrowed(page);
@@ -84,7 +84,7 @@ pub(super) fn leading_on(page: &str) -> Cow<'_, str> {
         .rfind(END)
         .filter(|_| page.contains("<ListBucketResult"))
     else {
-        // One that breaks off is an error of object_store.
+        // object_store reports a page that breaks off.
         return if page.contains("<ListBucketResult") {
             Cow::Borrowed(page)
         } else {
@@ -95,7 +95,7 @@ pub(super) fn leading_on(page: &str) -> Cow<'_, str> {
     if !token.trim().is_empty() {
         return Cow::Borrowed(page);
     }
-    // A server that does not say whether a page is cut off, and names no marker, sends the last one.
+    // If a server sends neither `IsTruncated` nor a marker, this is its last page.
     let goes_on = match text_in(page, "IsTruncated") {
         Some(flag) => !flag.trim().eq_ignore_ascii_case("false"),
         None => text_in(page, "NextMarker").is_some_and(|marker| !marker.is_empty()),
@@ -123,7 +123,7 @@ fn faulty<'a>(why: &str) -> Cow<'a, str> {
     ))
 }
 
-/// Returns a page without tokens, which are empty.
+/// Returns a page without its (empty) tokens.
 fn without_tokens(page: &str) -> String {
     let (open, close) = (format!("<{TOKEN}>"), format!("</{TOKEN}>"));
     let page = page
@@ -139,7 +139,7 @@ fn without_tokens(page: &str) -> String {
     }
 }
 
-/// Returns where the next page begins: after `NextMarker`, or after the last name.
+/// Returns the marker of the next page: `NextMarker`, or the last name.
 fn marker(page: &str) -> Option<String> {
     let next = text_in(page, "NextMarker").filter(|marker| !marker.is_empty());
     next.or_else(|| {
@@ -151,7 +151,7 @@ fn marker(page: &str) -> Option<String> {
     })
 }
 
-/// Returns the text of the first element of a name.
+/// Returns the text of the first element with a name.
 fn text_in(page: &str, element: &str) -> Option<String> {
     let (_, rest) = page.split_once(&format!("<{element}>"))?;
     let (text, _) = rest.split_once('<')?;

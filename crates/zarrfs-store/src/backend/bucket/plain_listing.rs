@@ -1,9 +1,9 @@
-//! Listings of a bucket without the keys that are no paths.
+//! Removes keys from listings that are not valid paths.
 //!
-//! A bucket may have keys with empty parts (`a//b`), with `.` and `..` as parts, or with control characters. No Zarr
+//! A bucket may have keys with empty parts (`a//b`), with `.` or `..` as parts, or with control characters. No Zarr
 //! writer makes them, no file can have such a name, and object_store fails on the whole page that lists one. Such keys
-//! are taken out of each page before object_store reads it, and remembered as not shown. Here a status becomes 404 by which
-//! the server says that an object is missing (`--missing-is`).
+//! are removed from each page before object_store parses it, and counted as not shown. This module also turns the
+//! status that means "missing" on this server (`--missing-is`) into 404.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,8 +25,8 @@ use crate::backend::remote::connector::Connector;
 use crate::backend::remote::retry_after::retry_after;
 use crate::backend::remote::runtime::note_answer;
 
-/// The elements of a page that describe a key or a prefix, and the element in each that has the name: those of S3 and
-/// Google, then those of Azure.
+/// The elements of a page that describe a key or a prefix, each with the element that holds the name: first for S3 and
+/// Google, then for Azure.
 const ENTRIES: [(&str, &str); 4] = [
     ("Contents", "Key"),
     ("CommonPrefixes", "Prefix"),
@@ -34,26 +34,26 @@ const ENTRIES: [(&str, &str); 4] = [
     ("BlobPrefix", "Name"),
 ];
 
-/// Whether a client of object_store can ask for an object or a prefix of this name, and for no other one by it.
+/// Whether object_store can request an object or prefix by exactly this name.
 pub(super) fn is_plain(name: &str) -> bool {
     let name = name.strip_suffix('/').unwrap_or(name);
     Path::parse(name).is_ok_and(|path| !name.is_empty() && path.as_ref() == name)
 }
 
-/// Makes clients that read listings of plain names.
+/// Makes HTTP clients that filter listings.
 #[derive(Clone)]
 pub(super) struct PlainListingConnector {
     below: Connector,
     not_shown: Arc<NotShownEntries>,
     pub(super) signer: Arc<OnceLock<ListingSigner>>,
-    /// The status by which the server says that an object is missing, beside 404.
+    /// The status besides 404 that means that an object is missing.
     missing_is: Option<u16>,
-    /// How long a busy server may want to be left alone.
+    /// Maximum `Retry-After` of a busy server that is obeyed.
     patience: Duration,
 }
 
 impl PlainListingConnector {
-    /// Builds a maker of clients over others, which adds to `not_shown` what it leaves out.
+    /// Wraps another connector. Hidden names are added to `not_shown`.
     pub(super) fn over(
         below: &Connector,
         not_shown: &Arc<NotShownEntries>,
@@ -67,12 +67,12 @@ impl PlainListingConnector {
         }
     }
 
-    /// Has a status of a read count as 404.
+    /// Treats a status in responses to reads as 404.
     pub(super) fn with_missing_status(self, missing_is: Option<u16>) -> PlainListingConnector {
         PlainListingConnector { missing_is, ..self }
     }
 
-    /// Has busy servers be left alone as long as they say, if that is less than `patience`.
+    /// Waits for busy servers as long as they ask for, if that is less than `patience`.
     pub(super) fn with_patience(self, patience: Duration) -> PlainListingConnector {
         PlainListingConnector { patience, ..self }
     }
@@ -99,15 +99,15 @@ impl HttpConnector for PlainListingConnector {
 struct PlainListingClient {
     below: HttpClient,
     not_shown: Arc<NotShownEntries>,
-    /// How requests are signed that follow a listing of version 1; empty where none are signed.
+    /// Signs rewritten requests of version 1; empty if requests are not signed.
     signer: Arc<OnceLock<ListingSigner>>,
     missing_is: Option<u16>,
     patience: Duration,
 }
 
 impl PlainListingClient {
-    /// Leaves a busy server alone as long as it says, before object_store repeats the request; an error, after which it does
-    /// not, if that is too long.
+    /// Waits as long as a busy server asks for, before object_store retries the request. If that is too long, returns
+    /// an error that object_store does not retry.
     async fn leave_alone(&self, response: &HttpResponse) -> Result<(), HttpError> {
         let Some(pause) = retry_after(response.status(), response.headers()) else {
             return Ok(());
@@ -170,7 +170,7 @@ fn is_listing(uri: &Uri) -> bool {
     parts.any(|part| part == "list-type=2" || part == "comp=list")
 }
 
-/// Returns a page without the entries whose names are not plain, and passes these names to `note`.
+/// Returns a page without the entries whose names are not plain. Calls `note` with each of these names.
 fn plain_page(page: &str, note: impl Fn(&str)) -> Cow<'_, str> {
     let mut plain = String::new();
     let mut copied = 0;
@@ -182,7 +182,7 @@ fn plain_page(page: &str, note: impl Fn(&str)) -> Cow<'_, str> {
         let Some((element, holder)) = entry_kind(text) else {
             continue;
         };
-        // One that does not end is an error of the page, which object_store reports.
+        // Without an end tag the page is malformed, and object_store reports it.
         let Some(length) = element_length(text, element) else {
             break;
         };
@@ -201,7 +201,7 @@ fn plain_page(page: &str, note: impl Fn(&str)) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// Returns the row of `ENTRIES` of the element that a text begins with.
+/// Returns the row of `ENTRIES` for the element at the start of a text, or `None` if it has another name.
 fn entry_kind(text: &str) -> Option<(&'static str, &'static str)> {
     let begins = |element: &str| {
         let rest = text
@@ -212,7 +212,7 @@ fn entry_kind(text: &str) -> Option<(&'static str, &'static str)> {
     ENTRIES.into_iter().find(|(element, _)| begins(element))
 }
 
-/// Returns the length of the element that a text begins with.
+/// Returns the length of the element at the start of a text, or `None` without an end tag.
 fn element_length(text: &str, element: &str) -> Option<usize> {
     let end = format!("</{element}>");
     Some(text.find(&end)? + end.len())
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns what is left of a page, and what is not shown.
+    /// Returns the rest of a page, and the names that were removed.
     fn read(page: &str) -> (String, Vec<String>) {
         let names = RefCell::default();
         let note = |name: &str| RefCell::<Vec<String>>::borrow_mut(&names).push(name.to_string());

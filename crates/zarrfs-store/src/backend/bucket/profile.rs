@@ -1,8 +1,8 @@
-//! Credentials, region and endpoint of AWS profiles, as Amazon's own library reads them.
+//! Reads credentials, region and endpoint of AWS profiles through `aws-config`.
 //!
-//! `aws-config` knows the files of profiles, roles that are assumed one by another, single sign-on, programs that print
-//! credentials, and the metadata services of containers and machines. Its requests go through the HTTP client of the
-//! bucket (`aws_client`). Credentials are asked for again before they expire.
+//! `aws-config` supports profile files, chains of roles, single sign-on, programs that print credentials, and the
+//! metadata services of containers and machines. Its requests use the bucket's HTTP client (`aws_client`). Credentials
+//! are renewed before they expire.
 
 use std::error::Error as _;
 use std::path::PathBuf;
@@ -29,48 +29,48 @@ use crate::backend::remote::runtime::wait;
 use crate::request_context::UNLIMITED;
 use zarr_format::error::{Error, Kind, Result};
 
-/// Time limit of the first credentials of a profile: programs and servers are asked for them.
+/// Time limit for the first credentials of a profile, which may need programs and servers.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long before they expire credentials are renewed.
+/// How long before their expiry credentials are renewed.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(300);
 
-/// The region in which credentials are asked for where nothing names one.
+/// The region for credential requests if no other one is known.
 const USUAL_REGION: &str = "us-east-1";
 
-/// The longest error of the library that is repeated, in characters.
+/// Maximum length of an error message of the library, in characters.
 const MAX_WHY: usize = 400;
 
-/// What the library's errors about single sign-on have in them, one of these.
+/// Each of the library's errors about single sign-on contains one of these.
 const SIGNED_OUT: [&str; 4] = ["SSO", "sso", "access token", "UnauthorizedException"];
 
-/// The files of profiles: the variable that names each, and where it is without that, in the home directory.
+/// The profile files: the variable with the path of each, and its default path in the home directory.
 const FILES: [(&str, &str); 2] = [
     ("AWS_CONFIG_FILE", ".aws/config"),
     ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
 ];
 
-/// A profile, and the client that asks for its credentials.
+/// A profile, and the client for its credential requests.
 #[derive(Clone)]
 pub(super) struct AwsProfile {
-    /// The name that was given by an option or by AWS_PROFILE.
+    /// The name from an option or from AWS_PROFILE.
     given: Option<String>,
-    /// `None` if there are no files of profiles.
+    /// `None` if there are no profile files.
     client: Option<AwsClient>,
 }
 
-/// What a profile says of a bucket's server.
+/// The settings of a profile for the bucket's server.
 #[derive(Default)]
 pub(super) struct ProfileSettings {
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// Whether the endpoint counts for nothing, nor that of the environment.
+    /// Whether endpoints in profiles and environment variables are ignored.
     pub(super) ignores_endpoints: bool,
 }
 
 impl AwsProfile {
-    /// Chooses the profile `name`, or that of the environment, or `default`. Servers are asked for credentials as
-    /// `config` says.
+    /// Selects the profile `name`, else the one in AWS_PROFILE, else `default`. `config` has the HTTP options for
+    /// credential requests.
     pub(super) fn new(
         name: Option<&str>,
         config: &RemoteConfig,
@@ -92,12 +92,12 @@ impl AwsProfile {
         self.given.as_deref().unwrap_or("default")
     }
 
-    /// Returns what the profile is called in messages.
+    /// Returns the name of the profile for messages.
     pub(super) fn shown(&self) -> String {
         format!("AWS profile {}", self.name())
     }
 
-    /// Returns what the profile says of the server of S3; makes no request.
+    /// Returns the profile's settings for S3, without any request.
     pub(super) fn settings(&self) -> Result<ProfileSettings> {
         let Some(client) = &self.client else {
             let ignores = std::env::var(IGNORE_ENDPOINTS).ok();
@@ -108,7 +108,7 @@ impl AwsProfile {
         };
         let (read, _) = wait(&UNLIMITED, TIMEOUT, self.read(client))?;
         let read = read.ok_or_else(|| self.late())?;
-        // A variable of the environment comes first, then the section of services, then the profile.
+        // Order of precedence: the environment variable, the section of services, the profile.
         let setting = |name: &str, variable: &str| {
             let key = ServiceConfigKey::builder().service_id("s3");
             let key = key.profile(name).env(variable).build().ok()?;
@@ -135,8 +135,9 @@ impl AwsProfile {
             .await
     }
 
-    /// Returns the credentials of the profile, once the first ones are there; `None` if there are none and the user named
-    /// no profile. They are asked for in `region`, which is best that of the profile; they are good for every region.
+    /// Waits for the first credentials of the profile and returns them, or `None` if there are none and the user named
+    /// no profile. `region` should be the profile's region: it is used for the requests, but the credentials are valid
+    /// in every region.
     pub(super) fn credentials(
         &self,
         region: Option<&str>,
@@ -177,14 +178,14 @@ impl AwsProfile {
     }
 }
 
-/// The variable that has the addresses of servers in the environment and in profiles count for nothing.
+/// The variable that makes AWS programs ignore endpoints from the environment and from profiles.
 const IGNORE_ENDPOINTS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
 
 fn is_true(value: Option<String>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Returns where the files of profiles are.
+/// Returns the paths of the profile files.
 pub(super) fn files() -> Vec<PathBuf> {
     let file = |(variable, usual): &(&str, &str)| match std::env::var_os(variable) {
         Some(path) if !path.is_empty() => Some(PathBuf::from(path)),
@@ -193,7 +194,7 @@ pub(super) fn files() -> Vec<PathBuf> {
     FILES.iter().filter_map(file).collect()
 }
 
-/// Returns the settings of the client that asks servers for credentials: those of the bucket's client.
+/// Returns the options of the client for credential requests: the same as the bucket's client has.
 fn client_options(config: &RemoteConfig) -> ClientOptions {
     let defaults = client_options::defaults(config).into_iter();
     let given = config.options.iter().filter_map(|(name, value)| {
@@ -209,26 +210,26 @@ fn client_options(config: &RemoteConfig) -> ClientOptions {
     options.with_config(ClientConfigKey::AllowHttp, "true")
 }
 
-/// Credentials, and until when they are good, if not for ever.
+/// Credentials and their expiry, if they expire.
 struct IssuedCredential {
     credential: Arc<AwsCredential>,
     expiry: Option<SystemTime>,
 }
 
 impl IssuedCredential {
-    /// Whether they are good at a time.
+    /// Whether the credentials are valid at a time.
     fn is_good_at(&self, time: SystemTime) -> bool {
         self.expiry.is_none_or(|expiry| time < expiry)
     }
 }
 
-/// The credentials of a profile, for object_store.
+/// The credential provider of a profile, for object_store.
 struct ProfileCredentials {
     profile: AwsProfile,
     client: AwsClient,
-    /// Where servers are asked.
+    /// The region for the requests.
     region: Region,
-    /// Locked while new ones are asked for.
+    /// Locked during a renewal.
     issued: Mutex<Option<IssuedCredential>>,
 }
 
@@ -239,7 +240,8 @@ impl std::fmt::Debug for ProfileCredentials {
 }
 
 impl ProfileCredentials {
-    /// Returns the credentials, renewed if they are about to expire. Those that cannot be renewed are used to their end.
+    /// Returns the credentials, renewed if they expire soon. If the renewal fails, the old ones are used until they
+    /// expire.
     async fn renewed(&self) -> std::result::Result<Arc<AwsCredential>, String> {
         let mut issued = self.issued.lock().await;
         let now = SystemTime::now();
@@ -261,7 +263,7 @@ impl ProfileCredentials {
         }
     }
 
-    /// Asks for new credentials by what the files say now: the library remembers what it has read.
+    /// Requests new credentials, reading the files again, since the library caches their content.
     async fn issue(&self) -> std::result::Result<IssuedCredential, String> {
         let config = ProviderConfig::without_region()
             .with_region(Some(self.region.clone()))
@@ -282,13 +284,13 @@ impl ProfileCredentials {
         })
     }
 
-    /// Returns why there are no credentials: the library's reasons, from the outermost to the innermost.
+    /// Returns the library's reasons for an error, from the outermost to the innermost.
     fn why(&self, error: &CredentialsError) -> String {
         let mut reasons: Vec<String> = Vec::new();
         let mut source = error.source();
         while let Some(reason) = source {
             let text = reason.to_string();
-            // Some repeat their cause.
+            // Some messages repeat their cause.
             if !reasons.iter().any(|earlier| earlier.contains(&text)) {
                 reasons.push(text);
             }

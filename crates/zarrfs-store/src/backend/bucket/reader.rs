@@ -1,6 +1,6 @@
-//! An object of a bucket, read range by range.
+//! Reads ranges of one object in one version.
 //!
-//! The version of each response is compared: another content is `Changed`, never mixed with the first.
+//! The version in each response is compared. Another version is the error `Changed`; content is never mixed.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::request_context::RequestContext;
 use crate::{Key, Meta, Reader, check_length};
 use zarr_format::error::{Error, Kind, Result};
 
-/// An object in the version in which it was opened.
+/// An object, in the version that it had when it was opened.
 pub(super) struct BucketReader {
     pub(super) client: Arc<Client>,
-    /// Whether what the server refuses is missing; `None` where names are listed.
+    /// Decides whether a refused key is missing; `None` if names can be listed.
     pub(super) absence: Option<Arc<BucketAbsence>>,
     pub(super) path: Path,
     pub(super) key: Key,

@@ -1,4 +1,4 @@
-//! Keys that a bucket without listing refuses: those that it does not have are missing.
+//! Recognizes missing keys in a bucket without listing, which refuses them (403).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::backend::remote::runtime::{wait, with_last_response};
 use crate::request_context::RequestContext;
 use zarr_format::error::{Kind, Result};
 
-/// Whether what a bucket refuses is missing.
+/// Decides whether a key that a bucket refuses is missing.
 pub(super) struct BucketAbsence {
     known: Absence,
     client: Arc<Client>,
@@ -20,7 +20,7 @@ pub(super) struct BucketAbsence {
 }
 
 impl BucketAbsence {
-    /// Describes a bucket of which nothing is known yet.
+    /// A bucket about which nothing is known yet.
     pub(super) fn new(client: Arc<Client>, prefix: String) -> BucketAbsence {
         BucketAbsence {
             known: Absence::default(),
@@ -29,7 +29,8 @@ impl BucketAbsence {
         }
     }
 
-    /// Returns the answer about a key: `None` also if the server refuses the key as one that it does not have.
+    /// Returns the result of a lookup, with `None` also if the server refuses missing keys (403) and this key is one of
+    /// them.
     pub(super) fn or_missing<T>(
         &self,
         context: &RequestContext,
@@ -50,7 +51,7 @@ impl BucketAbsence {
         }
     }
 
-    /// Requests the metadata of an object as a part of a wait; false if it is missing.
+    /// Requests the metadata of an object, within a running request. Returns false if it is missing.
     async fn is_there(&self, key: &Key) -> Result<bool> {
         let Some(path) = path_below(&self.prefix, key) else {
             return Ok(false);

@@ -1,7 +1,7 @@
-//! Credentials that are read again when the files that they come from have changed.
+//! Reads credentials again when their files have changed.
 //!
-//! object_store and Amazon's library read files of credentials once. Rotating keys replaces a file: its time is looked at
-//! before each request, so that no request goes with keys that were replaced before.
+//! object_store and the AWS library read credential files once, but key rotation replaces them. The status of the files
+//! is checked before each request, so that no request uses replaced keys.
 
 use std::fmt;
 use std::fs;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use object_store::CredentialProvider;
 use parking_lot::Mutex;
 
-/// A source of credentials of a cloud.
+/// A source of credentials for a cloud.
 pub(super) type Source<T> = Arc<dyn CredentialProvider<Credential = T>>;
 
-/// Reads files anew.
+/// Reads the files.
 type Read<T> = dyn Fn() -> object_store::Result<Source<T>> + Send + Sync;
 
-/// Credentials of files.
+/// Credentials from files.
 pub(super) struct RotatedCredentials<T> {
     files: Vec<PathBuf>,
     read: Box<Read<T>>,
@@ -27,11 +27,11 @@ pub(super) struct RotatedCredentials<T> {
 
 struct CurrentSource<T> {
     source: Source<T>,
-    /// The files when they were read.
+    /// The stamps of the files when they were read.
     stamps: Vec<FileStamp>,
 }
 
-/// What tells one content of a file from another: its number, its size, and when it changed.
+/// Identifies the content of a file: inode, size and mtime, or `None` if it is missing.
 type FileStamp = Option<(u64, u64, i64, i64)>;
 
 fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
@@ -43,7 +43,7 @@ fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
 }
 
 impl<T> RotatedCredentials<T> {
-    /// Reads files by `read`, now and after each of their changes.
+    /// Reads the files with `read`, now and after each change.
     pub(super) fn new(
         files: Vec<PathBuf>,
         read: impl Fn() -> object_store::Result<Source<T>> + Send + Sync + 'static,
@@ -57,12 +57,12 @@ impl<T> RotatedCredentials<T> {
         })
     }
 
-    /// Returns the source by what the files say now; the last one if they cannot be read.
+    /// Returns the source for the current files, or the previous one if they cannot be read.
     fn source(&self) -> Source<T> {
         let now = stamps(&self.files);
         let mut current = self.current.lock();
         if current.stamps != now {
-            // One that is being written changes once more.
+            // If a file is still being written, its stamp changes once more.
             current.stamps = now;
             match (self.read)() {
                 Ok(source) => {

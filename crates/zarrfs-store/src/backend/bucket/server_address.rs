@@ -1,6 +1,6 @@
-//! Where a bucket's server is, as it was typed: what is no address or no region is refused, and what gave it is named.
+//! Checks endpoints and regions that the user gave, and names their source in errors.
 //!
-//! The clients of object_store take any text, and end the program at the first request if it makes no URL.
+//! object_store accepts any text, and panics at the first request if the text makes no valid URL.
 
 use std::fmt::Display;
 
@@ -8,14 +8,14 @@ use url::Url;
 
 use zarr_format::error::{Error, Result};
 
-/// Reads the address of a server; `Invalid` if it is none. `from` is the option that gave it, and what stands
-/// between the two.
+/// Parses the address of a server. If it is not one, the error is `Invalid`. `from` is the option that gave it, with
+/// the text between the option and the address.
 pub(super) fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
         let shown = crate::shown(text.split('?').next().unwrap_or_default());
-        // A password can stand in a text that is no URL, too.
+        // An invalid URL can contain a password too.
         let shown = shown.rsplit('@').next().unwrap_or_default();
         Error::invalid(
             format!("{from}{shown}"),
@@ -24,7 +24,7 @@ pub(super) fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     })
 }
 
-/// Checks the name of a region, which becomes a part of the name of a host; `Invalid` if it cannot be one.
+/// Checks the name of a region, which becomes part of a host name. The error is `Invalid` if it cannot be one.
 pub(super) fn check_region(from: impl Display, text: &str) -> Result<()> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     if text.chars().all(is_plain) {

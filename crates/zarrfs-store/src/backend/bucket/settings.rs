@@ -1,7 +1,8 @@
-//! The settings and credentials of a bucket: from options, from the environment, or none, which is anonymous.
+//! Collects the settings and credentials of a bucket from options and the environment.
 //!
-//! Options win over the environment, of which only the variables of the store's own programs count. The metadata
-//! address of a virtual machine is used for credentials only if an option names it.
+//! Without credentials, access is anonymous. Options override the environment, of which only the variables of the
+//! cloud's own programs are read. The metadata address of a virtual machine is used for credentials only if an option
+//! names it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -31,18 +32,18 @@ use crate::backend::remote::connector::Connector;
 use crate::{NotShownEntries, RemoteConfig};
 use zarr_format::error::{Error, Result};
 
-/// One client as each trait of object_store that is used.
+/// One client, as each of the object_store traits that are used.
 pub(super) struct Clients {
     pub(super) objects: Arc<dyn ObjectStore>,
-    /// Lists names page by page.
+    /// Lists names in pages.
     pub(super) pages: Arc<dyn PaginatedListStore>,
     /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
-    /// Removes blobs of Azure, if it is known where they are.
+    /// Removes blobs of Azure, if the URL of the container is known.
     pub(super) azure: Option<Arc<AzureContainer>>,
-    /// Where the bucket is, as far as its URL does not say it; two buckets of one name differ in this.
+    /// The server of the bucket, as far as it is not in the URL. It distinguishes buckets of the same name.
     pub(super) server: String,
-    /// How the user gives credentials, where requests go without any because none were found.
+    /// How the user can give credentials, if none were found and requests are anonymous.
     pub(super) hint: Option<&'static str>,
 }
 
@@ -64,7 +65,7 @@ impl Clients {
     }
 }
 
-/// How often and how long a request is repeated.
+/// Returns the limits for retries: their number and total time.
 pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -77,18 +78,18 @@ pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
     }
 }
 
-/// The bucket, and what its clients are built of.
+/// A bucket, and the settings for its clients.
 #[derive(Clone)]
 pub(super) struct ClientSettings {
     pub(super) address: Address,
     pub(super) config: RemoteConfig,
     pub(super) connector: Connector,
-    /// Where listings note the keys that they leave out.
+    /// Listings add the keys that they hide to this.
     pub(super) not_shown: Arc<NotShownEntries>,
 }
 
 impl ClientSettings {
-    /// Builds the clients; `Invalid` for an option that is not known or makes no sense.
+    /// Builds the clients. The error is `Invalid` if an option is unknown or unusable.
     pub(super) fn clients(&self, retry: RetryConfig) -> Result<Clients> {
         let connector = PlainListingConnector::over(&self.connector, &self.not_shown);
         let connector = connector
@@ -142,7 +143,7 @@ impl ClientSettings {
         })
     }
 
-    /// Builds the clients of Azure, with one for removals.
+    /// Builds the clients of Azure, including one for removals.
     fn azure_clients(
         &self,
         builder: MicrosoftAzureBuilder,
@@ -170,11 +171,11 @@ impl ClientSettings {
         })
     }
 
-    /// Returns the settings of S3, and what the server is called that is to be asked for credentials, if one is. Credentials
-    /// are those of options and variables; without any, those of a profile.
+    /// Returns the settings of S3, and the name of the server that issues credentials, if there is one. Credentials
+    /// come from options and variables, or else from a profile.
     fn s3(&self) -> Result<(AmazonS3Builder, Option<&'static str>)> {
         let config = &self.config;
-        // Objects are removed one by one: not all servers remove in bulk, and those that do hide errors.
+        // Objects are removed one by one: not all servers support bulk removal, and its responses hide errors.
         let mut options = config.options.iter().rev();
         let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
         let wanted = wanted.map(|(_, value)| value.as_str());
@@ -224,7 +225,7 @@ impl ClientSettings {
         if has_credentials && !self.config.anonymous {
             return Ok(builder);
         }
-        // object_store signs every change all the same, and would request credentials from a metadata address.
+        // object_store signs changes anyway, and would request credentials from a metadata address.
         let builder = builder.anonymous();
         Ok(builder.with_config(GoogleKey::BearerToken, "anonymous"))
     }
@@ -256,7 +257,7 @@ impl ClientSettings {
     }
 }
 
-/// Returns the settings of S3 that the environment has, but for where the servers are.
+/// Returns the settings of S3 from the environment, without the addresses of servers.
 fn s3_without_endpoints() -> AmazonS3Builder {
     let texts = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
@@ -273,7 +274,7 @@ fn s3_without_endpoints() -> AmazonS3Builder {
     })
 }
 
-/// Builds the client of S3. The server that is asked for credentials is called `issuer` where it gives none.
+/// Builds the client of S3. Errors about credentials name the server as `issuer`.
 fn issued_s3(
     builder: AmazonS3Builder,
     issuer: Option<&'static str>,
@@ -287,7 +288,7 @@ fn issued_s3(
         .build()
 }
 
-/// Builds the client of Azure, whose credentials are named where they are not given.
+/// Builds the client of Azure. Errors about credentials name their issuer.
 fn issued_azure(builder: MicrosoftAzureBuilder) -> object_store::Result<MicrosoftAzure> {
     if builder.is_on(AzureKey::SkipSignature) {
         return builder.build();
@@ -297,7 +298,7 @@ fn issued_azure(builder: MicrosoftAzureBuilder) -> object_store::Result<Microsof
     builder.with_credentials(credentials).build()
 }
 
-/// Builds the client of Google, whose credentials are read again when their file changes.
+/// Builds the client of Google, which reads credentials again when their file changes.
 fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<GoogleCloudStorage> {
     let named = [GoogleKey::ServiceAccount, GoogleKey::ApplicationCredentials];
     let named = named.iter().filter_map(|key| builder.get(key));
@@ -318,7 +319,7 @@ fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<Go
     builder.with_credentials(credentials).build()
 }
 
-/// Returns the server that the credentials of a service name, if they name one.
+/// Returns the server in the credentials of a service account, or `None` if they have none.
 fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
     let text = builder.get(&GoogleKey::ServiceAccountKey).or_else(|| {
         let file = builder.get(&GoogleKey::ServiceAccount)?;
@@ -328,7 +329,7 @@ fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
     Some(account.get("gcs_base_url")?.as_str()?.to_string())
 }
 
-/// Returns where the containers of an account are.
+/// Returns the server of an account's containers.
 fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
     let emulator = builder.is_on(AzureKey::UseEmulator);
     let emulator = emulator.then(|| {
@@ -340,7 +341,7 @@ fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
     format!("{:?} {account:?} {emulator:?} {fabric}", builder.endpoint())
 }
 
-/// Says how the user gives credentials.
+/// Returns a hint on how to give credentials.
 fn no_credentials(kind: CloudKind) -> &'static str {
     match kind {
         CloudKind::S3 => {
@@ -358,7 +359,7 @@ fn no_credentials(kind: CloudKind) -> &'static str {
     }
 }
 
-/// Returns the URL of a container where it follows from the account or the endpoint alone.
+/// Returns the URL of a container, or `None` if the account or endpoint alone does not determine it.
 fn container_url(builder: &MicrosoftAzureBuilder, container: &str) -> Option<Url> {
     if builder.is_on(AzureKey::UseEmulator) || builder.is_on(AzureKey::UseFabricEndpoint) {
         return None;
@@ -384,7 +385,7 @@ fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
     })
 }
 
-/// Settings that are credentials, or say where to get them.
+/// Settings that are credentials or name their source.
 const S3_CREDENTIALS: [S3Key; 5] = [
     S3Key::AccessKeyId,
     S3Key::WebIdentityTokenFile,
@@ -407,7 +408,7 @@ const AZURE_CREDENTIALS: [AzureKey; 6] = [
     AzureKey::MsiEndpoint,
 ];
 
-/// Settings that say who is asked for credentials of S3, the first of them that is there, and what that is called.
+/// Settings that name an issuer of S3 credentials, with its name in messages. The first one that is set is used.
 const S3_ISSUERS: [(S3Key, &str); 4] = [
     (
         S3Key::WebIdentityTokenFile,
@@ -427,19 +428,20 @@ const S3_ISSUERS: [(S3Key, &str); 4] = [
     ),
 ];
 
-/// Returns the error of a client that cannot be built; its text may hold values, so it is not repeated whole.
+/// Returns the error for a client that cannot be built. The full message may hold secrets, so only its last part is
+/// shown.
 fn unusable(address: &Address, fault: &object_store::Error) -> Error {
     let text = fault.to_string();
     let text = text.rsplit(": ").next().unwrap_or_default().to_string();
     Error::invalid(&address.bucket, text)
 }
 
-/// Returns the file of credentials of Google's own program, if it is there.
+/// Returns the credentials file of gcloud, or `None` if there is none.
 fn gcloud_file() -> Option<PathBuf> {
     let file = std::env::home_dir()?.join(".config/gcloud/application_default_credentials.json");
     file.is_file().then_some(file)
 }
 
-/// What is missing from a URL of Azure's that names a container only.
+/// The error for an Azure URL that names only a container.
 const NO_ACCOUNT: &str = "the storage account is missing: --option account_name=NAME, or \
     AZURE_STORAGE_ACCOUNT_NAME=NAME in the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";

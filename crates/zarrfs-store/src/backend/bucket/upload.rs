@@ -1,8 +1,9 @@
-//! Multipart uploads of big objects: parts are sent concurrently, and no object shows until the upload is completed.
+//! Multipart uploads of large objects.
 //!
-//! A part may be sent again: it belongs to this upload alone. The request that completes an upload has no condition in
-//! object_store, so the key is checked just before. Memory is that of the parts under way. A failed upload is aborted,
-//! so that the server does not keep its parts.
+//! Parts are sent concurrently, and no object is visible until the upload is completed. A part may be sent again, since
+//! it belongs to this upload only. object_store completes an upload without a condition, so the key is checked just
+//! before. Memory use is that of the parts in flight. A failed upload is aborted, so that the server does not keep its
+//! parts.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -16,14 +17,14 @@ use crate::request_context::RequestContext;
 use crate::{Condition, ETag, PutBody};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The least length of a part, in bytes, and the most parts that servers accept.
+/// Minimum length of a part in bytes, and the maximum number of parts that servers accept.
 const MIN_PART: u64 = 8 << 20;
 const MAX_PARTS: u64 = 10_000;
 
-/// Parts under way at a time.
+/// Maximum number of concurrent parts.
 const CONCURRENT_PARTS: usize = 4;
 
-/// Returns the length of all parts but the last.
+/// Returns the length of each part but the last.
 fn part_length(length: u64) -> u64 {
     length
         .div_ceil(MAX_PARTS)
@@ -32,7 +33,7 @@ fn part_length(length: u64) -> u64 {
 }
 
 impl Writer {
-    /// Puts an object in parts if the condition holds.
+    /// Puts an object in parts, if the condition holds.
     pub(super) fn put_parts(
         &self,
         context: &RequestContext,
@@ -41,7 +42,7 @@ impl Writer {
         condition: &Condition,
     ) -> Result<ETag> {
         if *condition != Condition::Any {
-            // Sends nothing that would be refused at the end.
+            // Avoids sending an object that would be refused at the end.
             condition.check(target.key, self.etag(target)?.as_ref())?;
         }
         let parts = &self.client.parts;
@@ -59,7 +60,7 @@ impl Writer {
         done
     }
 
-    /// Sends all parts; returns their identifiers in order.
+    /// Sends all parts. Returns their identifiers in order.
     fn send_parts(
         &self,
         target: &ObjectTarget<'_>,
@@ -127,7 +128,7 @@ impl Writer {
             let parts = &self.once.parts;
             let request = parts.complete_multipart(&target.path, upload, sent.clone());
             match self.client.change(target.key, request) {
-                // An upload that is gone may have been completed by an attempt whose response was lost.
+                // The upload may be gone because an earlier attempt completed it and its response was lost.
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
                     Err(Error::unavailable(target.key, error.detail()))
                 }

@@ -1,8 +1,8 @@
-//! Changes of a bucket: one request for each object, or several for a big one (`upload`).
+//! Puts and removes objects: one request each, several for large ones (`upload`).
 //!
-//! Conditions are sent to servers that enforce them (`conditions`). For other servers, and to complete a big object, for
-//! which object_store has no conditions, the key is checked just before. `write_retry` repeats failed changes; only a put
-//! without a condition is repeated by the client itself.
+//! Conditions are sent to servers that enforce them (`conditions`). For other servers, and at the end of a multipart
+//! upload, the key is checked just before the change. `write_retry` retries failed changes. object_store itself retries
+//! only puts without a condition.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The longest object that is put in one request, in bytes.
+/// Maximum size of an object that is put in one request, in bytes.
 const MAX_SINGLE_PUT: u64 = 16 << 20;
 
 /// A key, and its path in the bucket.
@@ -34,7 +34,7 @@ pub(super) struct ObjectTarget<'a> {
     pub(super) path: Path,
 }
 
-/// The writer of a bucket, built at the first change.
+/// The writer of a bucket, built for the first change.
 pub(super) struct WriteClients {
     settings: ClientSettings,
     built: OnceLock<Result<Writer>>,
@@ -53,8 +53,8 @@ impl WriteClients {
         self.settings.address.kind
     }
 
-    /// Returns the writer beside a client that reads, which knows by `absence` what missing keys are; `trial` is the target
-    /// of the probe of conditions.
+    /// Returns the writer, built for the first call. `client` reads, `absence` recognizes missing keys, and `trial` is
+    /// the target of the condition probe.
     pub(super) fn get(
         &self,
         client: &Arc<Client>,
@@ -77,7 +77,7 @@ impl WriteClients {
 }
 
 impl BucketStore {
-    /// Returns a key as an object that can be changed; `Invalid` or `IsADirectory` if no object can have its name.
+    /// Returns the target of a change. The error is `Invalid` or `IsADirectory` if no object can have this key.
     pub(super) fn target<'a>(&self, key: &'a Key) -> Result<ObjectTarget<'a>> {
         if key.is_root() {
             return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
@@ -88,27 +88,27 @@ impl BucketStore {
     }
 }
 
-/// Puts and removes.
+/// Puts and removes objects.
 pub(super) struct Writer {
     pub(super) client: Arc<Client>,
-    /// Whether what the server refuses is missing; `None` where names are listed.
+    /// Decides whether a refused key is missing; `None` if names can be listed.
     absence: Option<Arc<BucketAbsence>>,
-    /// A client that repeats nothing.
+    /// A client without retries.
     pub(super) once: Clients,
     pub(super) kind: address::CloudKind,
     pub(super) conditions: ConditionProbe,
-    /// The object that the probe of conditions changes.
+    /// The object that the condition probe changes.
     pub(super) trial: (Key, Path),
 }
 
 impl Writer {
-    /// Returns the ETag of an object; nothing if it is missing.
+    /// Returns the ETag of an object, or `None` if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
         let found = self.head(target)?;
         Ok(found.map(|meta| etag_of(self.kind, &meta)))
     }
 
-    /// Requests the metadata of an object; nothing if it is missing.
+    /// Requests the metadata of an object, or returns `None` if it is missing.
     fn head(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
         let found = self.client.head(&UNLIMITED, target.key, &target.path);
         match &self.absence {
@@ -117,7 +117,7 @@ impl Writer {
         }
     }
 
-    /// Returns the ETag of an object that was put, requesting it where the response does not have it.
+    /// Returns the ETag of an object after a put. It is requested if the response has none.
     pub(super) fn etag_of_response(
         &self,
         target: &ObjectTarget<'_>,
@@ -168,7 +168,7 @@ impl Writer {
         self.put_if(context, target, body, payload, condition)
     }
 
-    /// Puts an object if a condition holds that the server is asked for, or that is checked before.
+    /// Puts an object under a condition, which the server enforces or which is checked before.
     fn put_if(
         &self,
         context: &RequestContext,
@@ -177,7 +177,7 @@ impl Writer {
         payload: PutPayload,
         condition: &Condition,
     ) -> Result<ETag> {
-        // If the probe fails, the condition is sent and the key is checked as well.
+        // If the probe fails, the condition is both sent and checked first.
         let enforced = self
             .enforced_conditions(context)
             .ok()
@@ -214,7 +214,7 @@ impl Writer {
         condition: &Condition,
     ) -> Result<()> {
         let header = self.removal_header(condition);
-        // If the probe fails, the condition is sent and the key is checked as well.
+        // If the probe fails, the condition is both sent and checked first.
         let enforced = match &header {
             Some(_) => self
                 .enforced_conditions(context)
@@ -229,7 +229,7 @@ impl Writer {
         })
     }
 
-    /// Returns the header by which a removal carries a condition; nothing if no request can carry it.
+    /// Returns the header for the condition of a removal, or `None` if the request cannot carry it.
     fn removal_header(&self, condition: &Condition) -> Option<ConditionHeader> {
         let is_possible = self.kind != address::CloudKind::Azure || self.once.azure.is_some();
         removal_header(self.kind, condition).filter(|_| is_possible)
@@ -249,7 +249,7 @@ impl Writer {
         self.conditions.get_or_run(context, &trial)
     }
 
-    /// Removes an object by one request.
+    /// Removes an object with one request.
     fn delete(&self, target: &ObjectTarget<'_>, header: Option<ConditionHeader>) -> Result<()> {
         let removal = self.once.objects.delete(&target.path);
         match (header, &self.once.azure) {
@@ -274,7 +274,7 @@ impl Writer {
     }
 }
 
-/// Returns the ETag of an object by its metadata.
+/// Returns the ETag of an object from its metadata.
 pub(super) fn etag_of(kind: address::CloudKind, meta: &ObjectMeta) -> ETag {
     let tagged = etag_text(kind, meta.e_tag.as_deref(), meta.version.as_deref());
     let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
@@ -318,7 +318,7 @@ impl RemoteKey for ObjectChange<'_> {
     }
 }
 
-/// The object that the probe of conditions changes.
+/// The object that the condition probe changes.
 struct BucketTrial<'a> {
     writer: &'a Writer,
     target: ObjectTarget<'a>,

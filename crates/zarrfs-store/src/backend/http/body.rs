@@ -1,6 +1,7 @@
-//! Bodies of answers: an object, a part of one, or a document that the server generates.
+//! Reads response bodies: an object, a range of one, or a generated document.
 //!
-//! A body that breaks off is resumed by a range of the same content, or is an error: it is never taken for the whole.
+//! If a body breaks off, the rest is requested as a range of the same version, or the read fails. A truncated body is
+//! never taken for the whole.
 
 use futures_util::StreamExt;
 
@@ -13,29 +14,29 @@ use crate::{Key, Meta, check_length};
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
-/// The largest buffer, in bytes, that is allocated before the body arrives.
+/// Maximum size of the buffer, in bytes, that is allocated before the body arrives.
 const MAX_PREALLOCATED: u64 = 64 << 20;
 
-/// The longest document that the server generates, in bytes.
+/// Maximum length of a generated document, in bytes.
 const MAX_DOCUMENT: u64 = 256 << 20;
 
-/// An object, or a part of it.
+/// An object or a range of it.
 pub(super) struct RequestedRange {
     pub(super) bytes: Vec<u8>,
-    /// Where it begins in the object.
+    /// The offset in the object.
     pub(super) start: u64,
     /// Metadata of the whole object.
     pub(super) meta: Meta,
-    /// Whether the server sent the whole object, ignoring the range.
+    /// Whether the server ignored the range and sent the whole object.
     pub(super) is_whole: bool,
 }
 
-/// Which part of an object a body is.
+/// The range of an object that a body has.
 struct BodyExtent {
     start: u64,
-    /// Nothing if the server does not say how long the body is.
+    /// `None` if the server does not state the length of the body.
     end: Option<u64>,
-    /// The length of the whole object; 0 if the server does not say it.
+    /// The length of the whole object, or 0 if the server does not state it.
     size: u64,
 }
 
@@ -62,7 +63,7 @@ impl BodyExtent {
 }
 
 impl HttpEndpoint {
-    /// Reads the body of a response that is an object or a part of one; `TooLarge` beyond `most` bytes.
+    /// Reads the body of a response with an object or a range of it. The error is `TooLarge` beyond `most` bytes.
     pub(super) async fn read_body(
         &self,
         key: &Key,
@@ -97,7 +98,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// Reads a body that is known to be the bytes `part` of an object, and asks for the rest where it breaks off.
+    /// Reads a body with the known range `part`. If the body breaks off, the rest is requested.
     async fn read_part(
         &self,
         key: &Key,
@@ -134,7 +135,7 @@ impl HttpEndpoint {
         Ok(bytes)
     }
 
-    /// Requests the rest of a body that broke off; `Changed` if it is of another content.
+    /// Requests the rest of a body that broke off. The error is `Changed` if the object has another version.
     async fn resume(
         &self,
         key: &Key,
@@ -167,7 +168,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Appends the body of a response to `bytes`; `TooLarge` beyond `most` bytes in all.
+    /// Appends the body of a response to `bytes`. The error is `TooLarge` if `bytes` would exceed `most` bytes.
     pub(super) async fn append_body(
         &self,
         key: &Key,
@@ -189,8 +190,8 @@ impl HttpEndpoint {
         }
     }
 
-    /// Fetches a document that the server generates, such as a listing, again from its beginning if it breaks off.
-    /// The bytes are empty for a response without success.
+    /// Fetches a generated document, such as a listing. If it breaks off, it is fetched again from the beginning. The
+    /// bytes are empty if the status is an error.
     pub(super) async fn fetch_document(
         &self,
         spec: &RequestSpec<'_>,
@@ -216,7 +217,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Waits before a body that broke off is requested again; its error if it may not be.
+    /// Waits before a retry of a body that broke off. Returns `fault` if there may be no retry.
     async fn pause(&self, attempts: &mut Attempts, fault: Error) -> Result<()> {
         let pause = match fault.kind() {
             Kind::Unavailable => attempts.next_pause(),

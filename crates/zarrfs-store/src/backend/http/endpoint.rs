@@ -1,7 +1,7 @@
-//! Requests to one web server: blocking, limited in number and in time, repeated after transient failures.
+//! Blocking requests to one web server, limited in number and time, with retries.
 //!
 //! They use object_store's HTTP client, not its `HttpStore`, which accepts only UTF-8 keys, drops the query, hides
-//! redirections, refuses servers without ranges, and repeats requests that the server does not support.
+//! redirects, refuses servers without ranges, and retries requests that the server does not support.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -25,20 +25,20 @@ use crate::backend::remote::runtime::{note_answer, wait, wait_for_change};
 use crate::request_context::RequestContext;
 use zarr_format::error::{Error, Kind, Result};
 
-/// A folder of a web server, and the client and limits of its requests.
+/// A folder of a web server, with the client and limits for its requests.
 pub(super) struct HttpEndpoint {
     pub(super) urls: UrlSpace,
     pub(super) http: HttpClient,
     pub(super) limits: RequestLimits,
-    /// How often a failed request is repeated.
+    /// Maximum number of retries of a failed request.
     pub(super) repeats: usize,
-    /// Whether the server is known to send parts of objects alone (`StoreInfo::sends_parts`).
+    /// Whether the server is known to support ranges (`StoreInfo::sends_parts`).
     pub(super) sends_parts: Arc<AtomicBool>,
-    /// The status by which the server says that an object is missing, beside 404.
+    /// The status besides 404 that means that an object is missing.
     pub(super) missing_is: Option<u16>,
-    /// Whether what the server refuses is missing; `None` where it lists names, or has no document at the root.
+    /// Decides whether a refused key is missing; `None` if the server lists names or has no document at the root.
     pub(super) absence: Option<Absence>,
-    /// Whether its ETags count.
+    /// Watches whether the server's ETags can be trusted.
     pub(super) tags: TagWatch,
 }
 
@@ -47,14 +47,14 @@ pub(super) struct HttpEndpoint {
 pub(super) struct RequestSpec<'a> {
     pub(super) method: http::Method,
     pub(super) key: &'a Key,
-    /// Whether the URL ends with a slash, as that of a folder.
+    /// Whether the URL ends with a slash, like that of a folder.
     pub(super) as_folder: bool,
     pub(super) header: Option<(&'static str, String)>,
     /// An XML body; empty for most requests.
     pub(super) body: &'static str,
     /// The body of a put.
     pub(super) payload: Option<PutPayload>,
-    /// Whether the request is never repeated.
+    /// Whether the request is never retried.
     pub(super) once: bool,
 }
 
@@ -80,10 +80,10 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A PROPFIND of a key, with depth `1` also of its direct children.
+    /// A PROPFIND of a key; with depth `1`, of its direct children too.
     pub(super) fn propfind(key: &'a Key, as_folder: bool, depth: char) -> RequestSpec<'a> {
         RequestSpec {
-            // The name is a valid one.
+            // The name is always valid.
             method: http::Method::from_bytes(b"PROPFIND").unwrap_or(http::Method::OPTIONS),
             as_folder,
             header: Some(("depth", depth.to_string())),
@@ -92,7 +92,7 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A GET of the part that `range`, a value of the header `Range`, names.
+    /// A GET with `range` as the value of the header `Range`.
     pub(super) fn part(key: &'a Key, range: String) -> RequestSpec<'a> {
         RequestSpec {
             header: Some(("range", range)),
@@ -102,14 +102,14 @@ impl<'a> RequestSpec<'a> {
 }
 
 impl RequestSpec<'_> {
-    /// Whether it reads an object, or asks for one.
+    /// Whether the request is a GET or HEAD of an object.
     fn is_of_object(&self) -> bool {
         [http::Method::GET, http::Method::HEAD].contains(&self.method) && !self.as_folder
     }
 }
 
 impl HttpEndpoint {
-    /// Runs requests for metadata about `subject` under one permit and waits for their result.
+    /// Runs requests for metadata about `subject` under one permit, and waits for the result.
     pub(super) fn wait<T>(
         &self,
         context: &RequestContext,
@@ -119,7 +119,7 @@ impl HttpEndpoint {
         self.wait_under(Purpose::Metadata, context, subject, work)
     }
 
-    /// Does the same to read an object.
+    /// Runs requests that read an object, like `wait`.
     pub(super) fn read<T>(
         &self,
         context: &RequestContext,
@@ -149,7 +149,7 @@ impl HttpEndpoint {
         done.unwrap_or_else(|| Err(self.limits.late(key)))
     }
 
-    /// Returns the attempts to read a body.
+    /// Returns the counter of attempts to read a body.
     pub(super) fn attempts(&self) -> Attempts {
         Attempts::new(self.limits.time, self.repeats)
     }
@@ -171,7 +171,7 @@ impl HttpEndpoint {
         if let Some(payload) = &spec.payload {
             let request = request
                 .header("content-type", "application/octet-stream")
-                // Not every server accepts a body without a stated length.
+                // Not every server accepts a body without a Content-Length.
                 .header("content-length", payload.content_length())
                 .body(HttpRequestBody::from(payload.clone()));
             return request.map_err(|_| invalid_request(spec.key));
@@ -185,7 +185,7 @@ impl HttpEndpoint {
         request.map_err(|_| invalid_request(spec.key))
     }
 
-    /// Notes whether the server sends parts of objects alone: what it does counts, else what it says.
+    /// Records whether the server supports ranges. Its behavior overrides its headers.
     fn note_parts(&self, spec: &RequestSpec<'_>, response: &ResponseHead) {
         let is_of_part = spec
             .header
@@ -200,7 +200,7 @@ impl HttpEndpoint {
         self.sends_parts.store(sends_parts, Ordering::Relaxed);
     }
 
-    /// Sends a request, and again after transient failures; returns the last response with any status.
+    /// Sends a request, with retries after transient failures. Returns the last response, with any status.
     pub(super) async fn send(&self, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
         let repeats = if spec.once { 0 } else { self.repeats };
         let mut attempts = Attempts::new(self.limits.time, repeats);
@@ -254,7 +254,7 @@ impl HttpEndpoint {
 }
 
 impl HttpEndpoint {
-    /// Whether the refusal of a key, by an error of this kind, means that it is missing.
+    /// Whether an error is a refusal (`Denied`) that means that the key is missing.
     pub(super) async fn is_refused_as_missing(&self, error: &Error) -> bool {
         let Some(absence) = self
             .absence
@@ -275,7 +275,7 @@ impl HttpEndpoint {
     }
 }
 
-/// Returns the error of a response without success.
+/// Returns the error for a response with an error status.
 pub(super) fn refused(key: &Key, response: &ResponseHead) -> Error {
     refusal(key, response.status)
 }

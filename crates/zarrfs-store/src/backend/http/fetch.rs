@@ -1,4 +1,4 @@
-//! Fetching of objects and ranges; every range is cut to the bytes that were asked for, whatever the server sends.
+//! Fetches objects and ranges, and cuts longer responses to the requested range.
 
 use super::HttpStore;
 use super::body::RequestedRange;
@@ -10,7 +10,7 @@ use crate::request_context::RequestContext;
 use crate::{ByteRange, Key, Meta, Object};
 use zarr_format::error::{Error, Result};
 
-/// Offsets and lengths below this are understood by every server.
+/// Every server understands offsets and lengths below this.
 const MAX_OFFSET: u64 = 1 << 53;
 
 /// The result of a request for bytes.
@@ -21,7 +21,7 @@ enum Fetched {
 }
 
 impl HttpStore {
-    /// Fetches a whole object; `TooLarge` beyond `limit` bytes, nothing if it is missing.
+    /// Fetches a whole object, or returns `None` if it is missing. The error is `TooLarge` beyond `limit` bytes.
     pub(super) fn get_whole(
         &self,
         context: &RequestContext,
@@ -32,7 +32,7 @@ impl HttpStore {
             .read(context, key, self.fetch_whole(key, limit))
     }
 
-    /// Fetches a whole object, as `get_whole` does.
+    /// Like `get_whole`, but asynchronous.
     pub(super) async fn fetch_whole(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         match self.fetch(key, None, limit).await? {
             Fetched::Piece(piece) => Ok(Some(Object {
@@ -49,7 +49,7 @@ impl HttpStore {
         }
     }
 
-    /// Fetches a range; nothing if the object is missing.
+    /// Fetches a range, or returns `None` if the object is missing.
     pub(super) fn get_part(
         &self,
         context: &RequestContext,
@@ -70,7 +70,7 @@ impl HttpStore {
         }
     }
 
-    /// Fetches an object, or the part that a value of the header `Range` names, of at most `most` bytes.
+    /// Fetches at most `most` bytes: a whole object, or the range in a `Range` header value.
     async fn fetch(&self, key: &Key, range: Option<String>, most: u64) -> Result<Fetched> {
         let spec = match range {
             Some(range) => RequestSpec::part(key, range),
@@ -78,7 +78,7 @@ impl HttpStore {
         };
         let mut response = self.endpoint.send(&spec).await?;
         match self.response_kind(key, &response).await? {
-            // Some servers answer like this for a suffix of an empty object.
+            // Some servers send this response for a suffix range of an empty object.
             ResponseKind::There if response.is_of_no_part() => return Ok(Fetched::OutOfRange),
             ResponseKind::There => {}
             ResponseKind::OutOfRange => return Ok(Fetched::OutOfRange),
@@ -103,7 +103,7 @@ impl HttpStore {
             .map(Fetched::Piece)
     }
 
-    /// Fetches a range that is not empty by itself.
+    /// Fetches a range that is not empty.
     fn part(&self, context: &RequestContext, key: &Key, range: &ByteRange) -> Result<Fetched> {
         let header = match range {
             ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
@@ -120,7 +120,7 @@ impl HttpStore {
         )
     }
 
-    /// Fetches a range after limiting it to the object's length.
+    /// Fetches a range, limited to the object's length, which is requested first.
     fn get_sized_range(
         &self,
         context: &RequestContext,

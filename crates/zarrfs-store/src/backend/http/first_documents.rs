@@ -1,5 +1,6 @@
-//! The documents that were asked for to find out whether a folder of a web server is a store: the first reader of each
-//! gets that answer, so that it is not asked for twice.
+//! Keeps the documents that were fetched when the store was opened.
+//!
+//! The first reader of each document gets that answer, so that it is not requested twice.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -11,26 +12,26 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Meta, Object, StoreInfo};
 use zarr_format::error::Result;
 
-/// Answers that were not given out yet.
+/// Answers that no reader has taken yet.
 #[derive(Default)]
 pub(super) struct FirstDocuments {
     answers: Mutex<HashMap<Key, FirstAnswer>>,
 }
 
-/// A document, or that there is none, and when the server was asked.
+/// A document, or `None` if it is missing, and the time of the request.
 struct FirstAnswer {
     document: Option<Object>,
     asked: Instant,
 }
 
 impl FirstDocuments {
-    /// Keeps an answer from `asked`.
+    /// Keeps the answer to a request that was sent at `asked`.
     pub(super) fn put(&self, key: &Key, document: Option<Object>, asked: Instant) {
         let answer = FirstAnswer { document, asked };
         self.answers.lock().insert(key.clone(), answer);
     }
 
-    /// Gives an answer out if it still counts, and does not keep it any longer.
+    /// Removes and returns an answer, if it is still fresh.
     pub(super) fn take(
         &self,
         context: &RequestContext,
@@ -46,7 +47,7 @@ impl FirstDocuments {
         }
     }
 
-    /// Returns what an answer that still counts tells of a document that is there.
+    /// Returns the metadata of a document from a fresh answer, or `None`.
     pub(super) fn meta(
         &self,
         context: &RequestContext,
@@ -70,13 +71,13 @@ impl FirstDocuments {
         })
     }
 
-    /// Forgets the answer about a document.
+    /// Removes the answer about a document.
     pub(super) fn forget(&self, key: &Key) {
         self.answers.lock().remove(key);
     }
 }
 
-/// Returns a document; `TooLarge` if it is longer than `limit`.
+/// Returns a document. The error is `TooLarge` if it is longer than `limit`.
 pub(super) fn within_limit(key: &Key, document: Object, limit: u64) -> Result<Object> {
     if document.size > limit {
         return Err(too_large(key, document.size, limit));

@@ -1,8 +1,8 @@
-//! Index pages: the HTML or JSON in which web servers list a folder.
+//! Parses index pages, the HTML or JSON in which web servers list a folder.
 //!
-//! HTML of nginx, Apache, lighttpd, Python, rclone and others, and JSON of nginx and Caddy. Links on any other page
-//! are ignored. Sizes on index pages are rounded, so only names are used. A page that breaks off is `Corrupt`, never
-//! a shorter folder.
+//! HTML of nginx, Apache, lighttpd, Python, rclone and others is supported, and JSON of nginx and Caddy. Links on any
+//! other page are ignored. Sizes on index pages are rounded, so only names are used. A truncated page is `Corrupt`,
+//! never a shorter folder.
 
 use html5gum::{Token, Tokenizer};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::urls::{Relation, UrlSpace};
 use crate::{EntryKind, Key};
 use zarr_format::error::{Error, Result};
 
-/// Beginnings of the titles of index pages, in lower case.
+/// The titles of index pages start with one of these, in lower case.
 const TITLES: [&str; 4] = [
     "index of ",
     "directory listing for ",
@@ -19,13 +19,13 @@ const TITLES: [&str; 4] = [
     "listing of ",
 ];
 
-/// Names and their kinds.
+/// Names with their kinds.
 pub(super) type LinkedNames = Vec<(Vec<u8>, EntryKind)>;
 
-/// The header `Accept` of a request for an index: JSON before HTML.
+/// The `Accept` header of a request for an index: JSON is preferred to HTML.
 pub(super) const ACCEPTED: &str = "application/json, text/html;q=0.9, */*;q=0.5";
 
-/// Reads the index page of a folder; nothing if the page is something else.
+/// Parses the index page of a folder, or returns `None` if it is another kind of page.
 pub(super) fn names(
     urls: &UrlSpace,
     folder: &Key,
@@ -76,7 +76,7 @@ fn in_html(urls: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedNa
     }
 }
 
-/// Returns the name that a link points to; nothing for links that sort the page or leave the folder.
+/// Returns the name that a link points to, or `None` for links that sort the page or leave the folder.
 fn linked(urls: &UrlSpace, folder: &Key, link: &str) -> Option<(Vec<u8>, EntryKind)> {
     if link.contains(['?', '#']) {
         return None;
@@ -103,7 +103,7 @@ fn checked(name: Vec<u8>) -> Option<Vec<u8>> {
 /// Reads a JSON array of objects with a `name`; folders have the `type` "directory" or a true `is_dir`.
 fn in_json(page: &[u8]) -> Result<Option<LinkedNames>> {
     let Ok(Value::Array(entries)) = serde_json::from_slice(page) else {
-        // This may as well be a document that the server has for the folder as a truncated index.
+        // This may be a truncated index, but also a document that the server has for the folder.
         return Ok(None);
     };
     let names: Option<Vec<_>> = entries.iter().map(json_entry).collect();

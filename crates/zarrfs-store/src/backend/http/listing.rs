@@ -1,4 +1,4 @@
-//! Listing of a folder of a web server by WebDAV or an index page: all names, or an error.
+//! Lists a web folder by WebDAV or an index page: all names, or an error.
 
 use std::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ use crate::{EntryKind, Key, LeftOut, Meta};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::document::{IN_NODE_FOLDER, ZARR_JSON};
 
-/// A name, its kind, and its metadata if the listing has it.
+/// A name, its kind, and its metadata if they are in the listing.
 type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
 
 impl HttpStore {
-    /// Lists a folder by PROPFIND; nothing if it is none.
+    /// Lists a folder with PROPFIND, or returns `None` if it is not a folder.
     pub(super) fn webdav_names(
         &self,
         context: &RequestContext,
@@ -34,7 +34,7 @@ impl HttpStore {
         match response.status {
             207 => {}
             404 | 409 => return Ok(None),
-            // Not every server answers this for a folder alone: then the key's own response decides.
+            // Some servers send this for other keys than folders; the response for the key itself then decides.
             405 if !prefix.is_root() => return Ok(None),
             _ => return Err(refused(prefix, &response)),
         }
@@ -55,7 +55,7 @@ impl HttpStore {
         Ok(is_folder.then(|| ordered(entries)))
     }
 
-    /// Lists a folder by its index page; nothing if it has none.
+    /// Lists a folder by its index page, or returns `None` if it has none.
     pub(super) fn page_names(
         &self,
         context: &RequestContext,
@@ -74,8 +74,8 @@ impl HttpStore {
         Ok(listed)
     }
 
-    /// Returns the names of an index page, with the documents that the page may hide: nginx and Apache leave out names that
-    /// begin with a dot. They are not asked for in the folder of a v3 node, nor in a folder of chunks.
+    /// Returns the names on an index page, and the documents that the page may hide: nginx and Apache leave out names
+    /// that start with a dot. No such documents are requested in the folder of a v3 node or in a folder of chunks.
     async fn with_hidden(&self, folder: &Key, names: LinkedNames) -> Result<NameList> {
         let mut entries: Vec<ListedName> = names
             .into_iter()
@@ -103,7 +103,7 @@ impl HttpStore {
         Ok(ordered(entries).leaving_out(left_out))
     }
 
-    /// Returns the response for a folder, and the names in it if that is an index page.
+    /// Returns the response for a folder, and its names if the response is an index page.
     pub(super) async fn index(&self, folder: &Key) -> Result<(ResponseHead, Option<LinkedNames>)> {
         let spec = RequestSpec {
             as_folder: true,
@@ -111,7 +111,7 @@ impl HttpStore {
             ..RequestSpec::get(folder)
         };
         let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
-        // A server may redirect a superfluous slash to the object itself.
+        // A server may redirect a URL with an extra slash to the object itself.
         let names = match (response.status, response.origin) {
             (200, ResponseOrigin::Folder) => {
                 index_page::names(&self.endpoint.urls, folder, response.content_type(), &bytes)
@@ -122,7 +122,7 @@ impl HttpStore {
         Ok((response, names))
     }
 
-    /// Asks for the documents whose names begin with a dot.
+    /// Requests the documents whose names start with a dot.
     async fn hidden_documents(&self, folder: &Key) -> Result<Vec<ListedName>> {
         let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
         let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
@@ -138,7 +138,8 @@ impl HttpStore {
     }
 }
 
-/// Returns the entry of a name; nothing if it was removed meanwhile, an error if the server reports one.
+/// Returns the entry of a name, or `None` if it was just removed. The error is the one that the server reports for the
+/// name.
 fn entry(
     prefix: &Key,
     name: Vec<u8>,
@@ -161,7 +162,7 @@ fn entry(
     Ok(Some((name, kind, meta)))
 }
 
-/// Sorts the names and removes duplicates; of an object and a folder of one name the folder is kept.
+/// Sorts the names and removes duplicates. If an object and a folder have the same name, the folder is kept.
 fn ordered(mut entries: Vec<ListedName>) -> NameList {
     entries.sort_by(|one, other| {
         (&one.0, one.1 == EntryKind::File).cmp(&(&other.0, other.1 == EntryKind::File))

@@ -1,6 +1,6 @@
-//! What lies under a key: an object, a folder or nothing, as HEAD, GET, WebDAV or an index page show it.
+//! Looks up a key with HEAD, GET, WebDAV or an index page.
 //!
-//! A key is missing only if a response says so, or refuses a document on a server that refuses missing documents.
+//! A key is missing only if a response says so, or if the server refuses it and is known to refuse missing keys.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::request_context::RequestContext;
 use crate::{Key, Meta};
 use zarr_format::error::{Error, Kind, Result};
 
-/// What a request has found under a key.
+/// The result of a lookup.
 pub(super) enum ProbeResult {
     Object(Meta),
     Folder,
@@ -21,7 +21,7 @@ pub(super) enum ProbeResult {
 }
 
 impl HttpStore {
-    /// Returns what `head` does for a key that is not the root.
+    /// Returns the result of `head` for a key other than the root.
     pub(super) fn head_entry(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if self.listing_method == ListingMethod::WebDav {
             match self.endpoint.wait(context, key, self.resource(key))? {
@@ -46,7 +46,7 @@ impl HttpStore {
         }
     }
 
-    /// Whether a key is a folder, for servers that do not redirect folders to their slash.
+    /// Whether a key is a folder, for servers that do not redirect a folder to its URL with a slash.
     fn has_folder(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if self.redirects.load(Ordering::Relaxed) {
             return Ok(false);
@@ -54,7 +54,7 @@ impl HttpStore {
         self.endpoint.wait(context, key, self.has_index(key))
     }
 
-    /// Whether a key has an index page; an error if the response says nothing of it.
+    /// Whether a key has an index page. Fails if the response does not answer that.
     async fn has_index(&self, key: &Key) -> Result<bool> {
         match self.index(key).await? {
             (_, Some(_)) => Ok(true),
@@ -65,7 +65,7 @@ impl HttpStore {
         }
     }
 
-    /// Returns what a response about an object means, requesting more where the response is ambiguous.
+    /// Returns the meaning of a response about an object. Ambiguous responses need further requests.
     pub(super) async fn response_kind(
         &self,
         key: &Key,
@@ -78,7 +78,7 @@ impl HttpStore {
                 }
                 return Err(self.with_hint(error, response.status));
             }
-            // WebDAV answers this for a GET of a folder.
+            // WebDAV servers send this for a GET of a folder.
             Err(error)
                 if response.status == 405 && self.listing_method == ListingMethod::WebDav =>
             {
@@ -102,8 +102,8 @@ impl HttpStore {
         }
     }
 
-    /// Returns the error of a refusal; it names the option for a server of which nothing shows whether it refuses what it
-    /// does not have.
+    /// Returns the error of a refusal. It suggests `--missing-is` unless it is known whether the server refuses missing
+    /// keys.
     fn with_hint(&self, error: Error, status: u16) -> Error {
         let is_known = self.info.lists || self.endpoint.absence.is_some();
         if is_known || !matches!(status, 401 | 403) {
@@ -116,8 +116,8 @@ impl HttpStore {
         Error::new(error.kind(), error.subject(), text)
     }
 
-    /// Whether the page that came for a key is the index of a folder; an error where it may be what the server sends for
-    /// a missing key.
+    /// Whether the page that was returned for a key is the index of a folder. Fails if the server may send such pages
+    /// for missing keys.
     async fn is_shown_folder(&self, key: &Key) -> Result<bool> {
         match self.listing_method {
             ListingMethod::WebDav => {
@@ -127,7 +127,7 @@ impl HttpStore {
             ListingMethod::IndexPages | ListingMethod::None => {
                 let is_page = key.name().ends_with(b".html") || key.name().ends_with(b".htm");
                 if !is_page {
-                    // Some servers give this type to every object.
+                    // Some servers send this content type for every object.
                     self.check_page(key).await?;
                 }
                 Ok(false)
@@ -135,7 +135,7 @@ impl HttpStore {
         }
     }
 
-    /// Returns the WebDAV properties of a key; nothing if it is missing.
+    /// Returns the WebDAV properties of a key, or `None` if it is missing.
     pub(super) async fn resource(&self, key: &Key) -> Result<Option<Resource>> {
         let spec = RequestSpec::propfind(key, false, '0');
         let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
@@ -155,7 +155,7 @@ impl HttpStore {
         }
     }
 
-    /// Requests the metadata of a key's object and waits for it.
+    /// Requests the metadata of an object and waits for them.
     pub(super) fn head_object(&self, context: &RequestContext, key: &Key) -> Result<ProbeResult> {
         self.endpoint.wait(context, key, self.probe_object(key))
     }
@@ -164,8 +164,8 @@ impl HttpStore {
         Ok(self.probe_object_with_tag(key).await?.0)
     }
 
-    /// Requests the metadata of a key's object, and its ETag as the server spells it. Uses a GET of one byte where
-    /// HEAD is refused.
+    /// Requests the metadata of an object, and its ETag as the server spells it. If HEAD is refused, a GET of one byte
+    /// is sent.
     pub(super) async fn probe_object_with_tag(
         &self,
         key: &Key,
@@ -173,8 +173,8 @@ impl HttpStore {
         if !self.refuses_heads.load(Ordering::Relaxed) {
             let response = self.endpoint.send(&RequestSpec::head(key)).await?;
             let tells = match response.status {
-                // The response may concern only HEAD, or leave out the length of a generated body. A
-                // range that is refused was not asked for.
+                // This status may concern only HEAD, or leave out the length of a generated body. The 416 refuses a
+                // range that was not requested.
                 400 | 401 | 403 | 405 | 416 | 501 => response.origin == ResponseOrigin::Folder,
                 200..=299 => {
                     self.knows_heads.store(true, Ordering::Relaxed);
@@ -191,12 +191,12 @@ impl HttpStore {
         self.probe_by_part(key).await
     }
 
-    /// Returns the ETag of a response as the server spells it, if it counts.
+    /// Returns the ETag of a response as the server spells it, or `None` if the server's ETags are not used.
     fn counting_tag(&self, response: &ResponseHead) -> Option<String> {
         self.endpoint.tags.counting(response.validators()).tag
     }
 
-    /// Does so by a GET of one byte.
+    /// Requests the metadata and ETag with a GET of one byte.
     async fn probe_by_part(&self, key: &Key) -> Result<(ProbeResult, Option<String>)> {
         let response = self
             .endpoint
@@ -207,7 +207,7 @@ impl HttpStore {
         }
         let size = match response.status {
             206 if response.is_part_without_size() => {
-                // The body of the whole object is not read.
+                // The body of this response is not read.
                 let whole = self.endpoint.send(&RequestSpec::get(key)).await?;
                 whole.length().filter(|_| whole.status == 200)
             }
@@ -219,7 +219,7 @@ impl HttpStore {
             && size.is_none()
             && self.response_kind(key, &response).await? == ResponseKind::There
         {
-            // The length is that of what comes.
+            // The length is known only after the body.
             let tag = self.counting_tag(&response);
             let read = self.endpoint.read_body(key, response, MAX_WHOLE_OBJECT);
             return Ok((ProbeResult::Object(read.await?.meta), tag));
@@ -228,7 +228,7 @@ impl HttpStore {
         Ok((found, self.counting_tag(&response)))
     }
 
-    /// Converts a response to its result; an object has `size` bytes.
+    /// Converts a response to the result of a lookup; an object has `size` bytes.
     async fn found(
         &self,
         key: &Key,

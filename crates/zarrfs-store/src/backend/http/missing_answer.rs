@@ -1,7 +1,7 @@
-//! How a web server answers for keys that it does not have.
+//! Probes how a web server responds for missing keys.
 //!
-//! Some answer by a page with status 200, by 400 or by 500: then a missing key is not told from one that is there or cannot
-//! be read. A key that cannot be there is asked for once such an answer comes.
+//! Some servers send a page with status 200, or 400 or 500. A missing key then looks like one that exists or cannot be
+//! read. After such a response, a key that cannot exist is requested to compare.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ use crate::Key;
 use crate::backend::remote::absence::no_key;
 use zarr_format::error::{Error, Result};
 
-/// The status that came last for a key that cannot be there, and when it was asked for.
+/// The last status for a key that cannot exist, and the time of its request.
 #[derive(Default)]
 pub(super) struct MissingAnswer(Mutex<Option<(u16, Instant)>>);
 
 impl HttpStore {
-    /// Returns the status for a key that cannot be there; one that was asked for after `since` if that is given.
+    /// Returns the status for a key that cannot exist; if `since` is given, from a request after that time.
     async fn status_of_missing(&self, since: Option<Instant>) -> Result<u16> {
         let mut known = self.missing_answer.0.lock().await;
         if let Some((status, asked)) = *known
@@ -36,8 +36,8 @@ impl HttpStore {
         Ok(status)
     }
 
-    /// Fails if the web page that has just come for `key` may be what the server sends for a missing one: unless it says
-    /// of a key that cannot be there that it has none.
+    /// Fails if the server may send the page that was just received for `key` for missing keys too: unless its response
+    /// for a key that cannot exist is a refusal or "not found".
     pub(super) async fn check_page(&self, key: &Key) -> Result<()> {
         match self.status_of_missing(Some(Instant::now())).await? {
             401 | 403 | 404 | 410 => Ok(()),
@@ -46,7 +46,8 @@ impl HttpStore {
         }
     }
 
-    /// Returns the error of a response without success; it says so if the server answers for missing keys like that.
+    /// Returns the error of a response with an error status. It says so if the server sends that status for missing
+    /// keys.
     pub(super) async fn failure(&self, error: Error, status: u16) -> Error {
         if !is_ambiguous(status) || self.status_of_missing(None).await.ok() != Some(status) {
             return error;
@@ -63,7 +64,7 @@ impl HttpStore {
     }
 }
 
-/// Whether servers answer so for keys that they do not have. The others say why a key cannot be read now.
+/// Whether some servers send this status for missing keys. Other statuses say why a key cannot be read now.
 fn is_ambiguous(status: u16) -> bool {
     matches!(
         status,

@@ -1,8 +1,8 @@
 //! A folder of a web server as a store: plain HTTP and WebDAV.
 //!
-//! An object is what the server returns for exactly its URL; a folder is never an object, whatever page the server
-//! shows for it. Names come from WebDAV, from index pages, or not at all (`StoreInfo::lists`). A refusal (401, 403)
-//! is an error, never "missing". The exception are servers that list nothing and refuse what they do not have (`Absence`).
+//! An object is the content of exactly its URL. A folder is never an object, whatever page the server shows for it.
+//! Names come from WebDAV, from index pages, or are not available (`StoreInfo::lists`). A refusal (401, 403) is an
+//! error, never "missing", except on servers that list nothing and refuse missing keys (`Absence`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -40,14 +40,14 @@ mod urls;
 mod webdav;
 mod writer;
 
-/// How names are listed.
+/// The method for listing names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListingMethod {
-    /// By PROPFIND.
+    /// PROPFIND.
     WebDav,
-    /// By index pages.
+    /// Index pages.
     IndexPages,
-    /// Not at all.
+    /// Names cannot be listed.
     None,
 }
 
@@ -55,27 +55,28 @@ enum ListingMethod {
 pub(super) struct HttpStore {
     endpoint: Arc<HttpEndpoint>,
     listing_method: ListingMethod,
-    /// How the server answers for keys that it does not have.
+    /// The server's response for missing keys.
     missing_answer: MissingAnswer,
-    /// The documents that were asked for when the store was opened.
+    /// Documents that were fetched when the store was opened.
     first_documents: FirstDocuments,
-    /// Whether the server has refused HEAD where GET is allowed, as for signed URLs.
+    /// Whether the server has refused HEAD where it permits GET, as it does for signed URLs.
     refuses_heads: AtomicBool,
-    /// Whether the server has answered a HEAD by an object or a folder: until then its 404 may concern HEAD alone.
+    /// Whether a HEAD has ever found an object or a folder. Before that, a 404 may only mean that HEAD is not
+    /// supported.
     knows_heads: AtomicBool,
-    /// Whether the server has redirected a folder's URL to the one with a slash.
+    /// Whether the server has redirected a folder to its URL with a slash.
     redirects: AtomicBool,
-    /// Whether an index page has had a name that begins with a dot.
+    /// Whether an index page has had a name that starts with a dot.
     shows_hidden: AtomicBool,
-    /// The folders of nodes, as far as they are known.
+    /// The known node folders.
     node_folders: NodeFolders,
-    /// Whether the server enforces conditions.
+    /// Probes whether the server enforces conditions.
     conditions: ConditionProbe,
     info: StoreInfo,
 }
 
 impl HttpStore {
-    /// Notes a change, also a failed one: it may have been made.
+    /// Records a change. A failed change counts too, since it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.first_documents.forget(key);
         self.node_folders.forget_document(key);
@@ -198,7 +199,7 @@ impl Store for HttpStore {
         self.fetch_etag(context, key)
     }
 
-    /// Puts an object in one request. `ReadOnly` where the server takes no changes.
+    /// Puts an object in one request. The error is `ReadOnly` if the server accepts no changes.
     fn put(
         &self,
         context: &RequestContext,
@@ -211,15 +212,15 @@ impl Store for HttpStore {
         self.changed(key, put)
     }
 
-    /// Removes an object. The request carries the condition where the server enforces that, and the key is checked just
-    /// before in any case.
+    /// Removes an object. The key is checked just before in any case. The request carries the condition if the server
+    /// enforces it.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let condition = condition.in_words(key, || self.fetch_etag(&UNLIMITED, key));
         let erased = condition.and_then(|condition| self.erase_object(context, key, &condition));
         self.changed(key, erased)
     }
 
-    /// Removes a folder that was empty just before: WebDAV cannot remove a folder only if it is empty.
+    /// Removes a folder that was empty just before. WebDAV has no removal that requires an empty folder.
     fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
         self.changed(prefix, self.erase_webdav_folder(context, prefix))
     }

@@ -1,7 +1,7 @@
-//! The folders of a web server that are known to be those of nodes.
+//! Remembers which folders of a web server are node folders.
 //!
-//! Index pages may hide the documents of v2. These folders tell where none can be, so that they are not asked for in every
-//! folder of chunks.
+//! Index pages may hide v2 documents. These folders show where there can be none, so that they are not requested in
+//! every folder of chunks.
 
 use std::num::NonZeroUsize;
 
@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use crate::Key;
 use zarr_format::model::document::{ZARR_JSON, ZARRAY, is_in_node_folder};
 
-/// How many folders are remembered.
+/// Maximum number of folders that are remembered.
 const MAX_FOLDERS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 
-/// What a node's documents tell of the folders below its own.
+/// The kind of node in a folder, as its documents show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeFolder {
-    /// A node of v3, whose chunks lie in folders `c`, `0`, `1`, ..., if it is an array.
+    /// A v3 node. If it is an array, its chunks are in folders `c`, `0`, `1` and so on.
     V3,
     /// An array of v2: all below it are chunks.
     V2Array,
 }
 
-/// The folders of nodes.
+/// The node folders, by key.
 pub(super) struct NodeFolders(Mutex<LruCache<Key, NodeFolder>>);
 
 impl Default for NodeFolders {
@@ -33,7 +33,7 @@ impl Default for NodeFolders {
 }
 
 impl NodeFolders {
-    /// Notes that a document exists.
+    /// Records that a document exists.
     pub(super) fn note_document(&self, key: &Key) {
         if let (Some(node), Some(folder)) = (node_of(key.name()), key.parent()) {
             let mut folders = self.0.lock();
@@ -43,7 +43,7 @@ impl NodeFolders {
         }
     }
 
-    /// Notes all names in a folder.
+    /// Records all names in a folder.
     pub(super) fn note_names<'a>(&self, folder: &Key, names: impl Iterator<Item = &'a [u8]>) {
         let nodes: Vec<NodeFolder> = names.filter_map(node_of).collect();
         let is_of_v3 = nodes.contains(&NodeFolder::V3);
@@ -55,7 +55,7 @@ impl NodeFolders {
         }
     }
 
-    /// Forgets what a document told that may have been changed.
+    /// Removes the record that came from a document which may have been changed.
     pub(super) fn forget_document(&self, key: &Key) {
         if is_in_node_folder(key.name())
             && let Some(folder) = key.parent()
@@ -64,8 +64,8 @@ impl NodeFolders {
         }
     }
 
-    /// Whether a folder lies in an array, where no documents are. In a v3 node, which may be a group, only folders with the
-    /// names of chunks count.
+    /// Whether a folder is inside an array, where there are no documents. A v3 node may be a group, so there only
+    /// folders named like chunks count.
     pub(super) fn is_of_chunks(&self, folder: &Key) -> bool {
         let mut folders = self.0.lock();
         let mut above = folder.parent();

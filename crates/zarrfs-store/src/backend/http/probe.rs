@@ -1,7 +1,7 @@
-//! Opening of a web folder: finds out once what it is and what the server supports.
+//! Opens a web folder: detects its kind and the server's abilities.
 //!
-//! Listing is tried by WebDAV, then by an index page, without messages. A server with neither is accepted if it has
-//! a document or a folder there; anything else is one error.
+//! Listing is tried with WebDAV and then with an index page, without messages. A server that supports neither is
+//! accepted if it has a document or a folder at the URL. Otherwise there is one error.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,10 +32,10 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
 impl HttpStore {
-    /// Opens a folder of a web server; messages call it `shown`. For an archive, `only` is its key, and the folder
-    /// itself need not be there.
+    /// Opens a folder of a web server, called `shown` in messages. For an archive, `only` is its key, and the folder
+    /// itself need not exist.
     ///
-    /// `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if there is nothing to read.
+    /// Fails within seconds with `Denied`, `NotFound`, `Invalid` or `Unavailable` if there is nothing to read.
     pub(crate) fn open(
         url: &str,
         shown: &str,
@@ -72,7 +72,7 @@ impl HttpStore {
             options = options.with_config(key, value);
         }
         let connector = Connector::new(stats.clone(), config.timeout);
-        // The text of the error may hold an option's value.
+        // The text of the error may contain the value of an option.
         let http = connector.connect(&options).map_err(|_| {
             Error::invalid("--option", "the HTTP client cannot work with these options")
         })?;
@@ -106,7 +106,7 @@ impl HttpStore {
         })
     }
 
-    /// Finds out whether and how names can be listed.
+    /// Detects whether and how names can be listed.
     fn probe(&mut self, shown: &str) -> Result<()> {
         if self.speaks_webdav()? {
             self.listing_method = ListingMethod::WebDav;
@@ -131,7 +131,7 @@ impl HttpStore {
         self.probe_documents(response.status, response.origin)
     }
 
-    /// Whether the server answers PROPFIND with XML. Depth 0 is requested, since a root may have many names.
+    /// Whether the server responds to PROPFIND with XML. The depth is 0, since a root may have many names.
     fn speaks_webdav(&self) -> Result<bool> {
         let root = Key::root();
         let spec = RequestSpec::propfind(&root, true, '0');
@@ -147,8 +147,8 @@ impl HttpStore {
             && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
     }
 
-    /// Requests documents of a root node until one is there; `status` and `origin` are those of the folder's own
-    /// response.
+    /// Requests documents of a root node until one is found; `status` and `origin` are from the response for the folder
+    /// itself.
     fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
         let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
         let (likely, others): (Vec<Key>, Vec<Key>) = keys.into_iter().partition(is_likely);
@@ -171,7 +171,7 @@ impl HttpStore {
             return Err(error);
         }
         match (status, origin) {
-            // A folder that must not be listed and has no document.
+            // A folder that permits no listing and has no document.
             (403, ResponseOrigin::Folder) => Ok(()),
             (401 | 403 | 407, _) => Err(refusal(&Key::root(), status)),
             (404, _) => Err(Error::not_found("")),
@@ -183,13 +183,13 @@ impl HttpStore {
         }
     }
 
-    /// Requests a document of the root and keeps it for its first reader; returns whether it is there.
+    /// Requests a document of the root and keeps it for its first reader. Returns whether it exists.
     fn first_document(&self, key: &Key, limit: u64) -> Result<bool> {
         self.endpoint
             .wait(&UNLIMITED, key, self.keep_first(key, limit))
     }
 
-    /// Requests documents of the root side by side.
+    /// Requests documents of the root concurrently.
     fn other_documents(&self, keys: &[Key]) -> Result<Vec<Result<bool>>> {
         self.endpoint.wait(&UNLIMITED, &Key::root(), async {
             let asked = keys.iter().map(|key| self.keep_first(key, MAX_OTHER));
@@ -200,7 +200,7 @@ impl HttpStore {
     async fn keep_first(&self, key: &Key, limit: u64) -> Result<bool> {
         let asked = self.info.clock.now();
         let document = match self.fetch_whole(key, limit).await {
-            // It is there; what is wrong with it is its reader's error.
+            // The document exists; its reader will report the error.
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                 return Ok(true);
             }
@@ -212,12 +212,12 @@ impl HttpStore {
     }
 }
 
-/// The longest document, in bytes, that is kept of those that most stores have at the root, and of the others.
+/// Maximum length in bytes of a document to keep: of one that most stores have at the root, and of the others.
 const MAX_LIKELY: u64 = 64 << 20;
 const MAX_OTHER: u64 = 1 << 20;
 
-/// Whether a document of the root is one that a store which cannot list its names has most likely: no other has to be
-/// asked for if one of these is there.
+/// Whether a store that cannot list its names most likely has this document at the root. If it has, no others are
+/// requested.
 fn is_likely(key: &Key) -> bool {
     [document::ZARR_JSON, document::ZMETADATA]
         .iter()

@@ -1,6 +1,6 @@
-//! An open object of a web server, read by ranges, or once as a whole where the server has no ranges.
+//! Reads a web object by ranges, or as a whole without range support.
 //!
-//! The version of each response is compared: another content is `Changed`, never mixed with the first.
+//! The version in each response is compared. Another version is the error `Changed`; content is never mixed.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,17 +13,17 @@ use crate::request_context::RequestContext;
 use crate::{Key, Meta, Reader, Version, check_length};
 use zarr_format::error::{Error, Result};
 
-/// The longest object, in bytes, that is kept in memory where the server has no ranges.
+/// Maximum length of an object, in bytes, that is kept in memory if the server has no ranges.
 pub(super) const MAX_WHOLE_OBJECT: u64 = 256 << 20;
 
-/// An object in the version in which it was opened.
+/// An object, in the version that it had when it was opened.
 pub(super) struct HttpReader {
     endpoint: Arc<HttpEndpoint>,
     key: Key,
     meta: Meta,
-    /// The same without the ETag, once the server's do not count.
+    /// The metadata without the ETag, for use once the server's ETags are found to be unreliable.
     untagged: OnceLock<Meta>,
-    /// Whether the server has answered a range request with a range.
+    /// Whether the server has sent a range for a range request.
     has_ranges: AtomicBool,
     whole: Mutex<Option<Whole>>,
 }
@@ -32,7 +32,7 @@ pub(super) struct HttpReader {
 type Whole = Arc<Vec<u8>>;
 
 impl HttpReader {
-    /// Opens an object whose metadata is `meta`.
+    /// Creates the reader of an object with the metadata `meta`.
     pub(super) fn new(endpoint: Arc<HttpEndpoint>, key: Key, meta: Meta) -> HttpReader {
         HttpReader {
             endpoint,
@@ -44,7 +44,7 @@ impl HttpReader {
         }
     }
 
-    /// Fetches a part; also returns the whole object if the server has sent that.
+    /// Fetches a range. Also returns the whole object if the server sent that instead.
     fn fetch(
         &self,
         context: &RequestContext,
@@ -108,7 +108,7 @@ impl Reader for HttpReader {
         if self.has_ranges.load(Ordering::Relaxed) {
             return Ok(self.fetch(context, offset, end)?.0);
         }
-        // Until it is known whether the server has ranges, one request at a time: its response may be the whole object.
+        // Until range support is known, only one request at a time is sent: its response may be the whole object.
         let mut kept = self.whole.lock();
         if let Some(whole) = &*kept {
             return Ok(slice(whole, offset, end));
@@ -127,7 +127,7 @@ impl Reader for HttpReader {
         if !self.meta.version.is_lasting() || !self.endpoint.tags.are_dropped() {
             return Ok(self.meta);
         }
-        // Its ETag does not count any more.
+        // The server's ETags are not used any more.
         let untagged = || {
             let modified = Some(self.meta.modified).filter(|time| *time != UNIX_EPOCH);
             let version = Version::transient(self.meta.size, modified);

@@ -1,4 +1,4 @@
-//! Interpretation of a response's head: whether there is an object, its version, and the range that was sent.
+//! Interprets a response's head: object or not, version, and range.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,39 +16,39 @@ use crate::backend::remote::validator::validator;
 use crate::{EntryKind, Key, Meta, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The status of what was there and was taken away. It is no missing key: the fill value must not stand for what is lost.
+/// The status 410 for an object that was removed. It is not a missing key: lost data must not read as the fill value.
 const GONE: u16 = 410;
 
-/// The URL that a response came from, after all redirections.
+/// Where a response came from, judged by the URL after all redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseOrigin {
-    /// That of the key.
+    /// The URL of the key.
     Object,
-    /// That of the key with a slash at the end: the key is a folder.
+    /// The URL of the key with a slash at the end: the key is a folder.
     Folder,
-    /// That of the key in another folder or on another server.
+    /// The URL of the key in another folder or on another server.
     Moved,
-    /// Another one of the store's server: a page for what it does not have, or for who may not see it.
+    /// Another URL on the store's server, such as a page for missing objects or for a login.
     Elsewhere,
-    /// Another one of another server, which keeps the object.
+    /// Another URL on another server, which holds the object.
     OtherServer,
 }
 
-/// What a response means for a key.
+/// The meaning of a response about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseKind {
-    /// The object is there.
+    /// The object exists.
     There,
     /// An HTML page, which may be the index of a folder.
     Page,
-    /// A folder is there.
+    /// The key is a folder.
     Folder,
     Missing,
-    /// The requested range lies outside the object.
+    /// The requested range is outside the object.
     OutOfRange,
 }
 
-/// A response whose body has not been read.
+/// A response with its body unread.
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) origin: ResponseOrigin,
@@ -57,7 +57,7 @@ pub(super) struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Reads the head of a response about `key`.
+    /// Interprets the head of a response about `key`.
     pub(super) fn new(response: HttpResponse, urls: &UrlSpace, key: &Key) -> ResponseHead {
         let origin = match final_url(&response) {
             Some(url) if urls.is_of_elsewhere(key, &url) => ResponseOrigin::Moved,
@@ -81,12 +81,12 @@ impl ResponseHead {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns the content type; empty if it is not stated.
+    /// Returns the content type, or an empty string if there is none.
     pub(super) fn content_type(&self) -> &str {
         self.text("content-type").unwrap_or_default()
     }
 
-    /// `Unsupported` if the body is packed: its bytes are not those of the object.
+    /// Returns the error `Unsupported` if the body is compressed, since its bytes are not the object's.
     pub(super) fn check_encoding(&self, key: &Key) -> Result<()> {
         match self.text("content-encoding") {
             Some(coding) => packing::check(coding, key),
@@ -94,25 +94,25 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the length of the body, if it is stated.
+    /// Returns the length of the body, or `None` if it is not stated.
     pub(super) fn length(&self) -> Option<u64> {
         self.text("content-length")?.trim().parse().ok()
     }
 
-    /// Whether the server says that it sends parts of the object.
+    /// Whether the headers say that the server supports ranges.
     pub(super) fn offers_parts(&self) -> bool {
         self.text("accept-ranges")
             .is_some_and(|unit| unit.trim() == "bytes")
     }
 
-    /// Returns start and end of the part and the length of the whole (RFC 9110, section 14.4).
+    /// Returns the start and end of the range and the length of the whole object (RFC 9110, section 14.4).
     pub(super) fn part(&self) -> Option<(u64, u64, u64)> {
         let (start, end) = self.span()?;
         let size = self.content_range()?.1?;
         (end <= size).then_some((start, end, size))
     }
 
-    /// Returns start and end of the part.
+    /// Returns the start and end of the range.
     fn span(&self) -> Option<(u64, u64)> {
         let (first, last) = self.content_range()?.0.split_once('-')?;
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -120,13 +120,13 @@ impl ResponseHead {
         (first < end).then_some((first, end))
     }
 
-    /// Whether the response is a part of an object whose length the server does not state.
+    /// Whether the response is a range of an object whose length is not stated.
     pub(super) fn is_part_without_size(&self) -> bool {
         let size = self.content_range().and_then(|(_, size)| size);
         self.status == 206 && size.is_none() && self.span().is_some()
     }
 
-    /// Notes the length of the whole object of which the response is a part.
+    /// Records the length of the whole object in the response, if it is a range without it.
     pub(super) fn note_size(&mut self, size: u64) {
         if let Some((start, end)) = self.span().filter(|_| self.is_part_without_size()) {
             let range = format!("bytes {start}-{}/{size}", end - 1);
@@ -136,12 +136,12 @@ impl ResponseHead {
         }
     }
 
-    /// Whether the response is an impossible part of an object whose length is stated.
+    /// Whether the response has an invalid range, but states the length of the object.
     pub(super) fn is_of_no_part(&self) -> bool {
         self.status == 206 && self.part().is_none() && self.size_beside_range().is_some()
     }
 
-    /// Returns the length of the whole object that the refusal of a range states.
+    /// Returns the length of the whole object, which a refusal of a range states too.
     pub(super) fn size_beside_range(&self) -> Option<u64> {
         self.content_range()?.1
     }
@@ -152,7 +152,7 @@ impl ResponseHead {
         Some((span.trim(), size.trim().parse().ok()))
     }
 
-    /// Returns what tells contents of the object apart.
+    /// Returns the validators: ETag and Last-Modified.
     pub(super) fn validators(&self) -> Validators {
         let tag = self.text("etag").filter(|tag| validator(tag).is_some());
         let time = self.text("last-modified");
@@ -162,12 +162,12 @@ impl ResponseHead {
         }
     }
 
-    /// Returns what the response means for `key`; `Denied`, `Unavailable` or another error for a refusal.
+    /// Returns the meaning of the response for `key`. A refusal is `Denied`, `Unavailable` or another error.
     pub(super) fn response_kind(&self, key: &Key) -> Result<ResponseKind> {
         match (self.origin, self.status) {
-            // The redirection proves the folder, also if it must not be listed.
+            // The redirect proves that there is a folder, even if it permits no listing.
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
-            // The server knows the key, and its object is lost.
+            // The server knows the key, but the object is lost.
             (ResponseOrigin::OtherServer, 404) => {
                 let text = "the server sent to another one, where there is nothing (404)";
                 Err(Error::unavailable(key, text))
@@ -181,7 +181,7 @@ impl ResponseHead {
                 let text = "the server sent to another page; is a password or a key needed?";
                 Err(Error::new(Kind::Denied, key, text))
             }
-            // No content is not a content of no bytes.
+            // "No content" does not mean an empty object.
             (_, 204 | 205) => Err(refusal(key, self.status)),
             (_, 200..=299) if index_page::is_html(self.content_type()) => Ok(ResponseKind::Page),
             (_, 200..=299) => Ok(ResponseKind::There),
@@ -190,16 +190,16 @@ impl ResponseHead {
     }
 }
 
-/// What tells one content of an object from another.
+/// The values that distinguish versions of an object (RFC 9110, section 8.8).
 pub(super) struct Validators {
-    /// The ETag as the server spells it, if it names something.
+    /// The ETag as the server spells it, or `None` if it is not usable.
     pub(super) tag: Option<String>,
     /// When the object was last changed.
     pub(super) modified: Option<SystemTime>,
 }
 
 impl Validators {
-    /// Returns what the ETag names.
+    /// Returns the ETag without quotes and the mark of a weak one, or `None` if there is no usable one.
     pub(super) fn name(&self) -> Option<&str> {
         validator(self.tag.as_deref()?)
     }
@@ -216,7 +216,7 @@ impl Validators {
     }
 }
 
-/// Returns the error that a status means.
+/// Returns the error for a status.
 pub(super) fn refusal(key: &Key, status: u16) -> Error {
     let kind = match status {
         401 | 403 | 407 => Kind::Denied,
@@ -234,7 +234,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     Error::new(kind, key, text)
 }
 
-/// Returns the version of an object: from its ETag, or from time and size where it has none.
+/// Returns the version of an object: from its ETag, or without one from its time and size.
 pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
     match tag.and_then(validator) {
         Some(name) => Version::of(name.as_bytes()),
@@ -242,7 +242,7 @@ pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64
     }
 }
 
-/// Returns the URL at the end of all redirections, as the client notes it; nothing if it does not.
+/// Returns the URL after all redirects, or `None` if the client did not record it.
 fn final_url(response: &HttpResponse) -> Option<Url> {
     let RequestUri(uri) = response.extensions().get()?;
     Url::parse(&uri.to_string()).ok()

@@ -1,18 +1,18 @@
-//! The trial whether ETags differ by server: an object is asked for again until its first ETag comes back.
+//! Tests whether ETags differ between servers: requests an object until its first ETag comes back.
 
 use super::endpoint::{HttpEndpoint, RequestSpec};
 use super::response::Validators;
 use super::tags::{SeenTag, Suspicion};
 use crate::{Key, Meta};
 
-/// How many answers are compared: with two servers that answer at random, 1 trial in 28 proves nothing.
+/// Number of responses that are compared. With two servers that respond at random, 1 trial in 28 proves nothing.
 const MAX_COMPARED: usize = 8;
 
-/// The most bytes of an object that each of them has.
+/// Maximum number of bytes in each of these responses.
 const MAX_COMPARED_BYTES: u64 = 64 << 10;
 
 impl HttpEndpoint {
-    /// Returns the metadata of an object of `size` bytes of which an answer has these validators.
+    /// Returns the metadata of an object of `size` bytes, given the validators of a response.
     pub(super) async fn meta(&self, key: &Key, validators: Validators, size: u64) -> Meta {
         if !self.tags.are_dropped()
             && let Some(now) = SeenTag::of(&validators, size)
@@ -29,7 +29,7 @@ impl HttpEndpoint {
         self.tags.counting(validators).meta(size)
     }
 
-    /// Whether an object has one content under both ETags. A failed request proves nothing.
+    /// Whether an object has the same content under both ETags. A failed request proves nothing.
     async fn has_both_tags(&self, key: &Key, before: &SeenTag, now: &SeenTag) -> bool {
         let end = now.size.min(MAX_COMPARED_BYTES);
         if end == 0 {
@@ -55,7 +55,7 @@ impl HttpEndpoint {
         false
     }
 
-    /// Fetches the first bytes of an object; nothing unless they come alone, with both validators.
+    /// Fetches the first bytes of an object. Returns `None` unless the response has exactly them and both validators.
     async fn part_with_tag(&self, key: &Key, end: u64) -> Option<(SeenTag, Vec<u8>)> {
         let spec = RequestSpec::part(key, format!("bytes=0-{}", end - 1));
         let response = self.send(&spec).await.ok()?;

@@ -1,10 +1,10 @@
-//! Whether the ETags of a server tell contents apart, or differ by server behind one name.
+//! Detects servers whose ETags differ from response to response for the same content.
 //!
-//! Behind a load balancer each server may make ETags of inode and time, so that an object has another one in each answer.
-//! They count until that is proved: an answer has another ETag than the one before while length and Last-Modified are the
-//! same, then the first ETag comes again and another one after it, and the bytes are equal under all of them. An object
-//! that was replaced has its first ETag never again. From then on size and Last-Modified count, as of a server without
-//! ETags.
+//! Behind a load balancer, each server may make ETags from inode and time, so that an object gets another one in each
+//! response. ETags are trusted until this is proved: a response has another ETag than the one before, with the same
+//! length and Last-Modified; then the first ETag comes back, followed by another one; and the bytes are equal under all
+//! of them. An object that was replaced never gets its first ETag back. After that, versions are made of size and
+//! Last-Modified, as for a server without ETags.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -20,14 +20,14 @@ use crate::stats::Stats;
 use crate::{Key, Version};
 use zarr_format::error::Error;
 
-/// Of how many keys the last ETag is remembered.
+/// Maximum number of keys whose last ETag is remembered.
 const MAX_SEEN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// How many pairs of ETags of a key are remembered that were tried: each is tried once, so that an object which is replaced
-/// all the time within its second costs one trial for each of its contents.
+/// Maximum number of tested ETag pairs that are remembered per key. Each pair is tested once, so that an object which
+/// is replaced several times in one second costs one trial per version.
 const MAX_TRIED: usize = 16;
 
-/// What is said once.
+/// The warning, which is logged once.
 const DIFFER: &str = "the server's ETags differ from answer to answer for the same content, so they are not used: size and \
     Last-Modified tell contents apart";
 
@@ -36,37 +36,37 @@ pub(super) struct TagWatch {
     stats: Arc<Stats>,
     are_dropped: AtomicBool,
     seen: Mutex<LruCache<Key, SeenKey>>,
-    /// Held during a trial: who sees the same pair waits for its end.
+    /// Held during a trial. Others that see the same pair wait for its end.
     pub(super) trial: tokio::sync::Mutex<()>,
 }
 
-/// What answers told of a key.
+/// The record of a key.
 #[derive(Default)]
 struct SeenKey {
     last: Option<SeenTag>,
-    /// Pairs of ETags that were tried.
+    /// Pairs of ETags that were tested.
     tried: VecDeque<[Version; 2]>,
 }
 
-/// What is to be done after an answer with another ETag than the one before.
+/// What to do after a response with another ETag than the one before.
 pub(super) enum Suspicion {
-    /// A trial of this ETag and that of the answer.
+    /// Test this earlier ETag against the new one.
     Trial(SeenTag),
-    /// To wait for the end of that trial, if it is not over.
+    /// Wait for the end of the trial, if it is still running.
     Tried,
 }
 
-/// What an answer told of an object that has both validators.
+/// The validators and size in a response that has both validators.
 #[derive(Clone, Copy)]
 pub(super) struct SeenTag {
-    /// A number that the ETag names.
+    /// A hash of the ETag.
     pub(super) tag: Version,
     pub(super) modified: SystemTime,
     pub(super) size: u64,
 }
 
 impl SeenTag {
-    /// Returns what an answer with these validators told; nothing without both.
+    /// Returns the record of a response with these validators, or `None` unless there are both.
     pub(super) fn of(validators: &Validators, size: u64) -> Option<SeenTag> {
         Some(SeenTag {
             tag: Version::of(validators.name()?.as_bytes()),
@@ -75,14 +75,14 @@ impl SeenTag {
         })
     }
 
-    /// Whether only the ETags of two answers differ.
+    /// Whether two responses differ only in the ETag.
     fn differs_by_tag(&self, other: &SeenTag) -> bool {
         self.tag != other.tag && (self.modified, self.size) == (other.modified, other.size)
     }
 }
 
 impl TagWatch {
-    /// Builds the watch of a server whose ETags count so far.
+    /// Creates the watch of a server whose ETags are trusted so far.
     pub(super) fn new(stats: Arc<Stats>) -> TagWatch {
         TagWatch {
             stats,
@@ -92,18 +92,18 @@ impl TagWatch {
         }
     }
 
-    /// Whether ETags do not count any more.
+    /// Whether ETags are no longer used.
     pub(super) fn are_dropped(&self) -> bool {
         self.are_dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns the validators that count.
+    /// Returns the validators without the ETag if ETags are no longer used.
     pub(super) fn counting(&self, validators: Validators) -> Validators {
         let tag = validators.tag.filter(|_| !self.are_dropped());
         Validators { tag, ..validators }
     }
 
-    /// Drops the ETags from now on.
+    /// Stops using ETags, and reports it once.
     pub(super) fn drop_all(&self, key: &Key) {
         if !self.are_dropped.swap(true, Ordering::Relaxed) {
             let error = Error::unsupported(key, DIFFER);
@@ -112,7 +112,7 @@ impl TagWatch {
         }
     }
 
-    /// Notes an answer; returns what is to be done if only its ETag differs from that of the one before.
+    /// Records a response. Returns what to do if only its ETag differs from the response before, or `None` otherwise.
     pub(super) fn note(&self, key: &Key, now: &SeenTag) -> Option<Suspicion> {
         let mut seen = self.seen.lock();
         let seen = seen.get_or_insert_mut(key.clone(), SeenKey::default);

@@ -1,7 +1,7 @@
-//! The URLs of a web store: from a key to its URL, and from a URL in a response to the key that it names.
+//! Translates keys to URLs, and URLs in responses back to keys.
 //!
-//! A key's bytes are escaped one by one, so that every key has one URL. Names are compared with their escapes undone.
-//! User, password and query are sent with each request and appear in no message.
+//! Every byte of a key is escaped in one way only, so that every key has exactly one URL. Names are compared after
+//! unescaping. User, password and query are sent with each request and never appear in messages.
 
 use std::fmt;
 
@@ -15,23 +15,23 @@ use url::Url;
 use crate::Key;
 use zarr_format::error::{Error, Kind, Result};
 
-/// Bytes that are escaped in a URL: all but the unreserved characters of RFC 3986, section 2.3.
+/// Bytes that are escaped in a URL: all except the unreserved characters of RFC 3986, section 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// The longest key that is requested, in bytes: the longest path of most servers' systems, some of which report an
-/// internal error beyond it.
+/// Maximum length in bytes of a key that is requested: the longest path on most servers' systems. Some servers report
+/// an internal error beyond it.
 const MAX_KEY_LENGTH: usize = 4096;
 
-/// The folder of a store and what is sent with each request to it.
+/// The URL of a store's folder, and the credentials and query for each request.
 pub(super) struct UrlSpace {
-    /// Without user, password, query; a slash at the end.
+    /// Without user, password and query; ends with a slash.
     folder: Url,
     query: Option<String>,
-    /// Value of the header `Authorization`, from user and password.
+    /// The value of the header `Authorization`, made of user and password.
     pub(super) authorization: Option<HeaderValue>,
 }
 
@@ -46,16 +46,16 @@ impl fmt::Debug for UrlSpace {
 pub(super) enum Relation {
     /// The folder itself.
     Same,
-    /// Directly in it; with a slash at the end or without.
+    /// A direct child, and whether the URL ends with a slash.
     Child(Vec<u8>, bool),
     /// Anything else.
     Elsewhere,
 }
 
 impl UrlSpace {
-    /// Reads a URL; `Invalid`, about `shown`, if it is none.
+    /// Parses a URL. If it is not valid, the error is `Invalid`, about `shown`.
     pub(super) fn read(url: &str, shown: &str) -> Result<UrlSpace> {
-        // The text of the error may hold the URL.
+        // The text of the parser's error may contain the URL.
         let invalid = || Error::invalid(shown, "expected http://HOST/PATH or https://HOST/PATH");
         let mut folder = Url::parse(url).map_err(|_| invalid())?;
         if folder.host_str().is_none_or(str::is_empty) {
@@ -78,7 +78,8 @@ impl UrlSpace {
         })
     }
 
-    /// Returns the URL of a key, or with `as_folder` of the folder of that name; `NameTooLong` if it is too long.
+    /// Returns the URL of a key, or with `as_folder` the URL with a slash at the end. The error is `NameTooLong` if the
+    /// key is too long.
     pub(super) fn url(&self, key: &Key, as_folder: bool) -> Result<String> {
         if key.as_bytes().len() > MAX_KEY_LENGTH {
             return Err(too_long(key));
@@ -99,13 +100,13 @@ impl UrlSpace {
         Ok(url)
     }
 
-    /// Whether the server's address is reached without encryption.
+    /// Whether the connection to the server is unencrypted.
     pub(super) fn is_plain(&self) -> bool {
         self.folder.scheme() == "http"
     }
 
-    /// Returns what a reference in a response about a folder names. Host and query are ignored: a server behind a proxy
-    /// only knows its own address.
+    /// Returns the relation of a reference in a response to a folder. Host and query are ignored, since a server behind
+    /// a proxy only knows its own address.
     pub(super) fn relation(&self, folder: &Key, reference: &str) -> Relation {
         let asked = self.names(folder);
         let Some(base) = self
@@ -132,7 +133,7 @@ impl UrlSpace {
         }
     }
 
-    /// Whether a URL that a response came from is that of a key, with or without a slash at the end.
+    /// Whether the URL of a response is that of a key, with or without a slash at the end.
     pub(super) fn is_of(&self, key: &Key, url: &Url) -> bool {
         let mut found = names(url);
         if found.last().is_some_and(Vec::is_empty) {
@@ -141,19 +142,19 @@ impl UrlSpace {
         found == self.names(key)
     }
 
-    /// Whether a URL is that of a key in another folder than the store's, as where a server sends to another one for all
-    /// keys.
+    /// Whether a URL ends with a key but is outside the store's folder, as after a redirect of all keys to another
+    /// server.
     pub(super) fn is_of_elsewhere(&self, key: &Key, url: &Url) -> bool {
         let own: Vec<Vec<u8>> = key.names().map(<[u8]>::to_vec).collect();
         !self.is_of(key, url) && names(url).ends_with(&own)
     }
 
-    /// Whether a URL is one of the store's server.
+    /// Whether a URL has the origin of the store's server.
     pub(super) fn is_of_server(&self, url: &Url) -> bool {
         url.origin() == self.folder.origin()
     }
 
-    /// Returns the names on the way to a key, from the root of the server.
+    /// Returns the names on the path of a key, from the root of the server.
     fn names(&self, key: &Key) -> Vec<Vec<u8>> {
         let mut names = names(&self.folder);
         names.pop();
@@ -162,12 +163,12 @@ impl UrlSpace {
     }
 }
 
-/// Returns the error of a key that is too long for a URL.
+/// Returns the error for a key that is too long for a URL.
 pub(super) fn too_long(key: &Key) -> Error {
     Error::new(Kind::NameTooLong, key, "too long for a URL")
 }
 
-/// Returns the names in a URL's path, escapes undone; the last is empty if a slash ends it.
+/// Returns the unescaped names in a URL's path. The last is empty if the path ends with a slash.
 fn names(url: &Url) -> Vec<Vec<u8>> {
     let path = url.path();
     let names = path.strip_prefix('/').unwrap_or(path).split('/');
@@ -176,7 +177,8 @@ fn names(url: &Url) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the header for a URL's user and password, if it has them (RFC 7617); an error if a header cannot hold them.
+/// Returns the header for a URL's user and password (RFC 7617), or `None` if it has neither. Fails if a header cannot
+/// hold them.
 fn authorization(url: &Url) -> std::result::Result<Option<HeaderValue>, InvalidHeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! Responses to PROPFIND (WebDAV, RFC 4918), which list a folder.
+//! Parses responses to PROPFIND (WebDAV, RFC 4918), which list a folder.
 //!
-//! A document that breaks off is `Corrupt`, and a name that the server could not read is an error: never a shorter
-//! folder.
+//! A truncated document is `Corrupt`, and a name that the server could not read is an error. Neither makes a folder
+//! shorter.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,25 +15,25 @@ use crate::Meta;
 use crate::backend::remote::validator::validator;
 use zarr_format::error::{Error, Result};
 
-/// The PROPFIND body: only the properties that are read here, since for others some servers open each file.
+/// The PROPFIND body. It requests only the properties that are used here, since some servers open each file for others.
 pub(super) const WANTED: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
 
 /// The properties of one name.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Resource {
-    /// Its URL or path as the server writes it.
+    /// The URL or path, as the server writes it.
     pub(super) href: String,
     pub(super) is_folder: bool,
     pub(super) size: Option<u64>,
     pub(super) modified: Option<SystemTime>,
     pub(super) tag: Option<String>,
-    /// The status of the name itself, if it is an error.
+    /// The status of this name, if it is an error.
     pub(super) status: Option<u16>,
 }
 
 impl Resource {
-    /// Returns the metadata as `head` would, if the response is complete. Some servers leave the ETag of an object out of
-    /// it although they send it with the object; the version would then differ.
+    /// Returns the metadata that `head` would return, or `None` if the response is incomplete. Some servers leave an
+    /// object's ETag out of the listing although they send it with the object; the version would then differ.
     pub(super) fn meta(&self, tags: &TagWatch) -> Option<Meta> {
         if self.is_folder {
             return Some(Meta {
@@ -49,7 +49,7 @@ impl Resource {
     }
 }
 
-/// Reads a multistatus document (section 13).
+/// Parses a multistatus document (section 13).
 pub(super) fn resources(document: &[u8]) -> Result<Vec<Resource>> {
     let mut reading = MultistatusParser::default();
     let mut reader = Reader::from_reader(document);
@@ -75,7 +75,7 @@ fn broken(fault: impl std::fmt::Display) -> Error {
     Error::corrupt("", format!("the server's WebDAV answer: {fault}"))
 }
 
-/// Returns what a reference such as `&amp;` or `&#38;` stands for.
+/// Resolves a reference such as `&amp;` or `&#38;`.
 fn resolved(entity: &BytesRef<'_>) -> Result<String> {
     if let Some(letter) = entity.resolve_char_ref().map_err(broken)? {
         return Ok(letter.to_string());
@@ -85,14 +85,14 @@ fn resolved(entity: &BytesRef<'_>) -> Result<String> {
     known.ok_or_else(|| broken("an entity that is not known"))
 }
 
-/// State of the parser.
+/// The state of the parser.
 #[derive(Default)]
 struct MultistatusParser {
     /// Depth of the current element.
     depth: usize,
     resources: Vec<Resource>,
     now: Resource,
-    /// The current group of properties, used only if its status is a success.
+    /// The current group of properties. It is used only if its status is a success.
     properties: Resource,
     status: Option<u16>,
     in_properties: bool,
@@ -114,13 +114,13 @@ impl MultistatusParser {
         }
     }
 
-    /// Leaves an element; true at the end of the document.
+    /// Handles the end of an element. Returns true at the end of the document.
     fn leave(&mut self, name: &[u8]) -> bool {
         self.depth = self.depth.saturating_sub(1);
         let text = std::mem::take(&mut self.text);
         let text = text.trim();
         match name {
-            // An error description may have further `href`s.
+            // An error description may contain further `href` elements.
             b"href" if !self.in_properties && self.now.href.is_empty() => {
                 self.now.href = text.to_string();
             }
@@ -149,7 +149,7 @@ impl MultistatusParser {
     }
 }
 
-/// Reads `HTTP/1.1 200 OK`.
+/// Parses a status line such as `HTTP/1.1 200 OK`.
 fn status(line: &str) -> Option<u16> {
     line.split_whitespace().nth(1)?.parse().ok()
 }

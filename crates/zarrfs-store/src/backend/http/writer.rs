@@ -1,9 +1,9 @@
-//! Changes of a folder of a web server: PUT, DELETE, and MKCOL for the folders of a key (WebDAV, RFC 4918).
+//! Changes a web folder with PUT, DELETE and, for missing folders, MKCOL (WebDAV, RFC 4918).
 //!
-//! If-Match and If-None-Match are sent to servers that enforce them (`condition_probe`); for others the key is checked
-//! just before. Only 201 and 204 prove a put: another success may be that of a redirected request, and is accepted if
-//! the object is there. DELETE removes a folder with its contents, so it is sent only for a key that was an object, or
-//! an empty folder, just before.
+//! If-Match and If-None-Match are sent to servers that enforce them (`condition_probe`). For other servers the key is
+//! checked just before. Only 201 and 204 prove a put. Another success may come from a redirect, and is accepted if the
+//! object exists. DELETE removes a folder with its contents, so it is sent only for a key that was an object, or an
+//! empty folder, just before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The longest object that is put, in bytes: it is sent from memory in one request.
+/// Maximum length of an object that is put, in bytes. It is sent from memory in one request.
 const MAX_PUT: u64 = 2 << 30;
 
-/// An ETag that no content has.
+/// A valid ETag that no object has.
 const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
-/// Says what a server of files alone is.
+/// The message for a server that only serves files.
 const TAKES_NO_CHANGES: &str = "the server takes no changes: a WebDAV server does";
 
 type RequestHeader = (&'static str, String);
 
-/// Returns the header of a condition; nothing for `Any`, a version and an ETag that a header cannot hold.
+/// Returns the header for a condition, or `None` for `Any`, a version, or an ETag that a header cannot hold.
 fn header(condition: &Condition) -> Option<RequestHeader> {
     match condition {
         Condition::Any | Condition::Version(_) => None,
@@ -44,7 +44,7 @@ fn header(condition: &Condition) -> Option<RequestHeader> {
     }
 }
 
-/// Returns the error of a change that the server refuses.
+/// Returns the error for a change that the server refuses.
 fn refused(key: &Key, status: u16) -> Error {
     let (kind, why) = match status {
         405 | 501 => (Kind::ReadOnly, TAKES_NO_CHANGES),
@@ -86,7 +86,8 @@ impl RemoteKey for KeyChange<'_> {
 }
 
 impl HttpStore {
-    /// Returns the ETag of an object as the server spells it, or a text of time and size; nothing if it is missing.
+    /// Returns the ETag of an object as the server spells it, or a text of time and size; `None` if the object is
+    /// missing.
     pub(super) fn fetch_etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         if key.is_root() {
             return Ok(None);
@@ -126,7 +127,7 @@ impl HttpStore {
         }
         let _room = self.endpoint.limits.bodies.take(body.len());
         let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
-        // If the probe fails, the header is sent and the key is checked as well.
+        // If the probe fails, the condition is both sent and checked first.
         let enforced = match condition {
             Condition::Any => None,
             _ => self
@@ -147,7 +148,7 @@ impl HttpStore {
         )
     }
 
-    /// Sends an object, and again after creating the folders above it if they were missing.
+    /// Sends an object. If the folders above it are missing, they are created and it is sent again.
     fn send(
         &self,
         context: &RequestContext,
@@ -195,14 +196,14 @@ impl HttpStore {
         Ok(found.is_some_and(|found| found.is_folder))
     }
 
-    /// Creates a folder and those above it.
+    /// Creates a folder and its ancestors.
     fn make_folder(&self, key: &Key) -> Result<()> {
         if key.is_root() {
             return Ok(());
         }
         let make = || -> Result<ResponseHead> {
             let spec = RequestSpec {
-                // The name is a valid one.
+                // The name is always valid.
                 method: http::Method::from_bytes(b"MKCOL").unwrap_or(http::Method::OPTIONS),
                 as_folder: true,
                 ..RequestSpec::get(key)
@@ -215,14 +216,14 @@ impl HttpStore {
             status = make()?.status;
         }
         match status {
-            // 405: the folder exists.
+            // 405 means that the folder exists.
             200..=299 | 405 => Ok(()),
             _ => Err(self.refused(key, status)),
         }
     }
 
-    /// Returns the error of a change that this server refuses. Of a WebDAV server 404 is the answer of a race with
-    /// another program; a server of files alone, such as Caddy, may know no other methods and say so.
+    /// Returns the error for a change that this server refuses. On a WebDAV server, 404 means a race with another
+    /// program. A plain file server, such as Caddy, may send it for every method that it does not support.
     fn refused(&self, key: &Key, status: u16) -> Error {
         if status == 404 && self.listing_method != ListingMethod::WebDav {
             return Error::new(Kind::ReadOnly, key, format!("{TAKES_NO_CHANGES} (404)"));
@@ -230,7 +231,7 @@ impl HttpStore {
         refused(key, status)
     }
 
-    /// Removes an object if the condition holds; it is checked just before in any case.
+    /// Removes an object if the condition holds. The condition is checked just before in any case.
     pub(super) fn erase_object(
         &self,
         context: &RequestContext,
@@ -249,7 +250,7 @@ impl HttpStore {
         })
     }
 
-    /// Removes an object or a folder by one request; `NotFound` if the server says that it is missing.
+    /// Removes an object or a folder with one request. The error is `NotFound` if the server says that it is missing.
     fn delete(&self, key: &Key, as_folder: bool, header: Option<RequestHeader>) -> Result<()> {
         let spec = RequestSpec {
             method: http::Method::DELETE,
@@ -267,19 +268,19 @@ impl HttpStore {
         };
         match response.status {
             204 => Ok(()),
-            // Of a WebDAV server that says so it was missing then, whatever another program has put since.
+            // On a WebDAV server it was missing at that time, even if another program has put it again since.
             404 | 410 if self.listing_method == ListingMethod::WebDav || !is_there()? => {
                 Err(Error::not_found(key))
             }
-            // The response of a server that has removed it, and also that to a redirected request.
+            // A server that removed it sends this, but also one that followed a redirect.
             200..=299 if is_there()? => Err(self.ignored(key, response.status, "but still has it")),
             200..=299 => Ok(()),
             status => Err(self.refused(key, status)),
         }
     }
 
-    /// Returns the error of a change that was answered and is not seen. Another attempt may have success with a WebDAV
-    /// server; others answer so whose only method is GET, whatever they are asked.
+    /// Returns the error for a change that succeeded but has no effect. A retry may succeed on a WebDAV server. Other
+    /// servers with such responses only support GET, whatever the method.
     fn ignored(&self, key: &Key, status: u16, seen: &str) -> Error {
         let kind = match self.listing_method {
             ListingMethod::WebDav => Kind::Unavailable,
@@ -308,7 +309,7 @@ impl HttpStore {
         }
     }
 
-    /// Returns which conditions the server enforces.
+    /// Returns the conditions that the server enforces.
     fn enforced_conditions(&self, context: &RequestContext) -> Result<EnforcedConditions> {
         let key = &trial_key()?;
         self.conditions
@@ -339,7 +340,7 @@ impl ConditionTrial for KeyChange<'_> {
     }
 }
 
-/// Returns the header of a condition, none for `Any`; `Unsupported` if no header can express it.
+/// Returns the header for a condition, or `None` for `Any`. The error is `Unsupported` if no header can express it.
 fn expressed(key: &Key, condition: &Condition) -> Result<Option<RequestHeader>> {
     match (condition, header(condition)) {
         (Condition::Absent | Condition::Match(_), None) => {

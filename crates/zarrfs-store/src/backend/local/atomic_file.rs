@@ -1,10 +1,10 @@
-//! A file that is written and synced under no key, and then given its name in one step.
+//! Writes and syncs a file without its final name, then names it atomically.
 //!
-//! Until then it has no name at all where the file system supports that (O_TMPFILE). To replace a file it needs a
-//! temporary name, which is derived from the final one and left out of listings. The writer locks the file of that
-//! name, so that several processes of zarrfs change a key one after the other, each seeing the result of the one
-//! before. The lock ends with its process; the temporary file of a process that has died is removed by the next
-//! writer of the key or with the folder.
+//! Until then the file has no name at all where the file system supports that (O_TMPFILE). To replace a file, it needs
+//! a temporary name, which is derived from the final one and left out of listings. The writer locks the file of that
+//! name, so that several zarrfs processes change a key one after the other, each seeing the result of the one before.
+//! The lock ends with its process. If a process dies, its temporary file is removed by the next writer of the key, or
+//! with the folder.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,7 +21,7 @@ const TEMP_PREFIX: &str = ".zarrfs-arriving-";
 
 const TEMP_DIGITS: usize = 16;
 
-/// How long a writer waits for another one of the same key, and the interval of its attempts.
+/// How long a writer waits for another writer of the same key, and the interval between its attempts.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -46,12 +46,12 @@ pub(super) struct AtomicFile<'a> {
     folder: &'a OwnedFd,
     name: &'a [u8],
     file: OwnedFd,
-    /// Its temporary name, if it has one; the file is then locked by this process.
+    /// The temporary name of the file, if it has one; the file is then locked by this process.
     temp_name: Option<String>,
 }
 
 impl<'a> AtomicFile<'a> {
-    /// Creates an empty file, without a name where the file system supports that.
+    /// Creates an empty file, without a name if the file system supports that.
     pub(super) fn new(folder: &'a OwnedFd, name: &'a [u8]) -> rustix::io::Result<AtomicFile<'a>> {
         match unnamed_file(folder)? {
             Some(file) => Ok(AtomicFile {
@@ -64,7 +64,7 @@ impl<'a> AtomicFile<'a> {
         }
     }
 
-    /// Creates an empty file that has its temporary name from the beginning.
+    /// Creates an empty file under its temporary name.
     fn named(folder: &'a OwnedFd, name: &'a [u8]) -> rustix::io::Result<AtomicFile<'a>> {
         let temp_name = temp_name_of(name);
         let flags = FILE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -87,7 +87,7 @@ impl<'a> AtomicFile<'a> {
         &self.file
     }
 
-    /// Locks the key among all processes of zarrfs; `BUSY` if another one holds it for too long.
+    /// Locks the key against other zarrfs processes. Fails with `BUSY` if another one holds it for `LOCK_TIMEOUT`.
     pub(super) fn lock_key(&mut self) -> rustix::io::Result<()> {
         if self.temp_name.is_some() {
             return Ok(());
@@ -103,7 +103,7 @@ impl<'a> AtomicFile<'a> {
         Ok(())
     }
 
-    /// Gives the file its final name; `EXIST` if that name is taken.
+    /// Gives the file its final name. Fails with `EXIST` if that name is taken.
     pub(super) fn link_noreplace(&mut self) -> rustix::io::Result<()> {
         let Some(temp_name) = &self.temp_name else {
             return link(&self.file, self.folder, self.name);
@@ -122,7 +122,7 @@ impl<'a> AtomicFile<'a> {
         let none = AtFlags::empty();
         match rustix::fs::linkat(self.folder, from, self.folder, to, none) {
             Ok(()) => self.unlock_key(),
-            // Nor hard links: the name can then only be checked before the rename.
+            // Without hard links either, the name can only be checked before the rename.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
                 match stat(self.folder, self.name)? {
                     Some(_) => Err(Errno::EXIST),
@@ -133,7 +133,7 @@ impl<'a> AtomicFile<'a> {
         }
     }
 
-    /// Gives the file its final name, replacing what has it. The key must be locked.
+    /// Gives the file its final name, replacing the file that has it. The key must be locked.
     pub(super) fn replace(&mut self) -> rustix::io::Result<()> {
         let temp_name = self.temp_name.as_deref().ok_or(Errno::NOENT)?;
         rustix::fs::renameat(self.folder, temp_name, self.folder, self.name)?;
@@ -152,12 +152,12 @@ impl<'a> AtomicFile<'a> {
 
 impl Drop for AtomicFile<'_> {
     fn drop(&mut self) {
-        // The next writer removes a name that cannot be removed here.
+        // If this fails, the next writer of the key removes the name.
         let _ = self.unlock_key();
     }
 }
 
-/// Creates a file without a name; nothing if it could not be given one later.
+/// Creates a file without a name, or returns `None` if it could not be named later.
 fn unnamed_file(folder: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let file = match rustix::fs::openat(folder, c".", FILE | OFlags::TMPFILE, FILE_MODE) {
         Ok(file) => file,
@@ -185,7 +185,7 @@ fn unlink(folder: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     }
 }
 
-/// Returns the status of a name; links are not followed.
+/// Returns the status of a name, or `None` if it is missing. Links are not followed.
 pub(super) fn stat(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<Stat>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -194,7 +194,7 @@ pub(super) fn stat(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<S
     }
 }
 
-/// Locks a file; false if it is locked already.
+/// Locks a file. Returns false if it is locked already.
 fn lock(file: impl AsFd) -> rustix::io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -210,7 +210,8 @@ fn still_names(folder: &OwnedFd, name: &str, file: &OwnedFd) -> rustix::io::Resu
     Ok(there.is_some_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
 }
 
-/// Repeats `take` while the temporary name exists, removing a stale one; `BUSY` after `LOCK_TIMEOUT`.
+/// Repeats `take` while the temporary name exists, and removes it if it is stale. Fails with `BUSY` after
+/// `LOCK_TIMEOUT`.
 fn wait_for_name<T>(
     folder: &OwnedFd,
     temp_name: &str,
@@ -229,7 +230,7 @@ fn wait_for_name<T>(
     }
 }
 
-/// Removes a temporary name whose file is not locked; false if it is, or may be.
+/// Removes a temporary name if its file is not locked. Returns false if the file is or may be locked.
 fn remove_if_stale(folder: &OwnedFd, temp_name: &str) -> rustix::io::Result<bool> {
     let open = |flags: OFlags| {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -255,7 +256,7 @@ fn remove_if_stale(folder: &OwnedFd, temp_name: &str) -> rustix::io::Result<bool
     Ok(true)
 }
 
-/// Removes the temporary files in a folder that no process holds.
+/// Removes the temporary files in a folder that are locked by no process.
 pub(super) fn remove_stale(folder: &OwnedFd) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(8192);
     let mut entries = RawDir::new(folder, buffer.spare_capacity_mut());

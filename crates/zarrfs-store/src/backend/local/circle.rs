@@ -1,7 +1,7 @@
-//! Symbolic links that lead back to a folder in which they lie: a walk that follows them meets the same names for ever.
+//! Detects symbolic links to an ancestor folder, which would make a recursive walk endless.
 //!
-//! The kernel follows forty links of a path, so a walk through one such link in each folder ends after forty rounds, and one
-//! through two of them after 2^40.
+//! The kernel follows at most 40 links in a path. A walk through one such link ends after 40 rounds, but a walk through
+//! two of them in each folder takes 2^40 steps.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Key;
 
-/// Whether a key of the store in `folder` is a link to a folder on its own path, or to one above that.
+/// Whether a key of the store in `folder` is a link to one of its ancestors, or to a folder above the store.
 pub(super) fn leads_back(folder: &Path, key: &Key) -> bool {
     let place = |key: &Key| folder.join(OsStr::from_bytes(key.as_bytes()));
     let is_link = fs::symlink_metadata(place(key)).is_ok_and(|meta| meta.is_symlink());

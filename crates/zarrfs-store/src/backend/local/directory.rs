@@ -1,10 +1,11 @@
 //! The root directory of a local store: resolves keys to open files and their status.
 //!
-//! The root is what its path names now: it may be made anew, moved away, or be behind a link that points elsewhere by
-//! now. It is looked for again and again; while nothing is there, every request is an error (`root`).
+//! The store's path is resolved again and again, since the directory may be recreated or moved away, or a link on the
+//! path may be changed. While the directory is missing, every request fails (see `root`).
 //!
-//! The kernel resolves every path beneath the directory (`openat2`, RESOLVE_BENEATH), so no key and no link leads
-//! outside unless links may be followed, and nothing is opened in a way that could block.
+//! The kernel resolves every key beneath the directory (`openat2`, RESOLVE_BENEATH), so neither a key nor a link leads
+//! outside, unless links may be followed. No open for reading can block (`SAFE`). outside unless links may be followed,
+//! and nothing is opened in a way that could block.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -23,12 +24,12 @@ use crate::sync::descriptors;
 use crate::{ChangeLog, Key, Meta};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The flags of everything that is opened for reading: never block, never become a controlling terminal.
+/// Flags of all files that are opened for reading: never block, never become a controlling terminal.
 const SAFE: OFlags = OFlags::CLOEXEC
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// Adds the flags `SAFE`, or with O_PATH the only one of them that the kernel accepts there.
+/// Adds the flags `SAFE`. With O_PATH the kernel accepts only O_CLOEXEC of them.
 fn safe(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) {
         flags | OFlags::CLOEXEC
@@ -44,7 +45,7 @@ pub(super) struct StoreRoot {
 }
 
 impl StoreRoot {
-    /// Opens the directory at `path`; that it is another one is noted in `changes`.
+    /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
     pub(super) fn new(
         path: &Path,
         follow_symlinks: bool,
@@ -57,12 +58,12 @@ impl StoreRoot {
         })
     }
 
-    /// Returns the path of the directory; there may be links on it.
+    /// Returns the path of the directory, with links unresolved.
     pub(super) fn path(&self) -> &Path {
         self.root.path()
     }
 
-    /// Whether the directory lies in a mount of zarrfs.
+    /// Whether the directory is inside a zarrfs mount.
     pub(super) fn is_in_our_mount(&self) -> bool {
         self.root.is_in_our_mount()
     }
@@ -95,7 +96,8 @@ impl StoreRoot {
         }
     }
 
-    /// Opens a key as `resolve` says, if the root need not be looked for and what it holds is on this machine.
+    /// Opens a key with the flags `resolve`, or returns `None` if the root must be resolved first or is not on a local
+    /// file system.
     pub(super) fn open_in_memory(
         &self,
         key: &Key,
@@ -113,8 +115,8 @@ impl StoreRoot {
         ))
     }
 
-    /// Opens a regular file; nothing for a directory or a missing key, `Corrupt` for other kinds of files and for a
-    /// link to something that is not there: that is content that was not fetched, not content that was never stored.
+    /// Opens a regular file, or returns `None` for a directory or a missing key. Other kinds of files are `Corrupt`. So
+    /// is a dangling link: its content was not fetched, which is not the same as a chunk that was never stored.
     pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {
         let fd = match self.open(key, OFlags::RDONLY) {
             Ok(fd) => fd,
@@ -137,7 +139,7 @@ impl StoreRoot {
         }
     }
 
-    /// Returns the target of a key that cannot be opened because it is a link to something missing.
+    /// Returns the target of a key if it is a dangling link, or `None` otherwise.
     fn dangling_target(&self, key: &Key) -> Option<Vec<u8>> {
         let link = self.open_once(key, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
         let stat = rustix::fs::fstat(&link).ok()?;
@@ -148,8 +150,8 @@ impl StoreRoot {
         Some(target.into_bytes())
     }
 
-    /// Returns the status of a key's file, or of a link that cannot be followed; nothing for a directory or a
-    /// missing key.
+    /// Returns the status of a key's file, or of the link if it cannot be followed; `None` for a directory or a missing
+    /// key.
     pub(super) fn content(&self, key: &Key) -> Result<Option<Stat>> {
         let found = match self.open(key, OFlags::PATH) {
             Ok(fd) => Some(rustix::fs::fstat(fd).map_err(|error| failed(key, error))?),
@@ -169,7 +171,7 @@ impl StoreRoot {
         }
     }
 
-    /// Returns the status of a key, links not followed; nothing if it is missing.
+    /// Returns the status of a key, or `None` if it is missing. Links are not followed.
     pub(super) fn stat_link(&self, key: &Key) -> Result<Option<Stat>> {
         let Some(parent) = key.parent() else {
             let root = self.root.get();
@@ -192,8 +194,8 @@ impl StoreRoot {
         }
     }
 
-    /// Whether a link is shown as a link, which the kernel then follows inside the mount. One that is absolute or
-    /// leaves the store is shown as its target, if it may be followed at all.
+    /// Whether a link is shown as a link, which the kernel then resolves inside the mount. A link that is absolute or
+    /// leaves the store is shown as its target, if it may be followed.
     pub(super) fn shows_as_link(&self, key: &Key, target: &[u8]) -> bool {
         let Ok(root) = self.root.get() else {
             return false;
@@ -214,7 +216,8 @@ impl StoreRoot {
         Ok(target.map_err(|error| failed(key, error))?.into_bytes())
     }
 
-    /// Returns the metadata of a key; a link that is shown as one, or leads back to where it lies, is not followed.
+    /// Returns the metadata of a key, or `None` if it is missing. A link is not followed if it is shown as a link or
+    /// leads to one of its ancestors.
     pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
         let Some(stat) = self.stat_link(key)? else {
             return Ok(None);
@@ -236,7 +239,7 @@ impl StoreRoot {
 
 fn open_beneath(root: &OwnedFd, path: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // The kernel answers EAGAIN when a rename elsewhere disturbs the walk of a `..`.
+    // The kernel returns EAGAIN when a concurrent rename disturbs the resolution of a `..`.
     for _ in 0..16 {
         match rustix::fs::openat2(root, path, safe(flags), Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
@@ -246,7 +249,7 @@ fn open_beneath(root: &OwnedFd, path: &OsStr, flags: OFlags) -> rustix::io::Resu
     Err(Errno::AGAIN)
 }
 
-/// Opens a key behind an absolute link that ends inside the store: RESOLVE_BENEATH refuses every absolute link.
+/// Opens a key through an absolute link that ends inside the store. RESOLVE_BENEATH refuses every absolute link.
 fn open_absolute_link(root: &OpenRoot, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let target = root.path.join(relative(key)).canonicalize();
     let target = target.map_err(|_| Errno::XDEV)?;
@@ -267,18 +270,18 @@ fn relative(key: &Key) -> &OsStr {
     }
 }
 
-/// Whether an error means that a key is missing, also because a name on its path is a file.
+/// Whether an error means that a key is missing, including a path with a file in place of a folder.
 fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR)
 }
 
-/// Says that a link leads nowhere.
+/// Describes a dangling link.
 fn dangling(target: &[u8]) -> String {
     let target = String::from_utf8_lossy(target);
     format!("a symbolic link to {target}, which is not there")
 }
 
-/// Converts an error of the kernel about a key.
+/// Converts an errno about a key to an error of the store.
 pub(super) fn failed(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => Error::new(
@@ -297,7 +300,7 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
     }
 }
 
-/// Whether a link's target names something inside the store, by its text alone.
+/// Whether the target of a link is inside the store, judged by its text alone.
 fn stays_inside(key: &Key, target: &[u8]) -> bool {
     let Some(mut depth) = key.names().count().checked_sub(1) else {
         return false;

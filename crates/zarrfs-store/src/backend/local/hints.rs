@@ -1,8 +1,8 @@
-//! Which metadata of a local store the kernel has in memory, found without waiting for a disk.
+//! Answers lookups from the kernel's dentry and inode caches, without disk access.
 //!
-//! A path is resolved by the kernel's cache of names alone (RESOLVE_CACHED), in one file system of a kind whose status of
-//! a file that is cached never has to be asked of another machine. Whatever else there is, links among them, is unknown
-//! here, and the store is asked.
+//! RESOLVE_CACHED resolves a path without I/O. Only local file systems qualify: on a network file system, the status of
+//! a cached file may need a request to the server. All other cases are `Unknown`, links among them, and the caller has
+//! to ask the store.
 
 use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -18,7 +18,7 @@ const IN_MEMORY: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::CACHED);
 
 impl StoreRoot {
-    /// Returns the metadata of a key if the kernel has them in memory.
+    /// Returns the metadata of a key if the kernel has them cached, or `Unknown`.
     pub(super) fn known_head(&self, key: &Key) -> Known<Meta> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         match self.open_in_memory(key, flags, IN_MEMORY) {
@@ -45,7 +45,7 @@ mod tests {
     use crate::{Store, StoreConfig};
     use zarr_format::error::Result;
 
-    /// Asks for a key once the kernel has looked it up.
+    /// Looks up a key without waiting, after a first lookup has cached it.
     fn known(store: &LocalStore, key: &str) -> Result<Option<Meta>> {
         let key = Key::new(key).unwrap();
         let _ = store.head(&UNLIMITED, &key);

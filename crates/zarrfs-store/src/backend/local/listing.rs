@@ -1,5 +1,6 @@
-//! A directory read as a stream of `getdents` pages, whose cursors are those of the file system. Temporary files
-//! (`atomic_file`) are left out.
+//! Lists a directory in pages of `getdents`, with the file system's own cursors.
+//!
+//! Temporary files (`atomic_file`) are left out.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -14,7 +15,7 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Listing, Name};
 use zarr_format::error::Result;
 
-/// A directory kept open.
+/// A listing with its open directory.
 pub(super) struct LocalListing {
     fd: OwnedFd,
     key: Key,
@@ -35,7 +36,7 @@ impl LocalListing {
         }
     }
 
-    /// Reads one page of names; returns false at the end of the directory.
+    /// Reads one page of names. Returns false at the end of the directory.
     fn fill(&mut self) -> Result<bool> {
         let mut buffer = vec![MaybeUninit::uninit(); PAGE];
         let mut entries = RawDir::new(&self.fd, &mut buffer);
@@ -61,7 +62,7 @@ impl LocalListing {
         Ok(!self.page.is_empty())
     }
 
-    /// Returns the kind of a name; nothing for pipes, sockets and devices.
+    /// Returns the kind of a name, or `None` for pipes, sockets and devices.
     fn kind_of(&self, name: &[u8], found: FileType) -> Option<EntryKind> {
         match found {
             FileType::RegularFile => Some(EntryKind::File),
@@ -70,7 +71,7 @@ impl LocalListing {
                 let key = self.key.child(name).ok()?;
                 match self.store.head(&key) {
                     Ok(meta) => meta.map(|meta| meta.kind),
-                    // The folder may be that of a mount, which does not say where a link leads that leaves its store.
+                    // Inside a mount, a link that leaves its store cannot be resolved.
                     Err(_) => (found == FileType::Symlink).then_some(EntryKind::Link),
                 }
             }

@@ -1,9 +1,9 @@
 //! A local directory as a store.
 //!
-//! Names are raw bytes. Nothing but regular files and directories is ever read. `root` finds the directory that the
-//! store's path names, `directory` resolves keys and ensures that none leads outside the store, `circle` tells links that
-//! lead back to where they lie, `reader` reads open files, `listing` lists directories, `stat` converts the kernel's file
-//! status, `hints` tells what the kernel has in memory, `writer` makes changes, with `atomic_file`.
+//! Names are raw bytes. Only regular files and directories are ever read. `root` finds the directory that the store's
+//! path names, and `directory` resolves keys and ensures that none leads outside the store. `circle` detects links to
+//! an ancestor, `reader` reads open files, `listing` lists directories, and `stat` converts the kernel's file status.
+//! `hints` answers from the kernel's caches. `writer` changes objects with `atomic_file`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -37,12 +37,12 @@ mod writer;
 use crate::request_context::RequestContext;
 use circle::leads_back;
 
-/// Whether a name is kept for files that are on their way into a store.
+/// Whether a name is reserved for temporary files.
 pub fn is_reserved_name(name: &[u8]) -> bool {
     atomic_file::is_temp_name(name)
 }
 
-/// `NotPermitted` for a path with a name that is kept for files on their way into a store.
+/// Returns the error `NotPermitted` if a name on the path is reserved for temporary files.
 pub fn check_names(path: &Key) -> Result<()> {
     if path.names().any(is_reserved_name) {
         let why = "names of this form are kept for files on their way into a store";
@@ -51,18 +51,18 @@ pub fn check_names(path: &Key) -> Result<()> {
     Ok(())
 }
 
-/// Why nothing is put into a mount of zarrfs: an object would arrive there under a name of `check_names`, which no mount
-/// takes, since its own commit could not put such a key.
+/// Why a store inside a zarrfs mount is read-only: a new object needs a temporary name first. Mounts refuse those names
+/// (`check_names`), since their own commit could not store such a key.
 const IN_OUR_MOUNT: &str = "lies in a mount of zarrfs, into which no other zarrfs writes: name the store that is mounted \
     there";
 
 /// How long the metadata of a local file may be cached.
 const FRESHNESS: Duration = Duration::from_secs(1);
 
-/// How often an object is read again because it was overwritten meanwhile.
+/// How often a read is retried because the object was overwritten during it.
 const MAX_READS: usize = 4;
 
-/// A directory as a store.
+/// A store in a local directory.
 #[derive(Clone)]
 pub struct LocalStore {
     directory: Arc<StoreRoot>,
@@ -87,14 +87,14 @@ impl LocalStore {
         })
     }
 
-    /// Notes a change, also a failed one: part of it may have been made.
+    /// Records a change. A failed change counts too, since part of it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
         done
     }
 
-    /// Reads the part of an object that `span` returns for its size. All bytes are of one content; `Changed` if the file
-    /// is overwritten during every attempt.
+    /// Reads the range of an object that `span` returns for its size. All bytes are from one version; `Changed` if the
+    /// file is overwritten during every attempt.
     fn object(
         &self,
         key: &Key,
@@ -221,7 +221,7 @@ impl Store for LocalStore {
         writer::etag(&self.directory, key)
     }
 
-    /// Puts a file, with the mode of the one that it replaces. It is on the disk when this returns.
+    /// Puts a file, with the mode of the file that it replaces. The file is on the disk when this returns.
     fn put(
         &self,
         _context: &RequestContext,
@@ -232,8 +232,9 @@ impl Store for LocalStore {
         self.changed(key, writer::put(&self.directory, key, body, condition))
     }
 
-    /// Removes a file. The condition is checked under the lock of the key, which all of zarrfs takes: another program
-    /// can still replace the file between the check and the removal, since the kernel has no conditional unlink(2).
+    /// Removes a file. The condition is checked under the lock of the key, which only zarrfs processes take. Another
+    /// program can still replace the file between the check and the removal, since the kernel has no conditional
+    /// unlink(2).
     fn erase(&self, _context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         self.changed(key, writer::erase(&self.directory, key, condition))
     }

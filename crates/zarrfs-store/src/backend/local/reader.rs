@@ -1,4 +1,4 @@
-//! A file kept open, read by `pread`.
+//! Reads an open file with `pread`.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,12 +14,12 @@ use crate::{Key, Meta, Reader, deal_out};
 use zarr_format::buffer::{self, Buffer};
 use zarr_format::error::{Error, Result};
 
-/// Shorter parts than this on average, in bytes, cost the kernel more than one copy of all that it reads at once.
+/// With buffers that are shorter than this on average, `preadv` costs more than one read and a copy.
 const SHORT_PART_BYTES: usize = 1024;
-/// The most bytes that are worth the copy: those that a cache of the processor still has.
+/// Maximum size of such a read: it must still be in the processor's cache when it is copied.
 const MAX_COPIED_BYTES: usize = 1 << 20;
 
-/// A file kept open; a file that replaces it under its key is not seen here.
+/// An open file. If another file replaces it under its key, this reader does not see that.
 pub(super) struct LocalReader {
     fd: OwnedFd,
     key: Key,
@@ -27,7 +27,7 @@ pub(super) struct LocalReader {
 }
 
 impl LocalReader {
-    /// Keeps a file open. `TooManyFiles` if no more files can be kept open.
+    /// Takes a permit for the open file. Fails with `TooManyFiles` if there are no more permits.
     pub(super) fn new(fd: OwnedFd, key: &Key) -> Result<LocalReader> {
         Ok(LocalReader {
             fd,
@@ -49,7 +49,7 @@ impl Reader for LocalReader {
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
-        // The kernel refuses reads that would end beyond the largest signed offset.
+        // The kernel refuses reads that end beyond the largest signed offset.
         let ends_too_far = offset.saturating_add(wanted as u64) > i64::MAX as u64;
         if ends_too_far || are_short(parts.len(), wanted) {
             let bytes = Buffer::from(self.read_at(context, offset, wanted)?);
@@ -69,12 +69,12 @@ impl Reader for LocalReader {
     }
 }
 
-/// Whether parts of `length` bytes together are filled faster from one piece of memory.
+/// Whether buffers of `length` bytes in total are filled faster by one read and a copy.
 fn are_short(parts: usize, length: usize) -> bool {
     parts > 1 && length <= MAX_COPIED_BYTES && length / parts < SHORT_PART_BYTES
 }
 
-/// Reads `length` bytes, fewer only at the end of the file; no file exceeds the largest signed offset.
+/// Reads `length` bytes, or fewer at the end of the file. No file exceeds the largest signed offset.
 pub(super) fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u8>> {
     let length = length.min((i64::MAX as u64).saturating_sub(offset));
     let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
@@ -94,7 +94,7 @@ pub(super) fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::R
     Ok(bytes)
 }
 
-/// Fills `parts` one after the other; returns the number of bytes read.
+/// Fills the buffers in order. Returns the number of bytes read.
 fn fill_parts(
     fd: &OwnedFd,
     offset: u64,

@@ -1,10 +1,11 @@
-//! What the path of a store names now.
+//! Resolves the path of a store to its root directory, again and again.
 //!
-//! A store may be written anew as another directory, moved away, or be reached by a link that points elsewhere by now. So
-//! the path is resolved again ten times a second at most, by a request that needs the root. What is open stays what it was
-//! opened on.
-//! While nothing is at the path, there is no root, and a directory that was removed is none: a store that is gone must
-//! not look like one that is empty, nor its chunks like ones that were never written.
+//! The directory may be replaced by another one or moved away, or a link on the path may be changed. The path is
+//! therefore resolved again, at most ten times a second, by a request that needs the root. Files that are open stay as
+//! they are.
+//!
+//! While nothing is at the path, or the directory was removed, there is no root and requests fail. A store that is gone
+//! must not look like an empty one, nor its chunks like chunks that were never written.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -20,44 +21,43 @@ use crate::sync::clock::Clock;
 use crate::{ChangeLog, Key};
 use zarr_format::error::{Error, Result};
 
-/// The error of a root that is gone; no request to the kernel has it.
+/// The error for a root that is gone. No system call returns it here.
 pub(super) const GONE: Errno = Errno::NOLINK;
 
-/// How long what the path names counts: a small part of the time for which answers about a local store do.
+/// How long a resolved path is fresh: a tenth of the TTL of a local store's metadata.
 const FRESHNESS: Duration = Duration::from_millis(100);
 
-/// The root of a store, found anew when it is another one.
+/// The root of a store, resolved again when it is stale.
 pub(super) struct PresentRoot {
     path: PathBuf,
     present: RwLock<Option<Arc<OpenRoot>>>,
-    /// When the path was resolved last. A request that finds it locked takes what is there.
+    /// When the path was resolved last. A request that finds this locked uses the root found before.
     resolved: Mutex<Instant>,
     changes: Arc<ChangeLog>,
     clock: Clock,
 }
 
-/// A directory that the path named, open.
+/// An open root directory.
 pub(super) struct OpenRoot {
     pub(super) fd: OwnedFd,
-    /// Its path, links resolved.
+    /// The path of the directory, with links resolved.
     pub(super) path: PathBuf,
-    /// Device and inode.
+    /// The device and inode numbers.
     identity: (u64, u64),
-    /// Whether its file system is on this machine.
+    /// Whether the file system is local.
     is_on_disk: bool,
 }
 
-/// The numbers by which the kernel tells file systems that are on this machine: those of ext, XFS, Btrfs, F2FS and tmpfs.
-/// What lies below an overlayfs may be elsewhere.
+/// Magic numbers of local file systems: ext, XFS, Btrfs, F2FS and tmpfs. An overlayfs may have remote layers.
 const ON_DISK: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
-/// Whether a file is on a file system of this machine.
+/// Whether a file is on a local file system.
 fn is_on_disk(fd: &OwnedFd) -> bool {
     let kind = rustix::fs::fstatfs(fd).map(|system| u64::try_from(system.f_type));
     kind.is_ok_and(|kind| kind.is_ok_and(|kind| ON_DISK.contains(&kind)))
 }
 
-/// The number by which the kernel tells mounts of FUSE.
+/// Magic number of FUSE file systems.
 const FUSE: u64 = 0x6573_5546;
 
 fn is_fuse(fd: &OwnedFd) -> bool {
@@ -88,12 +88,12 @@ impl OpenRoot {
 }
 
 impl PresentRoot {
-    /// Opens the directory at `path`. That it is another one later is noted in `changes`.
+    /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
     pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<PresentRoot> {
         let failed = |error| Error::os(path.display(), error);
         let found = OpenRoot::open(path).map_err(|error| failed(error.into()))?;
         Ok(PresentRoot {
-            // The daemon has another working directory later.
+            // The daemon changes its working directory later.
             path: std::path::absolute(path).map_err(failed)?,
             present: RwLock::new(Some(Arc::new(found))),
             resolved: Mutex::new(clock.now()),
@@ -102,12 +102,12 @@ impl PresentRoot {
         })
     }
 
-    /// Returns the path as it was given, absolute.
+    /// Returns the path that was given, made absolute.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the directory that the path names; `GONE` while there is none.
+    /// Returns the directory that the path names. Fails with `GONE` while there is none.
     pub(super) fn get(&self) -> rustix::io::Result<Arc<OpenRoot>> {
         if let Some(mut resolved) = self.resolved.try_lock() {
             let now = self.clock.now();
@@ -120,24 +120,24 @@ impl PresentRoot {
         self.existing().ok_or(GONE)
     }
 
-    /// Whether the directory lies in a mount of zarrfs now.
+    /// Whether the directory is inside a zarrfs mount.
     pub(super) fn is_in_our_mount(&self) -> bool {
         let root = self.existing();
         root.is_some_and(|root| is_fuse(&root.fd) && is_our_mount(&root))
     }
 
-    /// Like `get`, if the path need not be resolved for that and the root is on this machine.
+    /// Returns the root if its path is still fresh and it is on a local file system, or `None`.
     pub(super) fn cached(&self) -> Option<Arc<OpenRoot>> {
         let resolved = *self.resolved.try_lock()?;
         if self.clock.now().saturating_duration_since(resolved) >= FRESHNESS {
             return None;
         }
-        // Another machine would have to be asked whether the root exists.
+        // For a remote file system, this check would need a request to the server.
         let root = self.present.read().clone();
         root.filter(|root| root.is_on_disk && root.exists())
     }
 
-    /// Returns the root as it was found last, unless it was removed since.
+    /// Returns the root that was found last, or `None` if it was removed since.
     fn existing(&self) -> Option<Arc<OpenRoot>> {
         self.present.read().clone().filter(|root| root.exists())
     }
@@ -157,7 +157,8 @@ impl PresentRoot {
                 }
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
-            // It may be there all the same: no descriptor is left, or its parent may not be entered any more.
+            // Such an error does not mean that it is gone: there may be no free descriptor, or no permission to enter
+            // its parent.
             Err(error) => {
                 log::debug!("{}: {error}", self.path.display());
                 return;
@@ -177,7 +178,7 @@ impl PresentRoot {
     }
 }
 
-/// Whether the path leads into a mount of zarrfs by now, which would ask itself.
+/// Whether the root is in a zarrfs mount, which would send requests to itself.
 fn is_our_mount(found: &OpenRoot) -> bool {
     let (major, minor) = (
         rustix::fs::major(found.identity.0),
@@ -203,7 +204,7 @@ mod tests {
         root: PresentRoot,
     }
 
-    /// Makes a store at `store` and its root by that path, or by `latest`, a link to it.
+    /// Makes a directory `store` and opens it as a root, by that name or by `latest`, a link to it.
     fn fixture(name: &str) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("store")).unwrap();

@@ -1,8 +1,8 @@
-//! Conversion of the kernel's file status to a store's metadata, version and ETag.
+//! Converts the kernel's file status to metadata, versions and ETags.
 //!
-//! The version is made of inode, size, mtime and ctime: it changes with every write that the clock of the file
-//! system can tell from the one before. The text of the ETag leaves ctime out, which a change of the mode alters; where
-//! the version is another one than was written down, the overlay compares length and digest.
+//! The version is made of inode, size, mtime and ctime. It changes with every write that the file system's clock can
+//! distinguish from the one before. The text of the ETag leaves out ctime, which a change of mode alters. If the
+//! version differs from the recorded one, the overlay compares length and digest.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,7 +26,7 @@ pub(super) fn version_of(stat: &Stat) -> Version {
     Version::of(&words.concat())
 }
 
-/// Returns the ETag of a file: its size, the time of its last write, and its inode.
+/// Returns the ETag of a file: its size, mtime and inode.
 pub(super) fn etag_of(stat: &Stat) -> ETag {
     let (size, inode) = (size_of(stat), stat.st_ino);
     let (seconds, nanoseconds) = (stat.st_mtime, stat.st_mtime_nsec);
@@ -36,7 +36,7 @@ pub(super) fn etag_of(stat: &Stat) -> ETag {
     }
 }
 
-/// Returns the metadata of a file or directory; nothing for pipes, sockets and devices.
+/// Returns the metadata of a file or directory, or `None` for pipes, sockets and devices.
 pub(super) fn meta_of(stat: &Stat) -> Option<Meta> {
     let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => (EntryKind::File, size_of(stat)),
@@ -63,7 +63,7 @@ fn describe(stat: &Stat, kind: EntryKind, size: u64) -> Meta {
     }
 }
 
-/// Returns when a file was last written.
+/// Returns the mtime of a file.
 pub(super) fn modified(stat: &Stat) -> SystemTime {
     let nanoseconds = Duration::from_nanos(stat.st_mtime_nsec);
     let seconds = Duration::from_secs(stat.st_mtime.unsigned_abs());

@@ -1,8 +1,9 @@
-//! Changes of a local directory: an object is created, replaced or removed in one step.
+//! Creates, replaces and removes objects of a local directory atomically.
 //!
 //! A change is on the disk, file and directory, when it returns. Nothing is written through a link that leaves the
-//! store, with or without `--follow-symlinks`; a link that has a key's name is replaced, not followed. The condition
-//! `Absent` is enforced by the kernel; `Match` is checked just before, under the lock of the key (`atomic_file`).
+//! store, with or without `--follow-symlinks`. A link under the key's name is replaced, not followed. The kernel
+//! enforces the condition `Absent`; `Match` is checked just before the change, under the lock of the key
+//! (`atomic_file`).
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -18,18 +19,18 @@ use crate::holes::data_after;
 use crate::{Condition, ETag, Key, PutBody};
 use zarr_format::error::{Error, Kind, Result};
 
-/// How often a folder is created again that other processes remove meanwhile.
+/// How often a folder is created again if other processes keep removing it.
 const MAX_ATTEMPTS: usize = 16;
 
 /// Mode of a new folder before the umask is applied.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 
-/// Bytes that are copied at a time.
+/// Bytes per copy.
 const COPY_SIZE: usize = 1 << 20;
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Returns the ETag of a key's content; nothing if there is none.
+/// Returns the ETag of a key's content, or `None` if it has none.
 pub(super) fn etag(directory: &StoreRoot, key: &Key) -> Result<Option<ETag>> {
     Ok(directory.content(key)?.as_ref().map(etag_of))
 }
@@ -51,7 +52,7 @@ pub(super) fn put(
             folder: &folder,
         };
         match target.put(body, condition) {
-            // The folder was empty and has been removed before the file got its name.
+            // Another process removed the folder, which was empty, before the file got its name.
             Err(error) if error.kind() == Kind::NotFound => {}
             done => return done,
         }
@@ -81,7 +82,7 @@ pub(super) fn erase(directory: &StoreRoot, key: &Key, condition: &Condition) -> 
     rustix::fs::fsync(&folder).map_err(|error| refused(key, error))
 }
 
-/// Removes a folder if it is empty but for stale temporary files.
+/// Removes a folder if it is empty or has only stale temporary files.
 pub(super) fn erase_folder(directory: &StoreRoot, prefix: &Key) -> Result<()> {
     let Some(parent) = prefix.parent() else {
         return Ok(());
@@ -127,7 +128,7 @@ fn parent(key: &Key) -> Key {
     key.parent().unwrap_or_default()
 }
 
-/// Opens a folder, creating and syncing it and those above it where they are missing.
+/// Opens a folder. Missing folders on the path are created and synced.
 fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
     for _ in 0..MAX_ATTEMPTS {
         match directory.open_inside(key, FOLDER) {
@@ -144,7 +145,7 @@ fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
     Err(Error::unavailable(key, "is removed each time it is made"))
 }
 
-/// The key, and the open folder, that an object is put to.
+/// A key to be written, and its open folder.
 struct WriteTarget<'a> {
     directory: &'a StoreRoot,
     key: &'a Key,
@@ -185,7 +186,7 @@ impl WriteTarget<'_> {
         }
     }
 
-    /// Gives a written file its name if the condition holds; `may_be_new` tries first without replacing.
+    /// Gives a written file its final name if the condition holds. With `may_be_new`, first tries without replacing.
     fn replace(
         &self,
         file: &mut AtomicFile<'_>,
@@ -213,13 +214,13 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Gives a file the mode of another one, and its owner where this is permitted.
+/// Gives a file the mode of another one, and its owner if that is permitted.
 fn copy_owner_and_mode(file: &OwnedFd, like: &Stat) -> rustix::io::Result<()> {
     let ours = rustix::fs::fstat(file)?;
     if (ours.st_uid, ours.st_gid) != (like.st_uid, like.st_gid) {
         let (uid, gid) = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
         match rustix::fs::fchown(file, Some(uid), Some(gid)) {
-            // Only privileged users may, and not on every file system.
+            // Only privileged users may change the owner, and not on every file system.
             Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error),
         }
@@ -264,7 +265,7 @@ fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Copies a range of a file, in the kernel where it supports that.
+/// Copies a range of a file, inside the kernel if possible.
 fn copy_range(to: &OwnedFd, from: &File, range: std::ops::Range<u64>) -> Result<()> {
     let (mut read, mut written) = (range.start, range.start);
     while written < range.end {
@@ -303,7 +304,7 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
     Ok(())
 }
 
-/// Converts an error of the kernel about a change.
+/// Converts an errno about a change to an error of the store.
 fn refused(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => {

@@ -1,8 +1,8 @@
-//! Whether a store that lists nothing refuses the keys that it does not have.
+//! Detects stores that refuse missing keys (403) because names cannot be listed.
 //!
-//! S3 answers 403 for a missing key where the names may not be listed, and so do web servers before it. A refused key of
-//! such a store is missing if the server refuses a key that cannot be there, and gives a metadata document of the root
-//! after the refusal: else it may refuse everything, as it does once credentials are out of date.
+//! S3 responds 403 for a missing key if the user may not list names, and so do web servers in front of it. A refused
+//! key of such a store is missing if the server also refuses a key that cannot exist, and then still returns a metadata
+//! document of the root. Otherwise it may refuse everything, as with expired credentials.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -13,21 +13,21 @@ use crate::Key;
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document;
 
-/// What is known of a store that lists nothing.
+/// The evidence about a store that cannot list names.
 #[derive(Default)]
 pub(crate) struct Absence(Mutex<KnownAnswers>);
 
 #[derive(Default)]
 struct KnownAnswers {
-    /// Whether the server refuses what it does not have.
+    /// Whether the server refuses missing keys.
     refuses_missing: Option<bool>,
-    /// The document of the root that was given last, and when it was asked for.
+    /// The root document that was returned last, and the time of its request.
     given: Option<(Key, Instant)>,
 }
 
 impl Absence {
-    /// Whether a key is missing that the server has just refused. `is_there` asks for a key: false if it is missing,
-    /// `Denied` if it is refused.
+    /// Whether a key that the server has just refused is missing. `is_there` requests a key: it returns false if the
+    /// key is missing, or `Denied` if it is refused.
     pub(crate) async fn is_missing(
         &self,
         is_there: impl AsyncFn(&Key) -> Result<bool>,
@@ -37,7 +37,7 @@ impl Absence {
         if known.refuses_missing == Some(false) {
             return Ok(false);
         }
-        // One document serves all keys that were refused before it was asked for.
+        // One document is evidence for all keys that were refused before it was requested.
         let is_given = known
             .given
             .as_ref()
@@ -57,7 +57,7 @@ impl Absence {
 }
 
 impl KnownAnswers {
-    /// Whether the server gives a document of the root now.
+    /// Whether the server returns a document of the root now.
     async fn ask_root(&mut self, is_there: &impl AsyncFn(&Key) -> Result<bool>) -> Result<bool> {
         let known = self.given.take().map(|(key, _)| key);
         let others = document::at_root().filter_map(|name| Key::new(name).ok());
@@ -77,7 +77,7 @@ impl KnownAnswers {
     }
 }
 
-/// Returns a key that no store has.
+/// Returns a random key that no store has.
 pub(crate) fn no_key() -> Result<Key> {
     Key::new(format!(
         "zarrfs-no-such-key-{:016x}",

@@ -1,18 +1,18 @@
-//! Memory for the bodies of puts: as many are under way as have room together, the others wait in the order in which they
-//! came.
+//! Limits the memory for the bodies of puts; later puts wait in order.
 //!
-//! A put takes its room once, before its first request: one that has room never waits for one that has none.
+//! A put reserves its memory once, before its first request, so a put that has a reservation never waits for one that
+//! has none.
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes of all bodies under way. A longer one is under way alone.
+/// Maximum total size of the bodies in flight, in bytes. A larger body is sent alone.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// The room for the bodies of one store.
+/// The memory for the bodies of one store.
 pub(crate) struct BodyRoom {
     left: Mutex<u64>,
     freed: Condvar,
-    /// Held by the one that waits longest: a long body comes to its turn while short ones come and go.
+    /// Held by the first put in the queue, so that small bodies cannot starve a large one.
     turn: Mutex<()>,
 }
 
@@ -27,12 +27,12 @@ impl Default for BodyRoom {
 }
 
 impl BodyRoom {
-    /// Returns the bytes of all bodies under way.
+    /// Returns the total size of the bodies in flight.
     pub(crate) fn held(&self) -> u64 {
         MAX_BYTES - *self.left.lock()
     }
 
-    /// Takes room for `bytes`, once there is some.
+    /// Reserves `bytes` bytes, and waits until they are free.
     pub(crate) fn take(&self, bytes: u64) -> TakenRoom<'_> {
         let bytes = bytes.min(MAX_BYTES);
         let _turn = self.turn.lock();
@@ -45,7 +45,7 @@ impl BodyRoom {
     }
 }
 
-/// Room that is given back when it is dropped.
+/// A reservation, released on drop.
 pub(crate) struct TakenRoom<'a> {
     room: &'a BodyRoom,
     bytes: u64,

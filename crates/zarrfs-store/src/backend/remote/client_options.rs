@@ -1,5 +1,4 @@
-//! Settings of the HTTP client that every remote store has: the names of `--option` that it accepts, and the
-//! values that zarrfs sets itself.
+//! HTTP client settings of all remote stores: accepted options and defaults.
 
 use std::time::Duration;
 
@@ -25,8 +24,7 @@ pub(crate) const CLIENT_OPTIONS: [&str; 12] = [
     "user_agent",
 ];
 
-/// Checks that an option's name is one of the HTTP client, the only ones that a store on a web server has;
-/// `Invalid` otherwise.
+/// Returns the error `Invalid` if an option is not one of the HTTP client's. Stores on web servers have no others.
 pub(crate) fn check_client(name: &str) -> Result<()> {
     if CLIENT_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
         return Ok(());
@@ -34,7 +32,7 @@ pub(crate) fn check_client(name: &str) -> Result<()> {
     Err(unknown_option(name, &CLIENT_OPTIONS))
 }
 
-/// Returns the error of an option that is none of `known`, with the nearest of these names.
+/// Returns the error for an option that is not in `known`, with the nearest known name.
 pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
     if name == "profile" {
         return Error::invalid("--profile", "only buckets of S3 have one");
@@ -49,8 +47,8 @@ pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
     )
 }
 
-/// Returns the settings of every client. The client's own limits of a whole request and of an answer are set out of
-/// reach: they would include the bodies, whose time depends on their length. `limits` has those that count.
+/// Returns the default settings of every client. The client's own limits for requests and reads are disabled (1 day):
+/// they would include bodies, whose time depends on their length. The effective limits are in `limits`.
 pub(crate) fn defaults(config: &RemoteConfig) -> [(ClientConfigKey, String); 4] {
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis().max(1));
     [

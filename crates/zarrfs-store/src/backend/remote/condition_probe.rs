@@ -1,4 +1,4 @@
-//! Whether a server enforces the conditions of puts and removals, found out once per store on a key of its own.
+//! Probes once per store, on its own key, whether a server enforces conditions.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,22 +8,22 @@ use crate::request_context::RequestContext;
 use crate::{Condition, ETag, Key};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Which changes a server makes only if their condition holds.
+/// The kinds of changes for which a server enforces conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnforcedConditions {
     pub(crate) puts: bool,
     pub(crate) removals: bool,
 }
 
-/// The result of the probe, once it has succeeded.
+/// The result of the probe, if it has succeeded.
 #[derive(Default)]
 pub(crate) struct ConditionProbe {
     enforced: Mutex<Option<EnforcedConditions>>,
 }
 
 impl ConditionProbe {
-    /// Returns which conditions the server enforces. The first call runs the probe, concurrent calls wait for its
-    /// result; a probe that fails is run again by the next call.
+    /// Returns the conditions that the server enforces. The first call runs the probe, and concurrent calls wait for
+    /// its result. A probe that fails is run again by the next call.
     pub(crate) fn get_or_run(
         &self,
         context: &RequestContext,
@@ -39,9 +39,9 @@ impl ConditionProbe {
     }
 }
 
-/// The key that the probe changes, by single requests that carry their condition.
+/// The key that the probe changes. Each call is a single request with its condition.
 pub(crate) trait ConditionTrial {
-    /// Puts bytes. `Unsupported` if a request cannot express the condition.
+    /// Puts an object. The error is `Unsupported` if a request cannot express the condition.
     fn put(
         &self,
         context: &RequestContext,
@@ -49,14 +49,14 @@ pub(crate) trait ConditionTrial {
         condition: &Condition,
     ) -> Result<ETag>;
 
-    /// Removes the object; `NotFound` if the server says that it is missing, `Unsupported` as for puts.
+    /// Removes the object. The error is `NotFound` if the server says that it is missing, or `Unsupported` as for puts.
     fn remove(&self, condition: &Condition) -> Result<()>;
 
-    /// Returns the text of an ETag that no content has.
+    /// Returns the text of an ETag that no object has.
     fn unused_etag(&self) -> String;
 }
 
-/// Runs the probe, and removes what it has put.
+/// Runs the probe, and removes the object that it has put.
 fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
     let enforced = try_changes(context, trial);
     let is_removed = matches!(enforced, Ok(enforced) if enforced.removals);
@@ -82,7 +82,7 @@ fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedC
 
 fn try_changes(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
     let mut etag = match trial.put(context, b"1", &Condition::Absent) {
-        // The server does not know conditions.
+        // The server does not support conditions.
         Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
             return Ok(EnforcedConditions::default());
         }
@@ -105,7 +105,8 @@ fn try_changes(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<E
     Ok(EnforcedConditions { puts, removals })
 }
 
-/// Whether a removal is refused on a wrong condition, made on a right one, and refused once the object is missing.
+/// Whether a removal is refused with a wrong condition, done with the right one, and refused once the object is
+/// missing.
 fn try_removals(trial: &dyn ConditionTrial, wrong: &Condition, right: &Condition) -> Result<bool> {
     for (condition, should_remove) in [(wrong, false), (right, true), (right, false)] {
         match trial.remove(condition) {
@@ -118,7 +119,7 @@ fn try_removals(trial: &dyn ConditionTrial, wrong: &Condition, right: &Condition
     Ok(true)
 }
 
-/// Returns the result of a put; nothing if its condition, or the server, refused it.
+/// Returns the result of a put, or `None` if its condition was refused or is not supported.
 fn unless_refused(put: Result<ETag>) -> Result<Option<ETag>> {
     match put {
         Ok(etag) => Ok(Some(etag)),
@@ -127,16 +128,16 @@ fn unless_refused(put: Result<ETag>) -> Result<Option<ETag>> {
     }
 }
 
-/// Whether an error says that the server has refused a change because of its condition.
+/// Whether an error means that the server refused a change because of its condition.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), Kind::Changed | Kind::Exists | Kind::NotFound)
 }
 
-/// Returns the key that the probe changes. It is different for each machine and user, so that two probes do not
-/// disturb each other, and stays the same, so that the next probe removes what a killed one has left.
+/// Returns the key that the probe changes. It differs between machines and users, so that probes do not disturb each
+/// other. It never changes, so that the next probe removes the object that a killed probe has left.
 pub(crate) fn trial_key() -> Result<Key> {
     let mut hasher = DefaultHasher::new();
-    // Machines without a name share a key; a disturbed probe only finds conditions not enforced.
+    // Machines without a name share a key. A disturbed probe only finds that conditions are not enforced.
     let machine = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     machine.hash(&mut hasher);
     rustix::process::geteuid().as_raw().hash(&mut hasher);

@@ -1,7 +1,7 @@
-//! The HTTP client below every store client: counts requests, adds headers of removals, and records responses.
+//! The HTTP client of all stores: counts requests and records responses.
 //!
-//! Each request on the wire is counted, also those that a client repeats by itself or makes a second time. Status and region of the response
-//! are recorded for the waiting caller (`runtime`).
+//! Each request on the network is counted, including retries and second requests. The client can also add a header to
+//! removals. Status and region of the response are recorded for the waiting caller (`runtime`).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use super::runtime::{LastResponse, note_answer, note_response};
 use super::second_request::SecondRequestClient;
 use crate::stats::Stats;
 
-/// The header in which S3 names the region of a bucket.
+/// The header with the region of an S3 bucket.
 const REGION: &str = "x-amz-bucket-region";
 
 tokio::task_local! {
     static REMOVAL_HEADER: (HeaderName, HeaderValue);
 }
 
-/// Runs `removal` with a header added to its DELETE requests, for conditions that object_store cannot express. A
+/// Runs `removal` with a header added to its DELETE requests, for conditions that object_store cannot express. The
 /// signature does not cover the header.
 pub(crate) async fn with_removal_header<T>(
     header: (HeaderName, HeaderValue),
@@ -35,7 +35,7 @@ pub(crate) async fn with_removal_header<T>(
     REMOVAL_HEADER.scope(header, removal).await
 }
 
-/// Makes clients that count.
+/// Makes clients that count requests.
 #[derive(Clone)]
 pub(crate) struct Connector {
     stats: Arc<Stats>,
@@ -45,7 +45,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Builds a maker of clients on the network, where a response may take `time`.
+    /// Creates a connector to the network, with `time` as the time limit of a response.
     pub(crate) fn new(stats: Arc<Stats>, time: Duration) -> Connector {
         Connector {
             stats,
@@ -54,7 +54,7 @@ impl Connector {
         }
     }
 
-    /// Builds a maker of clients over others.
+    /// Wraps another connector.
     #[cfg(test)]
     pub(crate) fn over(
         below: Arc<dyn HttpConnector>,
@@ -82,7 +82,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Makes the clients that count, and make no request by themselves.
+/// Makes clients that count requests but send no second ones.
 struct CountingConnector {
     stats: Arc<Stats>,
     below: Arc<dyn HttpConnector>,
@@ -125,7 +125,7 @@ impl HttpService for CountingClient {
         }
         let host = request.uri().host().map(str::to_string);
         let response = self.below.execute(request).await;
-        // One that has the request made again brings nothing.
+        // A response that leads to a retry does not count as an arrival.
         let is_answer = |response: &HttpResponse| !is_transient_status(response.status().as_u16());
         if response.as_ref().is_ok_and(is_answer) {
             note_answer();

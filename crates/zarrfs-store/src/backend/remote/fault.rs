@@ -1,7 +1,7 @@
-//! Conversion of object_store's errors.
+//! Converts errors of object_store, without secrets.
 //!
-//! No URL, header or body is repeated, since they may contain secrets; only the status and the server's error code
-//! are.
+//! URLs, headers and bodies are left out, since they may contain secrets. Only the status and the server's error code
+//! are kept.
 
 use std::error::Error as _;
 use std::fmt::Display;
@@ -12,16 +12,16 @@ use super::runtime::LastResponse;
 use super::trust::TRUSTS_NONE;
 use zarr_format::error::{Error, Kind};
 
-/// The longest text of a cause that is repeated, in characters.
+/// Maximum length of a cause in a message, in characters.
 const MAX_CAUSE: usize = 200;
 
-/// Returns the error of a request about `subject`.
+/// Returns the error for a request about `subject`.
 pub(crate) fn error(fault: &Fault, last: &LastResponse, subject: impl Display) -> Error {
     let kind = kind(fault, last);
     Error::new(kind, subject, describe(fault, last, kind))
 }
 
-/// Returns the error of a request that was not answered in time.
+/// Returns the error for a request that timed out.
 pub(crate) fn late(subject: impl Display, seconds: f32) -> Error {
     Error::unavailable(subject, format!("no answer within {seconds} s (--timeout)"))
 }
@@ -34,7 +34,7 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
         (Fault::NotSupported { .. } | Fault::NotImplemented { .. }, _) => Kind::Unsupported,
         (Fault::AlreadyExists { .. }, _) => Kind::Exists,
         (Fault::InvalidPath { .. }, _) => Kind::Corrupt,
-        // Errors of listings have no kind of their own.
+        // Errors of listings have only a status.
         (_, Some(401 | 403)) => Kind::Denied,
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
@@ -45,7 +45,7 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
     }
 }
 
-/// Codes that S3 sends with status 400 where credentials were good once.
+/// Error codes of S3, sent with status 400, for expired credentials.
 const EXPIRED: [&str; 4] = [
     "ExpiredToken",
     "ExpiredTokenException",
@@ -77,7 +77,7 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     }
 }
 
-/// Returns why `name` gave no credentials, whose last response this is.
+/// Returns the reason why `name` returned no credentials; `last` is its last response.
 pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse) -> String {
     let why = match last.status {
         Some(status) if status >= 300 => format!("it answered {status}{}", code(fault)),
@@ -86,10 +86,10 @@ pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse
     format!("{NO_CREDENTIALS}{name}: {why}")
 }
 
-/// What the error of credentials begins with that were not given.
+/// Prefix of errors about missing credentials.
 const NO_CREDENTIALS: &str = "no credentials from ";
 
-/// Returns the cause of a request that was not answered, with the host in front where that is not known by its name.
+/// Returns the cause of a failed request, with the host in front if its name cannot be resolved.
 pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     match host {
         Some(host) if is_lookup(&cause) && !cause.starts_with(PROXY) => format!("{host}: {cause}"),
@@ -97,40 +97,40 @@ pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     }
 }
 
-/// Whether a cause is that the name of a host cannot be resolved.
+/// Whether the cause is that a host name cannot be resolved.
 pub(crate) fn is_lookup(cause: &str) -> bool {
     cause.contains(LOOKUP)
 }
 
-/// Returns the cause of a request whose proxy has this address and could not be reached.
+/// Returns the cause of a request whose proxy, at this address, cannot be reached.
 pub(super) fn with_proxy(address: &str, cause: &str) -> String {
     format!("{PROXY}{address}: {cause}")
 }
 
-/// What the cause begins with where a proxy cannot be reached.
+/// Prefix of causes about a proxy that cannot be reached.
 const PROXY: &str = "the proxy ";
 
-/// Whether an error is one of TLS: there was a connection.
+/// Whether an error is from TLS, after the connection was made.
 pub(super) fn is_of_tls(fault: &(dyn std::error::Error + 'static)) -> bool {
     let text = root_cause(fault).to_string();
     text.starts_with(CERTIFICATE) || text.starts_with(NO_TLS)
 }
 
-/// Whether a cause names what has failed, so that the address of the server would mislead.
+/// Whether the cause names the server that failed, so that adding the store's address would mislead.
 pub(crate) fn is_named(cause: &str) -> bool {
     is_lookup(cause) || cause.starts_with(NO_CREDENTIALS) || cause.starts_with(PROXY)
 }
 
-/// Whether a cause is an answer that another attempt may not get.
+/// Whether the cause is a transient status.
 pub(crate) fn is_busy(cause: &str) -> bool {
     let status = cause.strip_prefix(ANSWERED).and_then(|rest| rest.get(..3));
     status.is_some_and(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
 }
 
-/// What the cause of an answer without success begins with.
+/// Prefix of causes with an error status.
 pub(crate) const ANSWERED: &str = "the server answered ";
 
-/// What the error of a name that cannot be resolved begins with.
+/// Prefix of errors about names that cannot be resolved.
 const LOOKUP: &str = "failed to lookup address information";
 
 fn bracketed(code: &str) -> String {
@@ -140,7 +140,7 @@ fn bracketed(code: &str) -> String {
     }
 }
 
-/// Returns the error code of an XML response, after a space.
+/// Returns the error code in an XML response, after a space, or an empty string.
 fn code(fault: &Fault) -> String {
     let text = chain(fault).last().cloned().unwrap_or_default();
     let after = text.split_once("<Code>").map(|(_, after)| after);
@@ -151,7 +151,7 @@ fn code(fault: &Fault) -> String {
     code.map(|code| format!(" {code}")).unwrap_or_default()
 }
 
-/// Returns the text of the innermost cause of an error, up to where a URL stands in it.
+/// Returns the message of the innermost cause, cut before any URL.
 pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
     let text = root_cause(fault).to_string();
     if let Some(why) = text.strip_prefix(CERTIFICATE) {
@@ -167,15 +167,15 @@ pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
     text.chars().take(MAX_CAUSE).collect()
 }
 
-/// What the error of an answer begins with that is no record of TLS.
+/// Prefix of the error for a response that is not TLS.
 const NO_TLS: &str = "received corrupt message of type InvalidContentType";
 
-/// What the error of a server's certificate begins with.
+/// Prefix of the error for a server's certificate.
 const CERTIFICATE: &str = "invalid peer certificate: ";
 
-/// Says what is wrong with a server's certificate, and what can be done if no authority here knows it.
+/// Describes the problem with a server's certificate, with a hint if no authority here signed it.
 fn untrusted(why: &str) -> String {
-    // How the library writes the causes for which it has no word of its own.
+    // The library's format for causes without a variant of their own.
     let bare = why.strip_prefix("Other(OtherError(");
     let bare = bare.and_then(|why| why.strip_suffix("))"));
     let why: String = bare.unwrap_or(why).chars().take(MAX_CAUSE).collect();
@@ -201,7 +201,7 @@ pub(crate) fn root_cause<'a>(
     last
 }
 
-/// Returns the texts of the error and its causes, outermost first.
+/// Returns the messages of the error and its causes, outermost first.
 fn chain(fault: &Fault) -> Vec<String> {
     let mut texts = vec![fault.to_string()];
     let mut source = fault.source();

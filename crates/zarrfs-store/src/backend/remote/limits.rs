@@ -1,5 +1,4 @@
-//! Limits of the requests to one server: how many are under way at a time, what memory their bodies take, how long each may
-//! take, and how often and after which pauses a failed one is repeated.
+//! Limits for requests to one server: concurrency, memory, time and retries.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -18,36 +17,36 @@ use super::runtime::{first_arrival, last_arrival};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::document;
 
-/// The time for a whole body, as a multiple of the time limit of a response.
+/// Time limit for a whole body, as a multiple of the time limit for a response.
 const BODY_TIME_FACTOR: u32 = 20;
 
-/// The slowest link over which bodies are sent, in bytes a second.
+/// Minimum speed of the link over which bodies are sent, in bytes per second.
 const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 
-/// Pauses before a request is repeated: the first, and the longest.
+/// The first and the longest pause before a retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a request keeps its permit at least while nothing arrives for it.
+/// Minimum time for which a stalled request keeps its permit.
 const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long it keeps it, as a multiple of the time that the server usually takes to begin an answer.
+/// The time for which it keeps the permit, as a multiple of the server's usual time to first byte.
 const PATIENCE_FACTOR: u32 = 2;
 
-/// One answer counts for so much of the usual time.
+/// One response counts 1/N of the moving average.
 const WEIGHT: u32 = 8;
 
-/// What a request is for. Each has permits of its own, so that stalled data do not hold up metadata.
+/// The purpose of a request. Each has its own permits, so that stalled data requests do not delay metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// What lies under a name, names, and metadata documents.
+    /// Lookups, listings and metadata documents.
     Metadata,
-    /// All else, and changes.
+    /// All other reads, and changes.
     Data,
 }
 
 impl Purpose {
-    /// The purpose of reading an object of this name.
+    /// Returns the purpose of reading an object with this name.
     pub(crate) fn of(name: &[u8]) -> Purpose {
         if document::is_document(name) {
             Purpose::Metadata
@@ -57,21 +56,21 @@ impl Purpose {
     }
 }
 
-/// The limits that all requests of one store share.
+/// The limits of all requests to one store.
 pub(crate) struct RequestLimits {
-    /// Time limit of a response, or of a piece of its body.
+    /// Time limit for a response, or for a piece of its body.
     pub(crate) time: Duration,
-    /// Room for the bodies that are sent.
+    /// Memory for the bodies that are sent.
     pub(crate) bodies: BodyRoom,
     metadata: Semaphore,
     data: Semaphore,
-    /// How long the server usually takes to begin an answer.
+    /// The moving average of the server's time to first byte.
     usual: Mutex<Duration>,
 }
 
 impl RequestLimits {
-    /// Limits each response to `time`, and the requests under way for each purpose to `concurrency`, without those
-    /// that are stalled.
+    /// Limits each response to `time`, and the concurrent requests for each purpose to `concurrency`, not counting
+    /// stalled ones.
     pub(crate) fn new(time: Duration, concurrency: usize) -> RequestLimits {
         RequestLimits {
             time,
@@ -82,8 +81,8 @@ impl RequestLimits {
         }
     }
 
-    /// Returns how long a request keeps its permit while nothing arrives for it. Where all answers take long, as from tape,
-    /// there would be ever more requests otherwise.
+    /// Returns the time for which a stalled request keeps its permit. It grows with the usual latency; if all responses
+    /// take long, as from tape, there would otherwise be ever more requests.
     fn patience(&self) -> Duration {
         let usual = *self.usual.lock() * PATIENCE_FACTOR;
         usual.max(MIN_PATIENCE).min(self.time)
@@ -94,9 +93,9 @@ impl RequestLimits {
         *usual = (*usual * (WEIGHT - 1) + took) / WEIGHT;
     }
 
-    /// Runs a request with its repeats and its body once there is a permit for it; `None` if nothing arrives for as long as
-    /// a response may take. The permit is given back once nothing has arrived for longer than usual: those that stall
-    /// do not hold up others.
+    /// Runs a request with its retries and its body once it has a permit. Returns `None` if no bytes arrive within the
+    /// time limit of a response. The permit is released once no bytes have arrived for longer than usual, so that
+    /// stalled requests do not hold up others.
     pub(crate) async fn permitted<T>(
         &self,
         purpose: Purpose,
@@ -123,7 +122,7 @@ impl RequestLimits {
                 return Some(done);
             }
             let has_arrived = last_arrival().is_some_and(|arrival| arrival > last);
-            // Others may have shown meanwhile that answers take longer.
+            // The usual latency may have grown since then.
             let is_usual = permit.is_some() && self.patience() > patience;
             if !has_arrived && !is_usual && permit.take().is_none() {
                 return None;
@@ -131,14 +130,15 @@ impl RequestLimits {
         }
     }
 
-    /// Runs a change once there is a permit for it, which it keeps to its end.
+    /// Runs a change once it has a permit, which it keeps to the end.
     pub(crate) async fn permitted_change<T>(&self, change: impl Future<Output = T>) -> T {
         let _permit = self.data.acquire().await;
         change.await
     }
 
-    /// Waits for the response to a request that sends a body; nothing if it does not come in time. All bodies that are
-    /// under way share the link, so each has the time that they take together over a slow one, beside that of a response.
+    /// Waits for the response to a request that sends a body, or returns `None` on a timeout. All bodies in flight
+    /// share the link. Each request may therefore take the time for all of them over a slow link, plus the time limit
+    /// of a response.
     pub(crate) async fn in_time_to_send<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let mut request = pin!(request);
         let start = Instant::now();
@@ -149,7 +149,7 @@ impl RequestLimits {
             if let Ok(done) = timeout_at(start + time, request.as_mut()).await {
                 return Some(done);
             }
-            // More may have begun since.
+            // More bodies may be in flight by now.
             let now = self.bodies.held();
             if now <= held || time == self.time_of_body() {
                 return None;
@@ -158,18 +158,18 @@ impl RequestLimits {
         }
     }
 
-    /// Returns the time for a request with its whole body. It is generous: each piece has its own limit.
+    /// Returns the time limit for a request with its whole body. It is generous, since each piece has its own limit.
     pub(crate) fn time_of_body(&self) -> Duration {
         self.time.saturating_mul(BODY_TIME_FACTOR)
     }
 
-    /// Returns the error of a request that was not answered in time.
+    /// Returns the error for a request that timed out.
     pub(crate) fn late(&self, subject: impl Display) -> Error {
         fault::late(subject, self.time.as_secs_f32())
     }
 }
 
-/// The attempts of one request.
+/// Counts the attempts of one request.
 pub(crate) struct Attempts {
     end: Instant,
     made: usize,
@@ -177,7 +177,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Allows `repeats` more attempts after the first, within `time`.
+    /// Allows the first attempt and `repeats` retries, within `time`.
     pub(crate) fn new(time: Duration, repeats: usize) -> Attempts {
         let now = Instant::now();
         Attempts {
@@ -187,7 +187,7 @@ impl Attempts {
         }
     }
 
-    /// Has the attempts end `time` from now.
+    /// Sets the end of the attempts to `time` from now.
     pub(crate) fn extend(&mut self, time: Duration) {
         let now = Instant::now();
         self.end = now.checked_add(time).unwrap_or(now);
@@ -198,12 +198,12 @@ impl Attempts {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Counts a failed attempt; returns the pause before the next one, or nothing if there may be none.
+    /// Counts a failed attempt. Returns the pause before the next one, or `None` if there may be none.
     pub(crate) fn next_pause(&mut self) -> Option<Duration> {
         self.next_pause_of(Duration::ZERO)
     }
 
-    /// Does the same for a pause of `least` or more.
+    /// Like `next_pause`, with a pause of at least `least`.
     pub(crate) fn next_pause_of(&mut self, least: Duration) -> Option<Duration> {
         let pause = pause(self.made).max(least);
         if self.made >= self.repeats || pause >= self.time_left() {
@@ -214,12 +214,12 @@ impl Attempts {
     }
 }
 
-/// Whether a request is made again after a response with this status; 501 (not implemented) stays.
+/// Whether a response with this status is retried. 501 (not implemented) is permanent.
 pub(crate) fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
 
-/// Opens a store, again with growing pauses as long as the server says that it is busy, for at most `time`.
+/// Opens a store, with retries for at most `time` while the server says that it is busy.
 pub(crate) fn once_ready<T>(time: Duration, mut open: impl FnMut() -> Result<T>) -> Result<T> {
     let mut attempts = Attempts::new(time, usize::MAX);
     loop {
@@ -233,8 +233,8 @@ pub(crate) fn once_ready<T>(time: Duration, mut open: impl FnMut() -> Result<T>)
     }
 }
 
-/// Returns the pause after `made` repeats: doubled each time, varied at random by up to a half, so that many clients
-/// do not repeat at the same moment.
+/// Returns the pause after `made` retries: doubled each time, with up to 50 % of jitter so that many clients do not
+/// retry at the same moment.
 fn pause(made: usize) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << made.min(10));
     let chance = RandomState::new().hash_one(made) % 1000;
@@ -266,7 +266,7 @@ mod tests {
         assert!(pause(1000) <= MAX_PAUSE * 2);
     }
 
-    /// Whether a request that takes so many milliseconds is answered in time.
+    /// Whether a request that takes this many milliseconds is answered in time.
     fn is_in_time(limits: &RequestLimits, milliseconds: u64) -> bool {
         let request = async {
             let answer = tokio::time::sleep(Duration::from_millis(milliseconds));
@@ -276,7 +276,7 @@ mod tests {
         done.flatten().is_some()
     }
 
-    /// Runs a request for a purpose; returns whether it came to its end.
+    /// Runs a request for a purpose. Returns whether it finished.
     fn ends(limits: &RequestLimits, purpose: Purpose, request: impl Future<Output = ()>) -> bool {
         let request = limits.permitted(purpose, request);
         let (done, _) = wait(&UNLIMITED, Duration::from_secs(60), request).unwrap();

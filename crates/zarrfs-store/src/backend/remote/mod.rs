@@ -1,6 +1,8 @@
-//! What the stores on the network share: the runtime and blocking waits, the counting HTTP client, its settings, limits
-//! of requests, the wording of errors, and repeated changes. No code of zarrfs is asynchronous but this folder, `bucket`
-//! and `http`, which use it and are not used by it.
+//! Code that the network stores share.
+//!
+//! This folder has the runtime with its blocking waits, the counting HTTP client and its settings, request limits,
+//! error messages and the retries of changes. All asynchronous code of zarrfs is here and in `bucket` and `http`, which
+//! use this folder.
 
 use std::time::Duration;
 
@@ -22,10 +24,10 @@ mod trust;
 pub(super) mod validator;
 pub(super) mod write_retry;
 
-/// How often a request is repeated once the store is open.
+/// Maximum number of retries of a request, once the store is open.
 pub(super) const RETRIES: usize = 10;
 
-/// How often a request is repeated, and the time limit of its response, while a store is being opened: a wrong address
+/// Maximum number of retries, and the time limit of a response, while a store is being opened, so that a wrong address
 /// is reported within seconds.
 pub(super) const FIRST_RETRIES: usize = 1;
 pub(super) const FIRST_LIMIT: Duration = Duration::from_secs(10);

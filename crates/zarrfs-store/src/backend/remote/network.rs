@@ -1,8 +1,7 @@
-//! The HTTP client on the network: as object_store's settings have it, but a redirection is followed only where it may
-//! lead.
+//! The HTTP client, with object_store's settings but a stricter redirect policy.
 //!
-//! object_store makes a client that follows every redirection, and has no setting for that. So the client is made here,
-//! of the settings that `--option` takes (`client_options`) and those that object_store sets itself.
+//! object_store's own client follows every redirect, and has no setting for that. So the client is built here, from the
+//! settings that `--option` accepts (`client_options`) and the defaults of object_store.
 
 use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -21,7 +20,7 @@ use rustls::pki_types::pem::PemObject;
 use super::proxied::ProxiedClient;
 use super::{redirect, trust};
 
-/// Makes clients on the network.
+/// Makes clients that use the network.
 #[derive(Debug, Default)]
 pub(super) struct NetworkConnector;
 
@@ -44,13 +43,13 @@ impl HttpConnector for NetworkConnector {
     }
 }
 
-/// Has TLS use ring, in the whole process; a client is not built without a choice.
+/// Selects ring for TLS in the whole process. No client can be built without a selection.
 fn choose_cryptography() {
-    // Fails where the choice was made before, by this.
+    // Fails only if an earlier call has made the same selection.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The settings of a client, each as text.
+/// The settings of a client, as text.
 struct ClientSettings<'a>(&'a ClientOptions);
 
 impl ClientSettings<'_> {
@@ -93,7 +92,7 @@ impl ClientSettings<'_> {
         Ok(builder)
     }
 
-    /// Sets which certificates are trusted, and the proxy.
+    /// Sets the trusted certificates and the proxy.
     fn with_trust(&self, mut builder: ClientBuilder) -> object_store::Result<ClientBuilder> {
         let proxy = self.text(ClientConfigKey::ProxyUrl);
         let others = match &proxy {
@@ -122,7 +121,7 @@ impl ClientSettings<'_> {
         Ok(builder.proxy(proxy))
     }
 
-    /// Returns the certificates by which the proxy is trusted beside others.
+    /// Returns the additional certificates by which the proxy is trusted.
     fn certificates_of_proxy(&self) -> object_store::Result<Vec<CertificateDer<'static>>> {
         let text = self
             .text(ClientConfigKey::ProxyCaCertificate)
@@ -163,7 +162,7 @@ impl ClientSettings<'_> {
     }
 }
 
-/// Returns the error of settings that no client can be made of. Its text has none of their values.
+/// Returns the error for settings from which no client can be built. Its text has none of their values.
 fn refused(error: &dyn Display) -> object_store::Error {
     object_store::Error::Generic {
         store: "HTTP client",
@@ -171,7 +170,7 @@ fn refused(error: &dyn Display) -> object_store::Error {
     }
 }
 
-/// Finds the addresses of hosts, and begins with another one each time, so that a host of many is used evenly.
+/// Resolves host names, and rotates the addresses, so that all addresses of a host are used equally.
 #[derive(Default)]
 struct SpreadResolver {
     asked: AtomicUsize,

@@ -1,10 +1,10 @@
-//! Objects that a server gives out packed, though nothing was asked for but the object itself (RFC 9110, section 8.4).
+//! Rejects objects that a server compresses without being asked (RFC 9110, section 8.4).
 
 use std::fmt::Display;
 
 use zarr_format::error::{Error, Result};
 
-/// Codings that change the bytes; others, such as `identity` and `aws-chunked`, do not change those of a body.
+/// Codings that change the bytes. Others, such as `identity` and `aws-chunked`, leave a body as it is.
 const PACKING: [&str; 7] = [
     "br",
     "compress",
@@ -15,7 +15,7 @@ const PACKING: [&str; 7] = [
     "zstd",
 ];
 
-/// `Unsupported` about `subject` if a value of `Content-Encoding` says that the body is packed.
+/// Returns the error `Unsupported`, about `subject`, if the value of `Content-Encoding` means a compressed body.
 pub(crate) fn check(coding: &str, subject: impl Display) -> Result<()> {
     let mut codings = coding.split(',').map(str::trim);
     let packing = codings.find(|one| PACKING.iter().any(|known| one.eq_ignore_ascii_case(known)));

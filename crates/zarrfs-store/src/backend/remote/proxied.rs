@@ -1,7 +1,7 @@
-//! The HTTP client on the network, whose errors name the proxy where that cannot be reached.
+//! Wraps the HTTP client so that its errors name a proxy that cannot be reached.
 //!
-//! reqwest says why a connection failed, and not to whom. Which requests go through a proxy is found here by the same
-//! rules, which are those of curl.
+//! reqwest says why a connection failed, but not to which host. The requests that go through a proxy are found here by
+//! the same rules as in curl.
 
 use std::fmt;
 use std::io;
@@ -13,15 +13,15 @@ use object_store::client::{
 
 use super::fault;
 
-/// A client, and the proxies that it goes through.
+/// A client and its proxies.
 pub(super) struct ProxiedClient {
     below: HttpClient,
     proxies: Matcher,
 }
 
 impl ProxiedClient {
-    /// Describes a client that has the proxy of `url`, but not for the hosts of `excludes`, or else the proxies of the
-    /// environment.
+    /// Wraps a client whose proxy is `url`, except for the hosts in `excludes`. Without `url`, the proxies of the
+    /// environment are used.
     pub(super) fn new(
         below: HttpClient,
         url: Option<&str>,
@@ -53,7 +53,7 @@ impl HttpService for ProxiedClient {
         answer.map_err(|error| match proxy {
             Some(proxy) if is_of_connection(&error) => {
                 let uri = proxy.uri();
-                // A password stands before the host.
+                // A password may stand before the host.
                 let port = uri.port().map(|port| format!(":{port}"));
                 let address = [uri.host().unwrap_or_default(), &port.unwrap_or_default()].concat();
                 let text = fault::with_proxy(&address, &fault::innermost(&error));
@@ -64,7 +64,7 @@ impl HttpService for ProxiedClient {
     }
 }
 
-/// Whether no connection was made. One that was made by way of the proxy, and whose other end is not trusted, was.
+/// Whether there was no connection. A TLS error through the proxy means that there was one.
 fn is_of_connection(error: &HttpError) -> bool {
     let is_of_connection = matches!(
         error.kind(),

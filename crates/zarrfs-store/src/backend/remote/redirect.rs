@@ -1,8 +1,8 @@
-//! Redirections from a public host to this machine or a private network, which are not followed: a server on the
-//! internet must not choose what is asked for inside.
+//! Refuses redirects from a public host to this machine or a private network.
 //!
-//! A host of the private network may redirect within it. A name counts by the addresses that it has when the redirection
-//! comes; the client asks for them again, so a name whose addresses change in between is not noticed.
+//! A server on the internet must not choose requests inside the network. A private host may redirect within its
+//! network. A name is judged by its addresses at the time of the redirect. The client resolves it again, so a change of
+//! the addresses in between goes unnoticed.
 
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
 
@@ -10,10 +10,10 @@ use reqwest::redirect::Policy;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use url::Url;
 
-/// The most redirections of one request.
+/// Maximum number of redirects of one request.
 const MAX_REDIRECTIONS: usize = 10;
 
-/// Returns the policy of a client: what it follows.
+/// Returns the redirect policy of the client.
 pub(super) fn policy() -> Policy {
     Policy::custom(|attempt| {
         let refused = match attempt.previous() {
@@ -31,7 +31,7 @@ pub(super) fn policy() -> Policy {
     })
 }
 
-/// Returns why a redirection is not followed; nothing if it is. `leads_inside` finds the addresses of a name.
+/// Returns the reason why a redirect is refused, or `None` if it is followed. `leads_inside` resolves a host name.
 fn refusal(asked: &Url, found: &Url, leads_inside: impl Fn(&str) -> bool) -> Option<String> {
     let (from, to) = (asked.host_str()?, found.host_str()?);
     let is_private = |host: &str| is_inside(host) || leads_inside(host);
@@ -41,7 +41,7 @@ fn refusal(asked: &Url, found: &Url, leads_inside: impl Fn(&str) -> bool) -> Opt
     Some(format!("the server redirects to {to}, which is not public"))
 }
 
-/// Whether the text of a host is an address of this machine or of a private network.
+/// Whether a host is given as an address of this machine or of a private network.
 fn is_inside(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
@@ -53,8 +53,7 @@ fn is_inside(host: &str) -> bool {
     }
 }
 
-/// Whether the name of a host is that of an address inside. A name that has no address is left to the client to
-/// complain of.
+/// Whether a host name resolves to a private address. If a name has no address, the client will report that.
 fn leads_inside(host: &str) -> bool {
     let find = || {
         let found = (host, 0).to_socket_addrs();
@@ -71,7 +70,7 @@ fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let [first, second, ..] = v4.octets();
-            // 100.64.0.0/10 is what providers share (RFC 6598).
+            // 100.64.0.0/10 is the shared address space of providers (RFC 6598).
             let is_shared = first == 100 && (64..128).contains(&second);
             v4.is_loopback() || v4.is_private() || v4.is_link_local() || first == 0 || is_shared
         }
@@ -84,7 +83,7 @@ fn is_private(address: IpAddr) -> bool {
 
 fn is_private_v6(address: Ipv6Addr) -> bool {
     let first = address.segments()[0];
-    // Unique local addresses, and those of one link (RFC 4193, RFC 4291).
+    // Unique local and link-local addresses (RFC 4193, RFC 4291).
     let is_local = first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfe80;
     address.is_loopback() || address.is_unspecified() || is_local
 }

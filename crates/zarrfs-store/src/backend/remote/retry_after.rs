@@ -1,10 +1,10 @@
-//! The header `Retry-After`, by which a busy server says when it wants to be asked again.
+//! Parses the header `Retry-After`, the pause that a busy server asks for.
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
-/// Returns how long the server wants to be left alone after an answer (RFC 9110, section 10.2.3: seconds, or a date).
+/// Returns the pause that the server asks for (RFC 9110, section 10.2.3: seconds or a date), or `None`.
 pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let is_busy = [
         StatusCode::TOO_MANY_REQUESTS,

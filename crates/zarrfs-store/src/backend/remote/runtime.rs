@@ -1,10 +1,11 @@
-//! The one asynchronous runtime of the process, and blocking waits for its tasks.
+//! The asynchronous runtime of the process, and blocking waits for its tasks.
 //!
-//! No wait exceeds its limit. Each result comes with the status of the last HTTP response, which the clients do not
-//! return. A wait ends early if the request that it is made for was answered before and no bytes arrive: its connection and
-//! its permit are free then. While they do arrive it goes on, since others may have joined it, and the next request
-//! for the same bytes finds them. A change is waited for to its end.
-//! The thread of a wait that takes long does not count in its pool (`sync/pool.rs`).
+//! No wait exceeds its time limit. Each result comes with the status of the last HTTP response, which object_store's
+//! clients do not return. A wait ends early if the kernel's request was already answered and no bytes arrive, which
+//! frees the connection and the permit. While bytes do arrive, the wait goes on, since other requests may have joined
+//! it, and the next request for the same bytes finds them. A wait for a change goes on to the end.
+//!
+//! A thread that waits long is not counted in its pool (`sync/pool.rs`).
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -21,26 +22,27 @@ use crate::request_context::{RequestContext, abandoned};
 use crate::sync::pool::StalledJob;
 use zarr_format::error::{Error, Result};
 
-/// How often a wait looks whether its request was answered, and for how long no bytes must have arrived then.
+/// How often a wait checks whether its request was already answered. It then ends if no bytes arrived since the last
+/// check.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A step of a body, in bytes: a body stalls that brings less in the time of a look. With the usual `--concurrency` that is
-/// a link of less than 64 KiB a second.
+/// Bytes of a body that count as one arrival. A body that brings less between two checks is stalled. With the default
+/// `--concurrency`, that is a link of less than 64 KiB per second.
 const STEP: usize = 1 << 10;
 
-/// Threads that move bytes between sockets and tasks.
+/// Number of threads that move bytes between sockets and tasks.
 const THREADS: usize = 2;
 
 static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
 
-/// The last HTTP response to a task.
+/// The last HTTP response of a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastResponse {
-    /// Status of the response.
+    /// The status of the response.
     pub(crate) status: Option<u16>,
-    /// The region that the bucket is in.
+    /// The region of the bucket.
     pub(crate) region: Option<String>,
-    /// The host of a request that was not answered.
+    /// The host of a request that failed without a response.
     pub(crate) host: Option<String>,
 }
 
@@ -49,17 +51,17 @@ tokio::task_local! {
     static ARRIVALS: Arc<Arrivals>;
 }
 
-/// What has arrived for a wait.
+/// The arrivals of bytes during a wait.
 #[derive(Default)]
 struct Arrivals(Mutex<Arrived>);
 
 #[derive(Default)]
 struct Arrived {
-    /// When the first answer has arrived.
+    /// When the first response arrived.
     first: Option<Instant>,
-    /// When an answer, or a step of its body, has arrived last.
+    /// When the last response, or the last `STEP` bytes of a body, arrived.
     last: Option<Instant>,
-    /// Bytes of the next step.
+    /// Bytes since that time.
     bytes: usize,
 }
 
@@ -69,12 +71,12 @@ impl Arrivals {
     }
 }
 
-/// Notes that the head of an answer has arrived for the current task.
+/// Records that the head of a response arrived for the current task.
 pub(crate) fn note_answer() {
     note_bytes(STEP);
 }
 
-/// Notes that a piece of a body has arrived for the current task.
+/// Records that a piece of a body arrived for the current task.
 pub(crate) fn note_bytes(bytes: usize) {
     let _ = ARRIVALS.try_with(|arrivals| {
         let mut arrived = arrivals.0.lock();
@@ -88,32 +90,31 @@ pub(crate) fn note_bytes(bytes: usize) {
     });
 }
 
-/// Returns when the first answer has arrived for the current task.
+/// Returns when the first response arrived for the current task, or `None` before that.
 pub(crate) fn first_arrival() -> Option<Instant> {
     let first = ARRIVALS.try_with(|arrivals| arrivals.0.lock().first);
     first.ok().flatten()
 }
 
-/// Returns when an answer, or a step of its body, has arrived last for the current task; `None` before the first, and in
-/// a change.
+/// Returns the time of the last arrival for the current task; `None` before the first one, and in a change.
 pub(crate) fn last_arrival() -> Option<Instant> {
     let last = ARRIVALS.try_with(|arrivals| arrivals.last());
     last.ok().flatten()
 }
 
-/// Notes the response to a request of the current task.
+/// Records the response to a request of the current task.
 pub(crate) fn note_response(last: LastResponse) {
-    // Tasks outside of a wait, such as renewing credentials, do not record it.
+    // Tasks outside of a wait, such as the renewal of credentials, do not record it.
     let _ = LAST_RESPONSE.try_with(|place| place.replace(last));
 }
 
-/// Returns the status of the last response to a request of the current task.
+/// Returns the status of the last response to the current task.
 pub(crate) fn last_status() -> Option<u16> {
     let status = LAST_RESPONSE.try_with(|place| place.borrow().status);
     status.ok().flatten()
 }
 
-/// Runs one of several concurrent futures of a wait; returns the last response to its own requests.
+/// Runs one of several concurrent futures of a wait. Also returns the last response to this future's own requests.
 pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
     let recorded = async {
         let done = work.await;
@@ -122,9 +123,9 @@ pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, 
     LAST_RESPONSE.scope(RefCell::default(), recorded).await
 }
 
-/// Runs a future for at most `limit` and waits for it; returns its result, if it came in time, and the last
-/// response. `Interrupted` if the request is answered before, `WouldWait` if it may not wait. Must not be called from
-/// asynchronous code.
+/// Runs a future for at most `limit` and blocks until it ends. Returns its result, or `None` on a timeout, and the last
+/// response. The error is `Interrupted` if the request was already answered, or `WouldWait` if it may not wait. Must
+/// not be called from asynchronous code.
 pub(crate) fn wait<T>(
     context: &RequestContext,
     limit: Duration,
@@ -136,7 +137,7 @@ pub(crate) fn wait<T>(
     runtime()?.block_on(while_useful(context, &arrivals, work))
 }
 
-/// Like `wait`, for changes: they go on when nobody waits for them any more, since what became of them must be known.
+/// Like `wait`, for changes. They go on even if no request waits for them, since their outcome must be known.
 pub(crate) fn wait_for_change<T>(
     limit: Duration,
     work: impl Future<Output = T>,
@@ -144,7 +145,7 @@ pub(crate) fn wait_for_change<T>(
     Ok(runtime()?.block_on(with_limit(limit, work)))
 }
 
-/// Like `wait`, for futures of many steps: they run in the runtime's threads, so that the caller is woken once and
+/// Like `wait`, for futures with many steps. They run on the runtime's threads, so that the caller is woken once and
 /// not for each piece of a response.
 pub(crate) fn spawn_and_wait<T: Send + 'static>(
     context: &RequestContext,
@@ -160,7 +161,7 @@ pub(crate) fn spawn_and_wait<T: Send + 'static>(
     done.map_err(|error| Error::unavailable("", format!("a request ended early: {error}")))
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted when its handle is dropped.
 struct AbortedTask<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortedTask<T> {
@@ -169,7 +170,7 @@ impl<T> Drop for AbortedTask<T> {
     }
 }
 
-/// Waits for work as long as its request is waited for, or something arrives.
+/// Runs work while its request is waited for, or bytes arrive.
 async fn while_useful<T>(
     context: &RequestContext,
     arrivals: &Arrivals,
@@ -177,7 +178,7 @@ async fn while_useful<T>(
 ) -> Result<T> {
     let mut work = pin!(work);
     let mut seen = None;
-    // A thread that waits is none that works, whatever arrives: parts of answers come from servers that break off, too.
+    // The thread counts as stalled even if bytes arrive: a server that keeps breaking off sends some too.
     let mut stalled = None;
     loop {
         let last = arrivals.last();
@@ -248,7 +249,7 @@ mod tests {
         assert!(done.is_none());
     }
 
-    /// Answers that fail arrive again and again, as of a server that breaks off.
+    /// Failing responses may arrive again and again, as from a server that breaks off.
     #[test]
     fn a_wait_holds_up_no_other_job_of_its_pool_though_bytes_arrive() {
         let pool = ThreadPool::new("waits", 1, 10);
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(ended.recv(), Ok("waiting"));
     }
 
-    /// A request that is answered once this is set.
+    /// A request that counts as answered once this is set.
     struct Answered(AtomicBool);
 
     impl RequestLimit for Answered {
@@ -284,8 +285,8 @@ mod tests {
         }
     }
 
-    /// Waits for `work` and for the same in the runtime's threads, each in a request that is answered shortly after. Returns
-    /// which have come to an end.
+    /// Waits for `work`, once directly and once on the runtime's threads, each in a request that is answered shortly
+    /// after. Returns which of them ended.
     fn ends_after_answer<W>(work: impl Fn() -> W) -> [bool; 2]
     where
         W: Future<Output = ()> + Send + 'static,

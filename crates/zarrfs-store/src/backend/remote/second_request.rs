@@ -1,11 +1,11 @@
-//! The HTTP client that makes a second request where the first brings nothing: a connection may be lost without a sign.
+//! Hedges GET and HEAD: sends a second request if the first one stalls.
 //!
-//! Its request would take the whole time limit, before its response or in the middle of its body. After a suspend, or with
-//! another address, all connections are lost. So the second request has a new connection, and if it brings what the
-//! first does not, the connections that were kept are given up.
+//! A connection may be lost without a sign, as all connections are after a suspend or a change of address. A request on
+//! it would take the whole time limit, before its response or in the middle of its body. So the second request uses a
+//! new connection. If it makes progress and the first one does not, the kept connections are dropped.
 //!
-//! Only GET and HEAD are made twice, since they change nothing; whichever response comes first is taken. The first request
-//! goes on meanwhile, so that a slow server has as long as it had. No request is made a third time here.
+//! Only GET and HEAD are hedged, since they change nothing, and the first response is used. The first request goes on
+//! meanwhile, so that a slow server still has the whole time limit. No third request is sent here.
 
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -28,22 +28,22 @@ use parking_lot::Mutex;
 use super::runtime::note_bytes;
 use super::validator::validator;
 
-/// The longest time without a response, or without a piece of its body, before a second request; and which part of a time
-/// limit it is at most, so that the second response comes within a quarter.
+/// Maximum time without a response, or without a piece of its body, before the second request; and its maximum as a
+/// fraction of the time limit (1/N), so that the second response comes within a quarter of the limit.
 const MAX_PATIENCE: Duration = Duration::from_secs(5);
 const PART_OF_LIMIT: u32 = 5;
 
-/// A client over others.
+/// A client that hedges.
 #[derive(Debug)]
 pub(super) struct SecondRequestClient(Arc<Connections>);
 
 struct Connections {
-    /// Makes clients that keep connections.
+    /// Makes clients that keep their connections.
     below: Arc<dyn HttpConnector>,
     options: ClientOptions,
-    /// The client that first requests are made by.
+    /// The client for first requests.
     kept: Mutex<Arc<HttpClient>>,
-    /// A client that keeps no connection.
+    /// A client that keeps no connections.
     unkept: HttpClient,
     patience: Duration,
 }
@@ -55,7 +55,7 @@ impl fmt::Debug for Connections {
 }
 
 impl SecondRequestClient {
-    /// Builds a client over those that `below` makes; `time` is the time limit of a response.
+    /// Wraps the clients that `below` makes; `time` is the time limit of a response.
     pub(super) fn over(
         below: Arc<dyn HttpConnector>,
         options: &ClientOptions,
@@ -75,12 +75,12 @@ impl SecondRequestClient {
 }
 
 impl Connections {
-    /// Gives up the connections of a client, unless they were given up already, for another request.
+    /// Replaces the client `lost` and so drops its connections, unless another request has done that already.
     fn give_up(&self, lost: &Arc<HttpClient>) {
         if !Arc::ptr_eq(&self.kept.lock(), lost) {
             return;
         }
-        // It reads certificates, which takes a while.
+        // Reads certificates, which takes a while.
         match self.below.connect(&self.options) {
             Ok(new) => {
                 let mut kept = self.kept.lock();
@@ -119,7 +119,7 @@ impl HttpService for SecondRequestClient {
     }
 }
 
-/// Has the body of a response go on by a second request where it stalls.
+/// Wraps the body of a response, which continues with a second request if it stalls.
 fn watched(
     response: HttpResponse,
     again: HttpRequest,
@@ -146,12 +146,12 @@ fn watched(
     })
 }
 
-/// What two responses have in common whose bodies are the same.
+/// Properties that are equal in two responses with the same body.
 #[derive(PartialEq)]
 struct ResponseFacts(u16, [Option<String>; 4]);
 
 impl ResponseFacts {
-    /// Returns `None` if nothing tells its body from another.
+    /// Returns `None` if no property distinguishes its body from another one.
     fn of(response: &HttpResponse) -> Option<ResponseFacts> {
         let text = |name: &str| {
             let value = response.headers().get(name)?.to_str().ok()?;
@@ -167,11 +167,11 @@ impl ResponseFacts {
     }
 }
 
-/// A body that goes on by a second request if it stalls.
+/// A body that continues with a second request if it stalls.
 struct WatchedBody {
     pieces: BoxStream<'static, Result<Bytes, HttpError>>,
     received: u64,
-    /// The request, and what its response must have; `None` once it was made.
+    /// The request, and the expected properties of its response; `None` once it was sent.
     second: Option<(HttpRequest, ResponseFacts)>,
     connections: Arc<Connections>,
     kept: Arc<HttpClient>,
@@ -190,7 +190,7 @@ impl WatchedBody {
         piece
     }
 
-    /// Waits for the next piece, by the first request or the second.
+    /// Waits for the next piece, from the first or the second request.
     async fn next_after_stall(&mut self) -> Option<Result<Bytes, HttpError>> {
         let Some((again, head)) = self.second.take() else {
             return self.pieces.next().await;
@@ -215,8 +215,8 @@ impl WatchedBody {
 }
 
 impl Connections {
-    /// Requests an object again; returns its body without what was `received`, once the rest begins to come, if it is the
-    /// same as before. The whole is requested, since a signature may cover the range.
+    /// Requests an object again and skips the `received` bytes. Returns the rest of the body once it starts to arrive,
+    /// if the object is the same as before. The whole object is requested, since a signature may cover the range.
     async fn rest(
         &self,
         again: HttpRequest,
@@ -243,7 +243,7 @@ impl Connections {
     }
 }
 
-/// A stream that may be shared between threads, as bodies have to be; only one of them uses it at a time.
+/// Makes a stream `Sync`, as bodies have to be; only one thread uses it at a time.
 struct Shared<S>(Mutex<S>);
 
 impl<S: Stream + Unpin> Stream for Shared<S> {
@@ -266,17 +266,16 @@ mod tests {
 
     const BODY: &[u8] = b"0123456789";
 
-    /// What the connections of a client bring.
+    /// The data that a client's connections deliver.
     #[derive(Clone, Copy, Debug)]
     enum Bring {
         All,
-        /// This many bytes of the body, and nothing more.
+        /// This number of bytes of the body, and nothing more.
         Begin(usize),
         Nothing,
     }
 
-    /// Makes clients, each of which brings what is next in the plan, the last one again and again; the second of them
-    /// is the one that keeps no connection.
+    /// Makes clients by a plan, with the last entry repeated. The second client is the one that keeps no connections.
     #[derive(Clone, Debug)]
     struct Planned {
         plan: &'static [(Bring, &'static str)],
@@ -316,7 +315,8 @@ mod tests {
         }
     }
 
-    /// Reads a body by clients of a plan; returns it, if it comes, and how many clients were made.
+    /// Reads a body several times with clients of a plan. Returns each body if it arrives, and the number of clients
+    /// that were made.
     fn read(plan: &'static [(Bring, &'static str)], tries: usize) -> (Vec<Option<Bytes>>, usize) {
         let planned = Planned {
             plan,
@@ -348,7 +348,7 @@ mod tests {
             &[(Bring::Begin(7), "a"), (Bring::All, "a")],
         ];
         for plan in plans {
-            // A third client is made once: the connections that were kept are given up.
+            // A third client is made once, when the kept connections are dropped.
             assert_eq!(
                 read(plan, 3),
                 (vec![whole(), whole(), whole()], 3),

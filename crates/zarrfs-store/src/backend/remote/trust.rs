@@ -1,12 +1,11 @@
-//! Which certificates of servers are trusted: those that an authority has signed which this machine trusts, and those that
-//! this machine trusts themselves.
+//! Verifies server certificates: signed by a trusted authority, or trusted themselves.
 //!
-//! A certificate that signs itself is made as one of an authority by the usual commands, and the verifier of TLS takes
-//! none of these for a server. Here the very certificate, byte for byte, is taken if it is among those that are trusted
-//! (the file that SSL_CERT_FILE names, or the system's); its dates and its name are looked at all the same.
+//! The usual commands make a self-signed certificate as one of an authority, and the TLS verifier never accepts such a
+//! certificate for a server. Here exactly this certificate, byte for byte, is accepted if it is among the trusted ones
+//! (the file in SSL_CERT_FILE, or the system's). Its dates and its name are still checked.
 //!
-//! A machine may trust no certificate at all, as containers do that were made small: servers without TLS are asked all the
-//! same, and each with TLS is refused with what to install.
+//! A machine may trust no certificates at all, as small containers do. Servers without TLS still work there, and for
+//! servers with TLS the error says what to install.
 
 use std::sync::Arc;
 
@@ -19,14 +18,14 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-/// What the verifier says of the certificate of an authority, once it has found that its dates are right.
+/// The verifier's error for an authority's certificate, which it reports after the dates were found to be valid.
 const OF_AN_AUTHORITY: &str = "CaUsedAsEndEntity";
 
-/// Why each certificate is refused where this machine trusts none.
+/// Why certificates are refused if this machine trusts none.
 pub(super) const TRUSTS_NONE: &str = "this machine has no certificates by which servers are trusted: install the package \
     ca-certificates, or have SSL_CERT_FILE name a file of certificates";
 
-/// Returns the settings of TLS with the certificates that this machine trusts, and others.
+/// Returns the TLS settings, with the machine's trusted certificates and `others`.
 pub(super) fn client_config(
     provider: Arc<CryptoProvider>,
     others: Vec<CertificateDer<'static>>,
@@ -64,7 +63,7 @@ struct Verifier {
 }
 
 impl Verifier {
-    /// Trusts these certificates, but for those that do not read; nothing if none does.
+    /// Trusts these certificates, except those that cannot be parsed. Returns `None` if there is no valid one.
     fn new(
         trusted: Vec<CertificateDer<'static>>,
         provider: &Arc<CryptoProvider>,
@@ -185,7 +184,7 @@ impl ServerCertVerifier for TrustsNone {
     }
 }
 
-/// Whether a certificate was refused for nothing but that it is one of an authority.
+/// Whether a certificate was refused only because it is an authority's.
 fn is_of_an_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::Other(other)) => {

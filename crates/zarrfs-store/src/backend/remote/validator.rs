@@ -1,9 +1,9 @@
-//! The validator in an ETag: what tells one content of an object from another.
+//! Extracts the validator of an ETag, which distinguishes versions of an object.
 //!
-//! Some servers quote it, or mark it weak, in one response and not in the next. One that is empty or blank is none: an
-//! object would else stay what it was for ever.
+//! Some servers quote the ETag, or mark it as weak, in one response and not in the next. An empty or blank ETag is not
+//! used: the object would seem never to change.
 
-/// Returns what is in an ETag, without quotes and the mark of a weak one; `None` if that is nothing.
+/// Returns an ETag without quotes and the mark of a weak one, or `None` if the rest is blank.
 pub(in crate::backend) fn validator(tag: &str) -> Option<&str> {
     let tag = tag.trim();
     let tag = tag.strip_prefix("W/").unwrap_or(tag);

@@ -1,7 +1,7 @@
-//! Changes over a network that loses responses: each is made once, or known not to have been made.
+//! Retries changes over a network that loses responses, without doing them twice.
 //!
-//! A failed request may have been carried out. The content of the key then decides: the bytes of the put mean
-//! success, a content that breaks the condition is `Changed`, and only otherwise is the request repeated, so that a
+//! A failed request may have been carried out, so the content of the key decides. If it has the bytes of the put, the
+//! put succeeded. If it breaks the condition, the error is `Changed`. Only otherwise is the request retried, so that a
 //! later object of another writer is not overwritten.
 
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::request_context::RequestContext;
 use crate::{Condition, ETag, Key, Meta, PutBody, Reader};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Bytes that are compared at a time.
+/// Bytes per comparison.
 const COMPARE_SIZE: u64 = 8 << 20;
 
-/// A key of a remote store to be changed.
+/// A key of a remote store that is changed.
 pub(crate) trait RemoteKey {
     fn key(&self) -> &Key;
-    /// How long attempts are made.
+    /// The time limit for all attempts.
     fn limit(&self) -> Duration;
     /// Requests the ETag and metadata of the key's object.
     fn probe(&self) -> Result<Option<(ETag, Meta)>>;
@@ -27,23 +27,23 @@ pub(crate) trait RemoteKey {
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader>;
 }
 
-/// Waits before the next attempt; false if there may be none.
+/// Waits before the next attempt. Returns false if there may be none.
 fn wait_for_next(attempts: &mut Attempts) -> bool {
     let pause = attempts.next_pause();
     pause.map(thread::sleep).is_some()
 }
 
-/// Whether a request may have been carried out though it failed.
+/// Whether a failed request may have been carried out.
 fn may_be_made(error: &Error) -> bool {
     error.kind() == Kind::Unavailable
 }
 
-/// How often a server may refuse a condition that holds before the condition is no longer sent.
+/// How often a server may refuse a condition that holds before the condition is left out.
 const MAX_REFUSALS: usize = 2;
 
-/// Puts an object, each attempt being one request. With `checks_first` the key is checked before each. The argument of
-/// `attempt` is whether to send the condition: a server that takes a folder for an object always refuses `Absent`, and
-/// the key has just been checked.
+/// Puts an object; each attempt is one request. With `checks_first` the key is checked before each attempt. The
+/// argument of `attempt` is whether to send the condition: a server that takes a folder for an object always refuses
+/// `Absent`, and the key has just been checked.
 pub(crate) fn put(
     context: &RequestContext,
     target: &dyn RemoteKey,
@@ -86,9 +86,9 @@ pub(crate) fn put(
     }
 }
 
-/// Removes an object, each attempt being one request. With `checks_first` the key is checked before each; an attempt
-/// that was refused, or may have been made, is followed by a check in any case. An object that is missing once an
-/// attempt may have been made was removed by it.
+/// Removes an object; each attempt is one request. With `checks_first` the key is checked before each attempt. A check
+/// always follows an attempt that was refused or may have been carried out. If the object is then missing, that attempt
+/// has removed it.
 pub(crate) fn erase(
     target: &dyn RemoteKey,
     condition: &Condition,
@@ -128,10 +128,10 @@ pub(crate) fn erase(
     }
 }
 
-/// Why a change fails whose condition the server refuses each time.
+/// Why a change fails if the server refuses its condition each time.
 const REFUSED: &str = "the server refuses the condition, though it holds";
 
-/// Checks a key that is to be removed; false if there is nothing to remove.
+/// Checks a key before its removal. Returns false if there is nothing to remove.
 fn is_there_to_erase(
     target: &dyn RemoteKey,
     condition: &Condition,
@@ -143,7 +143,7 @@ fn is_there_to_erase(
     }
 }
 
-/// Checks the condition of a removal whose key is missing; with `was_lost` an attempt may have removed it.
+/// Checks the condition of a removal whose key is missing. With `was_lost` an earlier attempt may have removed it.
 fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()> {
     if was_lost || *condition == Condition::Any {
         return Ok(());
@@ -151,7 +151,7 @@ fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()>
     condition.check(key, None)
 }
 
-/// Whether a key holds exactly the bytes of `body`.
+/// Whether a key has exactly the bytes of `body`.
 pub(crate) fn is_there(
     context: &RequestContext,
     target: &dyn RemoteKey,

@@ -1,8 +1,8 @@
-//! One state of an archive: its bytes, its directory, and the way to an entry's data.
+//! One version of an archive: its metadata, its directory, and reads of entries.
 //!
-//! Offsets and lengths of a directory are claims; they are checked here against the archive's real length
-//! before anything is fetched. What does not fit is `Corrupt`, or `Changed` if the archive is not the same any
-//! more. A failure to read the archive is never "missing".
+//! Offsets and lengths in a directory are unverified. They are checked here against the archive's real length before
+//! any read. If they do not fit, the error is `Corrupt`, or `Changed` if the archive was replaced. A failure to read
+//! the archive is never "missing".
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -23,46 +23,46 @@ use super::index::{Packing, ZipEntry, ZipIndex};
 use super::sums::EntrySums;
 use crate::request_context::RequestContext;
 
-/// Length of a local header without its name and extra field, and how it begins (APPNOTE 4.3.7).
+/// Length of a local header without name and extra field, and its signature (APPNOTE 4.3.7).
 const HEADER_LEN: usize = 30;
 const HEADER: u64 = HEADER_LEN as u64;
 const SIGNATURE: &[u8] = b"PK\x03\x04";
 
-/// Assumed length of the extra field of a local header (zip64, times, owner), which is not known beforehand.
+/// Assumed length of the extra field of a local header (zip64, times, owner), which is unknown before the read.
 const EXTRA: u64 = 64;
 
-/// Entries up to this length are read together with their header.
+/// Maximum length of an entry that is read together with its header.
 const MAX_READ_WITH_HEADER: u64 = 1 << 20;
 
-/// The largest number of bytes that one byte of a deflated stream can expand to.
+/// Maximum expansion of one deflated byte, in bytes.
 const MOST_RATIO: u64 = 1032;
 
-/// An archive in the version of which the directory was read.
+/// An archive in the version whose directory was read.
 pub(super) struct Archive {
     pub(super) index: ZipIndex,
     pub(super) meta: Meta,
-    /// That of its directory.
+    /// The digest of the directory.
     digest: u64,
     reader: Arc<dyn Reader>,
     sums: EntrySums,
-    /// The whole reads of wrong entries that are under way, by where their headers are.
+    /// Running checks of wrong entries, each a read of the whole entry, by the offset of its header.
     checks: SingleFlight<u64, ()>,
     clock: Clock,
-    /// Whether its file may be overwritten in place while it is open.
+    /// Whether the archive's file may be overwritten in place while it is open.
     in_place: bool,
 }
 
-/// What lies behind an entry's local header.
+/// The data after an entry's local header.
 pub(super) struct EntryData {
-    /// Where the entry's bytes begin in the archive.
+    /// The offset of the entry's data in the archive.
     pub(super) start: u64,
-    /// The first of them, as many as came along with the header.
+    /// The first bytes of the data, which were read together with the header.
     pub(super) first: Vec<u8>,
 }
 
 impl Archive {
-    /// Opens an archive and reads its directory; `NotFound`, or `Corrupt` if it is no whole zip archive. Lists what is not
-    /// shown in `folder`.
+    /// Opens an archive and reads its directory. The error is `NotFound`, or `Corrupt` if it is no zip archive or
+    /// truncated. Also returns the entries that are left out, with a list of those in `folder`.
     pub(super) fn open(
         context: &RequestContext,
         base: &dyn Store,
@@ -89,8 +89,8 @@ impl Archive {
         Ok((archive, directory.left_out))
     }
 
-    /// Whether another state of the archive has the same content: a server without ETags tells size and time alone, and the
-    /// directory has the checksum of each entry.
+    /// Whether another version of the archive has the same content. Without ETags a version is only size and time, but
+    /// the directory has the checksum of each entry.
     pub(super) fn has_content_of(&self, other: &Archive) -> bool {
         self.meta.may_be_of(&other.meta) && self.digest == other.digest
     }
@@ -106,7 +106,7 @@ impl Archive {
         }
     }
 
-    /// Returns the metadata of a folder, which may have no entry.
+    /// Returns the metadata of a folder, with or without an entry of its own.
     pub(super) fn folder_meta(&self, entry: Option<&ZipEntry>) -> Meta {
         let written = entry.map(|entry| Duration::from_secs(entry.modified.into()));
         Meta {
@@ -118,7 +118,7 @@ impl Archive {
         }
     }
 
-    /// Returns the version of an entry, made of the archive's version and the entry's place and checksum.
+    /// Returns the version of an entry, made of the archive's version and the entry's offset, checksum and size.
     pub(super) fn version_of(&self, entry: &ZipEntry) -> Version {
         let mut hasher = DefaultHasher::new();
         self.meta.version.hash(&mut hasher);
@@ -126,7 +126,7 @@ impl Archive {
         Version::of(&hasher.finish().to_le_bytes())
     }
 
-    /// Reads exactly `length` bytes that the archive has to have.
+    /// Reads exactly `length` bytes. The error is `Corrupt` if the archive is too short.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -146,7 +146,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Fails with `Changed` if what was read may be of another content, and unless it `is_whole`.
+    /// Checks a read. The error is `Changed` if the bytes may be from another version. A read that is not whole is an
+    /// error too.
     fn check_read(&self, context: &RequestContext, is_whole: bool) -> Result<()> {
         if self.in_place && self.reader.meta(context).map_err(failed)?.version != self.meta.version
         {
@@ -158,7 +159,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Returns `Changed` in place of an error that a change of the archive explains.
+    /// Returns `Changed` if the archive was changed, which explains the error, or else the error itself.
     pub(super) fn blame(&self, context: &RequestContext, error: Error) -> Error {
         match self.reader.meta(context) {
             Ok(meta) if meta.version == self.meta.version => error,
@@ -167,9 +168,10 @@ impl Archive {
         }
     }
 
-    /// Reads an entry's local header, which has to bear the same name; with `together`, short data come along.
+    /// Reads an entry's local header, which must have the same name. With `together`, short data are read in the same
+    /// request.
     ///
-    /// `Unsupported` for encrypted entries and methods that are not there, `Corrupt` for sizes that cannot be, and for
+    /// The error is `Unsupported` for encrypted entries and unknown methods, `Corrupt` for impossible sizes and for
     /// entries that are known to be wrong.
     pub(super) fn data(
         &self,
@@ -202,7 +204,7 @@ impl Archive {
         })
     }
 
-    /// Reads the whole of an entry that is stored as it is, and checks it.
+    /// Reads a whole stored (uncompressed) entry and checks it.
     pub(super) fn stored(
         &self,
         context: &RequestContext,
@@ -225,8 +227,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Reads a part of an entry that is stored as it is, whose bytes begin at `start`; `Corrupt` as well once all of it was
-    /// read, by whomever, and the checksum is another one.
+    /// Reads a range of a stored entry, whose data begin at `start`. The error is `Corrupt` if this read completes the
+    /// entry, over all readers, and its checksum is wrong.
     pub(super) fn read_part(
         &self,
         context: &RequestContext,
@@ -244,8 +246,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Reads all of an entry again whose checksum was found to be wrong: what was read may have been damaged on the way.
-    /// Callers that come meanwhile wait for the result.
+    /// Reads an entry with a wrong checksum again, since the first read may have been damaged in transit. Concurrent
+    /// callers wait for the result.
     pub(super) fn check_known(
         &self,
         context: &RequestContext,
@@ -261,7 +263,7 @@ impl Archive {
         })
     }
 
-    /// Reads all of a wrong entry, unless another caller has done so meanwhile.
+    /// Reads the whole of a wrong entry, unless another caller has just done so.
     fn read_again(&self, context: &RequestContext, entry: &ZipEntry, start: u64) -> Result<()> {
         self.refuse_confirmed(context, entry)?;
         if self.sums.wrong(entry).is_none() {
@@ -275,7 +277,8 @@ impl Archive {
         self.judge(context, entry, crc.sum())
     }
 
-    /// Fails for an entry that was found to be wrong twice, for a minute: each look costs the whole of it.
+    /// Returns an error for a wrong entry that was read again within the last minute and was still wrong, since each
+    /// check reads all of it.
     fn refuse_confirmed(&self, context: &RequestContext, entry: &ZipEntry) -> Result<()> {
         let now = self.clock.now();
         match self.sums.wrong(entry) {
@@ -286,7 +289,7 @@ impl Archive {
         }
     }
 
-    /// Remembers whether an entry is wrong by the checksum of all of it; `Corrupt` if it is.
+    /// Records whether an entry is wrong, by the checksum of all of it. The error is `Corrupt` if it is wrong.
     fn judge(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
         let judged = check_crc(sum, entry).map_err(|error| self.blame(context, error));
         if judged
@@ -300,7 +303,8 @@ impl Archive {
     }
 }
 
-/// Refuses what cannot be read, and sizes that its packing cannot have.
+/// Returns an error for entries that cannot be read, and for sizes that are impossible with the entry's compression
+/// method.
 fn check_packing(entry: &ZipEntry) -> Result<()> {
     let possible = match entry.packing {
         Packing::Stored => entry.packed == entry.size,
@@ -325,7 +329,8 @@ fn check_packing(entry: &ZipEntry) -> Result<()> {
     Err(Error::corrupt("", text))
 }
 
-/// Returns the length of a local header with its name and extra field; `Corrupt` if it is not that of `name`.
+/// Returns the length of a local header with its name and extra field. The error is `Corrupt` if it has another name
+/// than `name`.
 fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
     let wrong = || Error::corrupt("", "no entry of this name where the zip directory says");
     let number = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
@@ -351,7 +356,7 @@ pub(super) fn check_crc(found: u32, entry: &ZipEntry) -> Result<()> {
     Err(Error::corrupt("", text))
 }
 
-/// Returns the error of what an archive is too short for.
+/// Returns the error for an offset beyond the end of the archive.
 fn beyond() -> Error {
     Error::corrupt("", "lies beyond the end of the archive")
 }
@@ -360,7 +365,7 @@ fn changed() -> Error {
     Error::new(Kind::Changed, "", "the zip archive was changed")
 }
 
-/// An error of the store below; that the archive is gone does not mean that an entry is missing.
+/// Converts an error of the store below. A missing archive does not mean that an entry is missing.
 pub(super) fn failed(error: Error) -> Error {
     match error.kind() {
         Kind::NotFound => Error::new(Kind::Unavailable, "", "the zip archive is gone"),

@@ -1,7 +1,7 @@
-//! The current version of the archive: its directory is read again when the store below reports a change.
+//! Keeps the archive current: reads its directory again after a change.
 //!
-//! The first lookup after the freshness time checks for a change, and concurrent ones wait for its result; answers count
-//! from that check. Open readers keep the version that they were opened with.
+//! The first lookup after the TTL asks the store below for a change, and concurrent lookups wait for its result. The
+//! age of an answer counts from that check. Open readers keep the version that they were opened with.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::archive::Archive;
 use super::directory::LeftOut;
 use crate::request_context::RequestContext;
 
-/// An object of a store that is an archive.
+/// An archive, stored as an object of another store.
 pub(super) struct Current {
     base: Arc<dyn Store>,
     key: Key,
     shown: String,
-    /// How often another archive took the place of one.
+    /// Counts how often the archive was replaced.
     replacements: Arc<Replacements>,
     checked: Mutex<CheckedArchive>,
     checks: SingleFlight<(), (Arc<Archive>, Instant)>,
@@ -30,13 +30,13 @@ pub(super) struct Current {
 #[derive(Clone)]
 struct CheckedArchive {
     archive: Arc<Archive>,
-    /// When the store below was asked whether it changed; nothing if it has to be asked again.
+    /// When the store below was asked for a change; `None` if the answer was invalidated.
     asked: Option<Instant>,
 }
 
 impl Current {
-    /// Opens the archive under a key; `shown` is what messages call it. Counts those that take its place. Returns as well
-    /// the entries of `folder` that are not shown.
+    /// Opens the archive under a key, called `shown` in messages. `replacements` counts its later replacements. Also
+    /// returns the entries of `folder` that are left out.
     pub(super) fn open(
         context: &RequestContext,
         base: Arc<dyn Store>,
@@ -63,7 +63,7 @@ impl Current {
         Ok((current, left_out.listed.into_entries()))
     }
 
-    /// Runs a query on the current archive, and again on the next one if it changed meanwhile.
+    /// Runs a query on the current archive. If the archive was changed, the query runs again on the new one.
     pub(super) fn query<T>(
         &self,
         context: &RequestContext,
@@ -78,14 +78,14 @@ impl Current {
         }
     }
 
-    /// Returns the archive in its current version.
+    /// Returns the current version of the archive.
     pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<Archive>> {
         let info = self.base.info();
         let (begun, deadline) = (info.clock.now(), Instant::now() + JOIN_TIMEOUT);
         let (archive, asked) = match self.fresh() {
             Some(fresh) => fresh,
             None => {
-                // A check that another caller began counts as one of memory does.
+                // A check by another caller has the same TTL as a cached answer.
                 let counts = |&(_, asked): &(_, Instant)| asked >= begun || info.is_fresh(asked);
                 let work = || self.fresh().map_or_else(|| self.check(context), Ok);
                 let checks = &self.checks;
@@ -96,14 +96,14 @@ impl Current {
         Ok(archive)
     }
 
-    /// Returns the archive, and when it was checked, if that is within the freshness time.
+    /// Returns the archive and the time of its last check, if that is within the TTL.
     fn fresh(&self) -> Option<(Arc<Archive>, Instant)> {
         let CheckedArchive { archive, asked } = self.checked.lock().clone();
         let asked = asked.filter(|&asked| self.base.info().is_fresh(asked))?;
         Some((archive, asked))
     }
 
-    /// Checks for a change; returns the archive that is there now, and when the store was asked.
+    /// Checks for a change. Returns the current archive and the time of the check.
     fn check(&self, context: &RequestContext) -> Result<(Arc<Archive>, Instant)> {
         let old = self.checked.lock().archive.clone();
         let (new, stamp) = self
@@ -111,7 +111,7 @@ impl Current {
             .info()
             .ask(context, |context| self.same_or_new(context, &old));
         let new = new?;
-        // Counted before the first answer out of the new one.
+        // Counted before the first answer from the new archive.
         if !Arc::ptr_eq(&new, &old) {
             self.replacements.note();
         }
@@ -122,14 +122,14 @@ impl Current {
         Ok((new, stamp.asked))
     }
 
-    /// Returns the old archive if it has not changed, else reads the new one's directory.
+    /// Returns the old archive if it has not changed, or else reads the new one's directory.
     fn same_or_new(&self, context: &RequestContext, old: &Arc<Archive>) -> Result<Arc<Archive>> {
         let meta = self.base.head(context, &self.key);
         match meta.map_err(|error| archive::failed(error).about(&self.shown))? {
             Some(meta) if meta.version == old.meta.version => Ok(old.clone()),
             Some(meta) if meta.kind == EntryKind::File => {
                 let new = read(context, &*self.base, &self.key, &self.shown, &Key::root());
-                // An archive that is being written is not a corrupt entry.
+                // An archive that is still being written does not make its entries corrupt.
                 let same_or_new = |new: Arc<Archive>| {
                     if new.has_content_of(old) {
                         return old.clone();
@@ -153,7 +153,7 @@ impl Current {
     }
 }
 
-/// Reads the directory and logs a warning about entries that are left out.
+/// Reads the directory, and logs a warning if entries are left out.
 fn read(
     context: &RequestContext,
     base: &dyn Store,

@@ -1,8 +1,8 @@
-//! The central directory, read into an index (APPNOTE 4.3.1 and 4.3.12 to 4.3.16).
+//! Parses the central directory into an index (APPNOTE 4.3.1 and 4.3.12 to 4.3.16).
 //!
-//! The crate `rawzip` parses; it reads through a window, so memory is that of the index: a record for each
-//! one that is really there, whatever the end of the archive claims. Names that could lead out of the archive
-//! and entries that are neither files nor folders are left out here, and nowhere else.
+//! The crate `rawzip` reads through a window, so that memory use is that of the index: one record for each entry that
+//! really exists, whatever the end of the archive claims. Names that could lead out of the archive, and entries that
+//! are neither files nor folders, are left out here, and nowhere else.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
@@ -19,43 +19,43 @@ use super::index::{IndexBuilder, Packing, ZipEntry, ZipIndex};
 use super::listed::ListedEntries;
 use crate::request_context::RequestContext;
 
-/// The record at the end (APPNOTE 4.3.16): how it begins, its length, and with the longest comment.
+/// The end of central directory record (APPNOTE 4.3.16): signature, length, and length with the longest comment.
 const SIGNATURE: &[u8] = b"PK\x05\x06";
 const END: usize = 22;
 const TAIL_LEN: usize = END + u16::MAX as usize;
 const TAIL: u64 = TAIL_LEN as u64;
 
-/// How often something in the comment that looks like the record is passed over.
+/// Maximum number of false signatures in a comment that are skipped.
 const TRIES: usize = 64;
 
-/// How much of the directory is read at once: more than its longest record.
+/// Bytes of the directory per read: more than its longest record.
 const WINDOW: usize = 1 << 20;
 
-/// What a directory has been read from, and what is not shown of it.
+/// The parsed directory, with the entries that are left out.
 pub(super) struct CentralDirectory {
     pub(super) index: ZipIndex,
     pub(super) left_out: LeftOut,
-    /// A number made of names, places, lengths, times and checksums of all entries.
+    /// A hash of the names, offsets, lengths, times and checksums of all entries.
     pub(super) digest: u64,
 }
 
-/// Entries that are not shown.
+/// Entries that are left out.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct LeftOut {
-    /// Names that are no keys: `..`, `.`, an empty component, too long.
+    /// Number of names that are not valid keys: with `..`, `.` or an empty component, or too long.
     pub(super) names: u64,
-    /// Symbolic links, pipes, devices.
+    /// Number of symbolic links, pipes and devices.
     pub(super) specials: u64,
-    /// Files whose name a later one has.
+    /// Number of files with the same name as a later one.
     pub(super) repeated: u64,
-    /// The first of the names.
+    /// The first invalid name.
     pub(super) first: String,
-    /// The first ones of each kind in the folder that was opened.
+    /// The first entries of each kind in the folder that was opened.
     pub(super) listed: ListedEntries,
 }
 
-/// Reads the directory of an archive of `size` bytes; `Corrupt` if there is none or it is not whole. Lists what is not
-/// shown in `folder`.
+/// Reads the directory of an archive of `size` bytes. The error is `Corrupt` if there is none or it is truncated. Lists
+/// the entries of `folder` that are left out.
 pub(super) fn read(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -81,13 +81,13 @@ pub(super) fn read(
                 take(&record, &mut builder, &mut left_out)?;
             }
             Ok(None) => break,
-            // Something else between the last record and the end is no fault.
+            // Other data between the last record and the end is not an error.
             Err(error) if found == claimed && !is_io(&error) => break,
             Err(error) => return Err(refused(error)),
         }
         found += 1;
     }
-    // Writers without zip64 count to 65535 and begin again.
+    // Writers without zip64 count modulo 65536.
     if found & 0xffff != claimed & 0xffff {
         let text = format!("the directory has {found} entries, not {claimed} as its end says");
         return Err(Error::corrupt("", text));
@@ -101,7 +101,7 @@ pub(super) fn read(
     })
 }
 
-/// Adds what a record says of its entry, whether that is shown or not.
+/// Hashes the record of an entry, even if the entry is left out.
 fn hash(record: &ZipFileHeaderRecord<'_>, hasher: &mut XxHash64) {
     let path = record.file_path();
     let name: &[u8] = path.as_ref();
@@ -110,8 +110,8 @@ fn hash(record: &ZipFileHeaderRecord<'_>, hasher: &mut XxHash64) {
     (entry.packed, entry.size, entry.modified).hash(hasher);
 }
 
-/// Finds the end of central directory record (APPNOTE 4.3.16): the last one whose comment ends with the
-/// archive, since a comment may imitate it; else the last one at all, with something else behind it.
+/// Finds the end of central directory record (APPNOTE 4.3.16). A comment may imitate it, so the last one whose comment
+/// ends at the end of the archive is used, or else the last one of all, with other data after it.
 fn locate<'a>(
     source: &'a ArchiveSource<'a>,
     size: u64,
@@ -131,7 +131,7 @@ fn locate<'a>(
     found.map_err(|(_, error)| refused(error))
 }
 
-/// Takes one record, or counts it as left out.
+/// Adds one record to the index, or counts it as left out.
 fn take(
     record: &ZipFileHeaderRecord<'_>,
     builder: &mut IndexBuilder,
@@ -140,11 +140,11 @@ fn take(
     let path = record.file_path();
     let name: &[u8] = path.as_ref();
     let plain = plain_name(name);
-    // Windows ends a folder with a backslash, and `./` is nothing as a plain name.
+    // Windows writes a backslash at the end of a folder, and the plain name of `./` is empty.
     let is_folder = name.ends_with(b"/") || name.ends_with(b"\\");
     let key = Key::new(plain.strip_suffix(b"/").unwrap_or(&plain)).ok();
     if is_folder && key.as_ref().is_some_and(Key::is_root) {
-        // The folder that was packed, as ./
+        // The root of the packed folder, stored as `./`.
         return Ok(());
     }
     let Some(key) = key.filter(|key| !key.is_root()) else {
@@ -173,8 +173,8 @@ fn take(
     ))
 }
 
-/// Returns a name as APPNOTE 4.4.17.1 demands it: relative, with slashes. bsdtar puts `./` in front, others a slash, and
-/// Windows PowerShell writes backslashes. Whether it could lead elsewhere is for `Key` to say.
+/// Normalizes a name as APPNOTE 4.4.17.1 requires: relative, with slashes. bsdtar writes a leading `./`, other programs
+/// a leading slash, and Windows PowerShell writes backslashes. `Key` checks whether the name could lead outside.
 pub(super) fn plain_name(name: &[u8]) -> Cow<'_, [u8]> {
     if name.contains(&b'\\') {
         let slashes = name
@@ -193,7 +193,7 @@ fn relative(mut name: &[u8]) -> &[u8] {
     name
 }
 
-/// Whether the writer was Unix and the entry is neither a file nor a folder there (APPNOTE 4.4.15).
+/// Whether a Unix writer marked the entry as neither file nor folder (APPNOTE 4.4.15).
 fn is_special(record: &ZipFileHeaderRecord<'_>) -> bool {
     let kind = record.mode().value() & 0o170_000;
     kind != 0o100_000 && kind != 0o040_000 && kind != 0
@@ -218,7 +218,7 @@ fn entry_of(record: &ZipFileHeaderRecord<'_>, is_folder: bool) -> ZipEntry {
     entry
 }
 
-/// Returns seconds since 1970. DOS times (APPNOTE 4.4.6) do not say their zone; they count as UTC.
+/// Returns seconds since 1970. DOS times (APPNOTE 4.4.6) have no time zone and count as UTC.
 fn seconds(time: &ZipDateTimeKind) -> u32 {
     let unix = match time {
         ZipDateTimeKind::Utc(time) => Some(time.to_unix()),
@@ -240,7 +240,7 @@ fn is_io(error: &rawzip::Error) -> bool {
     matches!(error.kind(), ErrorKind::IO(error) if error.kind() != io::ErrorKind::UnexpectedEof)
 }
 
-/// Returns the store's own error if there was one, else what is wrong with the archive.
+/// Returns the store's error if there was one, or else describes the defect of the archive.
 fn refused(error: rawzip::Error) -> Error {
     let what = match error.into_kind() {
         ErrorKind::IO(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -260,7 +260,7 @@ fn refused(error: rawzip::Error) -> Error {
     Error::corrupt("", format!("not a zip archive, or cut off: {what}"))
 }
 
-/// An archive as `rawzip` reads it; its end is read once, which is often all there is to read.
+/// The archive as a source for `rawzip`. Its end is read only once, which often includes the whole directory.
 struct ArchiveSource<'a> {
     context: &'a RequestContext,
     reader: &'a dyn Reader,
@@ -284,7 +284,7 @@ impl<'a> ArchiveSource<'a> {
         })
     }
 
-    /// Returns where there could be a record whose comment ends with the archive, the last one first.
+    /// Returns the possible offsets of a record whose comment ends at the end of the archive, the last one first.
     fn ends(&self) -> impl Iterator<Item = u64> {
         let records = self.tail.windows(END).enumerate().rev();
         records.filter_map(|(start, record)| {

@@ -1,8 +1,8 @@
-//! The entries of an archive, sorted by name: one buffer of names, one short record per entry.
+//! The sorted index of an archive's entries: a names buffer and short records.
 //!
-//! Names have a NUL for each slash. No name holds a NUL, so byte order puts a folder directly before all that lies
-//! below it: the entries below a path are one range of records, found by binary search. Each name occurs once; a file may
-//! have entries below it, as an object may be a prefix. Parsing an archive is left to `directory`.
+//! Names have a NUL for each slash. No name contains a NUL, so byte order puts a folder directly before all entries
+//! below it. The entries below a path are thus one range of records, found by binary search. Each name occurs once. A
+//! file may have entries below it, as an object may be a prefix. `directory` parses archives.
 
 use std::ops::Range;
 
@@ -13,16 +13,16 @@ use super::listed::ListedEntries;
 /// Separates the components of a name in the index.
 const SEPARATOR: u8 = 0;
 
-/// How the bytes of an entry are encoded (APPNOTE 4.4.5).
+/// The compression method of an entry (APPNOTE 4.4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// Not at all, method 0.
+    /// Uncompressed, method 0.
     Stored,
     /// Deflated, method 8.
     Deflated,
     /// Encrypted (APPNOTE 4.4.4, bit 0, 6 or 13).
     Encrypted,
-    /// By another method, with this number.
+    /// Another method, with this number.
     Other(u16),
     /// The entry is a folder.
     Folder,
@@ -39,35 +39,35 @@ pub(super) struct ZipEntry {
     pub(super) size: u64,
     /// Checksum of the object.
     pub(super) crc: u32,
-    /// When it was last changed, in seconds since 1970.
+    /// The time of the last change, in seconds since 1970.
     pub(super) modified: u32,
     pub(super) packing: Packing,
     name_start: u32,
     name_len: u16,
-    /// How many bytes longer its name in the archive is.
+    /// The number of bytes by which the name in the archive is longer.
     name_rest: u16,
 }
 
-/// What lies under a path.
+/// The result of a lookup in the index.
 pub(super) enum IndexedPath<'a> {
     /// Nothing.
     Missing,
-    /// A folder, and its record if the archive has one.
+    /// A folder, with its record if the archive has one.
     Folder(Option<&'a ZipEntry>),
     File(&'a ZipEntry),
-    /// A file, and others below its name.
+    /// A file that also has entries below its name.
     Both(&'a ZipEntry),
 }
 
-/// One name directly under a path.
+/// A name directly below a path.
 pub(super) struct Child<'a> {
     pub(super) name: &'a [u8],
     pub(super) kind: EntryKind,
-    /// The record after everything that lies below this name.
+    /// The position after all records below this name.
     pub(super) next: usize,
 }
 
-/// The entries of an archive by name.
+/// The entries of an archive, sorted by name.
 #[derive(Default)]
 pub(super) struct ZipIndex {
     names: Vec<u8>,
@@ -79,7 +79,7 @@ pub(super) struct ZipIndex {
 pub(super) struct IndexBuilder(ZipIndex);
 
 impl IndexBuilder {
-    /// Adds an entry whose name has `stored` bytes in the archive; false if all names together are longer than 4 GiB.
+    /// Adds an entry whose name in the archive has `stored` bytes. Returns false if all names together exceed 4 GiB.
     pub(super) fn add(&mut self, key: &Key, mut entry: ZipEntry, stored: usize) -> bool {
         let ZipIndex { names, entries } = &mut self.0;
         let name = key.as_bytes();
@@ -94,17 +94,17 @@ impl IndexBuilder {
         true
     }
 
-    /// Sorts the entries; also returns how many files were left out because a later file has the same name. The first ones
-    /// are added to `listed`.
+    /// Sorts the entries. Also returns the number of files that are left out because a later file has the same name,
+    /// and adds the first of them to `listed`.
     pub(super) fn finish(self, listed: &mut ListedEntries) -> (ZipIndex, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
-        // The sort is stable: of several entries of one name the last stays the last.
+        // The sort is stable, so entries of the same name keep their order.
         entries.sort_by(|a, b| name(a).cmp(name(b)));
         let mut repeated = 0;
         entries.dedup_by(|later, earlier| {
             let same = name(later) == name(earlier);
-            // A folder is there without its entry if something lies in it.
+            // A folder with entries exists even without its own record.
             let replaces = same && (earlier.is_folder() || !later.is_folder());
             if replaces && !earlier.is_folder() {
                 repeated += 1;
@@ -122,7 +122,7 @@ impl IndexBuilder {
 }
 
 impl ZipEntry {
-    /// Builds a record without a name, which `IndexBuilder::add` sets.
+    /// Creates a record without a name, which `IndexBuilder::add` sets.
     pub(super) fn new(packing: Packing, header: u64) -> ZipEntry {
         ZipEntry {
             header,
@@ -137,7 +137,7 @@ impl ZipEntry {
         }
     }
 
-    /// Returns the length of the name in the archive, with the slash after that of a folder.
+    /// Returns the length of the name in the archive, including the slash after a folder's name.
     pub(super) fn stored_name_len(&self) -> u64 {
         u64::from(self.name_len) + u64::from(self.name_rest)
     }
@@ -148,12 +148,12 @@ impl ZipEntry {
 }
 
 impl ZipIndex {
-    /// Returns how many names there are.
+    /// Returns the number of records.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns what lies under a path; the empty one is the archive itself.
+    /// Looks up a path. The empty path is the archive itself.
     pub(super) fn find(&self, path: &Key) -> IndexedPath<'_> {
         let wanted = index_name(path);
         let at = self.entries.partition_point(|e| self.name(e) < &wanted[..]);
@@ -169,7 +169,7 @@ impl ZipIndex {
         }
     }
 
-    /// Whether others lie below the name of a record.
+    /// Whether there are entries below the name of a record.
     fn has_below(&self, at: usize) -> bool {
         let name = self.entries.get(at).map(|entry| self.name(entry));
         let next = self.entries.get(at + 1).map(|entry| self.name(entry));
@@ -177,7 +177,7 @@ impl ZipIndex {
             .is_some_and(|(name, next)| is_below(next, name))
     }
 
-    /// Returns the records below a path.
+    /// Returns the range of records below a path.
     pub(super) fn below(&self, path: &Key) -> Range<usize> {
         if path.is_root() {
             return 0..self.len();
@@ -185,7 +185,7 @@ impl ZipIndex {
         self.range_below(0, &index_name(path))
     }
 
-    /// Returns the records below a name, all of which are at `start` or later.
+    /// Returns the range of records below a name. All of them are at `start` or later.
     fn range_below(&self, start: usize, name: &[u8]) -> Range<usize> {
         let rest = self.entries.get(start..).unwrap_or_default();
         let first = rest.partition_point(|e| self.name(e) <= name);
@@ -194,7 +194,7 @@ impl ZipIndex {
         start + first..start + first + length
     }
 
-    /// Returns the name directly under a path of `depth` bytes that the record at `position` has or lies below.
+    /// Returns the direct child of a path of `depth` bytes to which the record at `position` belongs.
     pub(super) fn child(&self, position: usize, depth: usize) -> Option<Child<'_>> {
         let entry = self.entries.get(position)?;
         let full = self.name(entry);
@@ -218,7 +218,7 @@ impl ZipIndex {
         })
     }
 
-    /// Returns the name of the only folder at the top, if nothing else is there.
+    /// Returns the name of the only folder at the top, or `None` if there is anything else.
     pub(super) fn only_folder(&self) -> Option<&[u8]> {
         let child = self.child(0, 0)?;
         (child.kind == EntryKind::Directory && child.next == self.len()).then_some(child.name)
@@ -240,13 +240,13 @@ fn index_byte(byte: u8) -> u8 {
     if byte == b'/' { SEPARATOR } else { byte }
 }
 
-/// Returns the path of a name in the index.
+/// Converts a name in the index to a path.
 fn path_of(name: &[u8]) -> Vec<u8> {
     let byte = |&byte: &u8| if byte == SEPARATOR { b'/' } else { byte };
     name.iter().map(byte).collect()
 }
 
-/// Returns the name of a path in the index.
+/// Converts a path to a name in the index.
 fn index_name(path: &Key) -> Vec<u8> {
     path.as_bytes()
         .iter()
@@ -267,7 +267,7 @@ mod tests {
         Key::new(path).unwrap()
     }
 
-    /// Builds an index; a name with a slash at its end is a folder, the offset is its number in the list.
+    /// Builds an index. A name with a final slash is a folder, and the offset of an entry is its number in the list.
     fn index(names: &[&str]) -> ZipIndex {
         counted(names).0
     }

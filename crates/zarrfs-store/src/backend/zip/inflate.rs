@@ -1,8 +1,7 @@
-//! A deflated entry, inflated from its beginning on, piece by piece.
+//! Inflates a deflated entry from its beginning, piece by piece.
 //!
-//! It gives exactly the bytes that the directory states, checksum included, or `Corrupt`; it never holds more
-//! than a piece of the packed bytes and what the caller wants. How to read such an entry at any place is
-//! `reader`'s.
+//! The result has exactly the length and the checksum in the directory, or is `Corrupt`. Memory holds at most one piece
+//! of compressed bytes, and the bytes that the caller requested. Random access is the work of `reader`.
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 
@@ -13,32 +12,32 @@ use super::archive::{Archive, EntryData, check_crc};
 use super::index::ZipEntry;
 use crate::request_context::RequestContext;
 
-/// How much is inflated into memory that is not kept, in one go.
+/// Bytes that are inflated at once when they are discarded.
 pub(super) const BLOCK: usize = 128 << 10;
 
-/// An entry on its way through the decoder.
+/// The state of an entry that is being inflated.
 pub(super) struct Inflate {
     entry: ZipEntry,
     decoder: Decompress,
-    /// Packed bytes that were fetched, and how many of them are used up.
+    /// Compressed bytes that were fetched, and the number of them that are consumed.
     input: Vec<u8>,
     used: usize,
-    /// Where the packed bytes that were not fetched begin, and how many they are.
+    /// Offset and number of the compressed bytes that are not yet fetched.
     next: u64,
     left: u64,
-    /// How many bytes are fetched at once.
+    /// Bytes per fetch.
     piece: u64,
     produced: u64,
     crc: Crc,
 }
 
 impl Inflate {
-    /// Begins an entry; packed bytes are fetched in pieces of `piece` bytes.
+    /// Starts at the beginning of an entry. Compressed bytes are fetched in pieces of `piece` bytes.
     pub(super) fn new(entry: &ZipEntry, data: EntryData, piece: u64) -> Inflate {
         let have = data.first.len() as u64;
         Inflate {
             entry: *entry,
-            // Without the header of zlib (APPNOTE 4.4.5).
+            // Raw deflate, without a zlib header (APPNOTE 4.4.5).
             decoder: Decompress::new(false),
             input: data.first,
             used: 0,
@@ -50,17 +49,17 @@ impl Inflate {
         }
     }
 
-    /// Returns how many bytes were given so far.
+    /// Returns the number of bytes inflated so far.
     pub(super) fn produced(&self) -> u64 {
         self.produced
     }
 
-    /// Returns all bytes, from the beginning on.
+    /// Returns the whole content of the entry.
     pub(super) fn whole(mut self, context: &RequestContext, archive: &Archive) -> Result<Vec<u8>> {
         self.take(context, archive, self.entry.size)
     }
 
-    /// Returns the next `length` bytes, which have to be there.
+    /// Returns the next `length` bytes, which must exist.
     pub(super) fn take(
         &mut self,
         context: &RequestContext,
@@ -93,7 +92,7 @@ impl Inflate {
         Ok(())
     }
 
-    /// Fills `out` with the next bytes, which have to be there; checks the end when it is reached.
+    /// Fills `out` with the next bytes, which must exist. Checks the checksum at the end of the entry.
     pub(super) fn fill(
         &mut self,
         context: &RequestContext,
@@ -122,14 +121,14 @@ impl Inflate {
     }
 
     fn check_end(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
-        // Some writers call an empty file deflated and write nothing at all.
+        // Some writers mark an empty file as deflated and write no data.
         if self.entry.packed > 0 && self.step(context, archive, &mut [0])? != 0 {
             return Err(self.wrong(context, archive, "inflates to more bytes than the zip says"));
         }
         check_crc(self.crc.sum(), &self.entry).map_err(|error| archive.blame(context, error))
     }
 
-    /// Inflates a little; returns 0 at the end of the stream.
+    /// Inflates some bytes. Returns 0 at the end of the stream.
     fn step(
         &mut self,
         context: &RequestContext,
@@ -160,7 +159,7 @@ impl Inflate {
         }
     }
 
-    /// Fetches the next piece if the last one is used up.
+    /// Fetches the next piece once the last one is consumed.
     fn fetch(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
         if self.used < self.input.len() || self.left == 0 {
             return Ok(());

@@ -1,13 +1,13 @@
-//! The first entries of each kind that are not shown, in the folder that was opened.
+//! Lists the first entries of each kind that are left out of the opened folder.
 
 use std::collections::HashMap;
 
 use crate::{Key, NotShown, NotShownReason};
 
-/// How many entries of a kind are listed by name.
+/// Maximum number of listed entries of each kind.
 const MAX_LISTED: usize = 100;
 
-/// Entries of a folder of the archive, in the order in which they were found.
+/// Entries of one folder in the archive, in the order in which they were found.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ListedEntries {
     folder: Key,
@@ -16,7 +16,7 @@ pub(super) struct ListedEntries {
 }
 
 impl ListedEntries {
-    /// Begins a list without entries.
+    /// Creates an empty list for a folder.
     pub(super) fn of(folder: &Key) -> ListedEntries {
         ListedEntries {
             folder: folder.clone(),
@@ -24,8 +24,8 @@ impl ListedEntries {
         }
     }
 
-    /// Lists an entry if it lies in the folder and not enough of its kind are listed. `plain` is its name as a relative path
-    /// with slashes.
+    /// Adds an entry if it is in the folder and the limit for its kind is not reached. `plain` is its name as a
+    /// relative path with slashes.
     pub(super) fn add(&mut self, name: &[u8], plain: &[u8], why: NotShownReason) {
         let Some(path) = self.path_in_folder(plain) else {
             return;

@@ -1,4 +1,4 @@
-//! Archives in the path or URL of a store: `FOLDER/NAME.zip/INNER/FOLDER`.
+//! Finds the archive in the path or URL of a store: `FOLDER/NAME.zip/INNER/FOLDER`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use percent_encoding::percent_decode_str;
 use crate::Key;
 use zarr_format::error::Result;
 
-/// An archive and a folder in it, as a path or URL names them.
+/// An archive and a folder in it, from a path or URL.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ArchiveLocation<Folder> {
     /// The store that holds the archive.
     pub(crate) folder: Folder,
     /// The archive in that store.
     pub(crate) archive: Key,
-    /// The folder in the archive; the empty key is all of it.
+    /// The folder in the archive; the empty key is the whole archive.
     pub(crate) inner: Key,
 }
 
@@ -25,12 +25,13 @@ impl<Folder> ArchiveLocation<Folder> {
     }
 }
 
-/// Finds the file of this machine that a path leads into; nothing if there is none, `Invalid` if what follows it
+/// Finds the local file on a path, or returns `None` if there is none. The error is `Invalid` if the rest of the path
 /// cannot be a key.
 ///
+/// Any file is accepted, whatever its name. Links are followed, so that a link to the newest archive works.
 /// Any file counts, whatever its name; links are followed, so that a link to the newest archive works.
 pub(crate) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
-    // Drops a slash at the end, with which a file would not be found.
+    // Drops a final slash, with which a file would not be found.
     let path: PathBuf = path.components().collect();
     for prefix in path.ancestors() {
         let Ok(meta) = prefix.metadata() else {
@@ -57,8 +58,8 @@ pub(crate) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
     Ok(None)
 }
 
-/// Finds the first name that ends in `.zip` in the path of a URL; nothing if there is none, `Invalid` if what
-/// follows it cannot be a key. A query stays with the folder.
+/// Finds the first name that ends in `.zip` in the path of a URL, or returns `None` if there is none. The error is
+/// `Invalid` if the rest of the path cannot be a key. A query stays with the folder.
 pub(crate) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     let Some(host) = path.find("://").map(|end| end + 3) else {
@@ -67,7 +68,7 @@ pub(crate) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     let mut start = host;
     for name in path.get(host..).unwrap_or_default().split('/') {
         let end = start + name.len();
-        // The first name is that of the host or bucket.
+        // The first part is the name of the host or bucket.
         if start > host && is_zip(name.as_bytes()) {
             let folder = path.get(..start).unwrap_or_default();
             let inner = path.get(end..).unwrap_or_default().trim_matches('/');
@@ -82,7 +83,7 @@ pub(crate) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     Ok(None)
 }
 
-/// Returns the key that a part of a URL names: escapes are undone for HTTP, and are part of the key in a bucket.
+/// Returns the key for a part of a URL: percent-decoded for HTTP, unchanged for a bucket.
 fn key_bytes(url: &str, part: &str) -> Vec<u8> {
     if url.starts_with("http://") || url.starts_with("https://") {
         return percent_decode_str(part).collect();

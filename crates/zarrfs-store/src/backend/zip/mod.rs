@@ -1,9 +1,9 @@
 //! A zip archive as a store: an object of any other store, read by ranges.
 //!
-//! Only the directory is kept in memory; an entry's bytes are fetched when they are read, and nothing is unpacked to
-//! disk. Stored and deflated entries can be read; reading any other one is `Unsupported`. `directory` makes keys of names and
-//! leaves out those that lead out of the archive. Of several entries of one name the last counts; a name may be that of a
-//! file and of a folder. Sections of APPNOTE, the specification of zip, are those of version 6.3.10.
+//! Only the directory is kept in memory. An entry's bytes are fetched when they are read, and nothing is unpacked to
+//! disk. Stored and deflated entries can be read; reading another one is `Unsupported`. `directory` converts names to
+//! keys, and leaves out names that lead out of the archive. Of several entries with the same name, the last one is
+//! used. A name may be both a file and a folder. Section numbers refer to APPNOTE 6.3.10, the specification of zip.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use index::{IndexedPath, Packing, ZipEntry};
 use inflate::Inflate;
 use reader::{DeflatedReader, InflateCache, StoredReader};
 
-/// How many packed bytes of an entry are fetched at once when it is read as a whole.
+/// Compressed bytes per fetch when an entry is read as a whole.
 const FETCH_SIZE: u64 = 4 << 20;
 
 /// A zip archive, or a folder in one, as a store.
@@ -43,16 +43,16 @@ pub struct ZipStore {
     info: StoreInfo,
 }
 
-/// Why nothing in an archive is changed.
+/// Why archives are read-only.
 const UNCHANGEABLE: &str = "a zip archive is only read: --cow keeps changes in a folder, and 'zarrfs commit --to' writes a \
     new store with them";
 
 impl ZipStore {
-    /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`; messages call
-    /// it `shown`.
+    /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`, called `shown` in
+    /// messages.
     ///
-    /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
-    /// is not a zip archive or cut off.
+    /// The error is `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the
+    /// object is not a zip archive or is truncated.
     pub fn open(
         context: &RequestContext,
         base: Arc<dyn Store>,
@@ -102,7 +102,7 @@ impl ZipStore {
         Ok(zip)
     }
 
-    /// Returns the name in the archive of a key.
+    /// Returns the name of a key in the archive.
     fn entry_name(&self, key: &Key) -> Result<Key> {
         match (self.inner.is_root(), key.is_root()) {
             (true, _) => Ok(key.clone()),
@@ -111,7 +111,7 @@ impl ZipStore {
         }
     }
 
-    /// Runs a query on the entry of a file; nothing if there is none. Errors name the key.
+    /// Runs a query on the entry of a file, or returns `None` if there is no such file. Errors name the key.
     fn query_file<T>(
         &self,
         context: &RequestContext,
@@ -267,7 +267,7 @@ impl Store for ZipStore {
         Err(not_a_link(key))
     }
 
-    /// Names an entry by its checksum, length and time: an archive that was written anew may hold the same.
+    /// Makes the ETag from checksum, length and time, since a rewritten archive may have the same entry.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.query_file(context, key, |archive, _, entry| {
             let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
@@ -315,7 +315,7 @@ fn object(archive: &Archive, entry: &ZipEntry, bytes: Vec<u8>) -> Object {
     }
 }
 
-/// A listing of a folder; the cursor of a name is the number of the first record after those below it.
+/// A listing of a folder. The cursor of a name is the position after all records below that name.
 struct ZipListing {
     archive: Arc<Archive>,
     depth: usize,

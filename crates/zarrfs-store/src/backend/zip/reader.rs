@@ -1,8 +1,8 @@
-//! An entry kept open.
+//! Reads an open entry, stored or deflated.
 //!
-//! Reads return the content of the time of opening, or `Changed`. A deflated entry can only be inflated from its
-//! beginning: the last inflated part is kept, so that reads in ascending order, even slightly out of order, need one
-//! pass; a read further back starts again. The parts that all readers of a store keep are bounded together.
+//! Reads return the content at the time of opening, or `Changed`. A deflated entry can only be inflated from its
+//! beginning. The last inflated part is kept, so that sequential reads, even slightly out of order, need one pass; a
+//! read further back starts again. The parts that all readers of a store keep have a common limit.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use super::index::ZipEntry;
 use super::inflate::{BLOCK, Inflate};
 use crate::request_context::RequestContext;
 
-/// Inflated bytes that one reader keeps while all readers together keep at most `ALL_KEEP`, and in any case. An
-/// entry that fits is inflated once.
+/// Maximum inflated bytes that one reader keeps while all readers together keep at most `ALL_KEEP`, and the maximum
+/// beyond that. An entry that fits is inflated once.
 const KEEP: usize = 8 << 20;
 const ALL_KEEP: usize = 32 << 20;
 const LEAST_KEEP: usize = 256 << 10;
 
-/// How many packed bytes of an open entry are fetched at once.
+/// Compressed bytes of an open entry per fetch.
 const FETCH_SIZE: u64 = 256 << 10;
 
-/// How many inflated bytes all readers of a store keep.
+/// Number of inflated bytes that all readers of a store keep.
 pub(super) type InflateCache = Arc<AtomicUsize>;
 
-/// An entry that is stored as it is.
+/// Reads a stored (uncompressed) entry.
 pub(super) struct StoredReader {
     pub(super) archive: Arc<Archive>,
     pub(super) key: Key,
@@ -53,7 +53,7 @@ impl Reader for StoredReader {
     }
 }
 
-/// A deflated entry.
+/// Reads a deflated entry.
 pub(super) struct DeflatedReader {
     archive: Arc<Archive>,
     key: Key,
@@ -64,7 +64,7 @@ pub(super) struct DeflatedReader {
     cache: InflateCache,
 }
 
-/// The decoder, and the last bytes that it gave.
+/// The decoder and the last bytes of its output.
 struct InflateState {
     inflate: Inflate,
     last: Vec<u8>,
@@ -111,7 +111,7 @@ impl DeflatedReader {
         Ok(out)
     }
 
-    /// Inflates another block behind the bytes that are kept.
+    /// Inflates another block and appends it to the kept bytes.
     fn advance(&self, context: &RequestContext, stream: &mut InflateState) -> Result<()> {
         let left = self.entry.size - stream.inflate.produced();
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
@@ -123,7 +123,7 @@ impl DeflatedReader {
             .fill(context, &self.archive, &mut stream.last[old..])
     }
 
-    /// Drops the first of the bytes that are kept once they are twice too many.
+    /// Drops the first of the kept bytes once they exceed the limit by more than a quarter.
     fn trim(&self, stream: &mut InflateState) {
         let most = if self.cache.load(Relaxed) <= ALL_KEEP {
             KEEP
@@ -156,12 +156,12 @@ impl InflateState {
         }
     }
 
-    /// Returns where the bytes that are kept begin.
+    /// Returns the offset of the kept bytes in the entry.
     fn last_start(&self) -> u64 {
         self.inflate.produced() - self.last.len() as u64
     }
 
-    /// Copies what is kept of a range.
+    /// Copies the part of a range that is kept.
     fn copy(&self, offset: u64, end: u64, out: &mut Vec<u8>) {
         let start = self.last_start();
         let place = |at: u64| {
@@ -178,7 +178,7 @@ impl Reader for DeflatedReader {
         if offset >= end {
             return Ok(Vec::new());
         }
-        // Held while the archive is read, since the decoder has one position.
+        // Locked while the archive is read, since the decoder has only one position.
         let mut stream = self.stream.lock();
         let read = self.read(context, &mut stream, offset, end);
         read.map_err(|error| {

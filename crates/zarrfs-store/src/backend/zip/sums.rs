@@ -1,9 +1,9 @@
-//! Checksums of stored entries that are read in parts, in any order and by several readers.
+//! Checksums of stored entries that are read in ranges, in any order.
 //!
-//! A part alone cannot be checked. The sums of all parts that were read are kept and put together (CRC-32 of neighbours can
-//! be combined), so that whoever reads the last part of an entry finds out. The pages of the kernel may hold the other
-//! parts by then, so it is remembered that an entry is wrong: it does not open until all of it was read again. If that
-//! finds it wrong, too, it is not read for a minute, since each time costs the whole of it.
+//! A range alone cannot be checked. The checksums of all ranges that were read, by any reader, are kept and combined
+//! (CRC-32 can be combined for adjacent ranges), so that the read that completes an entry verifies it. By then the page
+//! cache may hold the other ranges, so a wrong entry is recorded: it cannot be opened until all of it has been read
+//! again. If it is still wrong then, it is not read for a minute, since each check reads all of it.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,41 +14,41 @@ use parking_lot::Mutex;
 
 use super::index::ZipEntry;
 
-/// How many entries are followed while they are read.
+/// Maximum number of entries with partial checksums.
 const MAX_ENTRIES: usize = 4096;
 
-/// How many parts of one entry that do not touch are followed.
+/// Maximum number of separate ranges per entry.
 const MAX_PARTS: usize = 1024;
 
-/// For how many parts of all entries together there is room: 40 bytes each, below 2 MB.
+/// Maximum number of ranges of all entries: 40 bytes each, less than 2 MB together.
 const MAX_ROOM: usize = 48 << 10;
 
-/// How many wrong entries are remembered.
+/// Maximum number of wrong entries that are remembered.
 const MAX_WRONG: usize = 4096;
 
-/// How long an entry is not read again that was found to be wrong twice.
+/// How long an entry that was found to be wrong twice is not read again.
 const WRONG_FOR: Duration = Duration::from_secs(60);
 
-/// What is known of the sums of an archive's entries, by where their headers are.
+/// The checksums of an archive's entries, by the offset of the local header.
 pub(super) struct EntrySums(Mutex<Sums>);
 
 struct Sums {
     read: LruCache<u64, Vec<Part>>,
-    /// How many parts have room in `read`, together.
+    /// The capacity for ranges in `read`, over all entries.
     room: usize,
     wrong: LruCache<u64, WrongSum>,
 }
 
-/// The sum that was found of a wrong entry.
+/// The checksum of a wrong entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct WrongSum {
     pub(super) sum: u32,
-    /// When the entry was last found to be wrong once more.
+    /// When the entry was last read again and found to be wrong.
     confirmed: Option<Instant>,
 }
 
 impl WrongSum {
-    /// Whether another read of the entry would tell nothing new.
+    /// Whether the entry was checked again less than `WRONG_FOR` ago.
     pub(super) fn is_confirmed(&self, now: Instant) -> bool {
         let age = |confirmed| now.saturating_duration_since(confirmed);
         self.confirmed
@@ -56,7 +56,7 @@ impl WrongSum {
     }
 }
 
-/// A part of an entry, and its sum.
+/// A range of an entry, and its checksum.
 struct Part {
     range: Range<u64>,
     crc: Crc,
@@ -73,12 +73,12 @@ impl Default for EntrySums {
 }
 
 impl EntrySums {
-    /// Returns the sum of a wrong entry; nothing of one that may be right.
+    /// Returns the checksum of a wrong entry, or `None` if the entry may be right.
     pub(super) fn wrong(&self, entry: &ZipEntry) -> Option<WrongSum> {
         self.0.lock().wrong.get(&entry.header).copied()
     }
 
-    /// Takes that all of an entry was read by now, with this sum.
+    /// Records that all of an entry was read, with this checksum.
     pub(super) fn whole(&self, entry: &ZipEntry, sum: u32, now: Instant) {
         let mut sums = self.0.lock();
         if sum == entry.crc {
@@ -92,7 +92,7 @@ impl EntrySums {
         }
     }
 
-    /// Takes that a part of an entry was read; returns the sum of the entry if all of it was read by then.
+    /// Records that a range of an entry was read. Returns the checksum of the entry if all of it has been read by now.
     pub(super) fn part(&self, entry: &ZipEntry, offset: u64, bytes: &[u8]) -> Option<u32> {
         if bytes.is_empty() {
             return None;
@@ -114,8 +114,8 @@ impl EntrySums {
 }
 
 impl Sums {
-    /// Adds a part of an entry; returns the sum of the entry if it has all of it by then. Forgets the oldest entries that
-    /// there is no more room for.
+    /// Adds a range of an entry. Returns the checksum of the entry if its ranges are complete. Evicts the oldest
+    /// entries beyond the limits.
     fn add(&mut self, entry: &ZipEntry, new: Part, bytes: &[u8]) -> Option<u32> {
         let parts = self.read.get_or_insert_mut(entry.header, Vec::new);
         let room = parts.capacity();
@@ -125,7 +125,7 @@ impl Sums {
             _ => None,
         };
         if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > MAX_PARTS {
-            // What is read next may be right.
+            // The next reads may be right.
             *parts = Vec::new();
         }
         if parts.capacity() > 4 * parts.len() {
@@ -140,8 +140,8 @@ impl Sums {
     }
 }
 
-/// Puts a part, which has these bytes, among others, which are in order and do not touch one another; of one that others
-/// have in part nothing is taken but what they lack at its ends.
+/// Adds a range with its bytes to the others, which are sorted and neither overlap nor touch. If it overlaps others,
+/// only the bytes at its ends that they lack are used.
 fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
     let (start, end) = (new.range.start, new.range.end);
     let (mut from, mut to) = (start, end);
@@ -166,7 +166,7 @@ fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
             .update(bytes.get(at(from)..at(to)).unwrap_or_default());
         new.range = from..to;
     }
-    // Parts within the new one are given up for it.
+    // Ranges within the new one are replaced by it.
     parts.splice(first..behind, [new]);
     join(parts, first);
     if first > 0 {
@@ -174,7 +174,7 @@ fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
     }
 }
 
-/// Joins a part with the next one if they touch.
+/// Joins a range with the next one if they touch.
 fn join(parts: &mut Vec<Part>, place: usize) {
     let next = parts.get(place + 1).map(|next| next.range.start);
     if parts.get(place).map(|part| part.range.end) == next && next.is_some() {

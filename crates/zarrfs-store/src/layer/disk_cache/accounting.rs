@@ -1,9 +1,9 @@
-//! How much a cache's folder holds: an estimate that all its processes add to, corrected by a scan of one of them.
+//! Tracks the size of the cache folder, and evicts entries.
 //!
-//! Whoever writes reserves room first, in `usage`. When the room is gone, or was not counted for some minutes, one process
-//! counts the files and removes what was used least recently, while the others read and write. The lock of the file
-//! `scan` says that one does; nobody waits for it, and it does not count for long. Two scans at once do no harm: each counts
-//! as gone what the other removed.
+//! All processes add their writes to an estimate in the file `usage`, where a writer reserves room first. When the room
+//! is used up, or the last count is some minutes old, one process scans: it counts the files and removes the least
+//! recently used, while the others read and write. The lock of the file `scan` marks a running scan; nobody waits for
+//! the lock, and it expires soon. Two concurrent scans do no harm: each counts files as gone that the other removed.
 
 use parking_lot::Mutex;
 use std::fs::File;
@@ -23,63 +23,63 @@ use super::folder::CacheRoot;
 use super::usage::Usage;
 use crate::stats::Stats;
 
-/// The name of the file that claims a scan.
+/// Name of the file that claims a scan.
 const SCAN: &str = "scan";
 
-/// For how many seconds a claim keeps others from scanning whose lock cannot be had.
+/// After this many seconds a claim no longer keeps others from scanning.
 const CLAIM_TIMEOUT: u64 = 60;
 
-/// After how many seconds a count is made anew: it may lack what machines wrote at the same moment.
+/// After this many seconds the count is repeated: it may miss concurrent writes of other machines.
 const SCAN_INTERVAL: u64 = 300;
 
-/// How long a write waits for a scan; one of 10,000 files takes less on a local disk.
+/// How long a write waits for a scan; a scan of 10,000 files takes less on a local disk.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long nothing is kept where there was no room.
+/// How long nothing is cached after there was no room.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// One part in so many of the size is left to the file system's tables of names, and of the disk to other programs.
+/// 1/N of the size is left for the file system's directories, and 1/N of the disk for other programs.
 const SPARE_SHARE: u64 = 32;
 
-/// The most of the disk that is left to other programs.
+/// Maximum share of the disk that is left for other programs, in bytes.
 const MAX_SPARE: u64 = 1 << 30;
 
-/// One part in so many of the size is free after an eviction.
+/// An eviction frees 1/N of the size.
 const EVICTED_SHARE: u64 = 8;
 
-/// One part in so many of the room is reserved at once: few reservations, and room for many processes.
+/// 1/N of the free room is reserved at a time: few reservations, yet room for many processes.
 const RESERVED_SHARE: u64 = 64;
 
-/// The folder of a cache, and the room in it.
+/// The cache folder and its free room.
 pub(super) struct CacheFolder {
     pub(super) root: CacheRoot,
     stats: Arc<Stats>,
-    /// Bytes that the folder may hold.
+    /// Limit of the folder in bytes.
     limit: u64,
-    /// Room is taken in units of this many bytes.
+    /// File sizes are rounded up to multiples of this, in bytes.
     block: u64,
-    /// By how many seconds the clock of the file system is ahead.
+    /// Seconds by which the clock of the file system is ahead.
     pub(super) clock_offset: AtomicI64,
     reserved: Mutex<Reservation>,
-    /// Said that the disk is full.
+    /// Logs once that the disk is full.
     fullness: Once,
 }
 
-/// The room that this process has.
+/// The room reserved by this process.
 #[derive(Default)]
 struct Reservation {
-    /// Where it is written down.
+    /// The `usage` file that records the reservation.
     usage: Option<Usage>,
-    /// Bytes that are not written yet.
+    /// Reserved bytes that are not written yet.
     left: u64,
-    /// Until when nothing is kept.
+    /// Nothing is cached before this time.
     pause: Option<Instant>,
-    /// Why a scan failed that nobody waited for.
+    /// Error of a background scan.
     fault: Option<io::Error>,
 }
 
 impl CacheFolder {
-    /// Takes a folder that may hold `size` bytes.
+    /// Opens the accounting of a folder with a limit of `size` bytes.
     pub(super) fn new(
         root: CacheRoot,
         size: u64,
@@ -89,7 +89,7 @@ impl CacheFolder {
         let folder = Arc::new(CacheFolder {
             stats: stats.clone(),
             limit: size - size / SPARE_SHARE,
-            // NFS and Ceph name blocks of megabytes, and files take less.
+            // NFS and Ceph report blocks of megabytes, but small files take less.
             block: unit.clamp(4 << 10, 64 << 10),
             clock_offset: AtomicI64::new(root.clock_offset()?),
             reserved: Mutex::default(),
@@ -99,19 +99,19 @@ impl CacheFolder {
         let usage = Usage::open(&folder.root)?;
         let held = usage.map(|usage| usage.held);
         folder.stats.disk_held_bytes.set(held.unwrap_or(0));
-        // A process with a larger limit may have left more than fits now.
+        // A process with a larger limit may have filled the folder beyond this limit.
         if held.is_none_or(|held| held > folder.limit) {
             folder.scan(0);
         }
         Ok(folder)
     }
 
-    /// Returns by how many seconds the clock that all users of the folder go by is ahead of this machine's.
+    /// Returns the seconds by which the clock of the folder's file system is ahead of this machine's.
     pub(super) fn clock_offset(&self) -> i64 {
         self.clock_offset.load(Ordering::Relaxed)
     }
 
-    /// Writes a file, which replaces one of its name; false if there is no room for it.
+    /// Writes or replaces a file; returns false if there is no room for it.
     pub(super) fn put(
         self: &Arc<Self>,
         folder: impl AsFd,
@@ -125,7 +125,7 @@ impl CacheFolder {
                 return Ok(false);
             };
             self.root.write(folder, name, parts)?;
-            // A scan that began or ended meanwhile may not have counted the file.
+            // A concurrent scan may have missed the file.
             if Usage::inode_of(&self.root)? != Some(inode)
                 && let Some(mut usage) = Usage::open(&self.root)?
             {
@@ -141,14 +141,14 @@ impl CacheFolder {
                 self.pause();
                 Ok(false)
             }
-            // A file that is longer than this process may write does not fit; others may.
+            // The file exceeds this process's file size limit; other files may fit.
             Err(error) if error.raw_os_error() == Some(libc::EFBIG) => Ok(false),
             Err(error) if is_stale(&error) => Ok(false),
             placed => placed,
         }
     }
 
-    /// Reserves room; returns the inode of the file that says so, or nothing if there is no room.
+    /// Reserves room, after a scan if necessary. Returns the inode of the `usage` file, or `None` if there is no room.
     fn reserve(self: &Arc<Self>, bytes: u64) -> io::Result<Option<u64>> {
         let pause = self.reserved.lock().pause;
         if bytes > self.limit || pause.is_some_and(|pause| Instant::now() < pause) {
@@ -168,7 +168,8 @@ impl CacheFolder {
         self.reserved.lock().pause = Some(Instant::now() + PAUSE);
     }
 
-    /// Takes room from the reservation, or reserves more; nothing if there is none without a scan.
+    /// Takes room from the reservation, or extends it. Returns the inode of the `usage` file, or `None` if only a scan
+    /// can make room.
     fn take(self: &Arc<Self>, bytes: u64) -> io::Result<Option<u64>> {
         let inode = Usage::inode_of(&self.root)?;
         let mut reserved = self.reserved.lock();
@@ -201,7 +202,7 @@ impl CacheFolder {
         Ok(inode)
     }
 
-    /// Returns how many bytes of the disk the cache may still take.
+    /// Returns the number of bytes that the cache may still take of the disk.
     fn free(&self) -> io::Result<u64> {
         let disk = rustix::fs::fstatvfs(&self.root)?;
         let spare = disk.f_blocks.saturating_mul(disk.f_frsize) / SPARE_SHARE;
@@ -209,12 +210,12 @@ impl CacheFolder {
         Ok(free.saturating_sub(spare.min(MAX_SPARE)))
     }
 
-    /// Has a scan make room for `bytes`; returns whether one did within a moment.
+    /// Starts a scan to make room for `bytes`; returns whether it ended within `PATIENCE`.
     fn scan(self: &Arc<Self>, bytes: u64) -> bool {
         self.begin_scan(bytes).recv_timeout(PATIENCE).is_ok()
     }
 
-    /// Begins a scan on a thread of its own, unless one is under way; it sends its end.
+    /// Starts a scan in a new thread unless one is running; the channel signals its end.
     fn begin_scan(self: &Arc<Self>, bytes: u64) -> mpsc::Receiver<()> {
         let (sender, receiver) = mpsc::channel();
         let folder = self.clone();
@@ -231,7 +232,7 @@ impl CacheFolder {
                 reserved.fault = scanned.err().filter(|it| !is_full(it) && !is_stale(it));
                 reserved.pause = None;
                 drop(reserved);
-                // Whoever waited may have gone on.
+                // The receiver may have stopped waiting.
                 let _ = sender.send(());
             }
         };
@@ -242,7 +243,7 @@ impl CacheFolder {
         receiver
     }
 
-    /// Claims a scan for as long as the file is open; nothing if one is under way.
+    /// Claims the scan until the file is closed; `None` if a scan is running.
     fn claim_scan(&self) -> io::Result<Option<File>> {
         let offset = self.root.clock_offset()?;
         self.clock_offset.store(offset, Ordering::Relaxed);
@@ -259,14 +260,15 @@ impl CacheFolder {
         Ok(Some(file))
     }
 
-    /// Counts what the folder holds, and evicts what was used least recently until `bytes` more fit.
+    /// Counts the folder's files, and evicts the least recently used until `bytes` more fit.
     fn look_through(&self, bytes: u64) -> io::Result<()> {
         let now = folder::now(self.clock_offset());
-        // From here on whoever writes reserves anew, and that counts whether the file is found below or not.
+        // Writers reserve in the new file from here on, so that their room counts whether the scan sees their files or
+        // not.
         let before = Usage::open(&self.root)?;
         let (held, counted) = before.map_or((u64::MAX, now), |usage| (usage.held, usage.counted));
         let during = match Usage::publish(&self.root, held, counted, None) {
-            // Evicting makes room.
+            // The disk is full; evicting makes room.
             Err(error) if is_full(&error) => None,
             published => published?,
         };
@@ -288,20 +290,20 @@ impl CacheFolder {
 }
 
 impl Reservation {
-    /// Returns what is left of a reservation in the file `usage` of this inode.
+    /// Returns the rest of a reservation recorded in the `usage` file with this inode.
     fn left_in(&self, inode: Option<u64>) -> u64 {
         let is_valid = self.usage.as_ref().map(|usage| usage.inode) == inode;
         if is_valid { self.left } else { 0 }
     }
 }
 
-/// Whether an error says that there is no room on the disk, for this user at least.
+/// Whether the disk or the user's quota is full.
 fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
-/// Whether an error says that another machine replaced a file of NFS that was open.
+/// Whether another machine replaced an open file on NFS.
 fn is_stale(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }

@@ -1,7 +1,7 @@
-//! The cache as a whole: one folder with one limit, which any number of processes and machines share.
+//! The cache folder, which processes and machines share under one limit.
 //!
-//! Reading and writing need no lock; `accounting` keeps the size. A fault of the file system after `open` is logged once
-//! and ends the use of the cache; it never fails a read.
+//! Reads and writes take no lock; `accounting` limits the size. An error of the file system after `open` is logged once
+//! and turns the cache off; it never fails a read.
 
 use std::fmt;
 use std::fs::File;
@@ -26,12 +26,12 @@ use crate::stats::Stats;
 use crate::sync::clock::Clock;
 use zarr_format::error::Result;
 
-/// A folder that holds bytes of stores.
+/// The folder of the disk cache.
 pub struct CacheDir {
     path: PathBuf,
     stats: Arc<Stats>,
     is_off: AtomicBool,
-    /// Nothing if the folder could not be opened.
+    /// `None` if the folder could not be opened.
     folder: Option<Arc<CacheFolder>>,
 }
 
@@ -42,8 +42,8 @@ impl fmt::Debug for CacheDir {
 }
 
 impl CacheDir {
-    /// Opens the folder at `path`, which may take `size` bytes. `NotADirectory` if it is something else, `Denied` if
-    /// other users may write to it; a folder that cannot be used for another reason keeps nothing.
+    /// Opens the folder at `path` with a limit of `size` bytes. `NotADirectory` if it is not a directory, `Denied` if
+    /// other users may write to it. On any other error the cache is off.
     pub fn open(path: &Path, size: u64, stats: &Arc<Stats>) -> Result<Arc<CacheDir>> {
         let opened = folder::open(path)?.and_then(|root| CacheFolder::new(root, size, stats));
         let (folder, fault) = match opened {
@@ -63,7 +63,7 @@ impl CacheDir {
         Ok(Arc::new(cache))
     }
 
-    /// Logs a fault, and keeps nothing from now on.
+    /// Logs an error and turns the cache off.
     fn turn_off(&self, fault: &io::Error) {
         if !self.is_off.swap(true, Ordering::Relaxed) {
             let path = self.path.display();
@@ -71,28 +71,28 @@ impl CacheDir {
         }
     }
 
-    /// Returns the folder, as long as it is in use.
+    /// Returns the folder, or `None` if the cache is off.
     fn in_use(&self) -> Option<&Arc<CacheFolder>> {
         let is_off = self.is_off.load(Ordering::Relaxed);
         self.folder.as_ref().filter(|_| !is_off)
     }
 
-    /// Does something with the folder; returns nothing if that fails.
+    /// Runs an operation on the folder; an error turns the cache off and returns `None`.
     fn attempt<T>(&self, work: impl FnOnce(&Arc<CacheFolder>) -> io::Result<T>) -> Option<T> {
         let done = work(self.in_use()?);
         done.inspect_err(|fault| self.turn_off(fault)).ok()
     }
 }
 
-/// The part of a cache that is one store's.
+/// The entries of one store.
 pub struct CacheNamespace {
     cache: Arc<CacheDir>,
-    /// Nothing if the folder could not be opened.
+    /// `None` if the folder could not be opened.
     folder: Option<OwnedFd>,
 }
 
 impl CacheNamespace {
-    /// Opens the part of the store that `identity` names.
+    /// Opens the entries of the store with this identity.
     pub fn open(cache: &Arc<CacheDir>, identity: &str) -> CacheNamespace {
         let digest = Sha256::new().chain_update(FORMAT).chain_update("\n");
         let digest = digest.chain_update(identity).finalize();
@@ -104,7 +104,7 @@ impl CacheNamespace {
         }
     }
 
-    /// Returns the time now by the clock that all users of the folder go by, where this machine's is `clock`.
+    /// Returns the date by the clock of the folder's file system, which all users share, if `clock` is this machine's.
     pub(super) fn date(&self, clock: &Clock) -> SystemTime {
         let offset = self
             .cache
@@ -127,19 +127,19 @@ impl CacheNamespace {
         &self.cache.stats
     }
 
-    /// Counts bytes that were found here.
+    /// Counts a hit.
     pub(super) fn count_hit(&self, bytes: &[u8]) {
         let stats = self.stats();
         stats.disk_hit_requests.add(1);
         stats.disk_hit_bytes.add(bytes.len() as u64);
     }
 
-    /// Returns the folder, as long as it is in use.
+    /// Returns the folder of the entries, or `None` if the cache is off.
     fn in_use(&self) -> Option<&OwnedFd> {
         self.cache.in_use().and(self.folder.as_ref())
     }
 
-    /// Whether there is an entry.
+    /// Whether the entry exists; does not check it.
     pub fn has(&self, key: &EntryKey) -> bool {
         let stat = self
             .in_use()
@@ -147,14 +147,14 @@ impl CacheNamespace {
         matches!(stat, Some(Ok(Some(_))))
     }
 
-    /// Opens an entry, if there is one and it is intact.
+    /// Opens an entry, or returns `None` if it is missing or damaged.
     pub fn find(&self, key: &EntryKey) -> Option<CacheFile> {
         let folder = self.in_use()?;
         let flags = OFlags::RDONLY | folder::SAFE;
         let file = match rustix::fs::openat(folder, key.name(), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return None,
-            // A symbolic link, which no process with access to the cache makes.
+            // A symbolic link: no process that may write here creates one.
             Err(Errno::LOOP) => return self.discard(key),
             Err(error) => {
                 self.cache.turn_off(&error.into());
@@ -168,7 +168,7 @@ impl CacheNamespace {
         }
     }
 
-    /// Returns bytes of an entry that was found under `key`; nothing if they are damaged.
+    /// Returns a range of an entry, or `None` if it is damaged.
     pub fn read(&self, key: &EntryKey, entry: &CacheFile, range: Range<u64>) -> Option<Vec<u8>> {
         match entry.read(range) {
             Ok(bytes) => {
@@ -179,7 +179,7 @@ impl CacheNamespace {
         }
     }
 
-    /// Removes a damaged entry.
+    /// Counts and removes a damaged entry.
     fn discard<T>(&self, key: &EntryKey) -> Option<T> {
         self.cache.stats.disk_corrupt_entries.add(1);
         self.forget(key);
@@ -194,7 +194,7 @@ impl CacheNamespace {
         }
     }
 
-    /// Writes an entry, if there is or can be made room for it; returns whether it did.
+    /// Writes an entry if there is room for it; returns whether it did.
     pub fn put(&self, key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> bool {
         let Some(folder) = self.in_use() else {
             return false;
@@ -217,7 +217,7 @@ mod tests {
     use crate::request_context::UNLIMITED;
     use crate::{Key, Store, StoreInfo};
 
-    /// A store as a machine sees it whose clock differs.
+    /// A store seen from a machine with another clock.
     struct Elsewhere(MemoryStore, StoreInfo);
 
     impl Layer for Elsewhere {
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Opens a store over a folder on a machine whose clock is ahead by so many seconds.
+    /// Opens a disk cache on a machine whose clock is `ahead` seconds ahead.
     fn machine(memory: &MemoryStore, folder: &Path, ahead: u64) -> (DiskCache, Clock, Arc<Stats>) {
         let (clock, stats) = (Clock::stopped(), Arc::new(Stats::default()));
         let cache = CacheDir::open(folder, 1 << 30, &stats).unwrap();
@@ -256,7 +256,7 @@ mod tests {
             let (writer, ..) = machine(&memory, folder.path(), one);
             Layer::get(&writer, &UNLIMITED, &key, 100).unwrap();
             let (reader, clock, stats) = machine(&memory, folder.path(), other);
-            // The answer of the other machine is as old as it is there.
+            // An answer that another machine cached keeps its age.
             for (passed, heads) in [(0, 0), (50, 0), (9, 1)] {
                 clock.advance(Duration::from_secs(passed));
                 let found = Layer::get(&reader, &UNLIMITED, &key, 100).unwrap();

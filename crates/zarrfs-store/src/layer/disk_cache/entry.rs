@@ -1,7 +1,7 @@
-//! One file of the cache: bytes, and at its end their checksums, the entry's key, and of which version they are.
+//! A cache file: data, checksums, key and version.
 //!
-//! A file counts by the key that it holds, never by its name, and no byte of it is returned before the checksum of its
-//! block was compared. Placing and removing files is left to `cache_dir`.
+//! The key in the file identifies it, never the file name, and each block is returned only after its checksum was
+//! verified. `cache_dir` creates and removes the files.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
@@ -14,15 +14,15 @@ use super::folder;
 use crate::{ByteRange, Key, Version};
 use zarr_format::buffer;
 
-/// Bytes that one checksum is for.
+/// Number of bytes per checksum.
 const BLOCK: usize = 64 << 10;
 
 const MAGIC: &[u8; 8] = b"zarrfs\0\x01";
 
-/// Magic, version, size, time, length, length of the key, checksum of all but the bytes themselves.
+/// Length of the tail: magic, version, size, time, data length, key length, checksum of everything but the data.
 const TAIL: usize = 48;
 
-/// Which bytes a file holds: a part of what lies under a key.
+/// The identity of an entry: a store key and the part of the object.
 pub struct EntryKey(Vec<u8>);
 
 impl EntryKey {
@@ -34,12 +34,12 @@ impl EntryKey {
         EntryKey(bytes)
     }
 
-    /// Names a whole object.
+    /// The entry of a whole object.
     pub fn whole(key: &Key) -> EntryKey {
         EntryKey::new(0, 0, 0, key)
     }
 
-    /// Names a range of an object, as it was asked for.
+    /// The entry of a range, exactly as requested.
     pub fn range(key: &Key, range: &ByteRange) -> EntryKey {
         match range {
             ByteRange::Span(span) => EntryKey::new(1, span.start, span.end, key),
@@ -47,14 +47,14 @@ impl EntryKey {
         }
     }
 
-    /// Names the length of a file made of the array at `key`, by the file's number and by the metadata that it was made
-    /// with.
+    /// The entry for the length of a file generated from the array at `key`; `file` identifies the file, `metadata` the
+    /// array metadata.
     pub fn length(key: &Key, file: u64, metadata: u64) -> EntryKey {
-        // 3 named decoded chunks, which lie in caches of earlier versions.
+        // Earlier versions used kind 3 for decoded chunks; their caches still contain them.
         EntryKey::new(4, file, metadata, key)
     }
 
-    /// Returns the name of the entry's file: 32 hexadecimal digits.
+    /// Returns the file name of the entry: 32 hexadecimal digits.
     pub(super) fn name(&self) -> String {
         let half = |salt: u8| {
             let mut hasher = DefaultHasher::new();
@@ -66,19 +66,19 @@ impl EntryKey {
     }
 }
 
-/// Which content the bytes of a file are of.
+/// The content that an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHeader {
-    /// The version of the object.
+    /// Version of the object.
     pub version: Version,
     /// Length of the whole object.
     pub size: u64,
-    /// When the store gave them, in seconds since 1970 by the clock of the folder's file system.
+    /// Time of the request to the store, in seconds since 1970 by the clock of the folder's file system.
     pub asked: u64,
 }
 
 impl EntryHeader {
-    /// Describes an answer that came just now.
+    /// Builds the header of an answer that was requested just now.
     pub fn now(version: Version, size: u64) -> EntryHeader {
         EntryHeader {
             version,
@@ -87,9 +87,9 @@ impl EntryHeader {
         }
     }
 
-    /// Returns how old the answer is at the most; nothing if it is from a time to come.
+    /// Returns the maximum age of the answer, or `None` if its time is in the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
-        // Both times are cut to seconds.
+        // Both times are truncated to seconds.
         let age = seconds(now).checked_sub(self.asked)?.saturating_add(1);
         Some(Duration::from_secs(age))
     }
@@ -101,7 +101,7 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Returns what follows the bytes in their file.
+/// Returns the part of the file after the data: checksums, key and tail.
 pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8> {
     let mut end = Vec::with_capacity(bytes.len().div_ceil(BLOCK) * 4 + key.0.len() + TAIL);
     for block in bytes.chunks(BLOCK) {
@@ -124,7 +124,7 @@ pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8
     end
 }
 
-/// An open file of the cache whose end is intact.
+/// An open entry with a verified end.
 pub struct CacheFile {
     file: File,
     header: EntryHeader,
@@ -132,7 +132,7 @@ pub struct CacheFile {
     sums: Vec<u32>,
 }
 
-/// Returns the error for a file that is not what was written.
+/// Returns the error for a damaged file.
 fn torn() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
 }
@@ -147,7 +147,7 @@ fn short(bytes: &[u8]) -> u32 {
 }
 
 impl CacheFile {
-    /// Reads the end of a file of `file_length` bytes; `InvalidData` if it is damaged or of another key.
+    /// Opens a file of `file_length` bytes; `InvalidData` if its end is damaged or it has another key.
     pub(super) fn open(file: File, file_length: u64, key: &EntryKey) -> io::Result<CacheFile> {
         let mut tail = [0; TAIL];
         let at = file_length.checked_sub(TAIL as u64).ok_or_else(torn)?;
@@ -179,22 +179,22 @@ impl CacheFile {
         })
     }
 
-    /// Returns which content the bytes are of.
+    /// Returns the version and size of the object.
     pub fn header(&self) -> &EntryHeader {
         &self.header
     }
 
-    /// Returns how many bytes there are.
+    /// Returns the length of the data in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether there are no bytes.
+    /// Whether the entry has no data.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Returns a range of the bytes; `InvalidData` if it does not lie in them or a block is damaged.
+    /// Returns a range of the data; `InvalidData` if it exceeds the data or a block is damaged.
     pub(super) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if range.start > range.end || range.end > self.length {
             return Err(torn());
@@ -226,18 +226,18 @@ impl CacheFile {
         Ok(bytes)
     }
 
-    /// Notes that the file was used, unless that was noted a moment ago.
+    /// Marks the file as used, unless that was done a moment ago.
     pub(super) fn touch(&self) {
         let modified = self.file.metadata().and_then(|meta| meta.modified());
         let age = modified.map(|time| time.elapsed().unwrap_or(Duration::MAX));
         if age.is_ok_and(|age| age >= TOUCH_INTERVAL) {
-            // The order of use only matters for speed; a file that cannot be touched can still be read.
+            // An error affects only the order of eviction.
             let _ = folder::touch(&self.file);
         }
     }
 }
 
-/// Uses within this time of each other count as one.
+/// A file is marked as used at most once in this time.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

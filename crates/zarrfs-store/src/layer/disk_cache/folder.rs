@@ -1,9 +1,9 @@
-//! The files of a cache's folder: who may use it, and how its files are made, looked through and removed.
+//! The files of the cache folder: permissions, creation, scan, removal.
 //!
-//! Below the folder no symbolic link is followed. It holds the files `usage` and `scan` of `accounting`, files
-//! `arriving-...` on their way in, and a folder `store-...` for each store with its files, which are named by 32
-//! hexadecimal digits. Every format of the cache has the same names of folders and files, so that each version of zarrfs
-//! counts and evicts what the others keep; the number of the format is part of what the name of a store's folder is made of.
+//! No symbolic link below the folder is followed. The folder contains the files `usage` and `scan` of `accounting`,
+//! temporary files `arriving-...`, and a folder `store-...` per store, whose files have names of 32 hexadecimal digits.
+//! These names are the same in all cache formats, so that each version of zarrfs counts and evicts the entries of the
+//! others; the format number is hashed into the name of a store's folder.
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File};
@@ -23,31 +23,31 @@ use rustix::io::Errno;
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// How the names of files begin that are being written.
+/// Name prefix of temporary files.
 const ARRIVING: &str = "arriving";
 
-/// How the names of stores' folders begin.
+/// Name prefix of the stores' folders.
 const STORE_PREFIX: &str = "store-";
 
-/// A file on its way in that was not written to for so many seconds was left by a dead process.
+/// A temporary file without writes for this many seconds belongs to a dead process.
 const MAX_ARRIVAL_SECONDS: i64 = 3600;
 
-/// How everything in the folder is opened: links are not followed, and pipes and devices do not block.
+/// Open flags for everything in the folder: follow no links, and do not block on pipes and devices.
 pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// The permissions of a folder that its group shares on purpose, and of those in it.
+/// Mode of a cache folder that a group shares, and of the folders in it.
 const SHARED_FOLDER: u32 = 0o2770;
 
-/// How long to wait for another process that is about to give the group its rights to a new folder.
+/// How long to wait for another process that is about to grant the group access to a new folder.
 const RIGHTS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The folder of a cache.
+/// An open cache folder.
 pub(super) struct CacheRoot {
     root: OwnedFd,
-    /// Whether all of its group use it.
+    /// Whether its group shares it.
     is_shared: bool,
 }
 
@@ -57,8 +57,8 @@ impl AsFd for CacheRoot {
     }
 }
 
-/// Opens the folder of a cache, which is made if it is missing. `NotADirectory` if it is something else, `Denied` if
-/// another user owns it or may write to it, unless it is shared by its group; the inner error is one of the file system.
+/// Opens the cache folder, and creates it if it is missing. `NotADirectory` for any other file; `Denied` if another
+/// user owns it or can write to it, unless a group shares it. The inner error is one of the file system.
 pub(super) fn open(path: &Path) -> Result<io::Result<CacheRoot>> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     let meta = match std::fs::metadata(path) {
@@ -84,7 +84,7 @@ pub(super) fn open(path: &Path) -> Result<io::Result<CacheRoot>> {
 }
 
 impl CacheRoot {
-    /// Makes a file; `AlreadyExists` if there is one.
+    /// Creates a file; `AlreadyExists` if it exists.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | SAFE;
         let file = rustix::fs::openat(&self.root, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -94,7 +94,7 @@ impl CacheRoot {
         Ok(File::from(file))
     }
 
-    /// Opens a file, which is made if it is missing, and says whether it was; nothing if another process is at it.
+    /// Opens or creates a file; returns whether it is new, or `None` if another process created or removed it just now.
     pub(super) fn open_or_create(&self, name: &str) -> io::Result<Option<(File, bool)>> {
         match self.create(name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -106,14 +106,14 @@ impl CacheRoot {
         }
     }
 
-    /// Writes a file, which gets its name when it is complete and replaces one of that name.
+    /// Writes a file atomically: it gets its name when it is complete, and replaces a file of that name.
     pub(super) fn write(&self, folder: impl AsFd, name: &str, parts: [&[u8]; 2]) -> io::Result<()> {
-        // Another one on each machine and in each process: the keys of a `RandomState` are random.
+        // Unique per machine and process: `RandomState` has random keys.
         let number = RandomState::new().hash_one(std::process::id());
         let arriving = format!("{ARRIVING}-{number:016x}");
         let written = self.create(&arriving).and_then(|mut file| {
             let length = parts.iter().map(|part| part.len() as u64).sum();
-            // Some file systems take more room in advance for a file that grows, but none for one that has it all.
+            // Some file systems reserve extra space for growing files; preallocation avoids that.
             match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 Err(error) => return Err(error.into()),
@@ -127,7 +127,7 @@ impl CacheRoot {
         written
     }
 
-    /// Opens the folder of the store that a number names, and makes it if it is missing.
+    /// Opens the folder of the store with this number, and creates it if it is missing.
     pub(super) fn open_store(&self, number: u64) -> io::Result<OwnedFd> {
         let name = format!("{STORE_PREFIX}{number:016x}");
         match rustix::fs::mkdirat(&self.root, &name, Mode::RWXU) {
@@ -152,8 +152,8 @@ impl CacheRoot {
         }
     }
 
-    /// Returns by how many seconds the clock of the file system is ahead of this machine's: all machines that share the
-    /// folder go by that clock, which gives files their times.
+    /// Returns the seconds by which the clock of the file system is ahead of this machine's. File times come from the
+    /// former, which all machines that share the folder use.
     pub(super) fn clock_offset(&self) -> io::Result<i64> {
         touch(self)?;
         let there = rustix::fs::fstat(self)?;
@@ -174,7 +174,7 @@ fn is_open_to_group(folder: &OwnedFd) -> io::Result<bool> {
     Ok(rustix::fs::fstat(folder)?.st_mode & 0o070 == 0o070)
 }
 
-/// Gives a file the present time by the clock of its file system.
+/// Sets the file times to the present by the clock of its file system.
 pub(super) fn touch(file: impl AsFd) -> io::Result<()> {
     let now = Timespec {
         tv_sec: 0,
@@ -187,28 +187,28 @@ pub(super) fn touch(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::futimens(file, &times)?)
 }
 
-/// A file of the cache that may be removed.
+/// A cache file that may be evicted.
 pub(super) struct EvictionCandidate {
     used: (i64, u64),
-    /// Bytes that it takes.
+    /// Bytes that it takes on disk.
     pub(super) charge: u64,
     folder: Arc<OwnedFd>,
     name: String,
 }
 
-/// What a cache holds.
+/// The result of a scan.
 pub(super) struct Inventory {
-    /// Sorted, what was used least recently first; not more than a bounded number.
+    /// The least recently used files first; at most `MAX_CANDIDATES`.
     pub(super) candidates: Vec<EvictionCandidate>,
-    /// Bytes of everything.
+    /// Bytes of all files.
     pub(super) held: u64,
 }
 
-/// The most eviction candidates that are remembered, about 10 MiB.
+/// Maximum number of candidates to remember, about 10 MiB.
 const MAX_CANDIDATES: usize = 1 << 16;
 
-/// Returns the bytes that a file of `length` bytes may take in blocks of `block` bytes: a 256th more is for the file
-/// system's maps of its blocks.
+/// Returns the bytes on disk of a file of `length` bytes with blocks of `block` bytes, plus 1/256 for the block maps of
+/// the file system.
 pub(super) fn charge(length: u64, block: u64) -> u64 {
     length
         .saturating_add(length / 256)
@@ -216,8 +216,8 @@ pub(super) fn charge(length: u64, block: u64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Looks through the whole folder, and removes what dead processes left unfinished. The time is that of the file system,
-/// in seconds since 1970.
+/// Scans the folder and removes the temporary files of dead processes. `now` is the time of the file system in seconds
+/// since 1970.
 pub(super) fn look_through(root: &CacheRoot, block: u64, now: i64) -> io::Result<Inventory> {
     let mut found = Inventory {
         candidates: Vec::new(),
@@ -249,7 +249,7 @@ pub(super) fn look_through(root: &CacheRoot, block: u64, now: i64) -> io::Result
     Ok(found)
 }
 
-/// Counts the files of one store.
+/// Adds the files of one store.
 fn count_store(folder: &Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::Result<()> {
     for name in Dir::read_from(&**folder)? {
         let name = text(name?.file_name());
@@ -278,13 +278,13 @@ fn count_store(folder: &Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::
 }
 
 impl EvictionCandidate {
-    /// Removes the file unless it was used meanwhile; returns whether it is gone.
+    /// Removes the file unless it was used since the scan; returns whether it is gone.
     pub(super) fn remove(&self) -> io::Result<bool> {
         match stat(&*self.folder, &self.name)? {
             None => Ok(true),
             Some(stat) if used(&stat) != self.used => Ok(false),
             Some(_) => match remove(&*self.folder, &self.name) {
-                // A user of the same group made the folder, and did not give the group its rights.
+                // Another user of the group created the folder without granting the group access.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
                 removed => removed.map(|_| true),
             },
@@ -297,12 +297,12 @@ fn length(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or_default()
 }
 
-/// Returns when a file was used last.
+/// Returns the time of the last use.
 fn used(stat: &Stat) -> (i64, u64) {
     (stat.st_mtime, stat.st_mtime_nsec)
 }
 
-/// Returns the metadata of a file; nothing if there is none, or a directory.
+/// Returns the metadata of a file, or `None` if it is missing or a directory.
 pub(super) fn stat(folder: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),
@@ -312,7 +312,7 @@ pub(super) fn stat(folder: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
     }
 }
 
-/// Removes a file; returns whether there was one.
+/// Removes a file; returns whether it existed.
 pub(super) fn remove(folder: impl AsFd, name: &str) -> io::Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) => Ok(true),
@@ -321,7 +321,7 @@ pub(super) fn remove(folder: impl AsFd, name: &str) -> io::Result<bool> {
     }
 }
 
-/// Returns the time of the file system, whose clock is ahead by `offset` seconds, in seconds since 1970.
+/// Returns the time in seconds since 1970 by the clock of the file system, which is `offset` seconds ahead.
 pub(super) fn now(offset: i64) -> i64 {
     let here = SystemTime::now().duration_since(UNIX_EPOCH);
     let here = i64::try_from(here.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);

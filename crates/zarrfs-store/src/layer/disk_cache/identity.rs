@@ -1,9 +1,9 @@
-//! What tells one store from another in the cache: its URL, and the server where the URL does not name it.
+//! Identifies a store in the cache by URL and server.
 //!
-//! The URL counts whole: a user, a password or a query may change what a web server gives. Of a bucket, options, the
-//! environment or a profile name the server. Who asks changes no byte of a bucket's objects, so credentials, home and
-//! machine do not count: what one user of the folder has read is there for all who may read the folder. Of a server on
-//! this machine alone, such as `localhost`, the network counts that the process is in: each has another such server.
+//! The whole URL counts: a user, password or query may change a web server's response. The server of a bucket comes
+//! from options, the environment or a profile. Credentials, home folder and machine do not count, since they change no
+//! byte of a bucket's objects: all users who may read the cache folder share its entries. For a local server such as
+//! `localhost` the process's network counts, since another network has another such server.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use url::{Host, Url};
 
 use crate::{StoreInfo, normalized};
 
-/// Returns the identity of the store at a URL: a digest, since the URL may have secrets.
+/// Returns the identity of the store at a URL: a digest, since the URL may contain secrets.
 pub fn identity(location: &str, store: &StoreInfo) -> String {
     let location = without_last_slash(&normalized(location));
     let server = store.server.as_deref().unwrap_or_default();
@@ -31,7 +31,7 @@ pub fn identity(location: &str, store: &StoreInfo) -> String {
     format!("{:x}", digest.finalize())
 }
 
-/// Whether a URL is that of a server which only processes in the same network reach.
+/// Whether only processes of the same network can reach the server of a URL.
 fn is_local(url: &str) -> bool {
     match Url::parse(url).as_ref().map(Url::host) {
         Ok(Some(Host::Domain(name))) => name == "localhost" || name.ends_with(".localhost"),
@@ -41,8 +41,8 @@ fn is_local(url: &str) -> bool {
     }
 }
 
-/// Returns what tells the network of this process from that of another machine or container: its namespace, and the
-/// hardware address of an interface, one of a device if there are some.
+/// Returns the identity of this process's network, different on other machines and in other containers: the namespace
+/// and a hardware address, of a physical interface if there is one.
 fn own_network(interfaces: &Path) -> String {
     let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |facts| facts.ino());
     let entries = fs::read_dir(interfaces).into_iter().flatten().flatten();
@@ -58,7 +58,7 @@ fn own_network(interfaces: &Path) -> String {
     format!("{namespace} {address}")
 }
 
-/// Returns a URL without the slashes at the end of its path.
+/// Returns a URL without trailing slashes in its path.
 fn without_last_slash(url: &str) -> String {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     format!("{}{query}", path.trim_end_matches('/'))

@@ -1,10 +1,10 @@
-//! `--cache-dir`: a store whose bytes are kept on disk, for this process and others.
+//! The disk cache (`--cache-dir`), shared by processes and mounts.
 //!
-//! Objects and ranges are kept as they were asked for, never more: readers of shards and archives ask for the same
-//! ranges again, and a block around each would be fetched and held for nothing. A kept range is returned only under the
-//! version that the store reported for the key no longer ago than its answers stay true, and it is as old as that
-//! report; where that is not known, the version is asked for rather than the bytes. What was asked for before a change of
-//! the key through this store counts no more after it. What the store cannot tell from another content is not kept. `cache_dir` keeps the size, `entry` the checksums.
+//! Objects and ranges are cached exactly as requested: readers of shards and archives repeat the same ranges, and
+//! blocks around them would only add traffic. A cached range is returned only if its version equals the key's version,
+//! reported by the store within the TTL, and is as old as that report; without such a report the version is requested
+//! instead of the bytes. A change of the key through this store invalidates earlier entries. Contents with transient
+//! versions are not cached. `cache_dir` limits the size, `entry` has the checksums.
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -34,36 +34,36 @@ pub use entry::{EntryHeader, EntryKey};
 pub use identity::identity;
 use reader::DiskCacheReader;
 
-/// Number of keys whose last reported version is remembered.
+/// Maximum number of keys whose version is kept in memory.
 const MAX_VERSIONS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 
-/// A store over a store that keeps bytes on disk.
+/// A store that caches bytes on disk.
 pub struct DiskCache {
     inner: Arc<dyn Store>,
     entries: Arc<CacheNamespace>,
     versions: Mutex<VersionTable>,
 }
 
-/// The versions that the store reported last.
+/// The latest version of each key that the store reported.
 struct VersionTable {
     by_key: LruCache<Key, ReportedVersion>,
-    /// When the last change was made through this store, in seconds since 1970.
+    /// Time of the last change through this store, in seconds since 1970.
     changed: u64,
 }
 
-/// What the store reported of a key.
+/// The state of a key as the store reported it.
 #[derive(Clone, Copy)]
 struct ReportedVersion {
-    /// The version; nothing if the key is missing.
+    /// The version; `None` if the key is missing.
     version: Option<Version>,
-    /// The length of that version, if the store reported it.
+    /// The length of that version, if reported.
     size: Option<u64>,
-    /// When the store was asked; nothing if the version is not known.
+    /// Time of the request; `None` if the version is unknown.
     asked: Option<Instant>,
 }
 
 impl DiskCache {
-    /// Wraps a store whose bytes are kept in `entries`.
+    /// Wraps a store; `entries` holds the cached bytes.
     pub fn new(inner: Arc<dyn Store>, entries: CacheNamespace) -> DiskCache {
         DiskCache {
             inner,
@@ -79,7 +79,7 @@ impl DiskCache {
         &self.inner.info().changes
     }
 
-    /// Asks the store below; returns its answer and how old that is.
+    /// Queries the store below; returns the answer and its age.
     fn ask<T>(
         &self,
         context: &RequestContext,
@@ -90,13 +90,13 @@ impl DiskCache {
             .ask(context, |context| question(context, &*self.inner))
     }
 
-    /// Returns the time now, in seconds since 1970 by the clock of all who use the cache.
+    /// Returns the present time in seconds since 1970, by the clock that all users of the cache share.
     fn seconds(&self) -> u64 {
         entry::seconds(self.entries.date(&self.inner.info().clock))
     }
 
-    /// Notes the version that the store reported and its length, if that was an answer of its own and not one with
-    /// bytes, unless the key was changed since it was asked; returns whether it did.
+    /// Records the reported version of a key, and its length from answers without bytes (`None` otherwise), unless the
+    /// key was changed since the request; returns whether it did.
     fn note(
         &self,
         key: &Key,
@@ -120,7 +120,7 @@ impl DiskCache {
         true
     }
 
-    /// Whether bytes that are kept are of a version that has another length.
+    /// Whether the store reported another length for the version of a cached entry.
     fn is_cut(&self, key: &Key, kept: &EntryHeader) -> bool {
         let versions = self.versions.lock();
         let reported = versions.by_key.peek(key);
@@ -129,8 +129,8 @@ impl DiskCache {
         size.is_some_and(|size| size != kept.size)
     }
 
-    /// Makes a change, after which `version_of` its result is the key's version. After an error the version is not
-    /// known.
+    /// Makes a change; `version_of` extracts the key's new version from the result. After an error the version is
+    /// unknown.
     fn change<T>(
         &self,
         context: &RequestContext,
@@ -147,14 +147,14 @@ impl DiskCache {
         let mut versions = self.versions.lock();
         versions.changed = self.seconds();
         versions.by_key.put(key.clone(), reported);
-        // An answer given here since the store below noted the change may be from before it.
+        // An answer returned by this layer after the store below recorded the change may be older than the change.
         self.changes().note(key);
         drop(versions);
         self.entries.forget(&EntryKey::whole(key));
         done
     }
 
-    /// Returns the version that a key has of which bytes are kept, and when the store was asked for it.
+    /// Returns the present version of a key with a cached entry, and the time of its request.
     fn current_version(
         &self,
         context: &RequestContext,
@@ -181,13 +181,13 @@ impl DiskCache {
         Ok((version?, stamp.asked))
     }
 
-    /// Returns when the store gave what is kept, by the clock of this process.
+    /// Returns the time at which the store sent the cached bytes, by this process's clock.
     fn time_of(&self, kept: &EntryHeader) -> Option<Instant> {
         let clock = &self.inner.info().clock;
         clock.now().checked_sub(kept.age(self.entries.date(clock))?)
     }
 
-    /// Returns an object, or a part of one, that is kept and current.
+    /// Returns a cached object or range if it is current.
     fn find(
         &self,
         context: &RequestContext,
@@ -223,7 +223,7 @@ impl DiskCache {
         Ok(object)
     }
 
-    /// Keeps what the store answered.
+    /// Caches an answer of the store.
     fn keep(
         &self,
         key: &Key,
@@ -252,11 +252,11 @@ impl DiskCache {
     }
 }
 
-/// Which bytes of an entry are wanted.
+/// The part of an entry to read.
 enum WantedRange<'a> {
-    /// All, unless the object is longer than so many bytes.
+    /// The whole entry, unless the object exceeds this many bytes.
     All(u64),
-    /// A range of the object, where the entry is the whole object.
+    /// A range of the object, from an entry with the whole object.
     Part(&'a ByteRange),
 }
 
@@ -360,7 +360,7 @@ impl Layer for DiskCache {
         self.change(context, key, erase, |()| None)
     }
 
-    /// What is kept of it would be given out again, by the next mount as well.
+    /// Removes the entries, which would return the damaged bytes again, in the next mount too.
     fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
         self.entries.forget(&EntryKey::whole(key));
         if let Some(range) = range {

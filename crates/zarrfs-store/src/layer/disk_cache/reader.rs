@@ -1,7 +1,7 @@
-//! Open objects whose ranges are looked for on disk first.
+//! Open objects with ranges from the disk cache.
 //!
-//! The reader below tells the version; only bytes of that version are taken, and kept only if it is still the same after
-//! they have come.
+//! The reader below reports the version. Only entries of that version are used, and bytes are cached only if the
+//! version is unchanged after the read.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::sync::clock::Clock;
 use crate::{ByteRange, Key, Meta, Reader, deal_out};
 use zarr_format::error::Result;
 
-/// An open object over the cache.
+/// An open object over the disk cache.
 pub(super) struct DiskCacheReader {
     pub(super) inner: Arc<dyn Reader>,
     pub(super) clock: Clock,
@@ -27,7 +27,7 @@ pub(super) struct DiskCacheReader {
 }
 
 impl DiskCacheReader {
-    /// Returns a range that is kept, by itself or as a part of the whole object.
+    /// Returns a cached range, from its own entry or from one with the whole object.
     fn find(&self, range: &ByteRange, meta: &Meta) -> Option<Vec<u8>> {
         let read = |name: &EntryKey, is_whole: bool| {
             let entry = self.entries.find(name)?;
@@ -46,7 +46,7 @@ impl DiskCacheReader {
             .or_else(|| read(&EntryKey::whole(&self.key), true))
     }
 
-    /// Keeps ranges that were read whole, if they are still of the version that the object had before.
+    /// Caches ranges that were read completely, if the object still has its earlier version.
     fn keep<'a>(
         &self,
         context: &RequestContext,
@@ -54,7 +54,7 @@ impl DiskCacheReader {
         asked: u64,
         read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
     ) -> Result<()> {
-        // The bytes may be of a version that came in between.
+        // The bytes may belong to a version in between.
         if !meta.version.is_lasting() || self.inner.meta(context)?.version != meta.version {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl Reader for DiskCacheReader {
         Ok(bytes.len())
     }
 
-    /// Each range is an entry of its own, so that it is found whatever it is read together with.
+    /// Each range is a separate entry, so that it is found again in any other combination.
     fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let meta = self.inner.meta(context)?;
         let mut found: Vec<Option<Bytes>> = Vec::with_capacity(ranges.len());

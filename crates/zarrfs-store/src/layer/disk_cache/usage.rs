@@ -1,7 +1,7 @@
-//! The file `usage`: the bytes that the last scan counted, and what processes reserved since.
+//! The file `usage`: bytes at the last scan, and reservations since.
 //!
-//! Each process adds a line before it writes, and a scan replaces the file, which makes what is left of reservations in
-//! the old one void. It is read without a lock: a line that another machine wrote over is a small error until the next scan.
+//! Each process appends a line before it writes. A scan replaces the file, which voids the remaining reservations of
+//! the old file. Reads take no lock: a line overwritten by another machine is a small error until the next scan.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,28 +14,28 @@ use rustix::io::Errno;
 use super::folder;
 use super::folder::CacheRoot;
 
-/// The name of the file.
+/// Name of the file.
 pub(super) const USAGE: &str = "usage";
 
-/// What the file begins with: the name of the format, and its number.
+/// The start of the file: name and number of the format.
 pub(super) const FORMAT: &str = "zarrfs-cache 2";
 
-/// The longest file that counts, in bytes.
+/// A longer file is invalid, in bytes.
 const MAX_LENGTH: u64 = 256 << 10;
 
-/// A file `usage` as it was when it was opened.
+/// A `usage` file as it was when it was opened.
 pub(super) struct Usage {
     file: File,
-    /// Its number; no other file has it as long as this one is open.
+    /// Its inode number; unique while this file is open.
     pub(super) inode: u64,
-    /// Bytes that are held or reserved.
+    /// Bytes held or reserved.
     pub(super) held: u64,
-    /// When they were counted, in seconds since 1970 by the clock of the file system.
+    /// Time of the count, in seconds since 1970 by the clock of the file system.
     pub(super) counted: i64,
 }
 
 impl Usage {
-    /// Opens the file; nothing if there is none or it is not one.
+    /// Opens the file, or returns `None` if it is missing or invalid.
     pub(super) fn open(root: &CacheRoot) -> io::Result<Option<Usage>> {
         let flags = OFlags::RDWR | OFlags::APPEND | folder::SAFE;
         let file = match rustix::fs::openat(root, USAGE, flags, Mode::empty()) {
@@ -56,7 +56,8 @@ impl Usage {
         }))
     }
 
-    /// Replaces the file by one that says what was counted, with what was reserved in one `during` that; returns it.
+    /// Replaces the file by a new count, plus the reservations made in `during` while the scan ran; returns the new
+    /// file.
     pub(super) fn publish(
         root: &CacheRoot,
         held: u64,
@@ -70,21 +71,21 @@ impl Usage {
         Usage::open(root)
     }
 
-    /// Adds a reservation.
+    /// Appends a reservation.
     pub(super) fn add(&mut self, bytes: u64) -> io::Result<()> {
         self.held = self.held.saturating_add(bytes);
         self.file.write_all(format!("{bytes}\n").as_bytes())?;
-        // NFS sends what was written when a descriptor is closed, also if another one stays open.
+        // NFS sends written data when any descriptor of the file is closed, even if another one stays open.
         self.file.try_clone().map(drop)
     }
 
-    /// Returns the number of the file that there is now.
+    /// Returns the inode number of the present file.
     pub(super) fn inode_of(root: impl AsFd) -> io::Result<Option<u64>> {
         Ok(folder::stat(root, USAGE)?.map(|stat| stat.st_ino))
     }
 }
 
-/// Reads a file as far as it counts.
+/// Reads the file up to the length limit.
 fn text_of(file: &File) -> io::Result<String> {
     let mut bytes = Vec::new();
     let mut file = file;
@@ -93,7 +94,7 @@ fn text_of(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the bytes held, and when they were counted; nothing for another text.
+/// Returns the bytes held and the time of their count, or `None` if the text is invalid.
 fn parse(text: &str) -> Option<(u64, i64)> {
     let (head, lines) = text.split_once('\n')?;
     let (held, counted) = head.strip_prefix(FORMAT)?.trim().split_once(' ')?;

@@ -1,37 +1,37 @@
-//! Assembles directories from the keys of a flat listing.
+//! Assembles directories from the keys of a recursive listing.
 //!
-//! A directory is complete when a key after it has come. That holds where keys are sorted by bytes, or by names,
-//! directory by directory; any other order is an error. A directory with a name whose kind is in doubt is left out, and so
-//! is the top one, of which names may be missing.
+//! A directory is complete when a later key lies outside it. That requires keys sorted by bytes, or by names, directory
+//! by directory; any other order is an error. A directory with a name of doubtful kind is omitted, and so is the top
+//! one, whose names may be incomplete.
 
 use std::time::Instant;
 
 use super::cached_dir::{DirEntry, NameMap};
 use crate::{EntryKind, Key, Meta};
 
-/// A directory of which every name is known.
+/// A directory with all its names.
 pub(super) struct AssembledDir {
     pub(super) prefix: Key,
-    /// When the first of its names was asked for.
+    /// Time of the request for its first name.
     pub(super) asked: Instant,
     pub(super) names: NameMap,
 }
 
-/// The directories that are not complete yet.
+/// Assembles the directories of one listing.
 pub(super) struct DirAssembler {
-    /// From the top down to the directory of the last key.
+    /// The incomplete directories, from the top down to the parent of the last key.
     open: Vec<AssembledDir>,
     last: Option<Key>,
     by_bytes: bool,
     by_names: bool,
 }
 
-/// Keys come in no order that tells when a directory is complete.
+/// The keys are not sorted, so that no directory is known to be complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unsorted;
 
 impl DirAssembler {
-    /// Expects the keys below `top`.
+    /// Expects keys below `top`.
     pub(super) fn new(top: Key) -> DirAssembler {
         let top = AssembledDir {
             prefix: top,
@@ -46,12 +46,12 @@ impl DirAssembler {
         }
     }
 
-    /// Whether keys are sorted by names rather than by bytes.
+    /// Whether the keys are sorted by names instead of bytes.
     pub(super) fn is_by_names(&self) -> bool {
         !self.by_bytes
     }
 
-    /// Takes the next object, of a page asked for at `asked`; returns the directories that it completes.
+    /// Adds the next object, from a page requested at `asked`; returns the directories that it completes.
     pub(super) fn take(
         &mut self,
         key: Key,
@@ -77,7 +77,7 @@ impl DirAssembler {
             dir.names.insert(key.name().into(), entry);
         }
         self.last = Some(key);
-        // The top stays open until the end; without it the key was not below the top.
+        // The top stays open until the end, unless the key is not below it.
         if self.open.is_empty() {
             return Err(Unsorted);
         }
@@ -96,7 +96,7 @@ impl DirAssembler {
         }
     }
 
-    /// Opens the directories from the innermost open one down to `parent`.
+    /// Opens the directories between the innermost open one and `parent`.
     fn descend(&mut self, parent: &Key, asked: Instant) -> Result<(), Unsorted> {
         loop {
             let open = self.open.last_mut().ok_or(Unsorted)?;
@@ -127,8 +127,8 @@ impl DirAssembler {
     }
 }
 
-/// Makes an object a directory, since keys lie below it. One without bytes may be a marker of the directory, whose
-/// metadata are not known then.
+/// Turns an object into a directory, since keys lie below it. An empty object may be a directory marker, and then its
+/// metadata are unknown.
 fn become_directory(entry: &mut DirEntry) {
     entry.kind = EntryKind::Directory;
     entry.meta = entry.meta.filter(|meta| meta.size > 0).map(|meta| Meta {
@@ -137,7 +137,7 @@ fn become_directory(entry: &mut DirEntry) {
     });
 }
 
-/// Sorts the names as a listing has them; nothing if something may be an empty directory as well as an empty object.
+/// Sorts the names in listing order; returns `None` if an entry may be an empty directory or an empty object.
 fn finished(mut dir: AssembledDir) -> Option<AssembledDir> {
     let is_doubtful = |entry: &DirEntry| {
         entry.kind == EntryKind::File && entry.meta.is_none_or(|meta| meta.size == 0)
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Returns the directories that keys in the given order make, and how many were complete before the end.
+    /// Returns the directories from keys in the given order, and the number that were complete before the end.
     fn assembled<'a>(keys: impl IntoIterator<Item = &'a Key>, size: u64) -> Option<(Tree, usize)> {
         let mut assembler = DirAssembler::new(Key::root());
         let mut found = Vec::new();
@@ -201,7 +201,7 @@ mod tests {
         Some((tree, early))
     }
 
-    /// Returns the same by a listing of each directory below the root.
+    /// Returns the same from a listing of each directory below the root.
     fn listed(keys: &BTreeSet<Key>) -> Tree {
         let memory = MemoryStore::default();
         for key in keys {

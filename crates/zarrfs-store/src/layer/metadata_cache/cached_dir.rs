@@ -1,7 +1,7 @@
-//! One directory that is remembered: its names as they become known, read once for all readers.
+//! A cached directory that grows as its readers read the listing.
 //!
-//! Names stand in the order of the store's listing, each with its cursor there. A complete directory also tells what is
-//! not in it. How many directories are remembered is decided in `dirs`.
+//! Names keep the order of the store's listing, each with its cursor. A complete directory also answers for
+//! missing names. `dirs` limits the number of directories.
 
 use parking_lot::{Mutex, RwLock};
 use std::ops::Range;
@@ -17,26 +17,26 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, LeftOut, Listing, Meta, Name};
 use zarr_format::error::{Error, Kind, Result};
 
-/// What is known of a name.
+/// The cached state of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DirEntry {
     pub(super) kind: EntryKind,
     pub(super) cursor: u64,
-    /// What `head` answers.
+    /// The answer to `head`, if the listing has it.
     pub(super) meta: Option<Meta>,
 }
 
 impl DirEntry {
-    /// Whether it is a file whose size the listing does not have.
+    /// Whether it is a file without a size in the listing.
     pub(super) fn is_without_size(&self) -> bool {
         self.kind == EntryKind::File && self.meta.is_none()
     }
 }
 
-/// Names in the order of the listing.
+/// Names in listing order.
 pub(super) type NameMap = IndexMap<Box<[u8]>, DirEntry>;
 
-/// How far a directory is known.
+/// The completeness of a cached directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     Growing,
@@ -44,40 +44,40 @@ enum Extent {
     Evicted,
 }
 
-/// A directory's names.
+/// The cached names of a directory.
 pub(super) struct CachedDir {
     pub(super) prefix: Key,
-    /// When the store was asked for the first of the names.
+    /// Time of the request for the first name.
     pub(super) asked: Instant,
-    /// The flat listing that found the names, and how far it was then.
+    /// The recursive listing that found the names, and its progress at that time.
     pub(super) passed: Option<PassedDir>,
-    /// The names of which it does not tell whether they exist.
+    /// The names that the listing omits.
     pub(super) left_out: LeftOut,
     known: RwLock<(NameMap, Extent)>,
     source: Mutex<NameSource>,
-    /// Requests to the source: a reader that waited for another's request knows by it whose error it sees.
+    /// Number of requests to the source: a reader that waited for another one knows by it whether an error is new.
     requests: AtomicU64,
-    /// Names held by all directories.
+    /// Number of names in all directories.
     total: Arc<AtomicUsize>,
 }
 
-/// Where further names come from.
+/// The source of further names.
 #[derive(Default)]
 struct NameSource {
     listing: Option<Box<dyn Listing>>,
     failed: Option<Error>,
 }
 
-/// What stands at a place of a directory.
+/// The content of an index of the directory.
 pub(super) enum Slot {
     Entry(Name),
     End,
-    /// The names were evicted; the reader goes on with a listing of its own.
+    /// The names were evicted; the reader continues with its own listing.
     Evicted,
 }
 
 impl CachedDir {
-    /// Builds a directory whose names come from a listing that has just begun.
+    /// Builds a directory from a listing that has just begun.
     pub(super) fn growing(
         prefix: Key,
         asked: Instant,
@@ -99,7 +99,7 @@ impl CachedDir {
         }
     }
 
-    /// Builds a directory of which all names are known.
+    /// Builds a directory with all its names.
     pub(super) fn complete(
         prefix: Key,
         asked: Instant,
@@ -120,12 +120,12 @@ impl CachedDir {
         }
     }
 
-    /// Returns how many names are held.
+    /// Returns the number of cached names.
     pub(super) fn len(&self) -> usize {
         self.known.read().0.len()
     }
 
-    /// Returns what is known of a name; `Unknown` if it may come yet.
+    /// Returns the state of a name; `Unknown` if the listing may still return it or omits such names.
     pub(super) fn look(&self, name: &[u8]) -> Known<DirEntry> {
         let known = self.known.read();
         match (known.0.get(name), known.1) {
@@ -135,13 +135,13 @@ impl CachedDir {
         }
     }
 
-    /// Whether the listing is complete and does not show a name, which may be one that it leaves out.
+    /// Whether the listing is complete and lacks the name, which may be one that it omits.
     pub(super) fn lacks(&self, name: &[u8]) -> bool {
         let known = self.known.read();
         known.1 == Extent::Complete && !known.0.contains_key(name)
     }
 
-    /// Returns where a name stands whose entry is wanted.
+    /// Returns the index of a name if its entry is wanted.
     pub(super) fn place_of(
         &self,
         name: &[u8],
@@ -152,7 +152,7 @@ impl CachedDir {
         is_wanted(entry).then_some(place)
     }
 
-    /// Returns where the name with a cursor stands.
+    /// Returns the index of the name with a cursor.
     pub(super) fn place_of_cursor(&self, cursor: u64) -> Option<usize> {
         let known = self.known.read();
         let is_it = |place: &usize| {
@@ -164,12 +164,12 @@ impl CachedDir {
         guess.or_else(|| (0..known.0.len()).find(is_it))
     }
 
-    /// Returns the place of the first name whose entry is wanted.
+    /// Returns the index of the first wanted name.
     pub(super) fn first_place(&self, is_wanted: impl Fn(&DirEntry) -> bool) -> Option<usize> {
         self.known.read().0.values().position(is_wanted)
     }
 
-    /// Returns the names at places whose entries are wanted, as far as they are known.
+    /// Returns the known and wanted names in a range of indices.
     pub(super) fn names_at(
         &self,
         places: Range<usize>,
@@ -181,14 +181,14 @@ impl CachedDir {
         wanted.map(|(name, _)| name.to_vec()).collect()
     }
 
-    /// Returns all names; nothing if some may come yet.
+    /// Returns all names, or `None` if the directory is incomplete.
     pub(super) fn all_names(&self) -> Option<Vec<(Box<[u8]>, DirEntry)>> {
         let known = self.known.read();
         let names = known.0.iter().map(|(name, entry)| (name.clone(), *entry));
         (known.1 == Extent::Complete).then(|| names.collect())
     }
 
-    /// Returns what stands at a place; asks the source for names that were not read yet.
+    /// Returns the content of an index; reads further names from the source if necessary.
     pub(super) fn at(&self, context: &RequestContext, place: usize) -> Result<Slot> {
         loop {
             let requests = self.requests.load(Ordering::Acquire);
@@ -198,7 +198,7 @@ impl CachedDir {
             let mut source = self.source.lock();
             if self.requests.load(Ordering::Acquire) != requests {
                 match &source.failed {
-                    // The request of another reader, which does not wait any more, is none of this one.
+                    // The request was another reader's, which was abandoned; this reader makes its own.
                     Some(error) if error.kind() != Kind::Interrupted => return Err(error.clone()),
                     Some(_) | None => continue,
                 }
@@ -225,7 +225,7 @@ impl CachedDir {
         }
     }
 
-    /// Reads one more name.
+    /// Reads one more name from the source.
     fn read_name(&self, context: &RequestContext, source: &mut NameSource) -> Result<()> {
         source.failed = None;
         let next = match &mut source.listing {
@@ -256,7 +256,7 @@ impl CachedDir {
         Ok(())
     }
 
-    /// Drops the names of a directory that is not complete.
+    /// Drops the names if the directory is incomplete.
     pub(super) fn evict(&self) {
         let mut known = self.known.write();
         if known.1 == Extent::Growing {
@@ -265,7 +265,7 @@ impl CachedDir {
         }
     }
 
-    /// Takes the listing of a directory that was evicted; its first reader goes on with it.
+    /// Takes the listing of an evicted directory; its first reader continues with it.
     pub(super) fn take_listing(&self) -> Option<Box<dyn Listing>> {
         self.source.lock().listing.take()
     }

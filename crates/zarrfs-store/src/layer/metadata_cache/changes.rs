@@ -1,31 +1,31 @@
-//! Keeps answers of the store from being stored after a change that makes them untrue.
+//! Prevents caching of answers that a concurrent change made stale.
 //!
-//! An answer is stored with the lock held for reading, if its key was not changed since it was asked for; what a change
-//! makes untrue is forgotten with the lock held for writing. A question that is asked after a change never joins a
-//! request from before it. The lock is never held while the store is asked.
+//! An answer is cached under the read lock, if its key was not changed since the request; a change invalidates entries
+//! under the write lock. A query after a change never joins a request from before it. The lock is never held during a
+//! request.
 
 use parking_lot::RwLock;
 use std::sync::Arc;
 
 use crate::{ChangeLog, Key, LogPosition, QueryStamp};
 
-/// The changes that are made through this store.
+/// The changes made through this store.
 pub(super) struct ChangeTracker {
     log: Arc<ChangeLog>,
     lock: RwLock<()>,
 }
 
-/// Which way a key was changed.
+/// The kind of a change to a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangeKind {
-    /// It holds something, and the directories above it exist.
+    /// The key exists now, and so do its ancestors.
     Put,
-    /// It holds nothing, or that is not known, and directories above it may be gone.
+    /// The key is missing or in an unknown state, and its ancestors may be gone.
     Erased,
 }
 
 impl ChangeTracker {
-    /// Follows the change log of a store.
+    /// Builds a tracker over the change log of a store.
     pub(super) fn new(log: Arc<ChangeLog>) -> ChangeTracker {
         ChangeTracker {
             log,
@@ -33,17 +33,17 @@ impl ChangeTracker {
         }
     }
 
-    /// Returns what tells a question about a key from the same one before a change of that key.
+    /// Identifies a query about a key; the identifier differs after a change of the key.
     pub(super) fn question(&self, key: &Key) -> (Key, LogPosition) {
         (key.clone(), self.log.last_change(key))
     }
 
-    /// Returns what tells a question about a prefix from the same one before a change there or below.
+    /// Identifies a query about a prefix; the identifier differs after a change at or below the prefix.
     pub(super) fn question_below(&self, prefix: &Key) -> (Key, LogPosition) {
         (prefix.clone(), self.log.last_change_below(prefix))
     }
 
-    /// Stores an answer about a key, unless the key was changed since.
+    /// Caches an answer about a key, unless the key was changed since the request.
     pub(super) fn store_if_unchanged(&self, stamp: QueryStamp, key: &Key, store: impl FnOnce()) {
         let _lock = self.lock.read();
         if !self.log.changed_since(stamp.position, key) {
@@ -51,7 +51,7 @@ impl ChangeTracker {
         }
     }
 
-    /// Stores an answer about a prefix, unless something at or below it was changed since.
+    /// Caches an answer about a prefix, unless something at or below it was changed since the request.
     pub(super) fn store_if_unchanged_below(
         &self,
         stamp: QueryStamp,
@@ -64,14 +64,14 @@ impl ChangeTracker {
         }
     }
 
-    /// Stores something while no change is being forgotten; whether it is still true is up to `store`.
+    /// Runs `store` while no invalidation runs; `store` must check itself whether the answer is stale.
     pub(super) fn store(&self, store: impl FnOnce()) {
         let _lock = self.lock.read();
         store();
     }
 
-    /// Forgets what a change of a key made untrue. The change is noted once more after that: an answer given in between
-    /// may be from before it.
+    /// Runs the invalidation for a change of a key. Then enters the change in the log once more, since an answer given
+    /// in between may be from before the change.
     pub(super) fn forget(&self, key: &Key, forget: impl FnOnce()) {
         let _lock = self.lock.write();
         forget();

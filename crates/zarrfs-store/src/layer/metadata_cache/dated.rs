@@ -1,4 +1,4 @@
-//! Answers with the time at which the store was asked for them.
+//! Answers with the time of their request to the store.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::QueryStamp;
 use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
 
-/// An answer, and when the store was asked for it.
+/// An answer and the time of its request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dated<T> {
     pub(super) value: T,
@@ -20,14 +20,14 @@ impl<T> Dated<T> {
         Dated { value, asked }
     }
 
-    /// Returns another answer from the same time.
+    /// Returns another answer with the same date.
     pub(super) fn with<U>(&self, value: U) -> Dated<U> {
         let asked = self.asked;
         Dated { value, asked }
     }
 }
 
-/// For how long an answer counts.
+/// The TTL of answers, and its clock.
 #[derive(Clone, Debug)]
 pub(super) struct Lifetime {
     pub(super) clock: Clock,
@@ -35,12 +35,12 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Whether an answer still counts that was asked for at `asked`.
+    /// Whether an answer requested at `asked` is within its TTL.
     pub(super) fn is_fresh(&self, asked: Instant) -> bool {
         self.clock.now().saturating_duration_since(asked) < self.ttl
     }
 
-    /// Returns an answer if it still counts.
+    /// Returns the answer if it is within its TTL.
     pub(super) fn fresh<T>(&self, answer: Option<Dated<T>>) -> Option<Dated<T>> {
         answer.filter(|answer| self.is_fresh(answer.asked))
     }
@@ -55,7 +55,7 @@ pub(super) fn newer<T>(one: Option<Dated<T>>, other: Option<Dated<T>>) -> Option
     }
 }
 
-/// Gives an answer out of memory, if there is one, and notes its time.
+/// Returns a cached answer, and records its age in the context.
 pub(super) fn from_memory<T>(context: &RequestContext, known: Option<Dated<T>>) -> Option<T> {
     let known = known?;
     context.note_memory(known.asked);

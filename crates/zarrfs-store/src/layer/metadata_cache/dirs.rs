@@ -1,8 +1,8 @@
-//! The directories that are remembered.
+//! The cache of directories.
 //!
-//! Names count in a part of the memory budget, and their number is bounded: what was listed least recently goes first.
-//! A directory that grows beyond half of the bound is evicted while it is read, and its readers go on with listings of
-//! their own, so that one of millions of names takes no more memory than one of thousands.
+//! Names count in a part of the memory budget, and their number is bounded; the least recently used directory is
+//! evicted first. A directory that exceeds half of the bound is evicted while it is read, and its readers continue with
+//! their own listings, so that a directory of millions of names needs no more memory than one of thousands.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,23 +18,23 @@ use crate::sync::budget::{Evict, MemoryBudget, Priority};
 use crate::sync::stepped_room::SteppedRoom;
 use crate::{EntryKind, Key, Listing};
 
-/// What a name of ordinary length takes, in bytes.
+/// Bytes of memory for a name of typical length.
 const NAME_BYTES: u64 = 192;
 
-/// Directories by key, bounded by the names that all of them hold. The names of a directory that is being read count
+/// Directories by key, with a bound on the names in all of them. The names of a directory that is being read count
 /// until its last reader is done.
 pub(super) struct DirCache {
     by_key: Mutex<AgedMap<Key, Arc<CachedDir>>>,
-    /// Names held now.
+    /// Number of cached names.
     total: Arc<AtomicUsize>,
-    /// What the names count in.
+    /// The reservation for the names.
     room: SteppedRoom,
     max_names: usize,
     lifetime: Lifetime,
 }
 
 impl DirCache {
-    /// Builds a cache of at most `max_names` names, which count in `memory`; those of a directory count for `lifetime`.
+    /// Builds a cache of at most `max_names` names, which count in `memory` and have the TTL of `lifetime`.
     pub(super) fn new(
         max_names: usize,
         lifetime: Lifetime,
@@ -52,22 +52,22 @@ impl DirCache {
         cache
     }
 
-    /// Whether there is room for all names that are held.
+    /// Whether memory for all cached names is reserved, after reserving more if necessary.
     fn has_room(&self) -> bool {
         self.room.cover(|| self.total.load(Ordering::Relaxed))
     }
 
-    /// Returns for how long names count.
+    /// Returns the TTL of names.
     pub(super) fn lifetime(&self) -> &Lifetime {
         &self.lifetime
     }
 
-    /// Whether the names of a directory still count.
+    /// Whether a directory is within its TTL.
     pub(super) fn is_fresh(&self, dir: &CachedDir) -> bool {
         self.lifetime.is_fresh(dir.asked)
     }
 
-    /// Builds a directory whose names come from a listing that has just begun. It is not in the cache yet.
+    /// Builds a directory from a listing that has just begun; does not cache it yet.
     pub(super) fn growing(
         &self,
         prefix: &Key,
@@ -78,7 +78,7 @@ impl DirCache {
         Arc::new(dir)
     }
 
-    /// Builds a directory of which all names are known. It is not in the cache yet.
+    /// Builds a directory with all its names; does not cache it yet.
     pub(super) fn complete(
         &self,
         prefix: Key,
@@ -90,14 +90,14 @@ impl DirCache {
         Arc::new(dir)
     }
 
-    /// Returns a directory that is remembered.
+    /// Returns a cached directory within its TTL.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<CachedDir>> {
         let mut dirs = self.by_key.lock();
         let dir = dirs.get(key)?.clone();
         self.is_fresh(&dir).then_some(dir)
     }
 
-    /// Remembers a directory.
+    /// Caches a directory.
     pub(super) fn put(&self, dir: &Arc<CachedDir>) {
         let mut dirs = self.by_key.lock();
         let replaced = dirs.put(dir.prefix.clone(), dir.clone());
@@ -106,20 +106,20 @@ impl DirCache {
         self.trim(dir);
     }
 
-    /// Forgets a directory.
+    /// Invalidates a directory.
     pub(super) fn forget(&self, key: &Key) {
         let forgotten = self.by_key.lock().pop(key);
         drop(forgotten);
     }
 
-    /// Whether the directory above this one is remembered and has it as a directory.
+    /// Whether the cached parent lists this key as a directory.
     pub(super) fn is_directory(&self, key: &Key) -> bool {
         let above = key.parent().and_then(|parent| self.get(&parent));
         let entry = above.map_or(Known::Unknown, |above| above.look(key.name()));
         matches!(entry, Known::Is(entry) if entry.kind == EntryKind::Directory)
     }
 
-    /// Makes room after `grown` got a name.
+    /// Evicts directories until the names fit, after `grown` got a name.
     pub(super) fn trim(&self, grown: &Arc<CachedDir>) {
         if self.has_room() {
             return;
@@ -136,7 +136,7 @@ impl DirCache {
         }
     }
 
-    /// Returns what the directories tell of a key: its entry, or nothing if it, or what it would lie in, is missing.
+    /// Returns the cached entry of a key; `None` inside if the key or an ancestor is missing.
     pub(super) fn look(&self, key: &Key) -> Option<Dated<Option<DirEntry>>> {
         let mut looked = key.clone();
         loop {
@@ -152,7 +152,7 @@ impl DirCache {
             match dir.look(looked.name()) {
                 Known::Missing => return dated(None),
                 Known::Is(entry) if looked == *key => return dated(Some(entry)),
-                // Nothing lies in an object.
+                // An object has no children.
                 Known::Is(entry) if entry.kind == EntryKind::File => return dated(None),
                 Known::Is(_) => return None,
                 Known::Unknown => looked = parent,
@@ -184,7 +184,7 @@ mod tests {
     use crate::stats::Stats;
     use crate::sync::clock::Clock;
 
-    /// Reads a directory of so many names.
+    /// Reads a directory of `count` names.
     fn read(cache: &DirCache, prefix: &str, count: usize) -> Arc<CachedDir> {
         let names = (0..count).map(|number| (format!("{number:06}").into_bytes(), EntryKind::File));
         let names: Vec<_> = names.collect();

@@ -1,10 +1,10 @@
-//! Directories: from memory, from a flat listing that is under way, or listed now.
+//! Lists directories, and prefetches them by recursive ("flat") listings.
 //!
-//! A client that lists a second directory beside another one will list the rest too. Then all keys from there on are read
-//! as one flat listing, ahead of the client, in a thread that ends with it: those below the parent, or below the
-//! directory from which the client came down level by level. Each page has the token of the next one, so that pages come
-//! one after the other; where the first page shows how many directories a page has, and their names are known, flat
-//! listings that begin at later ones are read beside it (`listing_parts`).
+//! A client that lists a second directory next to the first will probably list the rest too. A thread then reads all
+//! keys from there on in one flat listing, ahead of the client: those below the parent, or below the directory where
+//! the client's descent began. Each page contains the token of the next one, so that pages come sequentially. If the
+//! first page shows how many directories a page has, and the names of further ones are known, more flat listings start
+//! there concurrently (`listing_parts`).
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -25,10 +25,10 @@ use crate::sync::single_flight::SingleFlight;
 use crate::{FlatListing, Key, LogPosition, Meta, QueryStamp, Store};
 use zarr_format::error::{Kind, Result};
 
-/// How many clients' flat listings are under way at a time.
+/// Maximum number of clients with flat listings.
 const MAX_FLAT_LISTINGS: usize = 4;
 
-/// Lists directories of a store, and remembers them.
+/// Lists directories of a store and caches them.
 pub(super) struct DirLister {
     pub(super) inner: Arc<dyn Store>,
     pub(super) dirs: Arc<DirCache>,
@@ -40,7 +40,7 @@ pub(super) struct DirLister {
 }
 
 impl DirLister {
-    /// Remembers directories in `dirs`.
+    /// Caches directories in `dirs`.
     pub(super) fn new(
         inner: Arc<dyn Store>,
         dirs: Arc<DirCache>,
@@ -58,7 +58,7 @@ impl DirLister {
         }
     }
 
-    /// Returns a directory, known or just begun.
+    /// Returns a directory, cached or just begun.
     pub(super) fn list(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -73,13 +73,13 @@ impl DirLister {
         while let Some(ahead) = prefetch {
             let has_passed = ahead.wait_for(prefix);
             if !has_passed && !ahead.is_deep_in(prefix) {
-                // A flat listing of directories larger than that is no faster than a listing of each.
+                // With such large directories a flat listing is no faster than separate listings.
                 self.back_off(&ahead);
             }
             if let Some(dir) = self.known(prefix) {
                 return Ok(dir);
             }
-            // Another one may read on from before this directory.
+            // Another flat listing may continue from before this directory.
             prefetch = has_passed.then(|| self.prefetch_to(prefix)).flatten();
         }
         let question = self.changes.question_below(prefix);
@@ -92,8 +92,8 @@ impl DirLister {
         flight.run_counting(context, &question, join_deadline(), counts, work)
     }
 
-    /// Returns what tells whether an answer counts that another caller has asked for: it is fresh, or was asked for after
-    /// now. A request may take longer than an answer counts.
+    /// Returns the test for a joined answer: it is within its TTL, or was requested after now, since a request may take
+    /// longer than the TTL.
     pub(super) fn counts<T>(&self, asked: impl Fn(&T) -> Instant) -> impl Fn(&T) -> bool {
         let begun = self.inner.info().clock.now();
         move |answer| {
@@ -102,7 +102,7 @@ impl DirLister {
         }
     }
 
-    /// Returns a directory that is remembered, and notes a reader of the flat listing that found it.
+    /// Returns a cached directory, and records a reader of the flat listing that found it.
     fn known(&self, prefix: &Key) -> Option<Arc<CachedDir>> {
         let dir = self.dirs.get(prefix)?;
         if let Some(passed) = &dir.passed {
@@ -111,7 +111,7 @@ impl DirLister {
         Some(dir)
     }
 
-    /// Begins to list a directory.
+    /// Starts to list a directory.
     fn begin(&self, context: &RequestContext, prefix: &Key) -> Result<Arc<CachedDir>> {
         let (listing, stamp) = self
             .inner
@@ -147,7 +147,7 @@ impl DirLister {
             .cloned()
     }
 
-    /// Starts a flat listing of what lies in `top`, from a directory on.
+    /// Starts a flat listing below `top`, from a directory on.
     fn start(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -155,7 +155,7 @@ impl DirLister {
         dir: &Key,
     ) -> Option<Arc<ListingPrefetch>> {
         let mut prefetches = self.prefetches.lock();
-        // Those that end where another one begins are the same client's.
+        // Bounded ones belong to a client that is counted already.
         let clients = prefetches.iter().filter(|other| !other.is_bounded());
         if clients.count() >= MAX_FLAT_LISTINGS {
             return None;
@@ -166,7 +166,7 @@ impl DirLister {
         self.spawn(context, prefetch)
     }
 
-    /// Begins to read a flat listing, which is one of `prefetches`.
+    /// Starts the thread of a flat listing, which is in `prefetches`.
     pub(super) fn spawn(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -197,24 +197,24 @@ impl DirLister {
         prefetches.retain(|other| !Arc::ptr_eq(other, prefetch));
     }
 
-    /// Ends a flat listing, and starts none below the same directory for a while.
+    /// Ends a flat listing, and prevents others below the same directory for a while.
     fn back_off(&self, prefetch: &Arc<ListingPrefetch>) {
         self.history.lock().back_off(&prefetch.prefix);
         self.end(prefetch);
     }
 
-    /// Whether the keys of the store come in no order.
+    /// Whether the keys of the store are unsorted.
     pub(super) fn is_unsorted(&self) -> bool {
         self.history.lock().is_unsorted()
     }
 
-    /// Makes no flat listing any more: keys come in no order.
+    /// Prevents all further flat listings: the keys are unsorted.
     pub(super) fn give_up(&self) {
         self.history.lock().give_up();
     }
 
-    /// Ends the flat listings that may come to a key which was changed: what they find from now on may be from before,
-    /// and the next change would end them as well.
+    /// Ends the flat listings that may reach a changed key: their next pages may be from before the change, and further
+    /// changes would end them as well.
     pub(super) fn end_over(&self, key: &Key) {
         let prefetches = self.prefetches.lock().clone();
         let is_over = |prefetch: &&Arc<ListingPrefetch>| key.below(&prefetch.prefix).is_some();
@@ -223,14 +223,14 @@ impl DirLister {
         }
     }
 
-    /// Remembers a directory that a flat listing has found.
+    /// Caches a directory from a flat listing.
     fn store(&self, found: AssembledDir, passed: PassedDir) {
         let prefetch = passed.prefetch.clone();
         let dir = self
             .dirs
             .complete(found.prefix, found.asked, found.names, Some(passed));
         self.changes.store(|| {
-            // A change below it has ended the flat listing.
+            // A change below the directory ends the flat listing, whose answer may be stale then.
             if !prefetch.has_ended() {
                 self.dirs.put(&dir);
             }
@@ -238,7 +238,7 @@ impl DirLister {
     }
 }
 
-/// Reads a flat listing to its end, or until it has no readers; its waiters then list directly.
+/// Reads a flat listing until its end or until it has no readers; readers that wait then list directly.
 fn run(
     lister: &Weak<DirLister>,
     prefetch: &Arc<ListingPrefetch>,
@@ -265,7 +265,7 @@ fn run(
     drop(ended);
 }
 
-/// Ends a flat listing, also where its thread panics.
+/// Ends a flat listing, even if its thread panics.
 struct EndGuard<'a> {
     lister: &'a Weak<DirLister>,
     prefetch: &'a Arc<ListingPrefetch>,
@@ -280,7 +280,7 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-/// A flat listing as its thread reads it.
+/// A flat listing while its thread reads it.
 struct FlatRead<'a> {
     lister: &'a Weak<DirLister>,
     prefetch: &'a Arc<ListingPrefetch>,
@@ -288,7 +288,7 @@ struct FlatRead<'a> {
     assembler: DirAssembler,
     keys: u64,
     pages: u64,
-    /// The directories that were published.
+    /// The directories cached so far.
     published: Vec<Key>,
 }
 
@@ -309,7 +309,7 @@ impl FlatRead<'_> {
                 }
                 Err(error) => {
                     log::debug!("{}: a walk ended: {error}", self.prefetch.prefix);
-                    // The next one would end there too: the server's pages do not lead on.
+                    // The server's pages lead nowhere, so that another flat listing would fail too.
                     if error.kind() == Kind::Corrupt
                         && let Some(lister) = self.lister.upgrade()
                     {
@@ -325,7 +325,8 @@ impl FlatRead<'_> {
         Ok(())
     }
 
-    /// Takes a page; nothing of it is published unless all of it is in order. Returns whether another flat listing reads on.
+    /// Adds a page; caches nothing of it unless the whole page is sorted. Returns whether another flat listing takes
+    /// over.
     fn take(
         &mut self,
         context: &RequestContext,
@@ -339,7 +340,7 @@ impl FlatRead<'_> {
         let mut is_at_end = false;
         for (key, meta) in page {
             self.keys += 1;
-            // The first key from there on completes the directories before it.
+            // The first key of the next part completes the directories before it.
             is_at_end = self.prefetch.is_at_end(&key);
             complete.extend(self.assembler.take(key.clone(), meta, asked)?);
             last = Some(key);
@@ -376,7 +377,7 @@ impl FlatRead<'_> {
         }
     }
 
-    /// Forgets what was published while the keys seemed to be in order; there will be no further flat listing.
+    /// Invalidates the directories cached while the keys seemed sorted, and prevents further flat listings.
     fn retract(&self) {
         let Some(lister) = self.lister.upgrade() else {
             return;

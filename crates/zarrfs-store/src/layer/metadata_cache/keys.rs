@@ -1,8 +1,8 @@
-//! What the store answered about single keys: kind, size and version, small documents, or that there is nothing.
+//! Caches answers about single keys: kind, size, version, small documents.
 //!
-//! A key as a name (`head`, which also knows prefixes) and as an object (`get`, `version`, `open`) are two questions; an
-//! answer to the first also answers the second where no prefix is in play. The number of keys is bounded, and they count
-//! in the memory budget, the documents in a part of it; the key that was used least recently goes first.
+//! A key as a name (`head`, which also finds prefixes) and as an object (`get`, `version`, `open`) are separate
+//! queries; an answer to the first also answers the second unless a prefix is involved. The number of keys is bounded.
+//! Keys count in the memory budget, and documents in a part of it; the least recently used key is evicted first.
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -14,11 +14,11 @@ use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::stepped_room::SteppedRoom;
 use crate::{EntryKind, Key, Meta, Object, Version};
 
-/// What is known of an object.
+/// The known state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CachedObject {
     Missing,
-    /// Only which content it is.
+    /// Only the version is known.
     Version(Version),
     Object(Meta),
 }
@@ -32,7 +32,7 @@ impl CachedObject {
         }
     }
 
-    /// Returns which content it is and its length, if that is known.
+    /// Returns version and length, if known.
     pub(super) fn content(&self) -> Option<(Version, u64)> {
         match self {
             CachedObject::Missing | CachedObject::Version(_) => None,
@@ -40,7 +40,7 @@ impl CachedObject {
         }
     }
 
-    /// Returns what an answer to `head` tells of the object; nothing if it is about a prefix or a link.
+    /// Returns the state of the object from an answer to `head`, or `None` for a prefix or a link.
     fn of_head(head: &Option<Meta>) -> Option<CachedObject> {
         match head {
             None => Some(CachedObject::Missing),
@@ -51,7 +51,7 @@ impl CachedObject {
 }
 
 impl From<Option<&Object>> for CachedObject {
-    /// Takes what an answer with bytes tells of the object.
+    /// Returns the state of the object from an answer with bytes.
     fn from(found: Option<&Object>) -> CachedObject {
         match found {
             None => CachedObject::Missing,
@@ -69,7 +69,7 @@ impl From<Option<&Object>> for CachedObject {
     }
 }
 
-/// What is known of one key.
+/// The known answers about one key.
 #[derive(Default)]
 struct KeyEntry {
     head: Option<Dated<Option<Meta>>>,
@@ -87,22 +87,22 @@ impl KeyEntry {
     }
 }
 
-/// A whole document and the memory that it counts in.
+/// A whole document and its reservation.
 struct CachedDocument {
     object: Dated<Arc<Object>>,
     _room: Reservation,
 }
 
-/// What a document takes beside its bytes and its key, in bytes.
+/// Bytes per document in addition to its content and key.
 const DOCUMENT_OVERHEAD: u64 = 256;
 
-/// What a key takes with all answers but documents, in bytes.
+/// Bytes per key with all answers except documents.
 const KEY_BYTES: u64 = 384;
 
-/// Answers by key.
+/// The answers by key.
 pub(super) struct KeyTable {
     entries: Mutex<AgedMap<Key, KeyEntry>>,
-    /// What the keys count in.
+    /// The reservation for the keys.
     room: SteppedRoom,
     lifetime: Lifetime,
     memory: Arc<MemoryBudget>,
@@ -110,8 +110,8 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Builds a table of at most `max_keys` keys, which take their room of a budget and count for `lifetime`. Documents of
-    /// at most `max_document_bytes` each take their room of `memory`.
+    /// Builds a table of at most `max_keys` keys, which count in `whole` and have the TTL of `lifetime`. Documents of
+    /// at most `max_document_bytes` each count in `memory`.
     pub(super) fn new(
         max_keys: NonZeroUsize,
         whole: &Arc<MemoryBudget>,
@@ -132,35 +132,35 @@ impl KeyTable {
         table
     }
 
-    /// Returns the length of the longest document that is kept, in bytes.
+    /// Returns the maximum size of a cached document, in bytes.
     pub(super) fn max_document_bytes(&self) -> u64 {
         self.max_document_bytes
     }
 
-    /// Returns what `head` answers for a key.
+    /// Returns the cached answer to `head`.
     pub(super) fn head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
         let head = self.entries.lock().get(key)?.head;
         self.lifetime.fresh(head)
     }
 
-    /// Whether a key is known to be a prefix of others.
+    /// Whether the key is known to be a prefix.
     pub(super) fn is_directory(&self, key: &Key) -> bool {
         let head = self.head(key).and_then(|head| head.value);
         head.is_some_and(|meta| meta.kind == EntryKind::Directory)
     }
 
-    /// Returns what is known of an object.
+    /// Returns the known state of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Dated<CachedObject>> {
         let object = self.entries.lock().get(key)?.object();
         self.lifetime.fresh(object)
     }
 
-    /// Returns the last length that was heard of an object and of which version it is, however long ago.
+    /// Returns version and length of an object, even if they are older than the TTL.
     pub(super) fn content(&self, key: &Key) -> Option<(Version, u64)> {
         self.entries.lock().peek(key)?.object()?.value.content()
     }
 
-    /// Returns a document.
+    /// Returns a cached document.
     pub(super) fn document(&self, key: &Key) -> Option<Dated<Arc<Object>>> {
         let mut entries = self.entries.lock();
         let document = entries.get(key)?.document.as_ref()?;
@@ -168,15 +168,15 @@ impl KeyTable {
         is_fresh.then(|| document.object.clone())
     }
 
-    /// Stores an answer to `head`.
+    /// Caches an answer to `head`.
     pub(super) fn put_head(&self, key: &Key, head: Dated<Option<Meta>>) {
         self.change(key, |entry| entry.head = Some(head));
     }
 
-    /// Stores what an answer tells of an object.
+    /// Caches the state of an object.
     pub(super) fn put_object(&self, key: &Key, object: Dated<CachedObject>) {
         self.change(key, |entry| {
-            // An answer to `head` about another content of the object is no longer true.
+            // An answer to `head` with another version is stale.
             let before = entry
                 .head
                 .and_then(|head| CachedObject::of_head(&head.value));
@@ -187,8 +187,7 @@ impl KeyTable {
         });
     }
 
-    /// Returns a document with the room that it takes, ready for `put_document`; nothing if it is too long or if there
-    /// is no room for it.
+    /// Reserves memory for a document. Returns `None` if the document is too long or there is no room.
     pub(super) fn reserve(
         &self,
         key: &Key,
@@ -205,7 +204,7 @@ impl KeyTable {
         }))
     }
 
-    /// Stores a document.
+    /// Caches a document.
     pub(super) fn put_document(&self, key: &Key, document: ReservedDocument) {
         self.change(key, |entry| entry.document = Some(document.0));
     }
@@ -220,13 +219,13 @@ impl KeyTable {
         }
     }
 
-    /// Forgets a key.
+    /// Invalidates a key.
     pub(super) fn forget(&self, key: &Key) {
         self.entries.lock().pop(key);
     }
 }
 
-/// A document that has room in memory and is not stored yet.
+/// A document with a reservation that is not cached yet.
 pub(super) struct ReservedDocument(CachedDocument);
 
 impl Evict for KeyTable {

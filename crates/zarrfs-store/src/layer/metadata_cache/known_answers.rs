@@ -1,7 +1,7 @@
-//! What is known of keys without a request.
+//! Combines the cached answers about keys and about directories.
 //!
-//! The newer of two answers about one key counts, whether it came from the key itself or from the listing of its
-//! directory. An answer counts from when the store was asked.
+//! The newer of two answers about a key wins, whether it comes from the key itself or from the listing of its
+//! directory. The age of an answer counts from its request.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::dirs::DirCache;
 use super::keys::{CachedObject, KeyTable};
 use crate::{EntryKind, Key, Meta, Object, Version};
 
-/// Answers from memory.
+/// The answers in memory.
 pub(super) struct KnownAnswers<'a> {
     pub(super) keys: &'a KeyTable,
     pub(super) dirs: &'a DirCache,
-    /// Whether the store lists names, and so knows prefixes.
+    /// Whether the store lists names, and so finds prefixes.
     pub(super) lists: bool,
 }
 
 impl KnownAnswers<'_> {
-    /// Returns what `head` answers if that is known.
+    /// Returns the answer to `head`, if known.
     pub(super) fn head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
         let of_dir = self.dirs.look(key).and_then(|found| {
             let head = match found.value {
@@ -31,7 +31,7 @@ impl KnownAnswers<'_> {
         newer(newer(self.keys.head(key), of_dir), self.head_of_object(key))
     }
 
-    /// Returns what `head` answers about a known object of a store that knows no prefixes, so that none can be meant.
+    /// Returns the answer to `head` from a known object, in a store without listings: it has no prefixes.
     fn head_of_object(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
         if self.lists {
             return None;
@@ -43,7 +43,7 @@ impl KnownAnswers<'_> {
         }
     }
 
-    /// Returns what is known of an object.
+    /// Returns the known state of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Dated<CachedObject>> {
         let of_dir = self.dirs.look(key).and_then(|found| {
             let object = match found.value {
@@ -56,13 +56,13 @@ impl KnownAnswers<'_> {
         newer(self.keys.object(key), of_dir)
     }
 
-    /// Returns the version of an object if that is known; nothing in it if the object is missing.
+    /// Returns the version of an object, if known; `None` inside if the object is missing.
     pub(super) fn version(&self, key: &Key) -> Option<Dated<Option<Version>>> {
         let known = self.object(key)?;
         Some(known.with(known.value.version()))
     }
 
-    /// Returns a document, or that there is none, if that is known.
+    /// Returns a document, if known; `None` inside if it is missing.
     pub(super) fn document(&self, key: &Key) -> Option<Dated<Option<Arc<Object>>>> {
         let known = self.object(key);
         if let Some(missing) = known.filter(|known| known.value == CachedObject::Missing) {
@@ -71,18 +71,18 @@ impl KnownAnswers<'_> {
         let document = self.keys.document(key)?;
         let version = document.value.version;
         match known.filter(|known| known.asked > document.asked) {
-            // The key has had another version since.
+            // The version has changed since.
             Some(newer) if newer.value.version() != Some(version) => None,
-            // It is longer or shorter than what was given of it.
+            // A later answer has another length.
             Some(newer) if is_other_length(newer.value, &document.value) => None,
-            // It was still this version later.
+            // A later answer confirms the version.
             Some(newer) => Some(newer.with(Some(document.value))),
             None => Some(document.with(Some(document.value.clone()))),
         }
     }
 }
 
-/// Whether an object is known to be longer or shorter than this.
+/// Whether the known length of an object differs.
 fn is_other_length(known: CachedObject, object: &Object) -> bool {
     let content = known.content();
     content.is_some_and(|(_, size)| size != object.size)

@@ -1,8 +1,8 @@
-//! What lies below several directories, read by one flat listing for a caller that will look at all of it.
+//! Fills the cache by one recursive listing, for callers that announce a walk.
 //!
-//! `learn` reads pages while each tells of several directories, so that it never costs more requests than a listing of
-//! each; `all_below` gives back what became known in that way. A client that goes through a store by names alone is
-//! served by `flat_listing`, which guesses what comes next.
+//! `learn` reads pages while each covers several directories, so that it never costs more requests than separate
+//! listings; `all_below` returns the result. `flat_listing` serves clients that only list directories, and has to guess
+//! the next ones.
 
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
 use super::dirs::DirCache;
@@ -10,12 +10,13 @@ use super::flat_listing::DirLister;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Meta, QueryStamp};
 
-/// How many directories a page has to complete for the next one to be read: with fewer, each fills a page of its own.
+/// Minimum number of directories that a page must complete for the next page to be read: with fewer, each directory
+/// fills a page of its own.
 const MIN_DIRS_PER_PAGE: usize = 2;
 
 impl DirLister {
-    /// Reads what lies below directories in `top` that are not known, while that is worthwhile. Errors are left to the
-    /// requests for the directories.
+    /// Caches the unknown directories of `folders` and everything below them, while that saves requests. Later queries
+    /// will report the errors.
     pub(super) fn learn(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
         if self.is_unsorted() {
             return;
@@ -29,7 +30,7 @@ impl DirLister {
         }
     }
 
-    /// Reads pages from one directory on until all that are wanted are known, or too few become so.
+    /// Reads pages from one directory on until all wanted ones are cached, or too few are per page.
     fn read_below(
         &self,
         context: &RequestContext,
@@ -55,7 +56,7 @@ impl DirLister {
             };
             let page = page.unwrap_or_default().into_iter();
             let complete = page.map(|(key, meta)| assembler.take(key, meta, asked));
-            // Nothing of a page counts unless all of it is in order.
+            // A page counts only if all its keys are sorted.
             let complete: Vec<Vec<AssembledDir>> = complete.collect::<Result<_, Unsorted>>()?;
             self.store_dirs(stamp, complete.into_iter().flatten());
             pages += 1;
@@ -72,7 +73,7 @@ impl DirLister {
         Ok(())
     }
 
-    /// Remembers directories that a flat listing has found which began at `stamp`.
+    /// Caches directories from a recursive listing that began at `stamp`.
     fn store_dirs(&self, stamp: QueryStamp, found: impl Iterator<Item = AssembledDir>) {
         for AssembledDir {
             prefix,
@@ -87,7 +88,7 @@ impl DirLister {
     }
 }
 
-/// Returns all objects below a directory, in the order of a flat listing; nothing unless all of them are known.
+/// Returns all objects below a directory in byte order, or `None` unless all of them are cached.
 pub(super) fn all_below(
     context: &RequestContext,
     dirs: &DirCache,
@@ -103,7 +104,7 @@ pub(super) fn all_below(
             let key = prefix.child(&name).ok()?;
             match (entry.kind, entry.meta?) {
                 (EntryKind::File, meta) => found.push((key, meta)),
-                // One that is an object as well has other metadata.
+                // A directory that is an object as well has other metadata.
                 (EntryKind::Directory, meta) if meta == Meta::prefix() => open.push(key),
                 _ => return None,
             }

@@ -1,6 +1,6 @@
-//! One reader's listing of a directory that others may read as well.
+//! A reader's listing of a cached directory, which other readers may share.
 //!
-//! The reader goes on with a listing of its own when the names were evicted or a cursor is not among them.
+//! The reader continues with its own listing if the names were evicted or do not include a cursor.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::request_context::RequestContext;
 use crate::{LeftOut, Listing, Name};
 use zarr_format::error::Result;
 
-/// One reader of a directory.
+/// One reader of a cached directory.
 pub(super) struct CachedListing {
     lister: Arc<DirLister>,
     dir: Arc<CachedDir>,
-    /// The place of the next name.
+    /// Index of the next name.
     place: usize,
-    /// The cursor of the name before it.
+    /// Cursor of the previous name.
     cursor: u64,
     own: Option<Box<dyn Listing>>,
 }
 
 impl CachedListing {
-    /// Begins to read a directory.
+    /// Starts to read a directory.
     pub(super) fn new(lister: &Arc<DirLister>, dir: Arc<CachedDir>) -> CachedListing {
         CachedListing {
             lister: lister.clone(),
@@ -33,7 +33,7 @@ impl CachedListing {
         }
     }
 
-    /// Goes on after `cursor` with a listing of its own.
+    /// Continues after `cursor` with an own listing.
     fn leave(&mut self, context: &RequestContext, cursor: u64) -> Result<&mut Box<dyn Listing>> {
         let mut own = match self.dir.take_listing() {
             Some(listing) => listing,
@@ -66,7 +66,7 @@ impl Listing for CachedListing {
 
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         if cursor == 0 && !self.lister.dirs.is_fresh(&self.dir) {
-            // A reader that starts again gets the names that are there now.
+            // A reader that starts again after the TTL gets the present names.
             self.dir = self.lister.list(context, &self.dir.prefix)?;
         }
         let place = match cursor {

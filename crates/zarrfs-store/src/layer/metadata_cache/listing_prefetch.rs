@@ -1,7 +1,6 @@
-//! A flat listing that is read ahead of listings of directories: how far it is, which listings follow it, and whether it
-//! should go on; and when to start one.
+//! State of a flat listing: progress, readers, pauses; and when to start one.
 //!
-//! It waits while it is far ahead of its readers, and ends when there are none.
+//! It pauses while it is far ahead of its readers, and ends without readers.
 
 use parking_lot::{Condvar, Mutex};
 use std::num::NonZeroUsize;
@@ -12,19 +11,19 @@ use lru::LruCache;
 
 use crate::Key;
 
-/// How long a flat listing goes on without a reader.
+/// How long a flat listing continues without a reader.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How many keys a flat listing may be ahead of its readers.
+/// Maximum number of keys ahead of the readers.
 const MAX_KEYS_AHEAD: u64 = 16_000;
 
-/// How many keys a flat listing reads at most.
+/// Maximum number of keys to read.
 const MAX_KEYS: u64 = 100_000;
 
-/// Pages to wait for a directory before it is listed directly.
+/// Number of pages to wait for a directory before it is listed directly.
 const MAX_PAGES_AWAITED: u64 = 2;
 
-/// A flat listing of the directories below `prefix`, from `from` on, which may lie deeper.
+/// A flat listing below `prefix`, from the directory `from` on, which may be deeper.
 pub(super) struct ListingPrefetch {
     pub(super) prefix: Key,
     pub(super) from: Key,
@@ -35,25 +34,25 @@ pub(super) struct ListingPrefetch {
 
 struct PrefetchState {
     pages: u64,
-    /// How many keys came, with those that come in the listings before this one.
+    /// Number of keys so far, including those before this part.
     keys: u64,
-    /// The last key that came.
+    /// The last key so far.
     last: Key,
-    /// Whether keys come sorted by names, directory by directory, rather than by bytes.
+    /// Whether keys are sorted by names, directory by directory, instead of by bytes.
     by_names: bool,
-    /// The directory from which on another listing reads.
+    /// The directory at which the next part takes over.
     until: Option<Key>,
     ended: bool,
 }
 
-/// Who lists the directories that flat listings find which were begun together.
+/// The readers of flat listings that were begun together.
 struct Readers {
     state: Mutex<ReaderState>,
     changed: Condvar,
 }
 
 struct ReaderState {
-    /// How many keys had been read when the last directory came that a reader asked for.
+    /// Number of keys up to the last directory that a reader requested.
     followed: u64,
     last_followed: Instant,
 }
@@ -67,7 +66,7 @@ impl Readers {
     }
 }
 
-/// Where a flat listing found a directory: after how many keys.
+/// The position of a directory in a flat listing: the number of keys before its end.
 #[derive(Clone)]
 pub(super) struct PassedDir {
     pub(super) prefetch: Arc<ListingPrefetch>,
@@ -75,7 +74,7 @@ pub(super) struct PassedDir {
 }
 
 impl ListingPrefetch {
-    /// Describes a flat listing that reads its first page next.
+    /// Builds a flat listing before its first page.
     pub(super) fn new(prefix: Key, from: Key) -> ListingPrefetch {
         let readers = Readers {
             state: Mutex::new(ReaderState {
@@ -87,7 +86,7 @@ impl ListingPrefetch {
         ListingPrefetch::begun(prefix, from, 0, Arc::new(readers))
     }
 
-    /// Describes one of the same directories and for the same readers that begins later, after `keys` keys.
+    /// Builds a part with the same top and readers that begins at `from`, after `keys` keys.
     pub(super) fn later(&self, from: Key, keys: u64) -> ListingPrefetch {
         ListingPrefetch::begun(self.prefix.clone(), from, keys, self.readers.clone())
     }
@@ -109,34 +108,34 @@ impl ListingPrefetch {
         }
     }
 
-    /// Returns how many keys came so far, with those before it.
+    /// Returns the number of keys so far, including those before this part.
     pub(super) fn keys(&self) -> u64 {
         self.state.lock().keys
     }
 
-    /// Has it end at a directory, from which on another one reads.
+    /// Sets the directory at which the next part takes over.
     pub(super) fn end_at(&self, dir: Key) {
         self.state.lock().until = Some(dir);
         self.changed.notify_all();
     }
 
-    /// Whether another one reads from some directory on.
+    /// Whether another part takes over at some directory.
     pub(super) fn is_bounded(&self) -> bool {
         self.state.lock().until.is_some()
     }
 
-    /// Whether it has come to the directory from which on another one reads.
+    /// Whether the key belongs to the next part.
     pub(super) fn is_at_end(&self, key: &Key) -> bool {
         self.state.lock().ends_before(key)
     }
 
-    /// Whether it comes to all names of a directory: not of those above the first one.
+    /// Whether it sees all names of a directory; it does not for the ancestors of its first directory.
     pub(super) fn is_whole(&self, dir: &Key) -> bool {
         let rest = self.from.below(dir);
         rest.is_none_or(|rest| rest.is_root())
     }
 
-    /// Whether it may still come to a directory.
+    /// Whether it may still reach a directory.
     pub(super) fn leads_to(&self, dir: &Key) -> bool {
         let rest = dir.below(&self.prefix);
         let lies_below = rest.is_some_and(|rest| !rest.is_root());
@@ -144,7 +143,7 @@ impl ListingPrefetch {
         lies_below && *dir >= self.from && state.may_come_to(dir)
     }
 
-    /// Waits until the flat listing has passed a directory, or will not come to it; false if that takes too many pages.
+    /// Waits until it has passed a directory or will not reach it; returns false if that takes too many pages.
     pub(super) fn wait_for(&self, dir: &Key) -> bool {
         let pages = self.state.lock().pages;
         loop {
@@ -160,19 +159,20 @@ impl ListingPrefetch {
         }
     }
 
-    /// Whether it is in a directory inside this one: the names here are not complete yet, those there soon are.
+    /// Whether it is more than one level below a directory, whose own names are incomplete while those of the inner
+    /// ones soon are complete.
     pub(super) fn is_deep_in(&self, dir: &Key) -> bool {
         let state = self.state.lock();
         let rest = state.last.below(dir);
         rest.is_some_and(|rest| rest.names().nth(1).is_some())
     }
 
-    /// Notes that a directory was read which it found after so many keys.
+    /// Records the read of a directory that was found after `keys` keys.
     pub(super) fn note_reader(&self, keys: u64) {
         self.readers.note(keys);
     }
 
-    /// Notes a page whose last key was `last`.
+    /// Records a page with the last key `last`.
     pub(super) fn note_page(&self, keys: u64, last: Key, by_names: bool) {
         let mut state = self.state.lock();
         state.pages += 1;
@@ -182,7 +182,7 @@ impl ListingPrefetch {
         self.changed.notify_all();
     }
 
-    /// Waits until another page may be read; false if the flat listing should end.
+    /// Waits until the next page may be read; returns false if the listing should end.
     pub(super) fn may_go_on(&self) -> bool {
         let mut readers = self.readers.state.lock();
         loop {
@@ -204,7 +204,7 @@ impl ListingPrefetch {
         self.state.lock().ended
     }
 
-    /// Ends the flat listing; its waiters go on.
+    /// Ends it and wakes those who wait.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
@@ -222,7 +222,7 @@ impl PrefetchState {
         !self.ended && !self.ends_before(dir) && !self.has_passed(dir)
     }
 
-    /// Whether no key below `dir` can come any more.
+    /// Whether no more keys below `dir` can follow.
     fn has_passed(&self, dir: &Key) -> bool {
         if self.pages == 0 || self.last.below(dir).is_some() {
             return false;
@@ -235,17 +235,17 @@ impl PrefetchState {
     }
 }
 
-/// Within which time two directories count as listed one after the other.
+/// Two listings of sibling directories within this time are a sequence.
 const SEQUENCE_WINDOW: Duration = Duration::from_secs(30);
 
-/// For how long no flat listing is tried again where one was of no use.
+/// How long no flat listing is started where one was useless.
 const BACKOFF: Duration = Duration::from_secs(300);
 
-/// Which directories were listed last, by the one above, and where flat listings are of no use.
+/// The directories listed last, by parent, and where flat listings are useless.
 pub(super) struct ListHistory {
     last: LruCache<Key, (Key, Instant)>,
     backed_off: LruCache<Key, Instant>,
-    /// Whether the keys of the store come in no order.
+    /// Whether the keys of the store are unsorted.
     is_unsorted: bool,
 }
 
@@ -261,8 +261,8 @@ impl Default for ListHistory {
 }
 
 impl ListHistory {
-    /// Notes that a directory is listed. If another one beside it was listed shortly before, returns the directory below
-    /// which a flat listing may be of use: the one above, or one further up from which the client came down by listings.
+    /// Records the listing of a directory. If a sibling was listed shortly before, returns the directory for a flat
+    /// listing: the parent, or an ancestor from which the client descended by listings.
     pub(super) fn note(&mut self, dir: &Key) -> Option<Key> {
         let mut top = dir.parent()?;
         let now = Instant::now();
@@ -282,7 +282,7 @@ impl ListHistory {
         Some(top)
     }
 
-    /// Whether a directory was listed shortly before, and none beside it since.
+    /// Whether a directory was listed shortly before, and no sibling since.
     fn was_listed(&mut self, dir: &Key) -> bool {
         let last = dir.parent().and_then(|above| self.last.get(&above));
         last.is_some_and(|(listed, then)| listed == dir && then.elapsed() < SEQUENCE_WINDOW)
@@ -293,17 +293,17 @@ impl ListHistory {
         since.is_some_and(|since| since.elapsed() < BACKOFF)
     }
 
-    /// Notes that flat listings below a directory are of no use.
+    /// Records that flat listings below a directory are useless.
     pub(super) fn back_off(&mut self, prefix: &Key) {
         self.backed_off.put(prefix.clone(), Instant::now());
     }
 
-    /// Notes that the keys of the store come in no order, so that flat listings are of no use anywhere.
+    /// Records that the keys of the store are unsorted, so that flat listings are useless.
     pub(super) fn give_up(&mut self) {
         self.is_unsorted = true;
     }
 
-    /// Whether the keys of the store come in no order.
+    /// Whether the keys of the store are unsorted.
     pub(super) fn is_unsorted(&self) -> bool {
         self.is_unsorted
     }

@@ -1,14 +1,14 @@
-//! A cache of metadata over a store on a network: what was answered once is not asked again for a while.
+//! Caches metadata of a store on the network: keys, documents and listings.
 //!
-//! Answers count for `--metadata-ttl` from when the store was asked: kinds, sizes and versions, small documents, the
-//! names of directories, and that something is missing. Errors are never remembered. All of it is bounded, documents
-//! within the memory budget. What is known of a key is forgotten when it is changed through this store, or when a reader
-//! finds it changed; changes that other programs make show after the time above.
+//! For the TTL `--metadata-ttl`, counted from the request, it caches kinds, sizes and versions, small documents, the
+//! names of directories, and missing keys. Errors are never cached. All tables are bounded, within the memory budget. A
+//! change through this store, or a reader that finds a key changed, invalidates the key; changes by other programs show
+//! after the TTL.
 //!
-//! A caller that will look at all below several directories says so (`listed_below`). Without that, all below a directory is
-//! read by one flat listing once a client lists a second directory in it (`flat_listing`), and what a client reads or looks
-//! up name by name is fetched ahead of it (`name_orders`): the same document of the next directories, and sizes of files
-//! whose listing has none.
+//! A caller that will visit everything below several directories announces it (`listed_below`). Otherwise a client that
+//! lists a second directory starts a recursive listing of its siblings (`flat_listing`). Sequential reads and lookups
+//! are prefetched (`name_orders`): the same document of the next directories, and the sizes of files whose listing has
+//! none.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -48,37 +48,37 @@ mod listing_prefetch;
 mod name_orders;
 mod state;
 
-/// How long a caller waits for the request of another one; far longer than the store's own time limits.
+/// Timeout for joining another caller's request; far longer than the store's own timeouts.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How many names of a directory are read when a store is opened.
+/// Maximum number of names to read from a directory when a store is opened.
 const MAX_ROOT_NAMES: usize = 1000;
 
 fn join_deadline() -> Instant {
     Instant::now() + JOIN_TIMEOUT
 }
 
-/// How much is remembered, and for how long.
+/// Limits and TTL of the cache.
 #[derive(Clone, Debug)]
 pub struct MetadataCacheConfig {
-    /// For how long an answer counts.
+    /// TTL of answers.
     pub ttl: Duration,
-    /// The most documents that are fetched ahead at a time.
+    /// Maximum number of documents to prefetch concurrently.
     pub concurrency: usize,
-    /// The most names of directories.
+    /// Maximum number of names in all directories.
     pub names: usize,
-    /// The most single keys.
+    /// Maximum number of single keys.
     pub keys: NonZeroUsize,
-    /// The longest document, in bytes.
+    /// Maximum size of a cached document, in bytes.
     pub document: u64,
-    /// Bytes of all documents.
+    /// Maximum size of all cached documents, in bytes.
     pub documents: u64,
-    /// The budget that documents are counted in.
+    /// The budget in which all answers count.
     pub memory: Arc<MemoryBudget>,
 }
 
 impl MetadataCacheConfig {
-    /// Returns the usual bounds, with documents counted in `memory`.
+    /// Returns the default limits, within the budget `memory`.
     pub fn within(memory: Arc<MemoryBudget>) -> MetadataCacheConfig {
         MetadataCacheConfig {
             ttl: Duration::from_secs(60),
@@ -93,13 +93,13 @@ impl MetadataCacheConfig {
 }
 
 impl Default for MetadataCacheConfig {
-    /// Returns the usual bounds, with documents in a budget of their own.
+    /// Returns the default limits, with a separate budget.
     fn default() -> MetadataCacheConfig {
         MetadataCacheConfig::within(MemoryBudget::new(32 << 20, Arc::new(Stats::default())))
     }
 }
 
-/// A store over a store that remembers metadata.
+/// A store that caches metadata.
 pub struct MetadataCache {
     shared: Arc<MetadataCacheState>,
 }
@@ -112,8 +112,8 @@ impl MetadataCache {
         }
     }
 
-    /// Lists the root, so that it is known which documents it has, and begins to list a directory that is alone there.
-    /// Errors are left to later listings.
+    /// Lists the root, to learn which documents it has, and starts to list a directory that is alone there. Later
+    /// listings will report the errors.
     pub fn list_root(&self, context: &RequestContext) {
         if !self.shared.remembers() {
             return;
@@ -268,7 +268,7 @@ impl Hints for MetadataCache {
     }
 }
 
-/// An open object whose metadata are forgotten when a read finds it changed.
+/// An open object that invalidates its cached metadata when a read finds it changed.
 struct InvalidatingReader {
     inner: Arc<dyn Reader>,
     key: Key,

@@ -1,4 +1,4 @@
-//! The programs that are followed through directories.
+//! Tracks programs that use names sequentially.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 use crate::Key;
 use crate::name_order::NameOrder;
 
-/// How many programs are followed at a time.
+/// Maximum number of programs to track.
 const MAX_FOLLOWED: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
-/// What a program goes through.
+/// The names that a program goes through.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Followed {
     /// The files of a directory.
     Files(Key),
-    /// A document of each directory in a directory.
+    /// The same document in each subdirectory of `above`.
     Documents { above: Key, name: Vec<u8> },
 }
 
-/// How far programs have come.
+/// The progress of the tracked programs.
 pub(super) struct NameOrders(Mutex<LruCache<Followed, NameOrder>>);
 
 impl Default for NameOrders {
@@ -31,13 +31,13 @@ impl Default for NameOrders {
 }
 
 impl NameOrders {
-    /// Whether a program goes through something.
+    /// Whether a program is tracked there.
     pub(super) fn has(&self, followed: &Followed) -> bool {
         self.0.lock().contains(followed)
     }
 
-    /// Notes that the name at a place is used; returns the places to fetch now. `window` says how many names may be fetched
-    /// ahead of a program that has used a number of them in order.
+    /// Records the use of the name at an index; returns the indices to prefetch. `window` maps the number of names used
+    /// in sequence to the maximum number of names to prefetch.
     pub(super) fn advance(
         &self,
         followed: Followed,

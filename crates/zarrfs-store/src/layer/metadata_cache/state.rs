@@ -1,7 +1,7 @@
-//! Questions about single keys: answered from memory where the answer is known, asked of the store once where not.
+//! Answers queries about single keys, from memory or by one shared request.
 //!
-//! `known_answers` looks into memory. An answer from memory carries the time at which the store was asked. One that was
-//! asked for before a change of its key is not kept (`changes`).
+//! `known_answers` searches the memory. A cached answer keeps the time of its request. An answer that was requested
+//! before a change of its key is not cached (`changes`).
 
 use std::sync::Arc;
 
@@ -25,37 +25,37 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::is_document;
 
-/// Documents that may wait to be fetched ahead, for each that is being fetched.
+/// Maximum number of queued prefetches per running one.
 const QUEUE_FACTOR: usize = 4;
 
-/// How many names have to be looked up in order before others are looked up ahead.
+/// Number of sequential lookups before prefetching starts.
 const MIN_LOOKED_UP: usize = 3;
 
-/// Joins requests for the same answer about a key between two changes of it.
+/// Joins equal requests about a key that have no change of the key between them.
 type KeyFlight<T> = SingleFlight<(Key, LogPosition), Dated<T>>;
 
-/// What is remembered, and the store below.
+/// The cached answers and the store below.
 pub(super) struct MetadataCacheState {
     pub(super) lister: Arc<DirLister>,
     keys: Arc<KeyTable>,
     changes: Arc<ChangeTracker>,
-    /// Whether answers are remembered at all.
+    /// Whether the cache is on.
     remembers: bool,
-    /// Who reads documents.
+    /// Programs that read documents.
     read_documents: NameOrders,
-    /// Who looks up documents and files.
+    /// Programs that look up documents and files.
     looked_up: NameOrders,
     heads: KeyFlight<Option<Meta>>,
     versions: KeyFlight<Option<Version>>,
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
     pool: ThreadPool,
-    /// How many names are fetched ahead at a time.
+    /// Maximum number of names to prefetch.
     window: usize,
 }
 
 impl MetadataCacheState {
-    /// Remembers nothing yet.
+    /// Builds an empty cache.
     pub(super) fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCacheState {
         let window = config.concurrency.max(1);
         let queued = window.saturating_mul(QUEUE_FACTOR);
@@ -99,12 +99,12 @@ impl MetadataCacheState {
         &*self.lister.inner
     }
 
-    /// Whether answers are remembered at all.
+    /// Whether the cache is on.
     pub(super) fn remembers(&self) -> bool {
         self.remembers
     }
 
-    /// Asks the store below; returns its answer and how old that is.
+    /// Queries the store below; returns the answer and its age.
     pub(super) fn ask<T>(
         &self,
         context: &RequestContext,
@@ -115,7 +115,7 @@ impl MetadataCacheState {
             .ask(context, |context| question(context, self.inner()))
     }
 
-    /// Returns what is known without a request.
+    /// Returns the answers in memory.
     fn known(&self) -> KnownAnswers<'_> {
         KnownAnswers {
             keys: &self.keys,
@@ -124,19 +124,19 @@ impl MetadataCacheState {
         }
     }
 
-    /// Returns what `head` answers if that is known.
+    /// Returns the answer to `head` from memory.
     pub(super) fn known_head(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
         from_memory(context, self.known().head(key)).map_or(Known::Unknown, Known::from)
     }
 
-    /// Whether an object is known not to exist.
+    /// Whether memory says that an object is missing.
     pub(super) fn is_missing(&self, context: &RequestContext, key: &Key) -> bool {
         let known = self.known().object(key);
         let missing = known.filter(|known| known.value == CachedObject::Missing);
         from_memory(context, missing).is_some()
     }
 
-    /// Answers `head`.
+    /// Answers `head` from memory or by a request.
     pub(super) fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let ask = || {
             let (head, stamp) = self.ask(context, |context, inner| inner.head(context, key));
@@ -150,7 +150,7 @@ impl MetadataCacheState {
         self.answer(context, &self.heads, known, question, ask)
     }
 
-    /// Answers `version`.
+    /// Answers `version` from memory or by a request.
     pub(super) fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let ask = || {
             let (version, stamp) = self.ask(context, |context, inner| inner.version(context, key));
@@ -164,8 +164,8 @@ impl MetadataCacheState {
         self.answer(context, &self.versions, known, question, ask)
     }
 
-    /// Fails with `Unavailable` if a version of an object has another length than the one that is known. Which of the two a
-    /// proxy has cut short is found out: the store is asked again.
+    /// Returns `Unavailable` if an object has another length than known for its version. A proxy may have truncated
+    /// either answer, so a new request decides.
     pub(super) fn check_length(
         &self,
         context: &RequestContext,
@@ -196,13 +196,13 @@ impl MetadataCacheState {
         checked.inspect_err(|_| self.inner().doubt(key, None))
     }
 
-    /// Forgets the length and the bytes of a key that does not read.
+    /// Drops the known length and the bytes of a key that cannot be decoded.
     pub(super) fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
         self.keys.forget(key);
         self.inner().doubt(key, range);
     }
 
-    /// Answers `get`.
+    /// Answers `get` from memory or by a request.
     pub(super) fn get(
         &self,
         context: &RequestContext,
@@ -210,7 +210,7 @@ impl MetadataCacheState {
         limit: u64,
     ) -> Result<Option<Object>> {
         if !is_document(key.name()) {
-            // Concurrent readers of a chunk are joined where it is decoded.
+            // The decoder joins concurrent readers of a chunk.
             if self.is_missing(context, key) {
                 return Ok(None);
             }
@@ -230,7 +230,7 @@ impl MetadataCacheState {
         }
     }
 
-    /// Returns a document, which may be longer than `limit` if it is known.
+    /// Returns a document; a cached one may be longer than `limit`.
     fn document(
         &self,
         context: &RequestContext,
@@ -245,7 +245,7 @@ impl MetadataCacheState {
         let known = || self.known().document(key);
         let question = || self.changes.question(key);
         match self.answer(context, &self.documents, known, question, ask) {
-            // The request that was joined had a lower limit.
+            // The joined request had a lower limit.
             Err(error) if !has_asked && error.kind() == Kind::TooLarge => {
                 self.fetch(context, key, limit).map(|found| found.value)
             }
@@ -273,14 +273,14 @@ impl MetadataCacheState {
         Ok(Dated::new(found, stamp))
     }
 
-    /// Notes what an answer tells of an object.
+    /// Caches the state of an object.
     pub(super) fn note_object(&self, key: &Key, object: CachedObject, stamp: QueryStamp) {
         let object = Dated::new(object, stamp);
         self.changes
             .store_if_unchanged(stamp, key, || self.keys.put_object(key, object));
     }
 
-    /// Answers `open`.
+    /// Answers `open`, from known metadata if possible.
     pub(super) fn open(&self, context: &RequestContext, key: &Key) -> Result<Arc<dyn Reader>> {
         let known = self.known().object(key);
         match known.map(|known| known.value) {
@@ -322,7 +322,7 @@ impl MetadataCacheState {
         }
     }
 
-    /// Forgets what is known of an object if that is another version.
+    /// Invalidates an object if its known version differs.
     pub(super) fn forget_other_version(&self, key: &Key, version: Option<Version>) {
         let known = self.known().version(key);
         if known.is_some_and(|known| known.value != version) {
@@ -330,7 +330,7 @@ impl MetadataCacheState {
         }
     }
 
-    /// Forgets what is known of a key.
+    /// Invalidates a key and the listing that contains it.
     pub(super) fn forget(&self, key: &Key) {
         self.keys.forget(key);
         if let Some(parent) = key.parent() {
@@ -338,7 +338,7 @@ impl MetadataCacheState {
         }
     }
 
-    /// Changes a key, and forgets what may no longer be true, whether the change succeeds or not.
+    /// Makes a change, and invalidates what it may have affected, whether it succeeds or not.
     pub(super) fn change<T>(
         &self,
         key: &Key,
@@ -355,8 +355,8 @@ impl MetadataCacheState {
         done
     }
 
-    /// Forgets what a change of a key made untrue: the key, the names beside it, and the directories above it unless
-    /// they were known to exist and still do.
+    /// Invalidates the key, the listings that contain it, and its ancestors unless they were known to exist and still
+    /// do.
     fn forget_changed(&self, key: &Key, kind: ChangeKind) {
         let dirs = &self.lister.dirs;
         self.forget(key);
@@ -375,8 +375,8 @@ impl MetadataCacheState {
         self.lister.end_over(key);
     }
 
-    /// Fetches a document that will be read, in another thread. One that the listing of its directory does not show is left
-    /// to its reader: where an index page hides `.zarray`, a node that has `zarr.json` is read without it.
+    /// Prefetches a document in another thread, unless the listing of its directory lacks the name: where an index page
+    /// hides `.zarray`, a node with `zarr.json` is read without it.
     pub(super) fn prefetch(self: &Arc<Self>, key: Key) {
         let is_unlikely = || {
             let dir = key.parent().and_then(|dir| self.lister.dirs.get(&dir));
@@ -387,16 +387,16 @@ impl MetadataCacheState {
         }
         let shared = self.clone();
         self.pool.submit(move || {
-            // The reader asks again after an error, and gets it then.
+            // The reader repeats a failed request and gets the error.
             let _ = shared.document(&UNLIMITED, &key, shared.keys.max_document_bytes());
         });
     }
 
-    /// Lists a directory in another thread; reads at most `limit` names.
+    /// Lists at most `limit` names of a directory in another thread.
     pub(super) fn list_ahead(self: &Arc<Self>, dir: Key, limit: usize) {
         let shared = self.clone();
         self.pool.submit(move || {
-            // The reader asks again after an error, and gets it then.
+            // The reader repeats a failed request and gets the error.
             let Ok(dir) = shared.lister.list(&UNLIMITED, &dir) else {
                 return;
             };
@@ -405,21 +405,20 @@ impl MetadataCacheState {
         });
     }
 
-    /// Asks for what `head` answers about a key, in another thread, unless that is known.
+    /// Prefetches the answer to `head` in another thread, unless it is known.
     pub(super) fn prefetch_head(self: &Arc<Self>, key: Key) {
         if self.known().head(&key).is_some() {
             return;
         }
         let shared = self.clone();
         self.pool.submit(move || {
-            // The reader asks again after an error, and gets it then.
+            // The reader repeats a failed request and gets the error.
             let _ = shared.head(&UNLIMITED, &key);
         });
     }
 
-    /// Notes that a key is looked up; looks up what comes next: the same document of the next directories, or the next files
-    /// of a directory whose listing has no sizes. Keys that are known begin no order: `is_asked` tells those that the store
-    /// is asked about.
+    /// Records a lookup, and prefetches the next ones of the sequence: the same document of the next directories, or
+    /// files of a listing without sizes. Only a key that needs a request (`is_asked`) starts a sequence.
     pub(super) fn note_lookup(self: &Arc<Self>, key: &Key, is_asked: bool) {
         let followed = match key.parent() {
             Some(above) if self.remembers() => self.followed(above, key),
@@ -437,8 +436,8 @@ impl MetadataCacheState {
         }
     }
 
-    /// Notes that a document is read; fetches the same document of the next directories, once that of the first directory or
-    /// of a second one is read.
+    /// Records the read of a document, and prefetches the same document of the next directories, once that document of
+    /// the first directory or of a second one was read.
     pub(super) fn note_document(self: &Arc<Self>, key: &Key) {
         let followed = match key.parent() {
             Some(above) if self.remembers() && is_document(key.name()) => self.followed(above, key),
@@ -454,7 +453,7 @@ impl MetadataCacheState {
         }
     }
 
-    /// Returns what a program goes through that uses a key.
+    /// Returns the sequence that a use of the key belongs to.
     fn followed(&self, directory: Key, key: &Key) -> Option<Followed> {
         if !is_document(key.name()) {
             return Some(Followed::Files(directory));
@@ -465,8 +464,8 @@ impl MetadataCacheState {
         })
     }
 
-    /// Notes that a key is used; returns those that come next. `window` gets how many were used in order, and whether this is
-    /// the first one there.
+    /// Records the use of a key; returns the next keys to prefetch. `window` gets the number of keys used in sequence,
+    /// and whether this is the first key of the directory.
     fn next_keys(
         &self,
         orders: &NameOrders,
@@ -505,7 +504,7 @@ impl MetadataCacheState {
         next.flatten().collect()
     }
 
-    /// Returns an answer that is known, or that of `ask`, which concurrent callers with the same question share.
+    /// Returns a known answer or the result of `ask`, which concurrent callers with the same question share.
     fn answer<T: Clone>(
         &self,
         context: &RequestContext,
@@ -518,7 +517,7 @@ impl MetadataCacheState {
             Some(known) => known,
             None => {
                 let counts = self.lister.counts(|answer: &Dated<T>| answer.asked);
-                // The answer may have come between the look and the begin of the call.
+                // Another call may have stored the answer since the lookup above.
                 let work = || known().map_or_else(ask, Ok);
                 flight.run_counting(context, &question(), join_deadline(), counts, work)?
             }

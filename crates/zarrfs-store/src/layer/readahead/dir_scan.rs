@@ -1,7 +1,7 @@
-//! The order in which the names of a directory are used, and those that come next.
+//! Tracks sequential use of a directory's names, to predict the next ones.
 //!
-//! Two sortings are recognized: by bytes, in which programs list, and with numbers compared as numbers, in which
-//! programs count chunks. Concurrent requests may come a little out of order. This file asks no store but for names.
+//! Two sort orders are recognized: by bytes, as programs list, and with numbers by value, as programs count chunks.
+//! Concurrent requests may overtake each other a little. Only the listings here make requests.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -12,17 +12,17 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Store};
 use zarr_format::error::Result;
 
-/// The most names of a directory that are looked at.
+/// Maximum number of names of a directory to consider.
 const MAX_NAMES: usize = 100_000;
 
-/// A name and the length of its object, if that is known.
+/// A name, and the length of its object if known.
 pub(super) type SizedName = (Vec<u8>, Option<u64>);
 
-/// The names of a directory in both orders.
+/// The names of a directory in both sort orders.
 pub(super) struct DirNames {
     /// Sorted by bytes.
     lexical: Vec<SizedName>,
-    /// Places in `lexical`, sorted with numbers as numbers.
+    /// Indices into `lexical`, sorted with numbers by value.
     numeric: Vec<usize>,
 }
 
@@ -35,7 +35,7 @@ impl DirNames {
         DirNames { lexical, numeric }
     }
 
-    /// Returns the names of one kind that a directory of a store has.
+    /// Lists the names of one kind in a directory.
     pub(super) fn list(
         context: &RequestContext,
         store: &dyn Store,
@@ -54,7 +54,7 @@ impl DirNames {
         Ok(DirNames::new(names))
     }
 
-    /// Returns the name at a place of an order.
+    /// Returns the name at an index of a sort order.
     pub(super) fn at(&self, sorting: Sorting, place: usize) -> Option<&SizedName> {
         let place = match sorting {
             Sorting::Lexical => place,
@@ -63,7 +63,7 @@ impl DirNames {
         self.lexical.get(place)
     }
 
-    /// Returns the place of a name in an order.
+    /// Returns the index of a name in a sort order.
     pub(super) fn place(&self, sorting: Sorting, name: &[u8]) -> Option<usize> {
         let found = match sorting {
             Sorting::Lexical => self
@@ -76,13 +76,13 @@ impl DirNames {
         found.ok()
     }
 
-    /// Returns how many names there are.
+    /// Returns the number of names.
     pub(super) fn len(&self) -> usize {
         self.lexical.len()
     }
 }
 
-/// How names are sorted.
+/// A sort order of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sorting {
     Lexical,
@@ -91,7 +91,7 @@ pub(super) enum Sorting {
 
 const SORTINGS: [Sorting; 2] = [Sorting::Lexical, Sorting::Numeric];
 
-/// Compares names with their numbers as numbers; equal only if they are the same.
+/// Compares names with numbers by value; equal only if the names are identical.
 fn compare(one: &[u8], other: &[u8]) -> Ordering {
     let (mut a, mut b) = (one, other);
     while let (Some(x), Some(y)) = (a.first(), b.first()) {
@@ -118,45 +118,45 @@ fn count_digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// Returns a number as its length without leading zeros, and its digits.
+/// Returns a sortable form of a number: its length without leading zeros, then its digits.
 fn number(digits: &[u8]) -> (usize, &[u8]) {
     let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
     let digits = &digits[zeros..];
     (digits.len(), digits)
 }
 
-/// How many names in order make a directory read sequentially.
+/// Number of names in sequence that makes a directory sequential.
 const MIN_SEQUENTIAL: usize = 2;
 
-/// How many names are remembered of a directory that is not listed yet.
+/// Maximum number of names to remember before the directory is listed.
 const MAX_BEFORE_LISTING: usize = 16;
 
-/// How far the names of a directory have been used: files that were opened, or directories that were gone through.
+/// The progress of a program through the files or subdirectories of a directory.
 pub(super) struct DirScan {
-    /// How many names in order make the directory read sequentially.
+    /// Number of names in sequence that makes this directory sequential.
     least: usize,
     pub(super) names: Option<Arc<DirNames>>,
     orders: [NameOrder; 2],
-    /// Names that were used before the directory was listed.
+    /// Names used before the directory was listed.
     before_listing: Vec<Vec<u8>>,
     /// Whether the end of the directory was returned.
     has_ended: bool,
 }
 
-/// What comes next in a directory.
+/// The next names of a directory.
 #[derive(Clone)]
 pub(super) struct Upcoming {
     pub(super) sorting: Sorting,
-    /// Places that come next and were not returned yet.
+    /// Indices of the next names, each returned once.
     pub(super) places: Range<usize>,
-    /// Whether the directory ends there; said once.
+    /// Whether the directory ends there; set only once.
     pub(super) ends: bool,
 }
 
 impl DirScan {
-    /// Starts a directory in which a name is used.
+    /// Starts with the first use of a name in a directory.
     pub(super) fn new(name: &[u8], kind: EntryKind) -> DirScan {
-        // A directory with a number for a name is one of many that hold the chunks of one array.
+        // A directory with a number as its name is one of many with the chunks of an array.
         let is_number = name.iter().all(u8::is_ascii_digit);
         DirScan {
             least: if kind == EntryKind::Directory && is_number {
@@ -171,7 +171,7 @@ impl DirScan {
         }
     }
 
-    /// Starts a directory that is likely to be read sequentially, of which `fetched` names were fetched.
+    /// Starts a directory that is probably read sequentially, with `fetched` names prefetched already.
     pub(super) fn sequential(names: Arc<DirNames>, fetched: usize) -> DirScan {
         DirScan {
             least: MIN_SEQUENTIAL,
@@ -182,7 +182,7 @@ impl DirScan {
         }
     }
 
-    /// Sets the names of the directory; returns what comes after those that were used already, at most `window` names.
+    /// Sets the names of the directory; returns the next at most `window` names after those that were used.
     pub(super) fn set_names(&mut self, names: Arc<DirNames>, window: usize) -> Option<Upcoming> {
         self.names = Some(names.clone());
         let before = std::mem::take(&mut self.before_listing);
@@ -201,7 +201,7 @@ impl DirScan {
         }
     }
 
-    /// Notes that a name is used; returns what comes next, at most `window` names.
+    /// Records the use of a name; returns the next at most `window` names.
     pub(super) fn note(&mut self, name: &[u8], window: usize) -> Option<Upcoming> {
         let Some(names) = self.names.clone() else {
             self.before_listing.push(name.to_vec());
@@ -212,7 +212,7 @@ impl DirScan {
         let orders = SORTINGS.into_iter().zip(&mut self.orders);
         let least = self.least;
         let orders = orders.filter(|(_, order)| order.count() >= least);
-        // Of orders that fit alike, one that does not end here.
+        // Of equally good orders, prefer one that does not end here.
         let (sorting, order) =
             orders.min_by_key(|(_, order)| (order.deviation(), order.next() >= names.len()))?;
         let places = order.fetch(window);
@@ -226,7 +226,7 @@ impl DirScan {
         })
     }
 
-    /// Whether the names of the directory are wanted now, which are not known.
+    /// Whether the names are needed now and unknown.
     pub(super) fn must_list(&self) -> bool {
         self.names.is_none() && self.before_listing.len() == self.least
     }

@@ -1,9 +1,9 @@
-//! Read-ahead for a store on a network whose objects are shown as files.
+//! Prefetches files and blocks of a store on the network.
 //!
-//! Programs open one file after the other, and each open file waits for a round trip. This layer notices the order
-//! (`dir_scan`) and fetches the next files while one is read, in the next directory too; a file is fetched in one request,
-//! whatever parts it is read in (`reader`). A fetched block is used only for a reader of the same version, so nothing has to
-//! be invalidated. Blocks count in a part of the memory budget; without room nothing is fetched ahead.
+//! Programs open one file after the other, and each open costs a round trip. This layer detects the order (`dir_scan`)
+//! and prefetches the next files, including those of the next directory. A file is fetched in one request, however a
+//! program reads it (`reader`). A reader uses a prefetched block only if the versions match, so that no invalidation is
+//! needed. Blocks count in a part of the memory budget; without room nothing is prefetched.
 
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -27,50 +27,50 @@ use zarr_format::error::{Error, Result};
 mod dir_scan;
 mod reader;
 
-/// Directories whose reading order is remembered at a time.
+/// Maximum number of directories whose reading order is tracked.
 const MAX_SCANS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// Requests that may wait for a thread.
+/// Maximum number of prefetches that wait for a thread.
 const MAX_QUEUED: usize = 4096;
 
-/// Blocks take at most this part of the memory budget: one in so many.
+/// Blocks take at most 1/N of the memory budget.
 const SHARE_OF_MEMORY: u64 = 4;
 
-/// How much is fetched ahead.
+/// Limits of the prefetching.
 #[derive(Clone, Debug)]
 pub struct ReadaheadConfig {
-    /// The budget that fetched blocks are a part of.
+    /// The budget for prefetched blocks.
     pub memory: Arc<MemoryBudget>,
-    /// Requests at a time.
+    /// Maximum number of concurrent requests.
     pub concurrency: usize,
     /// How long a reader waits for a block that is being fetched.
     pub timeout: Duration,
 }
 
-/// A store over a store that fetches what will be read next.
+/// A store that prefetches objects and blocks.
 pub struct ReadaheadStore {
     shared: Arc<ReadaheadState>,
 }
 
-/// An object, and which block of it, or all of it.
+/// The key of an object, and the number of a block or `None` for the whole object.
 type BlockId = (Key, Option<u64>);
 
-/// A directory, and which of its names are gone through.
+/// A directory, and the kind of names that a program goes through.
 type ScanId = (Key, EntryKind);
 
-/// How a program goes through names.
+/// The speed of a program's progress through names.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// The size of the object that was opened last, which objects are taken to have whose size no listing tells.
+    /// Size of the object opened last: the estimate for objects whose size no listing reports.
     size: u64,
-    /// How many names are fetched ahead.
+    /// Number of names to prefetch.
     window: usize,
 }
 
-/// Bytes of an object and the memory that they count in.
+/// Bytes of an object and their reservation.
 struct Block {
     object: Object,
-    /// When it was asked for.
+    /// Time of the request.
     asked: Instant,
     _room: Reservation,
 }
@@ -78,12 +78,12 @@ struct Block {
 struct ReadaheadState {
     inner: Arc<dyn Store>,
     blocks: Arc<Cache<BlockId, Arc<Block>>>,
-    /// Blocks that wait for a thread to fetch them.
+    /// Blocks that wait for a thread.
     queued: Mutex<HashSet<BlockId>>,
     pool: ThreadPool,
     concurrency: usize,
     timeout: Duration,
-    /// Files of directories, and directories in directories, that are gone through.
+    /// Directories in which a program goes through the files or the subdirectories.
     scans: Mutex<LruCache<ScanId, DirScan>>,
 }
 
@@ -107,18 +107,18 @@ impl ReadaheadStore {
 }
 
 impl ReadaheadState {
-    /// The longest object that is fetched in one request, in bytes.
+    /// Returns the maximum size of an object that is fetched in one request, in bytes.
     fn max_whole_bytes(&self) -> u64 {
         MAX_WHOLE_BYTES.min(self.blocks.budget().limit() / 4)
     }
 
-    /// Notes that an object of `size` bytes was opened, and fetches those that come next.
+    /// Records that an object of `size` bytes was opened, and prefetches the next ones.
     fn note_open(self: &Arc<ReadaheadState>, key: &Key, size: u64) {
         let window = self.concurrency;
         self.note_name(key, EntryKind::File, Pace { size, window });
     }
 
-    /// Notes that a name is used, and fetches what comes next in its directory.
+    /// Records the use of a name, and prefetches the next ones in its directory.
     fn note_name(self: &Arc<ReadaheadState>, key: &Key, kind: EntryKind, pace: Pace) {
         let Some(directory) = key.parent() else {
             return;
@@ -140,7 +140,7 @@ impl ReadaheadState {
         }
     }
 
-    /// Lists a directory whose names are used one after the other. An error is left to the readers.
+    /// Lists a directory that is used sequentially. Readers will get the error themselves.
     fn list_scanned(self: &Arc<ReadaheadState>, scanned: &ScanId, pace: Pace) {
         let Ok(names) = DirNames::list(&UNLIMITED, &*self.inner, &scanned.0, scanned.1) else {
             return;
@@ -155,7 +155,7 @@ impl ReadaheadState {
         }
     }
 
-    /// Fetches what comes next in a directory: files, or what directories hold.
+    /// Prefetches the next entries of a directory: files, or the content of subdirectories.
     fn fetch_upcoming(
         self: &Arc<ReadaheadState>,
         (directory, kind): &ScanId,
@@ -179,7 +179,7 @@ impl ReadaheadState {
             }
         }
         if upcoming.ends {
-            // Chunks may lie in many small directories.
+            // Chunks may be spread over many small directories.
             let window = match kind {
                 EntryKind::File => self.concurrency.div_ceil(names.len().max(1)),
                 _ => pace.window.div_ceil(names.len().max(1)),
@@ -188,8 +188,8 @@ impl ReadaheadState {
         }
     }
 
-    /// Fetches the first files of a directory that is likely to come next, or what its first directories hold. An error is
-    /// left to the readers.
+    /// Prefetches the first files of a directory that is likely to be next, or the content of its first subdirectories.
+    /// Readers will get an error themselves.
     fn enter(self: &Arc<ReadaheadState>, directory: &Key, sorting: Sorting, pace: Pace) {
         for (kind, window) in [
             (EntryKind::File, self.concurrency),
@@ -220,7 +220,7 @@ impl ReadaheadState {
         }
     }
 
-    /// Has a block fetched by another thread, unless it is there or on its way.
+    /// Queues the fetch of a block unless it is cached or queued.
     fn prefetch(self: &Arc<ReadaheadState>, id: BlockId, range: Range<u64>) {
         if self.blocks.has(&id) || !self.queued.lock().insert(id.clone()) {
             return;
@@ -229,7 +229,7 @@ impl ReadaheadState {
         let is_submitted = self.pool.submit(move || {
             // A reader that came first has fetched the block itself.
             if shared.queued.lock().remove(&queued) {
-                // What fails is asked for again by the reader, which gets the error.
+                // A reader repeats a failed request and gets the error.
                 let _ = shared.load(&UNLIMITED, &queued, range);
             }
         });
@@ -238,8 +238,8 @@ impl ReadaheadState {
         }
     }
 
-    /// Returns a block of a content, fetched now if it is not there; nothing if that fails, if there is no room for it
-    /// or if the object has another version or another length.
+    /// Returns a block of the content `meta`, and fetches it if necessary. Returns `None` if that fails, if there is no
+    /// room, or if version or length differ.
     fn block(
         &self,
         context: &RequestContext,
@@ -248,7 +248,7 @@ impl ReadaheadState {
         meta: &Meta,
     ) -> Option<Arc<Block>> {
         self.queued.lock().remove(id);
-        // A block that was fetched ahead may be of an older version.
+        // A prefetched block may have an older version; the second try fetches it again.
         for _ in 0..2 {
             let block = self.load(context, id, range.clone()).ok()?;
             let is_complete = block.object.bytes.len() as u64 == range.end - range.start;
@@ -260,8 +260,7 @@ impl ReadaheadState {
         None
     }
 
-    /// Whether a block is of the content that has `meta`. Where no ETag tells contents apart, it counts as long as other
-    /// answers of the store.
+    /// Whether a block belongs to the content `meta`. Without ETags it does within the store's TTL.
     fn is_of(&self, block: &Block, meta: &Meta) -> bool {
         let is_exact = block.object.content() == meta.content();
         let may_be =
@@ -363,7 +362,7 @@ mod tests {
         assert_eq!(reader.read_at(&UNLIMITED, 0, 10).unwrap(), [7; 10]);
     }
 
-    /// Whether a file is fetched within a while.
+    /// Whether a file is fetched within some time.
     fn comes(ahead: &ReadaheadStore, name: &str) -> bool {
         let end = Instant::now() + Duration::from_secs(5);
         let has = || ahead.shared.blocks.get(&(key(name), None)).is_some();
@@ -388,7 +387,7 @@ mod tests {
                 read(&ahead, &format!("a/c/{z}/{y}/{x}"));
             }
         }
-        // Over the end of the directory above.
+        // Across the end of the directory above.
         for name in ["a/c/1/0/0", "a/c/1/0/3"] {
             assert!(comes(&ahead, name), "{name}");
         }

@@ -1,8 +1,7 @@
-//! An object of a network read as a file: in one request if it is short, in blocks ahead of the reader if it is long
-//! and read in order.
+//! Reads a remote object as a file: whole if short, else in prefetched blocks.
 //!
-//! All bytes that one reader gets are of the version that it was opened with. Where a block cannot be had, the reader
-//! of the store below answers.
+//! All bytes of a reader belong to the version that it was opened with. If a block is not available, the reader of the
+//! store below answers.
 
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -13,26 +12,26 @@ use crate::request_context::RequestContext;
 use crate::{Key, Meta, Reader};
 use zarr_format::error::Result;
 
-/// Objects up to this length are fetched whole when their beginning is read, in bytes.
+/// Objects of at most this length are fetched whole when their beginning is read, in bytes.
 pub(super) const MAX_WHOLE_BYTES: u64 = 16 << 20;
 
-/// The length of the blocks of longer objects, in bytes.
+/// Length of the blocks of longer objects, in bytes.
 const BLOCK: u64 = 4 << 20;
-/// How many blocks are fetched ahead of the reader.
+/// Number of blocks to prefetch.
 const BLOCKS_AHEAD: u64 = 4;
 
-/// An open object.
+/// An open object with prefetching.
 pub(super) struct ReadaheadReader {
     shared: Arc<ReadaheadState>,
     whole: BlockId,
     meta: Meta,
     below: Arc<dyn Reader>,
-    /// Where a reader in order goes on.
+    /// Offset at which a sequential reader continues.
     next: Mutex<u64>,
 }
 
 impl ReadaheadReader {
-    /// Opens an object that has `meta`; `below` reads it without read-ahead.
+    /// Opens an object with the metadata `meta`; `below` reads it without prefetching.
     pub(super) fn new(
         shared: &Arc<ReadaheadState>,
         key: &Key,
@@ -55,7 +54,7 @@ impl ReadaheadReader {
         (is_whole && self.shared.is_of(&block, &self.meta)).then_some(block)
     }
 
-    /// Whether a read goes on where the last one ended; the kernel's requests come a little out of order.
+    /// Whether a read continues near the end of the last one; the kernel's requests may overtake each other.
     fn is_in_order(&self, offset: u64, end: u64) -> bool {
         let mut next = self.next.lock();
         let is_near = offset.abs_diff(*next) <= BLOCK;
@@ -77,7 +76,7 @@ impl ReadaheadReader {
         start.min(self.meta.size)..start.saturating_add(BLOCK).min(self.meta.size)
     }
 
-    /// Reads out of blocks, and has the next ones fetched; nothing if one cannot be had.
+    /// Reads from blocks and prefetches the next ones; returns `None` if a block is not available.
     fn read_blocks(&self, context: &RequestContext, range: Range<u64>) -> Option<Vec<u8>> {
         let id = |number| (self.whole.0.clone(), Some(number));
         let (first, last) = (range.start / BLOCK, range.end.saturating_sub(1) / BLOCK);
@@ -95,7 +94,7 @@ impl ReadaheadReader {
             let (start, end) = (range.start.max(span.start), range.end.min(span.end));
             out.extend_from_slice(part(&block, start - span.start..end - span.start));
         }
-        // Requests come a little out of order, so the block before this one may be read once more.
+        // Requests may overtake each other, so the previous block may be read once more.
         if let Some(passed) = first.checked_sub(2) {
             self.shared.blocks.forget(&id(passed));
         }
@@ -103,7 +102,7 @@ impl ReadaheadReader {
     }
 }
 
-/// Returns a range of a block, cut off at its end.
+/// Returns a range of a block, clamped to its end.
 fn part(block: &Block, range: Range<u64>) -> &[u8] {
     let bytes = &block.object.bytes;
     let place = |offset| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));

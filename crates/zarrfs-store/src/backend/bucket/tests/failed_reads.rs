@@ -1,4 +1,4 @@
-//! Reads of a bucket behind a network that fails: what is read is right, or an error in time.
+//! Reads of a bucket over a failing network: correct bytes, or an error in time.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn content(number: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Opens a bucket whose requests fail by plan.
+/// Opens a bucket whose requests fail by a plan.
 fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (BucketStore, Arc<Stats>) {
     let mut state = FaultyObjects::default();
     for number in 0..COUNT {

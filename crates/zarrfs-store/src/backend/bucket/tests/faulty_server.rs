@@ -1,7 +1,7 @@
-//! A bucket in memory behind a network that fails by plan.
+//! A bucket in memory behind a network that fails by a plan.
 //!
-//! The server is a function of the requests; faults come by the number of the request, so that a run is the same
-//! each time.
+//! The server's state depends only on the requests, and faults depend on the number of the request, so that every run
+//! is the same.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -26,30 +26,30 @@ use crate::backend::bucket::{BucketStore, address};
 use crate::backend::remote::connector::Connector;
 use crate::stats::Stats;
 
-/// What goes wrong with a request.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
     Status(u16),
     Refused,
-    /// The body breaks off after half of it.
+    /// The body breaks off in the middle.
     Cut,
-    /// The body ends after half of it, as if that were all.
+    /// The body ends in the middle without an error.
     Short,
     /// No response, ever.
     Silence,
-    /// It is carried out, and the connection breaks off before the response.
+    /// The request is carried out, but the connection breaks off before the response.
     Lost,
-    /// It is carried out, and the response is this status.
+    /// The request is carried out, but the response is this status.
     Denied(u16),
-    /// It is carried out, another program replaces the object, and the connection breaks off.
+    /// The request is carried out, another program replaces the object, and the connection breaks off.
     Overtaken,
 }
 
-/// When something goes wrong: by the number of the request and its method.
+/// Returns the fault of a request by its number and method.
 pub(super) type FaultPlan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 
-/// A server of objects that fails by plan.
+/// An object server that fails by a plan.
 #[derive(Clone)]
 pub(super) struct FaultyServer {
     pub(super) state: Arc<Mutex<FaultyObjects>>,
@@ -120,7 +120,7 @@ pub(super) fn name_of(head: &Parts) -> &str {
     head.uri.path().trim_start_matches("/bucket/")
 }
 
-/// Returns the condition of a removal, by name and value.
+/// Returns the condition of a removal: name and value of the header.
 pub(super) fn condition(head: &Parts) -> Option<(&'static str, String)> {
     let names = ["if-match", "x-goog-if-generation-match"];
     let mut found = names
@@ -133,17 +133,17 @@ fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
     Some(head.headers.get(name)?.to_str().unwrap())
 }
 
-/// What the server does with conditions of removals.
+/// How the server handles conditions of removals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Removals {
     #[default]
     Enforce,
     Ignore,
-    /// Refuses requests that have one, by this status.
+    /// Refuses requests with a condition, with this status.
     Refuse(u16),
 }
 
-/// Objects and their numbers, and uploads in parts.
+/// Objects with their version numbers, and multipart uploads.
 #[derive(Default)]
 pub(super) struct FaultyObjects {
     pub(super) objects: BTreeMap<String, (Vec<u8>, u64)>,
@@ -152,11 +152,11 @@ pub(super) struct FaultyObjects {
     pub(super) is_careless: bool,
     pub(super) removals: Removals,
     pub(super) changes: u64,
-    /// The requests that were carried out: method, and condition of a version.
+    /// The requests that were carried out, with their conditions.
     pub(super) requests: Vec<RecordedRequest>,
 }
 
-/// The method of a request, and its condition by name and value.
+/// The method of a request, and its condition as name and value.
 pub(super) type RecordedRequest = (http::Method, Option<(&'static str, String)>);
 
 impl FaultyObjects {
@@ -210,7 +210,7 @@ impl FaultyObjects {
         response.body(HttpResponseBody::from(xml)).unwrap()
     }
 
-    /// Answers what is about an upload in parts, which is named by the object.
+    /// Responds to a request of a multipart upload. The upload has the name of the object.
     fn upload(&mut self, head: &Parts, sent: &[u8]) -> HttpResponse {
         let (name, query) = (name_of(head).to_string(), head.uri.query().unwrap());
         let part = query
@@ -244,7 +244,7 @@ impl FaultyObjects {
         }
     }
 
-    /// Answers a listing of the whole bucket.
+    /// Lists the whole bucket.
     fn names(&self) -> String {
         let mut xml = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_string();
         for (name, (bytes, number)) in self.objects.iter() {
@@ -289,7 +289,7 @@ impl FaultyObjects {
     }
 }
 
-/// Makes a response whose body is as good as the fault lets it be.
+/// Makes a response with a body, as far as the fault permits.
 fn body(response: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpResponse {
     let response = response.header("content-length", bytes.len());
     let half = bytes[..bytes.len() / 2].to_vec();

@@ -1,4 +1,4 @@
-//! A prefix whose keys another program removes: the bucket has no key then, and the layer over it says that it is gone.
+//! A prefix whose keys another program removes: the layer above reports it as gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,13 +49,13 @@ impl Bucket {
         state.keep("b", b"more".to_vec());
     }
 
-    /// Has all keys removed by others, a second after they were asked for.
+    /// Removes all keys, as another program would, one second after the last requests.
     fn clear(&self) {
         self.clock.advance(Duration::from_secs(1));
         self.server.state.lock().objects.clear();
     }
 
-    /// Returns the names of the root.
+    /// Returns the names at the root.
     fn names(&self) -> Result<Vec<Vec<u8>>> {
         let mut listing = self.store.list(&UNLIMITED, &Key::root())?;
         let mut names = Vec::new();

@@ -1,5 +1,6 @@
-//! Changes of a bucket behind a network that fails: what counts as put is there, once; what does not may be there; and
-//! no object of another program is lost.
+//! Changes of a bucket over a failing network.
+//!
+//! A put that succeeds is done once, a put that fails may be done, and no object of another program is lost.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -17,12 +18,12 @@ use zarr_format::error::Kind;
 
 const KINDS: [Bucket; 2] = [Bucket::S3, Bucket::Google];
 
-/// Longer than what is put in one request.
+/// More than the maximum size of a single put.
 const BIG: usize = (17 << 20) + 3;
 
 type LossPlan = fn(usize, &str) -> Fault;
 
-/// A bucket whose requests go well until a plan is set; numbers of requests count from then on.
+/// A bucket whose requests succeed until a plan is set. The plan counts requests from then on.
 struct BucketFixture {
     store: BucketStore,
     server: FaultyServer,
@@ -50,7 +51,7 @@ fn fixture_within(kind: Bucket, timeout: Duration) -> BucketFixture {
 }
 
 impl BucketFixture {
-    /// Lets requests go wrong from now on, after it was tried what the server does with conditions.
+    /// Makes requests fail from now on, after a probe of the server's conditions.
     fn fail(&self, plan: LossPlan) {
         let enforced = self.store.writer().unwrap().enforced_conditions(&UNLIMITED);
         let all = EnforcedConditions {
@@ -66,13 +67,13 @@ impl BucketFixture {
         let etag = self
             .store
             .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), condition)?;
-        // Whatever goes wrong, it says what the server would.
+        // After any failure, the ETag must be the server's.
         *self.plan.lock() = |_, _| Fault::None;
         assert_eq!(self.store.etag(&UNLIMITED, &key()).unwrap().unwrap(), etag);
         Ok(etag.text)
     }
 
-    /// Returns what the server holds, and how often that was put.
+    /// Returns the object on the server, and how often it was put.
     fn held(&self) -> (Option<Vec<u8>>, u64) {
         let state = self.server.state.lock();
         let object = state.objects.get("a");
@@ -84,7 +85,7 @@ fn key() -> Key {
     Key::new("a").unwrap()
 }
 
-/// The first put goes wrong in this way.
+/// Returns a plan in which the first put fails in this way.
 fn first(fault: Fault) -> impl Fn(usize, &str) -> Fault {
     move |number, method| match (number, method) {
         (0, "PUT") => fault,
@@ -190,7 +191,7 @@ fn refused_access_is_told_at_once() {
     assert!(fixture.server.asked.load(Ordering::SeqCst) <= 2);
 }
 
-/// Where the server does not look at conditions, the key is looked at before each attempt.
+/// If the server ignores conditions, the key is checked before each attempt.
 #[test]
 fn a_careless_server_is_found_out() {
     for kind in KINDS {
@@ -212,7 +213,7 @@ fn a_careless_server_is_found_out() {
             assert_eq!(error.kind(), Kind::Changed, "{error}");
         }
         assert_eq!(fixture.held().0.unwrap(), b"one");
-        // Requests: a look, the put that is overtaken, and a look at what came of it.
+        // Requests: a check, the put that is overtaken, and another check.
         *fixture.plan.lock() = |number, method| match (number, method) {
             (1, "PUT") => Fault::Overtaken,
             _ => Fault::None,
@@ -229,13 +230,14 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
     let bytes: Vec<u8> = (0..BIG).map(|place| (place % 253) as u8).collect();
     let plans: [LossPlan; 4] = [
         |_, _| Fault::None,
-        // Parts are put again; they belong to this upload alone.
+        // Parts are sent again, since they belong to this upload only.
         |number, method| match (number % 3, method) {
             (1, "PUT") => Fault::Denied(500),
             (2, "PUT") => Fault::Status(503),
             _ => Fault::None,
         },
-        // So is the request to put them together, which was carried out: it says that there is no such upload.
+        // So is the request that completes the upload. It was carried out, so its retry fails: there is no such upload
+        // any more.
         |number, method| match (number > 1, method) {
             (true, "POST") => Fault::Denied(500),
             _ => Fault::None,

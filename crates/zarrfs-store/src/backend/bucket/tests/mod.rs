@@ -1,5 +1,4 @@
-//! Buckets behind a network that fails: what is read, and what is written; conditions of removals; keys that are gone; rotated
-//! credentials; which server a bucket is on.
+//! Tests of buckets: failing networks, conditions, removed keys, rotated credentials, server names.
 
 mod failed_reads;
 mod faulty_server;

@@ -1,4 +1,4 @@
-//! Where a bucket is, whatever says so: what the cache on disk tells buckets of one name apart by.
+//! A bucket's server, by which the disk cache distinguishes buckets of the same name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::backend::bucket::{BucketStore, address};
 use crate::backend::remote::connector::Connector;
 use crate::stats::Stats;
 
-/// Returns the server of the bucket at a URL, with these options.
+/// Returns the server of the bucket in a URL, with these options.
 fn server(url: &str, options: &[(&str, &str)]) -> String {
     let (scheme, rest) = url.split_once(':').unwrap();
     let address = address::read(scheme, address::kind(scheme).unwrap(), rest, url).unwrap();

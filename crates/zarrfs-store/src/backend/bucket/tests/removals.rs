@@ -1,4 +1,4 @@
-//! Conditions of removals, as a bucket's server sees them.
+//! Conditions of removals in the requests that the server receives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl RemovalFixture {
         RemovalFixture { store, server }
     }
 
-    /// Puts an object; returns the condition that it is there.
+    /// Puts an object. Returns the condition that it is unchanged.
     fn put(&self, bytes: &[u8]) -> Condition {
         let put = self
             .store
@@ -47,7 +47,7 @@ impl RemovalFixture {
         std::mem::take(&mut self.server.state.lock().requests)
     }
 
-    /// Returns what the server holds, and how many objects there are.
+    /// Returns the object on the server, and the number of objects.
     fn held(&self) -> (Option<Vec<u8>>, usize) {
         let state = self.server.state.lock();
         let object = state.objects.get("a").map(|(bytes, _)| bytes.clone());
@@ -98,7 +98,7 @@ fn a_removal_carries_its_condition() {
     }
 }
 
-/// The key is checked just before where the server does not enforce conditions of removals.
+/// The key is checked just before if the server does not enforce conditions of removals.
 #[test]
 fn a_server_without_conditions_of_removals_is_found_out() {
     for kind in [CloudKind::S3, CloudKind::Google] {

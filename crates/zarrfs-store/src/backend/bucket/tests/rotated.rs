@@ -21,7 +21,7 @@ use crate::stats::Stats;
 use crate::{Key, RemoteConfig, Store};
 use zarr_format::error::{Kind, Result};
 
-/// A server that takes one key only, and refuses others by a status and a code.
+/// A server that accepts only one key, and refuses others with a status and a code.
 #[derive(Clone, Debug)]
 struct Guarded {
     inner: FaultyServer,
@@ -56,7 +56,7 @@ impl HttpService for Guarded {
     }
 }
 
-/// Opens a bucket whose key is what `file` holds.
+/// Opens a bucket whose key is the content of `file`.
 fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
     let address = address::read("s3", address::CloudKind::S3, "//bucket", "bucket").unwrap();
     let timeout = Duration::from_secs(5);
@@ -108,14 +108,14 @@ fn server(refusal: (u16, &'static str)) -> Guarded {
     }
 }
 
-/// Puts another file in the place of one, as programs do that rotate keys.
+/// Replaces a file, as programs that rotate keys do.
 fn replace(file: &std::path::Path, content: &str) {
     let next = file.with_extension("next");
     fs::write(&next, content).unwrap();
     fs::rename(next, file).unwrap();
 }
 
-/// Reads, looks up or lists.
+/// Sends one request: a read, a lookup or a listing.
 fn one(store: &BucketStore, question: usize) -> Result<()> {
     let key = Key::new("a").unwrap();
     match question {
@@ -147,7 +147,7 @@ fn rotated_credentials_are_read_again() {
             replace(file.path(), "new+");
             assert!(all(&store).iter().all(Result::is_err), "still refused");
             replace(file.path(), "new");
-            // Whichever request is the first one.
+            // Any request may be the first one.
             one(&store, question).unwrap();
             assert!(all(&store).iter().all(Result::is_ok));
         }
@@ -164,7 +164,7 @@ fn refused_credentials_are_denied_and_the_code_is_named() {
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             let (status, code) = refusal;
-            // The answer to a HEAD has no body.
+            // The response to a HEAD has no body.
             if status == 400 || question != 1 {
                 assert!(error.detail().contains(code), "{error}");
             }
