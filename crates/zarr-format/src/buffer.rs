@@ -1,10 +1,10 @@
-//! A pool of buffers that are used again.
+//! Pools large buffers, so that fresh memory is rarely taken from the kernel.
 //!
-//! Memory fresh from the kernel costs a fault and a clearing for every page, as much as decoding into it. So
-//! buffers of encoded chunks, of answers and of chunks that left the cache go to a small pool, and the next
-//! buffer is taken from there. The old content of a buffer means nothing. What the pool keeps, and
-//! what the allocator holds beside the memory in use, is set aside from the memory of a mount before anything else has a
-//! part of it (`set_aside`). The pool is empty once no thread had work for a while (`pool`).
+//! The kernel faults and clears every page of fresh memory, which costs as much as decoding into it. So buffers of
+//! encoded chunks, of responses and of evicted chunks go to a small pool, and the next buffer is taken from there. The
+//! old content of a buffer has no meaning. The bytes that the pool keeps, and the freed memory that the allocator still
+//! holds, are reserved from the memory of a mount before any other budget (`set_aside`). `empty_pool` frees all of it
+//! when the program has been idle.
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
@@ -13,22 +13,22 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Shorter buffers are not pooled, in bytes.
+/// The smallest buffer that is pooled, in bytes.
 pub const MIN_POOLED_BYTES: usize = 64 << 10;
-/// Bytes that the pool holds at most.
+/// Maximum number of bytes in the pool.
 const MAX_POOL_BYTES: usize = 32 << 20;
-/// Bytes that are set aside at most, for the pool and for what was freed within the last second.
+/// Maximum number of bytes set aside, for the pool and for memory freed within the last second.
 const MAX_ASIDE: u64 = MAX_POOL_BYTES as u64 + (8 << 20);
-/// The part of an exact buffer's length that its capacity may have beside it: one in so many bytes.
+/// The capacity of an exact buffer exceeds its length by at most 1/N.
 const EXACT_SHARE: usize = 32;
-/// The part of the memory that is set aside: one in so many bytes.
+/// 1/N of the memory is set aside.
 const ASIDE_SHARE: u64 = 8;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 static POOL_LIMIT: AtomicUsize = AtomicUsize::new(MAX_POOL_BYTES);
 
-/// Sets a part of the `memory` of a mount aside for buffers that are kept, and returns what is left for all else, in bytes.
-/// No more is kept than the smallest memory of the process allows.
+/// Sets a part of `memory`, the memory of a mount in bytes, aside for pooled buffers, and returns the rest. If it is
+/// called more than once, the smallest `memory` limits the pool.
 pub fn set_aside(memory: u64) -> u64 {
     let aside = aside_of(memory);
     let pool = usize::try_from(aside * MAX_POOL_BYTES as u64 / MAX_ASIDE);
@@ -40,7 +40,7 @@ fn aside_of(memory: u64) -> u64 {
     MAX_ASIDE.min(memory / ASIDE_SHARE)
 }
 
-/// Returns the memory that leaves `left` bytes beside what is set aside of it.
+/// Returns the memory from which `set_aside` leaves at least `left` bytes.
 pub fn memory_for(left: u64) -> u64 {
     left.saturating_add(MAX_ASIDE.min(left.div_ceil(ASIDE_SHARE - 1)))
 }
@@ -50,12 +50,13 @@ pub fn empty_pool() {
     drop(std::mem::take(&mut *POOL.lock()));
 }
 
-/// Whether a buffer serves for `length` bytes: the rest of a much larger one would be memory that no budget counts.
+/// Whether a buffer can serve for `length` bytes. No budget counts the unused rest of a buffer, so that rest is
+/// bounded.
 fn fits(buffer: &Vec<u8>, length: usize) -> bool {
     buffer.capacity() >= length && buffer.capacity() / 2 <= length
 }
 
-/// Returns a pooled buffer of which `fits` is true, or one without capacity.
+/// Returns a pooled buffer for which `fits` is true, or one without capacity.
 fn pooled(length: usize, fits: impl Fn(&Vec<u8>, usize) -> bool) -> Vec<u8> {
     if length < MIN_POOLED_BYTES {
         return Vec::new();
@@ -67,23 +68,23 @@ fn pooled(length: usize, fits: impl Fn(&Vec<u8>, usize) -> bool) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Whether a buffer of `length` bytes would be one of the pool.
+/// Whether the pool has a buffer for `length` bytes.
 pub fn is_pooled(length: usize) -> bool {
     length >= MIN_POOLED_BYTES && POOL.lock().iter().any(|buffer| fits(buffer, length))
 }
 
-/// Blocks from this length on are requested as huge pages, in bytes.
+/// The smallest block for which huge pages are requested, in bytes.
 const HUGE_PAGE_THRESHOLD: usize = 1 << 20;
 
-/// The longest block whose pages are requested before it is filled, in bytes: a longer one may stay mostly empty.
+/// The longest block whose pages are populated before it is filled, in bytes: a longer one may stay mostly empty.
 const MAX_PREPARED: usize = 32 << 20;
 
 /// The smallest page size of all machines, in bytes. Where pages are larger the kernel refuses the advice, which
 /// costs only speed.
 const PAGE: usize = 4 << 10;
 
-/// Has the kernel provide the pages of a fresh block that will soon be filled: a page fault for each 4 KiB costs as much as
-/// decoding into them. The content of the block stays as it is.
+/// Has the kernel populate the pages of a fresh block that will soon be filled: one page fault for each 4 KiB costs as
+/// much as decoding into them. The content of the block does not change.
 fn request_pages(block: &mut [MaybeUninit<u8>]) {
     let start = block.as_mut_ptr();
     let (skipped, length) = (start.align_offset(PAGE), block.len());
@@ -93,36 +94,36 @@ fn request_pages(block: &mut [MaybeUninit<u8>]) {
     }
     let huge = (length >= HUGE_PAGE_THRESHOLD).then_some(libc::MADV_HUGEPAGE);
     for advice in huge.into_iter().chain([libc::MADV_POPULATE_WRITE]) {
-        // SAFETY: the range lies in the block, which is borrowed mutably, and neither advice changes its content.
-        // A kernel without the advice returns an error; then pages come as they are touched.
+        // SAFETY: the range is inside the block, which is borrowed mutably, and neither advice changes its content. A
+        // kernel without the advice returns an error; its pages are then populated on first access.
         unsafe { libc::madvise(start.add(skipped).cast(), whole, advice) };
     }
 }
 
-/// Has the kernel provide the pages of a fresh buffer.
+/// Has the kernel populate the pages of a fresh buffer.
 fn prepare(spare: &mut [MaybeUninit<u8>]) {
     if spare.len() >= MIN_POOLED_BYTES {
         request_pages(spare);
     }
 }
 
-/// Returns an empty buffer with a capacity of `capacity` bytes, or of less if memory is out.
+/// Returns an empty buffer with a capacity of `capacity` bytes, or with less if memory is out.
 pub fn with_capacity(capacity: usize) -> Vec<u8> {
     let mut buffer = pooled(capacity, fits);
     buffer.clear();
-    // The caller sees by the capacity that an allocation failed.
+    // If the allocation fails, the caller sees it by the capacity.
     if capacity > buffer.capacity() && buffer.try_reserve_exact(capacity).is_ok() {
         prepare(buffer.spare_capacity_mut());
     }
     buffer
 }
 
-/// Returns a buffer of `length` bytes of any content.
+/// Returns a buffer of `length` bytes with arbitrary content.
 pub fn of_length(length: usize) -> Vec<u8> {
     filled(pooled(length, fits), length)
 }
 
-/// Returns a pooled buffer with `length` bytes of any content, or a fresh one in place of one without capacity.
+/// Returns a pooled buffer with `length` bytes of arbitrary content, or a fresh one if `buffer` is empty.
 fn filled(mut buffer: Vec<u8>, length: usize) -> Vec<u8> {
     if buffer.is_empty() {
         buffer = Vec::with_capacity(length);
@@ -144,7 +145,7 @@ pub fn recycle(buffer: Vec<u8>) {
     while pool.iter().map(Vec::capacity).sum::<usize>() > limit {
         freed.push(pool.remove(0));
     }
-    // Memory goes back to the kernel after the lock is released.
+    // Memory goes back to the kernel only after the lock is released.
     drop(pool);
 }
 
@@ -152,17 +153,18 @@ pub fn recycle(buffer: Vec<u8>) {
 #[derive(Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
-    /// Bytes before the first one of the buffer.
+    /// Bytes before the first visible one.
     skipped: usize,
 }
 
 impl Buffer {
-    /// Returns a buffer of `length` bytes of any content.
+    /// Returns a buffer of `length` bytes with arbitrary content.
     pub fn of_length(length: usize) -> Buffer {
         of_length(length).into()
     }
 
-    /// Returns a buffer of `length` bytes of any content which takes hardly more memory, for one that is kept for long.
+    /// Returns a buffer of `length` bytes with arbitrary content and little spare capacity, for data that are kept for
+    /// long.
     pub fn exact(length: usize) -> Buffer {
         let is_exact = |buffer: &Vec<u8>, length: usize| {
             (length..=length + length / EXACT_SHARE).contains(&buffer.capacity())
@@ -170,7 +172,7 @@ impl Buffer {
         filled(pooled(length, is_exact), length).into()
     }
 
-    /// Keeps only the bytes of a range, where they are.
+    /// Restricts the buffer to a range of its bytes, without moving them.
     pub fn cut(&mut self, range: Range<usize>) {
         self.bytes.truncate(self.skipped.saturating_add(range.end));
         let start = self.skipped.saturating_add(range.start);

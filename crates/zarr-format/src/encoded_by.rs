@@ -1,14 +1,14 @@
-//! What a chunk was encoded by: the metadata of its array, as a program had read them.
+//! Records the metadata by which a chunk was encoded.
 
 use crate::key::Key;
 
-/// The metadata of an array that chunks were encoded by.
+/// The encoding of an array at the time when a program read its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EncodedBy {
-    /// The document that describes the array.
+    /// The key of the document that describes the array.
     pub document: Key,
-    /// The folder in which the array's chunks lie: that of the document, but for the drafts of version 3.
+    /// The folder that holds the array's chunks: the document's folder, except in the drafts of version 3.
     pub folder: Key,
-    /// The digest of all that says how chunks are encoded: `dialect::encoding` makes it.
+    /// A digest of all metadata that determine how chunks are encoded, made by `dialect::encoding`.
     pub digest: u128,
 }

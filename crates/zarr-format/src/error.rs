@@ -1,22 +1,22 @@
-//! What can go wrong, and which errno says so.
+//! Defines the error type and maps each kind of error to an errno.
 //!
-//! One enum whose variants name the fault, never the place; every error carries the key or path it is
-//! about. Nothing else in the program names an errno. Errors are logged once, at the edge (`fuse`,
-//! `main`), so no module below logs and returns.
+//! One enum whose variants name the fault and not its location; every error carries the key or path that it is about.
+//! No other module names an errno. Errors are logged once, at the edge (`fuse`, `main`): a module below returns an
+//! error and does not log it.
 
 use std::fmt;
 
-/// The result of everything that can fail.
+/// The result of every fallible function.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of fault it is; the errno table of `zarrfs-files(7)` lists each variant.
+/// The kind of fault. The errno table of `zarrfs-files(7)` lists each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No file or key of that name.
+    /// No file or key has that name.
     NotFound,
-    /// A name, format or option of an earlier version.
+    /// A name, format or option that only an earlier version had.
     Removed,
-    /// A decoded file that there would be if the metadata of its node were others.
+    /// A decoded file that cannot exist with the present metadata of its node.
     NoFile,
     /// A file where a directory is needed.
     NotADirectory,
@@ -24,7 +24,7 @@ pub enum Kind {
     IsADirectory,
     /// The name is taken.
     Exists,
-    /// The directory still holds something.
+    /// The directory is not empty.
     NotEmpty,
     /// The mount, the view or the codec cannot be written.
     ReadOnly,
@@ -34,36 +34,36 @@ pub enum Kind {
     Invalid,
     /// A name of more than 255 bytes.
     NameTooLong,
-    /// A codec, data type or format that is not there.
+    /// A codec, data type or format that is not supported.
     Unsupported,
-    /// Metadata or a chunk that does not parse, decode or check.
+    /// Metadata that do not parse, or a chunk that does not decode or fails its checksum.
     Corrupt,
-    /// The store does not answer, or not in time.
+    /// The store does not respond, or not in time.
     Unavailable,
-    /// Nothing is where the store was.
+    /// The store itself no longer exists.
     Gone,
     /// The stored object is no longer the one that was opened.
     Changed,
     /// More than the limits or the memory budget allow.
     TooLarge,
-    /// No room to write.
+    /// No space left for a write.
     NoSpace,
     /// A rename between places that share no storage.
     CrossDevice,
     /// The calling program was interrupted.
     Interrupted,
-    /// The answer has to be waited for, and the caller may not wait. No program sees it: the request is made again in
-    /// another thread.
+    /// The response is not ready, and the caller must not block. No program sees it: the request is retried in another
+    /// thread.
     WouldWait,
-    /// What another file has open for writing.
+    /// Data that another file has open for writing.
     Busy,
-    /// An operation that is never permitted here, such as making a device.
+    /// An operation that is never permitted here, such as creating a device.
     NotPermitted,
     /// An extended attribute that is not set.
     NoAttribute,
-    /// A file that has too many names already.
+    /// A file that already has the maximum number of names.
     TooManyLinks,
-    /// No file can be opened any more: the process or the machine has too many open.
+    /// The process or the machine has too many open files.
     TooManyFiles,
 }
 
@@ -97,7 +97,7 @@ impl Kind {
         Kind::TooManyFiles,
     ];
 
-    /// Whether programs meet it in the ordinary course of things: it tells them about names, and nothing is wrong.
+    /// Whether programs meet this error in normal operation, so that it is no sign of a fault.
     pub fn is_ordinary(self) -> bool {
         use Kind::{CrossDevice, Exists, Interrupted, IsADirectory, NameTooLong, NoAttribute};
         use Kind::{NotADirectory, NotEmpty, NotFound, TooManyLinks};
@@ -125,11 +125,11 @@ impl Kind {
             Kind::Exists => libc::EEXIST,
             Kind::NotEmpty => libc::ENOTEMPTY,
             Kind::ReadOnly => libc::EROFS,
-            // EACCES, not EPERM: it is the answer about one object or file.
+            // EACCES, not EPERM: the error is about a single object or file.
             Kind::Denied => libc::EACCES,
             Kind::Invalid => libc::EINVAL,
             Kind::NameTooLong => libc::ENAMETOOLONG,
-            // Not ENOSYS: the kernel would stop asking for the life of the mount.
+            // Not ENOSYS: the kernel would never send that request again while mounted.
             Kind::Unsupported => libc::EOPNOTSUPP,
             Kind::Corrupt => libc::EIO,
             // Not EAGAIN or ETIMEDOUT: programs retry or misread those on files.
@@ -143,19 +143,19 @@ impl Kind {
             Kind::NotPermitted => libc::EPERM,
             Kind::NoAttribute => libc::ENODATA,
             Kind::TooManyLinks => libc::EMLINK,
-            // Not EMFILE: it is not the caller that has too many.
+            // Not EMFILE: the caller itself does not have too many open files.
             Kind::TooManyFiles => libc::ENFILE,
         }
     }
 }
 
-/// A fault, the key or path it is about, and what was found.
+/// A fault: its kind, the key or path that it is about, and the details.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
     subject: String,
     detail: String,
-    /// The error before a wider subject was put in front.
+    /// The error before `about` put a wider subject in front.
     inner: Option<Box<Error>>,
 }
 
@@ -175,7 +175,7 @@ impl Error {
         Error::new(Kind::Corrupt, subject, detail)
     }
 
-    /// A codec, data type or feature that is not there.
+    /// A codec, data type or feature that is not supported.
     pub fn unsupported(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::Unsupported, subject, detail)
     }
@@ -185,12 +185,12 @@ impl Error {
         Error::new(Kind::Invalid, subject, detail)
     }
 
-    /// Nothing of that name.
+    /// No file or key has that name.
     pub fn not_found(subject: impl fmt::Display) -> Error {
         Error::new(Kind::NotFound, subject, "no such file or key")
     }
 
-    /// A store that does not answer, or not in time.
+    /// A store that does not respond, or not in time.
     pub fn unavailable(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::Unavailable, subject, detail)
     }
@@ -205,7 +205,7 @@ impl Error {
         Error::new(Kind::ReadOnly, subject, "the mount is read-only")
     }
 
-    /// Translates an error of the operating system about `subject`.
+    /// Converts an error of the operating system about `subject`.
     pub fn os(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
         let error = error.into();
         let kind = match error.raw_os_error() {
@@ -237,8 +237,8 @@ impl Error {
         Error::new(kind, subject, error)
     }
 
-    /// Like `os`, about a file that this process keeps for itself: one that may not grow is no fault of what was asked,
-    /// but means that there is no room.
+    /// Like `os`, for a file that this process keeps for itself. `TooLarge` becomes `NoSpace`: if the own file cannot
+    /// grow, the request was not too large.
     pub fn os_own_file(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
         let mut error = Error::os(subject, error);
         if error.kind == Kind::TooLarge {
@@ -247,7 +247,7 @@ impl Error {
         error
     }
 
-    /// Puts a wider subject in front, once a caller knows it: the key of a chunk, the path of an array.
+    /// Puts a wider subject in front, once a caller knows it, such as the key of a chunk or the path of an array.
     pub fn about(mut self, subject: impl fmt::Display) -> Error {
         if self.subject.is_empty() {
             self.subject = subject.to_string();
@@ -261,7 +261,7 @@ impl Error {
         }
     }
 
-    /// Returns the error as it was before `about` gave it `subject`, if it did.
+    /// Returns the error as it was before `about` added `subject`, or the error itself if it did not.
     pub fn within(&self, subject: &str) -> &Error {
         match &self.inner {
             Some(inner) if self.subject == subject => inner.within(subject),
@@ -279,12 +279,12 @@ impl Error {
         self.kind.errno()
     }
 
-    /// Returns the key or path that it is about; empty if there is none.
+    /// Returns the key or path that the error is about, or an empty string.
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// Returns what was found, without the subject.
+    /// Returns the details, without the subject.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -331,13 +331,13 @@ const HIDDEN: [(char, char); 21] = [
     ('\u{e0020}', '\u{e007f}'),
 ];
 
-/// Whether a character is one that a terminal does not show, or takes for a command.
+/// Whether a terminal hides the character or takes it for a command.
 fn is_hidden(c: char) -> bool {
     let mut ranges = HIDDEN.iter();
     c.is_ascii_control() || !c.is_ascii() && ranges.any(|&(first, last)| c >= first && c <= last)
 }
 
-/// Returns `text` fit for a terminal or a log: control, bidirectional and zero-width characters escaped.
+/// Returns `text` with control, bidirectional and zero-width characters escaped, safe for a terminal or a log.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

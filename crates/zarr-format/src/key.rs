@@ -1,21 +1,21 @@
-//! Keys, the names of objects: each component can be a file's name, so that no key leads out of its store.
+//! Keys name objects; every component is a valid file name, so a key cannot leave its store.
 
 use std::fmt;
 
 use crate::error::{Error, Kind, Result, printable};
 
-/// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
-/// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.
+/// The name of an object: components joined by `/`. No component is empty, `.` or `..`, is longer than 255 bytes, or
+/// contains a NUL. The empty key is the store itself. Bytes need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// The store itself.
+    /// Returns the key of the store itself.
     pub fn root() -> Key {
         Key::default()
     }
 
-    /// Makes a key of bytes; `Invalid` if a component could not be a name.
+    /// Makes a key of bytes; `Invalid` if a component is not a valid name.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Key> {
         let bytes = bytes.into();
         if !bytes.is_empty() {
@@ -26,7 +26,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// Returns the key of `name` inside this one; `NameTooLong` or `Invalid` if it could not be a name.
+    /// Returns the key of `name` inside this one; `NameTooLong` or `Invalid` if it is not a valid name.
     pub fn child(&self, name: &[u8]) -> Result<Key> {
         check_name(name)?;
         if name.contains(&b'/') {
@@ -41,7 +41,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// Returns the key without its last component; nothing for the root.
+    /// Returns the key without its last component, or `None` for the root.
     pub fn parent(&self) -> Option<Key> {
         if self.is_root() {
             return None;
@@ -60,7 +60,7 @@ impl Key {
         self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
     }
 
-    /// Returns this key without the components of `prefix`; nothing if it does not begin with them.
+    /// Returns this key without the components of `prefix`, or `None` if it does not begin with them.
     pub fn below(&self, prefix: &Key) -> Option<Key> {
         if prefix.is_root() {
             return Some(self.clone());
@@ -72,7 +72,7 @@ impl Key {
         }
     }
 
-    /// Whether this is the store itself.
+    /// Whether this is the key of the store itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,8 +1,8 @@
 //! The Zarr formats: metadata of every dialect, chunk grids and codecs, without any I/O.
 //!
-//! [`dialect`] reads the metadata of v2, v3, N5 and the three drafts of v3 into one [`model`]; after that, nobody asks
-//! which dialect it was. [`grid`] says which chunks a box of elements touches, and [`codec`] turns the bytes of a chunk
-//! into its elements and back.
+//! [`dialect`] reads the metadata of v2, v3, N5 and the three drafts of v3 into one [`model`]; no code beyond it
+//! depends on the dialect. [`grid`] finds the chunks that a box of elements overlaps, and [`codec`] decodes and encodes
+//! the bytes of a chunk.
 //!
 //! ```
 //! use zarr_format::Key;

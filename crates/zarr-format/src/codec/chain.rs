@@ -1,8 +1,8 @@
-//! A chain of codecs, run one after the other.
+//! Builds a chain of codecs and runs them one after the other.
 //!
-//! The invariant: after every step the number of bytes is the one that the metadata promise, or, where they
-//! leave it open, below a stated cap; anything else is `Corrupt`, or `TooLarge` where more might be right. What a codec does to the bytes is left to
-//! its own file, which pieces of a shard are fetched to `mod.rs`.
+//! The invariant: after every step, the number of bytes is the one that the metadata promise, or at most a stated cap
+//! if they leave it open. Any other number is `Corrupt`, or `TooLarge` if it may be right. Each codec is in its own
+//! file; `mod.rs` decides which parts of a shard can be fetched alone.
 
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
@@ -13,13 +13,13 @@ use super::kind::{
 };
 use super::order::bytes;
 
-/// The most codecs in one chain.
+/// Maximum number of codecs in one chain.
 pub(super) const MAX_CODECS: usize = 64;
 
-/// The deepest nesting of chains (sharding inside sharding).
+/// Maximum nesting of chains (sharding inside sharding).
 pub(super) const MAX_DEPTH: usize = 8;
 
-/// A codec and the number of bytes its decoding has to give.
+/// A codec, and the number of bytes that its decoding must give.
 #[derive(Debug)]
 struct ChainStep<C: ?Sized> {
     name: String,
@@ -37,10 +37,10 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Builds the chain of `specs` for an array of `repr`.
+    /// Builds the chain of `specs` for an array `repr`.
     ///
-    /// Fails with `Unsupported` for an unknown codec, `Corrupt` for one out of order or with a configuration that
-    /// makes no sense, `TooLarge` for too many codecs or levels.
+    /// Fails with `Unsupported` for an unknown codec, `Corrupt` for a codec out of order or with an invalid
+    /// configuration, `TooLarge` for too many codecs or levels.
     pub(super) fn new(
         specs: &[CodecSpec],
         repr: &ArrayRepr,
@@ -57,43 +57,43 @@ impl Chain {
         builder.finish()
     }
 
-    /// Returns how many bytes encoding gives.
+    /// Returns the number of encoded bytes.
     pub(super) fn encoded_length(&self) -> Length {
         self.encoded
     }
 
-    /// Returns whether there are `bytes -> bytes` codecs, whose decoding makes new buffers.
+    /// Whether there are `bytes -> bytes` codecs, whose decoding allocates new buffers.
     pub(super) fn has_compressors(&self) -> bool {
         !self.compressors.is_empty()
     }
 
-    /// Returns how many codecs change bytes.
+    /// Returns the number of codecs that change bytes.
     pub(super) fn steps(&self) -> usize {
         let filters = self.filters.iter();
         let filters = filters.filter(|filter| !filter.codec.is_identity()).count();
         self.compressors.len() + usize::from(!self.serializer.codec.is_identity()) + filters
     }
 
-    /// Returns whether encoding changes no byte.
+    /// Whether encoding changes no byte.
     pub(super) fn is_identity(&self) -> bool {
         self.compressors.is_empty()
             && self.serializer.codec.is_identity()
             && self.filters.iter().all(|filter| filter.codec.is_identity())
     }
 
-    /// Returns whether a decoded chunk may differ from what was encoded.
+    /// Whether a chunk may differ after encoding and decoding.
     pub(super) fn is_lossy(&self) -> bool {
         self.filters.iter().any(|filter| filter.codec.is_lossy())
             || self.serializer.codec.is_lossy()
             || self.compressors.iter().any(|step| step.codec.is_lossy())
     }
 
-    /// Undoes all codecs, the last one first (core specification, "Decoding procedure").
+    /// Decodes with all codecs, the last one first (core specification, "Decoding procedure").
     pub(super) fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         self.decode_within(encoded, usize::MAX)
     }
 
-    /// Like `decode`; where the length is not known in advance, `Corrupt` or `TooLarge` above `most` bytes.
+    /// Like `decode`. If the length is not known in advance, more than `most` bytes are `Corrupt` or `TooLarge`.
     pub(super) fn decode_within<'a>(&self, encoded: Data<'a>, most: usize) -> Result<Data<'a>> {
         let mut data = encoded;
         for step in self.compressors.iter().rev() {
@@ -137,7 +137,7 @@ impl Chain {
 struct ChainBuilder {
     repr: ArrayRepr,
     context: ChainContext,
-    /// The upper bound of intermediate lengths that the metadata leave open.
+    /// The upper bound of intermediate lengths that the metadata leave open, in bytes.
     cap: usize,
     filters: Vec<ChainStep<dyn ArrayToArray>>,
     serializer: Option<ChainStep<dyn ArrayToBytes>>,
@@ -226,7 +226,7 @@ impl ChainBuilder {
         length.within(self.cap)
     }
 
-    /// Ends the chain. Some writers leave the `array -> bytes` codec out; their elements are little-endian.
+    /// Finishes the chain. Some writers omit the `array -> bytes` codec; their elements are little-endian.
     fn finish(self) -> Result<Chain> {
         let max_chunk = self.context.max_chunk;
         let serializer = match self.serializer {

@@ -1,8 +1,7 @@
-//! Codec `conditional`: a list of `bytes -> bytes` codecs, any of which may be left out in a chunk.
+//! Codec `conditional`: `bytes -> bytes` codecs, each of which a chunk may omit.
 //!
-//! A chunk begins with a header of one bit for each codec, the first in the lowest bit of the first byte, set if
-//! the codec was applied. On encoding, compressors that do not make the chunk shorter are left out; all others
-//! are applied.
+//! A chunk begins with a header of one bit for each codec, the first in the lowest bit of the first byte, set if the
+//! codec was applied. Encoding omits compressors that do not shorten the chunk and applies all other codecs.
 
 use std::borrow::Cow;
 
@@ -14,7 +13,7 @@ use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "conditional";
 
-/// The codecs, and the bytes of the header that says which of them were applied.
+/// The codecs, and the length of the header in bytes.
 #[derive(Debug)]
 struct Conditional {
     codecs: Vec<Box<dyn BytesToBytes>>,
@@ -46,7 +45,7 @@ pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
-/// Reads `header_bits`, which is a multiple of 8; by default as many as `codecs` take.
+/// Reads `header_bits`, a multiple of 8; by default the number of `codecs`, rounded up.
 fn header_bytes(config: Configuration<'_>, codecs: usize) -> Result<usize> {
     let least = u32::try_from(codecs.next_multiple_of(8)).unwrap_or(u32::MAX);
     let bits = config.unsigned("header_bits", least..=1 << 20)?;
@@ -74,7 +73,7 @@ impl Conditional {
 
 impl BytesToBytes for Conditional {
     fn encoded_length(&self, decoded: Length) -> Length {
-        // The longest chunk is the one in which every codec that lengthens it was applied.
+        // The longest chunk has every lengthening codec applied.
         let most = self
             .codecs
             .iter()

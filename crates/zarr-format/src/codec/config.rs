@@ -1,7 +1,7 @@
-//! A codec's configuration, read member by member.
+//! Reads a codec's configuration member by member.
 //!
-//! Every fault is `Corrupt` and names the codec, the member and what was expected of it, so that the document
-//! can be mended. Members that a codec does not read are ignored. What a value means is left to the codec.
+//! Every fault is `Corrupt` and names the codec, the member and the expected value, so that the document can be
+//! corrected. Members that a codec does not read are ignored.
 
 use std::ops::RangeInclusive;
 
@@ -26,12 +26,12 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// Returns a member; `null` counts as absent, since writers store it for "default".
+    /// Returns a member. `null` counts as missing, since writers store it for the default.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         self.members.get(name).filter(|value| !value.is_null())
     }
 
-    /// Checks that there are no other members than `known`, where a specification reserves all others.
+    /// Checks that there are no members except `known`, for specifications that reserve all others.
     pub(super) fn only(&self, known: &[&str]) -> Result<()> {
         match self
             .members
@@ -55,15 +55,15 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns an integer within `range` that is not negative.
+    /// Returns a non-negative integer within `range`.
     pub(super) fn unsigned(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let wide = i64::from(*range.start())..=i64::from(*range.end());
         let number = self.integer(name, wide)?;
         Ok(number.and_then(|number| u32::try_from(number).ok()))
     }
 
-    /// Returns the integer of `range` that is nearest to a level: writers differ in what they allow, and no
-    /// level matters to decoding.
+    /// Returns a compression level, clamped to `range`: writers allow different levels, and decoding does not depend on
+    /// them.
     pub(super) fn level(&self, name: &str, range: RangeInclusive<i32>) -> Result<Option<i32>> {
         let level = self.integer(name, i64::MIN..=i64::MAX)?;
         Ok(level.map(|level| {
@@ -77,7 +77,7 @@ impl<'a> Configuration<'a> {
         }))
     }
 
-    /// Returns true or false.
+    /// Returns a boolean.
     pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -105,7 +105,7 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns a list of integers, which is required; writers in R have a list of one integer as the integer alone.
+    /// Returns a required list of integers. Writers in R store a list of one integer as the integer alone.
     pub(super) fn integers(&self, name: &str) -> Result<Vec<u64>> {
         let list = self.get(name).map(|value| match value {
             Value::Array(list) => list.as_slice(),
@@ -116,8 +116,7 @@ impl<'a> Configuration<'a> {
         numbers.ok_or_else(|| self.unexpected(name, "a list of integers"))
     }
 
-    /// Returns a list of codecs, which is required (core specification, "codecs"); a bare name is a codec without
-    /// configuration.
+    /// Returns a required list of codecs (core specification, "codecs"). A bare name is a codec without configuration.
     pub(super) fn codecs(&self, name: &str) -> Result<Vec<CodecSpec>> {
         let list = self.get(name).and_then(Value::as_array);
         let codecs: Option<Vec<CodecSpec>> =
@@ -125,7 +124,7 @@ impl<'a> Configuration<'a> {
         codecs.ok_or_else(|| self.unexpected(name, "a list of codecs"))
     }
 
-    /// Builds the error for a member that is not what it should be.
+    /// Builds the error for a member with an invalid value.
     pub(super) fn unexpected(&self, name: &str, expected: impl std::fmt::Display) -> Error {
         let found = self
             .members
@@ -156,7 +155,7 @@ fn codec_spec(value: &Value) -> Option<CodecSpec> {
     })
 }
 
-/// Returns a value as JSON, cut after `MAX_CHARS` to keep messages short.
+/// Returns a value as JSON, truncated to `MAX_CHARS` to keep messages short.
 fn shortened(value: &Value) -> String {
     const MAX_CHARS: usize = 60;
     let text = value.to_string();

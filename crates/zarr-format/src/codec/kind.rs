@@ -1,8 +1,8 @@
-//! The three kinds of codecs, and what each promises.
+//! The three kinds of codecs, and the traits that they implement.
 //!
-//! An array between two codecs has an `ArrayRepr`, bytes between two codecs have a `Length`; a codec says how
-//! its encoding changes them, so that every decoding knows how many bytes it has to give before it allocates.
-//! Running codecs one after the other is left to `chain.rs`.
+//! An array between two codecs has an `ArrayRepr`, bytes between two codecs have a `Length`. Each codec states how its
+//! encoding changes them, so that the number of decoded bytes is known before anything is allocated. `chain.rs` runs
+//! the codecs one after the other.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -12,15 +12,14 @@ use crate::model::{CodecSpec, DataType, bytes_of};
 
 use super::config::Configuration;
 
-/// Bytes between two codecs: borrowed as long as no codec had to change them.
+/// Bytes between two codecs: borrowed until a codec changes them.
 pub(super) type Data<'a> = Cow<'a, [u8]>;
 
-/// Bytes of the length (u32, little-endian) before an element without a fixed length.
+/// Length in bytes of the count (u32, little-endian) before an element without a fixed length.
 pub(super) const LENGTH_PREFIX: usize = size_of::<u32>();
 
-/// An array as one codec hands it to the next (core specification, "representation type"); its bytes are in C
-/// order, little-endian. An element without a fixed length is the count of its bytes (u32, little-endian) and
-/// the bytes.
+/// An array between two codecs (core specification, "representation type"). Its bytes are in C order, little-endian. An
+/// element without a fixed length is its length in bytes (u32, little-endian) followed by the bytes.
 #[derive(Clone, Debug)]
 pub(super) struct ArrayRepr {
     /// The type of an element.
@@ -45,7 +44,7 @@ impl ArrayRepr {
         })
     }
 
-    /// Returns the length of all elements: exact, or limited to `max` where elements have no fixed length.
+    /// Returns the length of all elements in bytes: exact, or limited to `max` if elements have no fixed length.
     /// `TooLarge` if even empty elements exceed `max`.
     pub(super) fn length(&self, max: u64) -> Result<Length> {
         if !self.data_type.is_variable() {
@@ -59,7 +58,7 @@ impl ArrayRepr {
         Ok(Length::Limited(usize::try_from(max).unwrap_or(usize::MAX)))
     }
 
-    /// Returns the bytes of all elements; `TooLarge` above `max`.
+    /// Returns the length of all elements in bytes; `TooLarge` above `max`.
     pub(super) fn bytes(&self, max: u64) -> Result<usize> {
         let bytes = bytes_of(&self.shape, self.element_size()?)?;
         let fits = usize::try_from(bytes).ok().filter(|_| bytes <= max);
@@ -72,26 +71,26 @@ impl ArrayRepr {
     }
 }
 
-/// The number of bytes that a step has to give.
+/// The number of bytes that a step must give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
-    /// Exactly that many.
+    /// Exactly N bytes.
     Exact(usize),
-    /// Not known in advance, but never more.
+    /// Not known in advance; at most N bytes are valid.
     AtMost(usize),
-    /// Not known in advance; more do not fit into the memory that a chunk may take, and may be right all the same.
+    /// Not known in advance; more than N bytes may be valid, but exceed the memory limit of a chunk.
     Limited(usize),
 }
 
 impl Length {
-    /// Returns the largest number of bytes.
+    /// Returns the maximum number of bytes.
     pub(super) fn upper_bound(self) -> usize {
         match self {
             Length::Exact(bytes) | Length::AtMost(bytes) | Length::Limited(bytes) => bytes,
         }
     }
 
-    /// Returns the length with its number of bytes changed.
+    /// Returns the length with `change` applied to its number of bytes.
     pub(super) fn map(self, change: impl FnOnce(usize) -> usize) -> Length {
         match self {
             Length::Exact(bytes) => Length::Exact(change(bytes)),
@@ -100,7 +99,7 @@ impl Length {
         }
     }
 
-    /// Returns the length as one of at most `most` bytes, if it is not known in advance.
+    /// Returns the length, limited to `most` bytes unless it is exact.
     pub(super) fn within(self, most: usize) -> Length {
         match self {
             Length::Exact(_) => self,
@@ -108,7 +107,8 @@ impl Length {
         }
     }
 
-    /// Returns the length of what is made of bytes of this one, at most `bytes`: limited if this one is.
+    /// Returns the length of data derived from this length, with at most `bytes`: `Limited` if this one is, else
+    /// `AtMost`.
     pub(super) fn bounding(self, bytes: usize) -> Length {
         match self {
             Length::Exact(_) | Length::AtMost(_) => Length::AtMost(bytes),
@@ -116,21 +116,21 @@ impl Length {
         }
     }
 
-    /// Returns the length after `bytes` more.
+    /// Returns the length increased by `bytes`.
     pub(super) fn plus(self, bytes: usize) -> Length {
         self.map(|length| length.saturating_add(bytes))
     }
 
-    /// Returns the upper bound of what a compressor makes of this many bytes. Looser than any encoder's own
-    /// bound, since writers split streams and pad them.
+    /// Returns the upper bound of the compressed length. Looser than any encoder's own bound, since writers split
+    /// streams and pad them.
     pub(super) fn compressed(self) -> Length {
         const SLACK: usize = 1 << 10;
         let bytes = self.upper_bound();
         self.bounding(bytes.saturating_add(bytes / 4).saturating_add(SLACK))
     }
 
-    /// Checks the number of bytes that `codec` gave; `Corrupt` if it is another one, `TooLarge` if it may be right and does
-    /// not fit. A decoder that stops one byte after the last that fits does not know how many there are.
+    /// Checks the number of bytes that `codec` gave; `Corrupt` if it is wrong, `TooLarge` if it exceeds the limit but
+    /// may be valid. A decoder stops one byte above the limit and so does not know the full length.
     pub(super) fn check(self, codec: &str, found: usize) -> Result<()> {
         match self {
             Length::Exact(bytes) if found != bytes => Err(Error::corrupt(
@@ -153,21 +153,21 @@ impl Length {
     }
 }
 
-/// An `array -> array` codec (core specification, "Codecs"). It may change shape and data type.
+/// An `array -> array` codec (core specification, "Codecs"). It may change the shape and the data type.
 pub(super) trait ArrayToArray: Debug + Send + Sync {
-    /// Returns the array as it stands after encoding, which is what the next codec works on.
+    /// Returns the encoded array, which is the input of the next codec.
     fn encoded_repr(&self) -> &ArrayRepr;
 
-    /// Returns whether encoding changes no byte.
+    /// Whether encoding changes no byte.
     fn is_identity(&self) -> bool;
 
-    /// Undoes the encoding.
+    /// Decodes an array.
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Encodes an array of exactly the bytes of its decoded form.
+    /// Encodes an array of exactly the decoded length.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Returns whether a decoded chunk may differ from what was encoded.
+    /// Whether a chunk may differ after encoding and decoding.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -175,19 +175,19 @@ pub(super) trait ArrayToArray: Debug + Send + Sync {
 
 /// An `array -> bytes` codec (core specification, "Codecs").
 pub(super) trait ArrayToBytes: Debug + Send + Sync {
-    /// Returns how many bytes encoding gives.
+    /// Returns the encoded length.
     fn encoded_length(&self) -> Length;
 
-    /// Returns whether encoding changes no byte.
+    /// Whether encoding changes no byte.
     fn is_identity(&self) -> bool;
 
-    /// Undoes the encoding; the input may have any length.
+    /// Decodes bytes, which may have any length.
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Encodes an array of exactly the bytes of its decoded form.
+    /// Encodes an array of exactly the decoded length.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Returns whether a decoded chunk may differ from what was encoded.
+    /// Whether a chunk may differ after encoding and decoding.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -195,16 +195,16 @@ pub(super) trait ArrayToBytes: Debug + Send + Sync {
 
 /// A `bytes -> bytes` codec (core specification, "Codecs").
 pub(super) trait BytesToBytes: Debug + Send + Sync {
-    /// Returns how many bytes encoding gives.
+    /// Returns the encoded length for a decoded length.
     fn encoded_length(&self, decoded: Length) -> Length;
 
-    /// Undoes the encoding, which has to give `want` bytes; the input may have any length.
+    /// Decodes bytes of any length, into the number of bytes that `want` allows.
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>>;
 
     /// Encodes bytes.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Returns whether a decoded chunk may differ from what was encoded.
+    /// Whether a chunk may differ after encoding and decoding.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -217,22 +217,22 @@ pub(super) enum Codec {
     BytesToBytes(Box<dyn BytesToBytes>),
 }
 
-/// Makes a codec out of its configuration and its position in the chain.
+/// Builds a codec from its configuration and its position in the chain.
 pub(super) type BuildCodec = fn(Configuration<'_>, &ChainPosition<'_>) -> Result<Codec>;
 
-/// What is the same for all codecs of one chain.
+/// Parameters shared by all codecs of one chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainContext {
-    /// The most decoded bytes of a chunk.
+    /// Maximum number of decoded bytes of a chunk.
     pub(super) max_chunk: u64,
-    /// How many chains lie around this one.
+    /// The number of chains around this one.
     pub(super) depth: usize,
-    /// Finds a codec by its name: a function, since codecs with chains inside them stand in the registry too.
+    /// Finds a codec by its name. It is a function, since the registry also has codecs that contain chains.
     pub(super) find: fn(&str) -> Option<BuildCodec>,
 }
 
 impl ChainContext {
-    /// Returns the context of a chain inside a codec of this one.
+    /// Returns the context of a chain inside one of this chain's codecs.
     pub(super) fn nested(self) -> ChainContext {
         ChainContext {
             depth: self.depth + 1,
@@ -241,30 +241,30 @@ impl ChainContext {
     }
 }
 
-/// Where in a chain a codec stands, for its constructor.
+/// The position of a codec in a chain, for its constructor.
 pub(super) struct ChainPosition<'a> {
-    /// The array as the codecs before have left it.
+    /// The array after the codecs before.
     pub(super) repr: &'a ArrayRepr,
-    /// Bytes of an element if the data still are elements, else 1.
+    /// Bytes of an element, or 1 if the data are no longer elements.
     pub(super) element_size: usize,
-    /// Whether the codecs before have left bytes, no longer an array.
+    /// Whether the codecs before give bytes and not an array.
     pub(super) after_bytes: bool,
-    /// The chain.
+    /// The parameters of the chain.
     pub(super) context: ChainContext,
 }
 
 impl ChainPosition<'_> {
-    /// Returns the bytes of the array; `TooLarge` above what a chunk may have.
+    /// Returns the length of the array in bytes; `TooLarge` above the maximum of a chunk.
     pub(super) fn bytes(&self) -> Result<usize> {
         self.repr.bytes(self.context.max_chunk)
     }
 
-    /// Returns the length of the array; `TooLarge` above what a chunk may have.
+    /// Returns the length of the array; `TooLarge` above the maximum of a chunk.
     pub(super) fn length(&self) -> Result<Length> {
         self.repr.length(self.context.max_chunk)
     }
 
-    /// Builds a codec of the registry; `Unsupported` if none has its name.
+    /// Builds a codec of the registry; `Unsupported` if there is none with its name.
     pub(super) fn build(&self, spec: &CodecSpec) -> Result<Codec> {
         let unknown = || Error::unsupported("codecs", format!("codec {} is not known", spec.name));
         let build = (self.context.find)(&spec.name).ok_or_else(unknown)?;

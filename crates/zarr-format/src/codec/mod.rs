@@ -1,9 +1,9 @@
-//! Codecs: one chunk, encoded to decoded and back.
+//! Decodes and encodes chunks with the codecs of an array.
 //!
-//! A `Pipeline` is built once for an array and used by all threads. Decoded bytes are always C order and
-//! little-endian, and always exactly as many as the metadata promise. This is the only folder that names
-//! codec crates. To add a codec, write its file and its line in `registry.rs`. Where chunks are stored, and the
-//! values of a chunk that is not, are left to the caller.
+//! A `Pipeline` is built once for an array and shared by all threads. Decoded bytes are always in C order,
+//! little-endian, and exactly as many as the metadata promise. Only this folder names codec crates. To add a codec,
+//! write its file and its line in `registry.rs`. The caller fetches and stores chunks, and supplies the values of
+//! chunks that are not stored.
 
 use std::borrow::Cow;
 
@@ -39,7 +39,8 @@ pub use checksum::lookup3;
 pub use shard::index::{ShardIndex, ShardLevel};
 pub use shard::rebuild::InnerChunks;
 
-/// The codecs of an array, ready for use.
+/// The codecs of an array, ready for use. Its pieces are chunks, or the innermost inner chunks if sharding is the only
+/// codec: the smallest parts that can be fetched and decoded alone.
 #[derive(Debug)]
 pub struct Pipeline {
     chunk_shape: Vec<u64>,
@@ -51,8 +52,8 @@ pub struct Pipeline {
 impl Pipeline {
     /// Builds the chain of `array.codecs` (core specification, "codecs").
     ///
-    /// Fails with `Unsupported` for a codec or data type that is not known, `Corrupt` for a configuration
-    /// that makes no sense, `TooLarge` for a chunk of more than `max_chunk` decoded bytes.
+    /// Fails with `Unsupported` for an unknown codec or data type, `Corrupt` for an invalid configuration, `TooLarge`
+    /// for a chunk of more than `max_chunk` decoded bytes.
     pub fn new(array: &Array, max_chunk: u64) -> Result<Pipeline> {
         if let Some(reason) = &array.undecodable {
             return Err(Error::unsupported("", reason));
@@ -89,28 +90,27 @@ impl Pipeline {
         })
     }
 
-    /// Returns the shape of the smallest piece that can be fetched and decoded alone: of a chunk, or of an
-    /// innermost inner chunk where sharding is the only codec.
+    /// Returns the shape of a piece.
     pub fn chunk_shape(&self) -> &[u64] {
         &self.chunk_shape
     }
 
-    /// Returns the decoded bytes of such a piece; their upper bound where elements have no fixed length.
+    /// Returns the decoded bytes of a piece; an upper bound if elements have no fixed length.
     pub fn chunk_bytes(&self) -> usize {
         self.chunk_bytes.upper_bound()
     }
 
-    /// Returns the levels of sharding around such a piece, outermost first.
+    /// Returns the levels of sharding around a piece, outermost first.
     pub fn shards(&self) -> &[ShardLevel] {
         &self.shards
     }
 
-    /// Returns whether decoded and encoded bytes are the same.
+    /// Whether decoded and encoded bytes are the same.
     pub fn is_identity(&self) -> bool {
         self.chain.is_identity()
     }
 
-    /// Returns whether a decoded piece may differ from what was encoded, so that writing it back loses data.
+    /// Whether a piece may differ after encoding and decoding, so that writing it back loses data.
     pub fn is_lossy(&self) -> bool {
         self.chain.is_lossy()
     }
@@ -120,12 +120,12 @@ impl Pipeline {
         matches!(self.chunk_bytes, Length::Exact(_))
     }
 
-    /// Returns whether there are `bytes -> bytes` codecs.
+    /// Whether there are `bytes -> bytes` codecs.
     pub fn has_compressors(&self) -> bool {
         self.chain.has_compressors()
     }
 
-    /// Returns how many bytes each stored piece has, if the codecs give a fixed length; nothing for shards.
+    /// Returns the length of each stored piece in bytes, or `None` if it is not fixed or the array has shards.
     pub fn stored_length(&self) -> Option<u64> {
         match self.chain.encoded_length() {
             Length::Exact(bytes) if self.shards.is_empty() => Some(bytes as u64),
@@ -133,15 +133,15 @@ impl Pipeline {
         }
     }
 
-    /// Returns the most bytes that a stored piece has.
+    /// Returns the maximum length of a stored piece in bytes.
     pub fn stored_bound(&self) -> u64 {
         self.chain.encoded_length().upper_bound() as u64
     }
 
-    /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
-    /// "Decoding procedure"); into at most that many where elements have no fixed length. Where no codec
-    /// changes a byte, the buffer itself is returned. `Corrupt` for bytes that do not decode, `TooLarge` for more bytes of
-    /// elements without a fixed length than a chunk may have.
+    /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification, "Decoding
+    /// procedure"), or into at most that many if elements have no fixed length. If no codec changes a byte, returns the
+    /// buffer itself. `Corrupt` for bytes that do not decode, `TooLarge` if elements without a fixed length exceed the
+    /// maximum of a chunk.
     pub fn decode<'a>(&self, encoded: impl Into<Cow<'a, [u8]>>) -> Result<Vec<u8>> {
         let encoded = encoded.into();
         if !self.chain.has_compressors() {
@@ -157,40 +157,40 @@ impl Pipeline {
         decoded
     }
 
-    /// Decodes one piece whose elements have no fixed length as `decode` does; `TooLarge` if it has more than `most` bytes.
+    /// Like `decode`, for a piece whose elements have no fixed length; `TooLarge` above `most` bytes.
     pub fn decode_within(&self, encoded: &[u8], most: usize) -> Result<Vec<u8>> {
         let decoded = self.chain.decode_within(Cow::Borrowed(encoded), most)?;
         Ok(decoded.into_owned())
     }
 
-    /// Decodes one piece as `decode` does; returns as well what its codecs passed over.
+    /// Like `decode`; also returns the data that the codecs passed over.
     pub fn decode_noting(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, PassedOver)> {
         let (decoded, passed_over) = ignored::noted(|| self.decode(encoded));
         Ok((decoded?, passed_over))
     }
 
-    /// Returns how many decoded forms of a piece are held at a time while it is decoded, at most.
+    /// Returns the maximum number of decoded copies of a piece in memory while it is decoded.
     pub fn decoded_copies(&self) -> u64 {
-        // Each step takes one and gives another, the first one takes the encoded bytes.
+        // Each step holds its input and its output; the input of the first step is the encoded piece.
         self.chain.steps().min(2) as u64
     }
 
-    /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"); `Invalid`
-    /// for another number of bytes, or for values that the codecs cannot store.
+    /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"). `Invalid` for
+    /// another number of bytes, or for values that the codecs cannot represent.
     pub fn encode(&self, decoded: &[u8]) -> Result<Vec<u8>> {
         Ok(self.chain.encode(Cow::Borrowed(decoded))?.into_owned())
     }
 
-    /// Returns a new shard with some of its pieces replaced; `old` is the stored one. Pieces that are not
-    /// replaced keep their exact encoded bytes.
+    /// Returns the stored shard `old` with some of its pieces replaced. All other pieces keep their exact encoded
+    /// bytes.
     ///
-    /// Fails with `Corrupt` if the old chunk is no shard.
+    /// Fails with `Corrupt` if `old` is not a valid shard.
     pub fn rebuild_shard(&self, old: Option<&[u8]>, replaced: &InnerChunks) -> Result<Vec<u8>> {
         shard::rebuild::rebuild(&self.shards, old, replaced)
     }
 }
 
-/// Returns the array's chunk as it is handed to the first codec.
+/// Returns a chunk of the array as the input of the first codec.
 fn chunk_repr(array: &Array) -> Result<ArrayRepr> {
     let (rank, chunk) = (array.shape.len(), &array.chunk_shape);
     if chunk.len() != rank || chunk.contains(&0) {
@@ -218,7 +218,7 @@ fn chunk_repr(array: &Array) -> Result<ArrayRepr> {
     })
 }
 
-/// Returns the sharding codec if it is the only one, so that inner chunks can be fetched one by one.
+/// Returns the sharding codec if it is the only codec, so that inner chunks can be fetched one by one.
 fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
     match codecs {
         [codec] if codec.name == shard::index::NAME => Some(codec),
@@ -235,7 +235,7 @@ mod tests {
 
     const MAX_CHUNK: u64 = 1 << 27;
 
-    /// An array of one chunk; codecs as a document has them.
+    /// Returns an array of one chunk, with codecs as in a document.
     pub(super) fn array(data_type: &str, chunk_shape: &[u64], codecs: Value) -> Array {
         let members = CodecSpec::new("", json!({ "codecs": codecs }));
         let data_type = DataType::from_v3(data_type);
@@ -272,7 +272,7 @@ mod tests {
         Pipeline::new(&array(data_type, chunk_shape, codecs), MAX_CHUNK)
     }
 
-    /// Bytes that compress, but not to nothing.
+    /// Returns compressible data.
     pub(super) fn sample(length: usize) -> Vec<u8> {
         let mut state = 1_u32;
         let mut next = || {

@@ -1,28 +1,27 @@
-//! Elements without a fixed length, one after the other: each is the count of its bytes (u32, little-endian) and
-//! the bytes.
+//! Splits and joins records: elements without a fixed length.
 //!
-//! A record is an element with its count. Records that are cut short end the data; how many there should be is
-//! left to the caller.
+//! A record is an element's length in bytes (u32, little-endian) followed by its bytes. A truncated record ends the
+//! data; the caller checks the number of records.
 
 use crate::error::{Error, Result};
 
 use super::kind::LENGTH_PREFIX;
 
-/// Splits the first record off; nothing at the end or if it is cut short.
+/// Splits off the first record. Returns `None` at the end, or if the record is truncated.
 pub(super) fn split_first(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, _) = data.split_first_chunk::<LENGTH_PREFIX>()?;
     let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
     data.split_at_checked(count.checked_add(LENGTH_PREFIX)?)
 }
 
-/// Returns an element as a record; `TooLarge` if its count does not fit 32 bits.
+/// Returns an element as a record; `TooLarge` if its length does not fit 32 bits.
 pub(super) fn encode(element: &[u8]) -> Result<Vec<u8>> {
     let mut record = Vec::with_capacity(element.len().saturating_add(LENGTH_PREFIX));
     append(&mut record, element)?;
     Ok(record)
 }
 
-/// Appends an element as a record; `TooLarge` if its count does not fit 32 bits.
+/// Appends an element as a record; `TooLarge` if its length does not fit 32 bits.
 pub(super) fn append(records: &mut Vec<u8>, element: &[u8]) -> Result<()> {
     let count = u32::try_from(element.len()).map_err(|error| Error::too_large("chunk", error))?;
     records.extend_from_slice(&count.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Every codec there is, by each of its names.
+//! The registry of all codecs, by each of their names.
 //!
-//! The names are those of final v3, of its extensions and of numcodecs, into which dialects translate theirs.
-//! Configurations are left to the codecs.
+//! The names are the ones of final v3, of its extensions and of numcodecs. Dialects translate their own names into
+//! these.
 
 use super::kind::BuildCodec;
 use super::{checksum, compress, conditional, numeric, object, order, shard, zfp};

@@ -1,18 +1,17 @@
-//! Codecs `zfpy` and `zfp` in a program that is built without the feature `zfp`: they are refused, with an error
-//! that names the feature. The codecs themselves are in `zfp/mod.rs`.
+//! Rejects codecs `zfpy` and `zfp` in programs built without feature `zfp`.
 
 use crate::error::{Error, Result};
 
 use super::config::Configuration;
 use super::kind::{ChainPosition, Codec};
 
-/// Refuses codec `zfp` with `Unsupported`, which says how to build the program with it.
+/// Fails with `Unsupported` for codec `zfp`, and says how to build the program with it.
 pub(super) fn build(_members: Configuration<'_>, _place: &ChainPosition<'_>) -> Result<Codec> {
     let why = "codec zfp: this program is built without the zfp library, which `cargo install --features zfp` adds";
     Err(Error::unsupported("codecs", why))
 }
 
-/// Refuses codec `zfpy` likewise.
+/// Fails with `Unsupported` for codec `zfpy` in the same way.
 pub(super) fn zfpy(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     build(config, position)
 }

@@ -1,16 +1,17 @@
-//! The user's attributes in the documents of each dialect: a member, a whole document, or the rest of one.
+//! Reads the user's attributes from the documents of each dialect.
 //!
-//! What does not read becomes attributes that say so, never an error: the data can be read without them.
+//! They are a member, a whole document, or the remaining members of one. Attributes that do not parse become attributes
+//! that state the fault, never an error: the data can be read without them.
 
 use crate::dialect::document::{Document, part_of_document, text_of};
 use crate::error::Result;
 use crate::json_text::{self, visit_members};
 use crate::model::Attributes;
 
-/// The longest text that is shown of something unexpected, in letters.
+/// The longest excerpt of an unexpected value in a message, in characters.
 const MAX_SHOWN: usize = 80;
 
-/// Returns the attributes in the member `attributes`; none if it is missing or null.
+/// Returns the attributes in the member `attributes`; empty if it is missing or null.
 pub(super) fn in_member(document: &Document) -> Attributes {
     let read = || -> Result<Attributes> {
         let Some(value) = document
@@ -31,7 +32,7 @@ pub(super) fn in_member(document: &Document) -> Attributes {
     read().unwrap_or_else(Attributes::unreadable)
 }
 
-/// Returns the attributes that are a document of their own; none if it is missing.
+/// Returns the attributes in a document of their own; empty if it is missing.
 pub(super) fn whole(document: &Document) -> Attributes {
     match document.text() {
         Ok(None) => Attributes::default(),
@@ -48,7 +49,7 @@ pub(super) fn whole(document: &Document) -> Attributes {
     }
 }
 
-/// Returns the members of a document that a dialect does not define; fails if it is no object.
+/// Returns the members of a document that a dialect does not define. Fails if it is not an object.
 pub(super) fn beside(document: &Document, is_own: fn(&str) -> bool) -> Result<Attributes> {
     let text = document.text()?.unwrap_or("{}");
     let mut rest = String::with_capacity(text.len());

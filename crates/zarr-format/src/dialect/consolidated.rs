@@ -1,7 +1,7 @@
-//! Consolidated metadata: documents of a whole hierarchy in one, as three dialects write it.
+//! Finds the documents inside consolidated metadata, in the formats of three dialects.
 //!
-//! Gives keys and documents as they would be stored; what cannot be a key is left out. The hierarchy decides where
-//! they are used.
+//! Returns keys, and the documents as they would be stored. Names that are not valid keys are skipped. The hierarchy
+//! decides whether to use the documents.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use crate::json_text::{find_member, visit_members};
 use crate::key::Key;
 use crate::model::document::ZARR_JSON;
 
-/// The member of a final-v3 group that holds them.
+/// The member of a final-v3 group with consolidated metadata.
 pub const MEMBER: &str = "consolidated_metadata";
 
-/// The member of consolidated metadata that holds the documents.
+/// The member of consolidated metadata with the documents.
 pub const DOCUMENTS: &str = "metadata";
 
-/// Keys, and where in the consolidated metadata their documents stand.
+/// Keys, and the ranges of their documents in the consolidated metadata.
 pub type DocumentPlaces = Vec<(Key, Range<usize>)>;
 
-/// Finds the documents in `.zmetadata`, by keys counted from the folder of the hierarchy.
+/// Finds the documents in `.zmetadata`, by keys relative to the hierarchy's folder.
 ///
-/// Fails with `Corrupt` if it is not what zarr-python writes as format 1.
+/// Fails with `Corrupt` if it does not have zarr-python's format 1.
 pub fn parse_document(bytes: &[u8]) -> Result<DocumentPlaces> {
     let text = text_of(bytes)?;
     let whole = TextPart {
@@ -40,10 +40,10 @@ pub fn parse_document(bytes: &[u8]) -> Result<DocumentPlaces> {
     whole.documents(|key| Key::new(key).ok())
 }
 
-/// Finds the documents in the member `consolidated_metadata` of a final-v3 group, by keys counted from the group;
-/// nothing if the group has none or they are null.
+/// Finds the documents in the member `consolidated_metadata` of a final-v3 group, by keys relative to the group.
+/// Returns `None` if the member is missing or null.
 ///
-/// Fails with `Unsupported` for another kind than inline, `Corrupt` for what is no object of documents.
+/// Fails with `Unsupported` if its kind is not inline, `Corrupt` if there is no object of documents.
 pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
     let text = text_of(bytes)?;
     let start = bytes.len() - text.len();
@@ -67,8 +67,8 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
     member.documents(key).map(Some)
 }
 
-/// Returns the names in consolidated metadata that stand for no node, and so are never read: those with `..` or slashes
-/// too many. `is_document` says whether it is a `.zmetadata`.
+/// Returns the names in consolidated metadata that are not valid keys and so are never read, such as names with `..` or
+/// double slashes. `is_document` says whether `bytes` is a `.zmetadata`.
 pub fn names_of_nothing(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
     let text = text_of(bytes)?;
     let whole = TextPart { text, start: 0 };
@@ -91,7 +91,7 @@ pub fn names_of_nothing(bytes: &[u8], is_document: bool) -> Result<Vec<String>> 
     Ok(found)
 }
 
-/// A part of a document, and where it stands in that.
+/// A part of a document, and its offset in the document.
 struct TextPart<'a> {
     text: &'a str,
     start: usize,
@@ -109,7 +109,7 @@ impl<'a> TextPart<'a> {
         Ok(find_member(self.text, name)?.map(|place| self.part(place)))
     }
 
-    /// Finds the documents in it; those of which `key_of` gives no key are left out.
+    /// Finds the documents in it. Names for which `key_of` returns `None` are skipped.
     fn documents(&self, key_of: impl Fn(&str) -> Option<Key>) -> Result<DocumentPlaces> {
         let wrong = || Error::corrupt(DOCUMENTS, "expected an object of documents");
         let documents = self.value(DOCUMENTS)?.ok_or_else(wrong)?;

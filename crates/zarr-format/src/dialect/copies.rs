@@ -1,7 +1,7 @@
-//! Documents that hold copies of others: which they are, what a copy is called in them, and their text with other copies.
+//! Finds and edits the documents that hold copies of other documents.
 //!
-//! What is not changed keeps every byte. In final v3 the copy of a group has no copies of its own, as zarr-python writes
-//! it: all nodes below are in the outer ones already.
+//! All parts that are not edited keep every byte. In final v3 the copy of a group has no copies of its own, as
+//! zarr-python writes it: the outer copies already include all nodes below.
 
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::{consolidated, text_of};
@@ -12,18 +12,18 @@ use crate::model::document::{
     CONSOLIDATED_2020, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA, is_draft_document,
 };
 
-/// The longest document that is read to find copies in it, or to make one of it: 64 MiB.
+/// The longest document that is searched for copies or copied itself: 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// The copies that the copy of a final-v3 group has.
+/// The consolidated metadata inside the copy of a final-v3 group.
 const NO_COPIES: &str = r#"{"kind": "inline", "must_understand": false, "metadata": {}}"#;
 
-/// How a document holds copies of others.
+/// How a document names its copies of other documents.
 #[derive(Clone, Copy, PartialEq)]
 enum CopyForm {
-    /// By their keys, counted from a folder.
+    /// By their keys, relative to a folder.
     ByKey,
-    /// By the paths of the nodes below a group, whose own document it is.
+    /// By the paths of nodes, relative to the group whose own document holds the copies.
     ByNode,
 }
 
@@ -31,10 +31,10 @@ enum CopyForm {
 #[derive(Clone)]
 pub struct CopyHolder {
     key: Key,
-    /// The folder from which names of copies count.
+    /// The folder to which the names of copies are relative.
     folder: Key,
     form: CopyForm,
-    /// Whether it has copies of documents of a draft.
+    /// Whether the copies are documents of a draft.
     is_draft: bool,
 }
 
@@ -58,7 +58,7 @@ impl CopyHolder {
         })
     }
 
-    /// Returns the one of a draft's hierarchy; nothing if the draft has none.
+    /// Returns the consolidated metadata of a draft's hierarchy, or `None` if the draft has none.
     pub fn of_draft(entry: &EntryPoint) -> Result<Option<CopyHolder>> {
         let holder = |key| CopyHolder {
             key,
@@ -69,7 +69,7 @@ impl CopyHolder {
         Ok(entry.consolidated()?.map(holder))
     }
 
-    /// Returns the document that this key may be; `None` if no document of that name holds copies.
+    /// Returns the document with this key, or `None` if a document of that name never holds copies.
     pub fn of_key(key: &Key) -> Option<CopyHolder> {
         if !may_hold_copies(key) {
             return None;
@@ -88,7 +88,7 @@ impl CopyHolder {
         CopyHolder::drafted(&top).ok()
     }
 
-    /// Returns the document of a draft's hierarchy whose entry point is in a folder.
+    /// Returns the consolidated metadata of a draft's hierarchy whose entry point is in `top`.
     fn drafted(top: &Key) -> Result<CopyHolder> {
         let mut names = CONSOLIDATED_2020.split('/');
         Ok(CopyHolder {
@@ -98,14 +98,14 @@ impl CopyHolder {
         })
     }
 
-    /// Returns the documents that may hold a copy of this one.
+    /// Returns the documents that may hold a copy of `document`.
     pub fn above_document(document: &Key) -> Vec<CopyHolder> {
         let holders = CopyHolder::in_folders_above(document);
         let holds = |holder: &CopyHolder| holder.copy_name(document).is_some();
         holders.into_iter().filter(holds).collect()
     }
 
-    /// Returns the documents that may hold copies of documents at a path and below.
+    /// Returns the documents that may hold copies of the documents at and below a path.
     pub fn above_tree(path: &Key) -> Vec<CopyHolder> {
         let holders = CopyHolder::in_folders_above(path);
         let may_hold = |holder: &CopyHolder| !holder.is_draft || holder.is_of_meta(path);
@@ -125,14 +125,15 @@ impl CopyHolder {
         folders.flat_map(holders).filter_map(Result::ok).collect()
     }
 
-    /// Whether a path is in the folder where a draft has its metadata.
+    /// Whether a path is in the metadata folder of a draft.
     fn is_of_meta(&self, path: &Key) -> bool {
         let meta = CONSOLIDATED_2020.split('/').next().unwrap_or_default();
         let below = path.below(&self.folder);
         below.is_some_and(|rest| rest.names().next() == Some(meta.as_bytes()))
     }
 
-    /// Returns the name of the copy that this may hold of a document; `None` for one of another dialect or place.
+    /// Returns the name of the copy of `document` in this one, or `None` if the document has another dialect or is in a
+    /// folder that this one does not cover.
     pub fn copy_name(&self, document: &Key) -> Option<String> {
         let is = |name: &str| document.name() == name.as_bytes();
         let is_kind = match (self.is_draft, self.form) {
@@ -143,28 +144,28 @@ impl CopyHolder {
         is_kind.then(|| self.name_of(document)).flatten()
     }
 
-    /// Returns its key.
+    /// Returns the key of the document.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Returns the folder from which names of copies count.
+    /// Returns the folder to which the names of copies are relative.
     pub fn folder(&self) -> &Key {
         &self.folder
     }
 
-    /// Whether copies are members of a member of the document, which holds something else too.
+    /// Whether the copies are inside one member of the document, which also has other members.
     pub fn is_member(&self) -> bool {
         self.form == CopyForm::ByNode
     }
 
-    /// Returns the folder that its copies are below, if it is of a draft.
+    /// Returns the folder of the draft's entry point, or `None` if the copies are not of a draft.
     pub fn top_of_draft(&self) -> Option<&Key> {
         self.is_draft.then_some(&self.folder)
     }
 
-    /// Returns the name that the copy of a document should have here; nothing if it should have none. `top` is the folder
-    /// of the entry point if it is the document of a draft.
+    /// Returns the name that the copy of `document` should have in this one, or `None` if it should not be copied.
+    /// `top` is the folder of the entry point if the document belongs to a draft.
     pub fn wanted_name(&self, document: &Key, top: Option<&Key>) -> Option<String> {
         let is = |name: &str| document.name() == name.as_bytes();
         let is_kind = match (self.is_draft, self.form) {
@@ -175,7 +176,7 @@ impl CopyHolder {
         is_kind.then(|| self.name_of(document)).flatten()
     }
 
-    /// Returns the name of a document's copy; nothing if it has none here.
+    /// Returns the name of the copy of `document`, whatever its dialect, or `None` if it can have no name here.
     pub fn name_of(&self, document: &Key) -> Option<String> {
         let copied = match self.form {
             CopyForm::ByKey => document.below(&self.folder)?,
@@ -188,7 +189,7 @@ impl CopyHolder {
         String::from_utf8(copied.as_bytes().to_vec()).ok()
     }
 
-    /// Returns the key of the document whose copy has this name; nothing if it is not the name of one.
+    /// Returns the key of the document whose copy has this name, or `None` if the name is not valid here.
     pub fn document_of(&self, name: &str) -> Option<Key> {
         let named = Key::new(name).ok().filter(|key| !key.is_root())?;
         let above = self.folder.as_bytes();
@@ -201,14 +202,14 @@ impl CopyHolder {
         (self.name_of(&document).as_deref() == Some(name)).then_some(document)
     }
 
-    /// Returns the copy of a document with these bytes; `None` if they are no JSON object.
+    /// Returns the copy of a document with these bytes, or `None` if they are not a JSON object.
     pub fn copy_of(&self, bytes: &[u8]) -> Option<String> {
         let text = ObjectText::parse(text_of(bytes).ok()?).ok()?;
         Some(self.copied(&text).trim().to_string())
     }
 
-    /// Returns a document that is edited, with the copies that another text of it holds; `None` if one of them holds
-    /// none, or if this document holds nothing but copies.
+    /// Returns the document `bytes` with its copies replaced by the copies in `other`, another text of it. Returns
+    /// `None` if one of them has no copies, or if the document holds only copies.
     pub fn with_copies_of(&self, bytes: &[u8], other: &[u8]) -> Option<Vec<u8>> {
         let other = self.member(other)?;
         let own = self.member(bytes)?;
@@ -221,7 +222,7 @@ impl CopyHolder {
         Some([mark, text.replaced(consolidated::MEMBER, other).as_bytes()].concat())
     }
 
-    /// Whether two texts of the document hold the same copies, though other members may differ.
+    /// Whether two texts of the document hold the same copies. Other members may differ.
     pub fn has_same_copies(&self, one: &[u8], other: &[u8]) -> bool {
         match (self.member(one), self.member(other)) {
             (Some(one), Some(other)) => json_text::is_same(one, other),
@@ -229,20 +230,20 @@ impl CopyHolder {
         }
     }
 
-    /// Returns the member of the document that holds the copies, if it has something else too.
+    /// Returns the member that holds the copies, or `None` if the document holds only copies.
     fn member<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         let text = text_of(bytes).ok().filter(|_| self.is_member())?;
         let found = find_member(text, consolidated::MEMBER).ok()??;
         text.get(found)
     }
 
-    /// Whether a text of the document may hold copies; costs no more than a look through its bytes.
+    /// Whether a text of the document may hold copies; costs only a search through its bytes.
     pub fn may_have_copies(&self, bytes: &[u8]) -> bool {
         let member = consolidated::MEMBER.as_bytes();
         !self.is_member() || bytes.windows(member.len()).any(|part| part == member)
     }
 
-    /// Returns the text of a document as it stands here.
+    /// Returns the text of a document as its copy here has it.
     fn copied(&self, document: &ObjectText<'_>) -> String {
         let is_group = document
             .value("node_type")
@@ -257,14 +258,14 @@ impl CopyHolder {
         }
     }
 
-    /// Finds the copies in a text of the document; `None` if it holds none or does not read. Of two with one name the last
-    /// counts.
+    /// Finds the copies in a text of the document. Returns `None` if it holds none or does not parse. Of copies with
+    /// equal names, the last one counts.
     pub fn find_copies<'a>(&self, bytes: &'a [u8]) -> Option<Copies<'a>> {
         Copies::find(bytes, self.form)
     }
 
-    /// Finds the copies in the document; nothing if it holds none or does not read, `Invalid` if an object in it has a
-    /// name twice.
+    /// Finds the copies in the document. Returns `None` if it holds none or does not parse; `Invalid` if an object in
+    /// it has duplicate names.
     pub fn copies<'a>(&self, bytes: &'a [u8]) -> Result<Option<Copies<'a>>> {
         let Some(copies) = self.find_copies(bytes) else {
             return Ok(None);
@@ -277,18 +278,18 @@ impl CopyHolder {
     }
 }
 
-/// Whether a key has the name of a document that may hold copies of others.
+/// Whether a document with this key may hold copies of others, by its name.
 pub fn may_hold_copies(key: &Key) -> bool {
     [ZARR_JSON.as_bytes(), ZMETADATA.as_bytes()].contains(&key.name())
 }
 
-/// Copies of documents in the text of another one.
+/// Copies of documents in the text of another document.
 pub struct Copies<'a> {
     bytes: &'a [u8],
     top: ObjectText<'a>,
-    /// The member of the document that holds the copies in a member of its own, if it is not the document.
+    /// The name and the value of the member that contains the copies, or `None` if the document itself does.
     member: Option<(&'static str, ObjectText<'a>)>,
-    /// The copies by their names.
+    /// The copies by name.
     copies: ObjectText<'a>,
 }
 
@@ -312,12 +313,12 @@ impl<'a> Copies<'a> {
         })
     }
 
-    /// Returns the copies by their names.
+    /// Returns the copies by name.
     pub fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.copies.members()
     }
 
-    /// Returns the whole document with copies changed.
+    /// Returns the whole document with some copies changed.
     pub fn edited(&self, changes: &[MemberChange]) -> Vec<u8> {
         let name = consolidated::DOCUMENTS;
         let text = match &self.member {

@@ -1,6 +1,6 @@
-//! A document of a node: text, of which the members are parsed that describe the node.
+//! A node's document as text; only members that describe the node are parsed.
 //!
-//! The user's attributes and copies of other documents may be most of a document, and are never made values of.
+//! The user's attributes and copies of other documents may be most of a document, and are never parsed into values.
 
 use std::ops::Range;
 
@@ -11,24 +11,24 @@ use crate::error::{Error, Result};
 use crate::json_text::{self, MemberPlace, find_member, visit_members};
 use crate::key::Key;
 
-/// The longest text of which values are made, in bytes: all that a document has but attributes and copies. Values take
-/// some thirty times as much memory.
+/// The longest text that is parsed into values, in bytes: all members except attributes and copies. Values take about
+/// thirty times as much memory.
 const MAX_PARSED: usize = 4 << 20;
 
 /// A document that may be missing.
 #[derive(Default)]
 pub struct Document {
-    /// Where it is stored.
+    /// The key of the document.
     pub key: Key,
-    /// Its bytes.
+    /// The content, or `None` if the document is missing.
     pub bytes: Option<Bytes>,
-    /// Why it is not read though it is there: it is too long.
+    /// Why an existing document was not read: it is too long.
     pub refusal: Option<String>,
 }
 
 impl Document {
-    /// Returns the document as text, without a byte order mark; nothing if it is missing, `Corrupt` if it is no UTF-8,
-    /// `TooLarge` if it was not read for that.
+    /// Returns the document as text without a byte order mark, or `None` if it is missing. `Corrupt` if it is not
+    /// UTF-8, `TooLarge` if it was not read because of its length.
     pub fn text(&self) -> Result<Option<&str>> {
         if let Some(why) = &self.refusal {
             return Err(Error::too_large(&self.key, why));
@@ -38,14 +38,14 @@ impl Document {
         text.transpose()
     }
 
-    /// Parses the members of the document, a JSON object; nothing if it is missing, `Corrupt` if it is something else,
-    /// `TooLarge` if they are longer than any metadata. Of attributes there are those that a draft takes for metadata, and of
-    /// copies of other documents whether they must be understood.
+    /// Parses the members of the document, or returns `None` if it is missing. `Corrupt` if it is not a JSON object,
+    /// `TooLarge` if its members are longer than any metadata. Attributes are reduced to the filters that a draft takes
+    /// for metadata, and consolidated metadata to `must_understand`.
     pub fn object(&self) -> Result<Option<Map<String, Value>>> {
         self.object_of(|_| true)
     }
 
-    /// Like `object`, of some members alone, which are `wanted` by their names.
+    /// Like `object`, but only for members for whose name `wanted` is true.
     pub fn object_of(&self, wanted: impl Fn(&str) -> bool) -> Result<Option<Map<String, Value>>> {
         let Some(text) = self.text()? else {
             return Ok(None);
@@ -65,8 +65,8 @@ impl Document {
     }
 }
 
-/// Returns `part`, a part of the text of a document. Most of a document is shared, so that a long text is in memory once;
-/// a smaller part is copied, so that it does not keep the rest of the document in memory.
+/// Returns `part`, a part of the text of a document. A part of more than 3/4 of the document is shared, so that a long
+/// text is in memory once; a smaller part is copied, so that it does not keep the whole document in memory.
 pub(super) fn part_of_document(bytes: &Bytes, part: &str) -> Bytes {
     if part.len() > bytes.len() / 4 * 3 {
         bytes.slice_ref(part.as_bytes())
@@ -75,7 +75,7 @@ pub(super) fn part_of_document(bytes: &Bytes, part: &str) -> Bytes {
     }
 }
 
-/// Finds the members that are wanted, and the text that is parsed of each.
+/// Finds the members for which `wanted` is true, and their values' ranges.
 fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String, Range<usize>)>> {
     let mut found = Vec::new();
     let mut length = 0;
@@ -96,12 +96,12 @@ fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String,
     Ok(found)
 }
 
-/// Whether a member may be long and is not parsed whole.
+/// Whether a member may be long and is not parsed as a whole.
 fn is_held_back(name: &str) -> bool {
     part_of(name).is_some()
 }
 
-/// Returns the member of a member that is parsed, where the others are not.
+/// Returns the name of the only member inside `name` that is parsed, or `None` if `name` is parsed as a whole.
 fn part_of(name: &str) -> Option<&'static str> {
     match name {
         "attributes" => Some("filters"),
@@ -123,7 +123,7 @@ fn parsed(text: &str, members: Vec<(String, Range<usize>)>) -> Result<Map<String
     Ok(values)
 }
 
-/// Returns an object with one of its members alone, as far as that can be parsed and is not long.
+/// Returns an object with only the member `part`; empty if that does not parse or is too long.
 fn reduced(text: &str, part: &str) -> Value {
     let place = find_member(text, part).ok().flatten();
     let value = place.and_then(|place| text.get(place));
@@ -137,7 +137,7 @@ fn reduced(text: &str, part: &str) -> Value {
     )
 }
 
-/// Returns a document as text, without a byte order mark; `Corrupt` if it is no UTF-8.
+/// Returns a document as text, without a byte order mark; `Corrupt` if it is not UTF-8.
 pub fn text_of(bytes: &[u8]) -> Result<&str> {
     let text = str::from_utf8(bytes)
         .map_err(|error| Error::corrupt("", format!("not JSON: expected UTF-8, found {error}")))?;

@@ -1,16 +1,16 @@
-//! Changes of attributes in the documents of a node, where its dialect has them.
+//! Changes attributes in the documents of a node.
 //!
-//! Every other member stays where it is and as it is. Whether the changed documents still mean the same node is for the
-//! caller to check, by reading them.
+//! All other members keep their place and their bytes. The caller reads the changed documents to check that they still
+//! describe the same node.
 
 use crate::dialect::{Document, DocumentMap};
 use crate::error::{Error, Kind, Result};
 use crate::json_text::{MemberChange, ObjectText};
 use crate::model::Attributes;
 
-/// Changes members of a document; all others stay as they are, byte for byte.
+/// Changes members of a document; all other members keep every byte.
 ///
-/// Fails with `NotFound` if it is missing, `Invalid` if an object in it has a name twice.
+/// Fails with `NotFound` if the document is missing, `Invalid` if an object in it has duplicate names.
 pub(super) fn edit_members(
     document: &Document,
     changes: impl FnOnce(&ObjectText<'_>) -> Result<Vec<MemberChange>>,
@@ -26,7 +26,7 @@ pub(super) fn edit_members(
     Ok(vec![(document.key.clone(), bytes)])
 }
 
-/// Fails with `Invalid` if an object in a document has a name twice.
+/// Fails with `Invalid` if an object in a document has duplicate names.
 pub(super) fn check_unique(document: &Document, object: &ObjectText<'_>) -> Result<()> {
     object.check_unique().map_err(|error| {
         let why = format!("{}; mend it in the store view first", error);
@@ -34,7 +34,7 @@ pub(super) fn check_unique(document: &Document, object: &ObjectText<'_>) -> Resu
     })
 }
 
-/// Changes a document that has a member `attributes`, as those of final v3 and of the drafts.
+/// Changes a document with a member `attributes`, as in final v3 and in the drafts.
 pub(super) fn edit_attributes(document: &Document, attributes: &Attributes) -> Result<DocumentMap> {
     edit_members(document, |old| {
         if attributes.is_empty() && old.value("attributes").is_none() {
@@ -71,7 +71,7 @@ mod tests {
         value.as_object().unwrap().clone().into()
     }
 
-    /// Returns the documents that change when a node gets the attributes `colour` and `z`.
+    /// Returns the documents that change if a node gets the attributes `colour` and `z`.
     fn edited(dialect: &Dialect, documents: &[Document]) -> Vec<(String, String)> {
         let text = |bytes: Vec<u8>| {
             let value: Value = serde_json::from_slice(&bytes).unwrap();

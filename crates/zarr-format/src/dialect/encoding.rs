@@ -1,7 +1,7 @@
-//! Digests of what metadata say of the encoding of chunks, to tell whether an array was replaced by another one.
+//! Digests the encoding of an array's chunks, to detect that it was replaced.
 //!
-//! Attributes, names of dimensions and the shape are not part of it: who changes these leaves every chunk what it is. A
-//! digest is written down, and so is made of the words of final v3, whatever the dialect.
+//! Attributes, dimension names and the shape are excluded: chunks remain valid when they change. Digests are stored and
+//! compared later, so they are made of final-v3 metadata, whatever the dialect.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,13 +19,13 @@ use crate::model::document::{
 };
 use crate::model::{Array, Node};
 
-/// The members of final v3 that say how chunks are encoded, beside the fill value.
+/// The members of final v3 that determine how chunks are encoded, in addition to the fill value.
 const MEMBERS: [&str; 4] = ["data_type", "chunk_grid", "chunk_key_encoding", "codecs"];
 
-/// Reads the entry point of a hierarchy of a draft; nothing if it is missing.
+/// Reads the entry point of a draft's hierarchy. Returns `None` if it is missing.
 pub type ReadEntryPoint<'a> = dyn Fn(&Key) -> Result<Option<Vec<u8>>> + 'a;
 
-/// Returns what chunks of an array are encoded by; nothing for an array of a draft, whose keys its entry point states.
+/// Returns the encoding of an array's chunks, or `None` for an array of a draft, whose keys depend on its entry point.
 pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
     let dialect = DIALECTS.iter().find(|known| known.name == array.dialect)?;
     let document = (dialect.documents)(path).ok()?.into_iter().next()?;
@@ -33,7 +33,7 @@ pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
     Some(of_draft_array(document, folder, array))
 }
 
-/// Returns the same for an array of a draft, which has this document and its chunks in this folder.
+/// Like `of_array`, for an array of a draft with its document and the folder of its chunks.
 pub fn of_draft_array(document: Key, folder: Key, array: &Array) -> EncodedBy {
     EncodedBy {
         document,
@@ -42,7 +42,8 @@ pub fn of_draft_array(document: Key, folder: Key, array: &Array) -> EncodedBy {
     }
 }
 
-/// Returns the same, given a document that a program has read or written; nothing if it does not describe an array.
+/// Like `of_array`, from a document that a program has read or written. Returns `None` if it does not describe an
+/// array.
 pub fn of_document(
     key: &Key,
     bytes: &[u8],
@@ -103,7 +104,7 @@ fn of_draft_document(
     Ok(None)
 }
 
-/// Returns the keys that may hold the document of an array of a draft whose chunks lie in a folder, in order of precedence.
+/// Returns the possible keys of a draft array's document, in order of precedence; its chunks are in `folder`.
 pub fn draft_documents(folder: &Key, read: &ReadEntryPoint<'_>) -> Result<Vec<Key>> {
     let mut found = Vec::new();
     for entry in entry_points_above(folder, "data", read)? {
@@ -116,8 +117,8 @@ pub fn draft_documents(folder: &Key, read: &ReadEntryPoint<'_>) -> Result<Vec<Ke
     Ok(found)
 }
 
-/// Returns the entry points of drafts that have a key in or at their folder of this name, the outermost first. Where there is
-/// no entry point it may be the draft of 2019.
+/// Returns the entry points of drafts in all folders whose subfolder `name` contains the key or is the key, the
+/// outermost first. If there is no entry point, the hierarchy may be of the draft of 2019.
 fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Result<Vec<EntryPoint>> {
     let folders = std::iter::successors(Some(key.clone()), Key::parent);
     let named = folders.filter(|folder| folder.name() == name.as_bytes());
@@ -132,7 +133,7 @@ fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Resul
     Ok(found)
 }
 
-/// Returns the entry point in a folder; nothing for one that does not read, or is a document of final v3.
+/// Returns the entry point in a folder, or `None` if it does not parse or is a final-v3 document.
 fn entry_point(top: &Key, read: &ReadEntryPoint<'_>) -> Result<Option<EntryPoint>> {
     let key = top.child(ZARR_JSON.as_bytes())?;
     let Some(bytes) = read(&key)? else {
@@ -151,7 +152,8 @@ fn entry_point(top: &Key, read: &ReadEntryPoint<'_>) -> Result<Option<EntryPoint
     Ok(entry)
 }
 
-/// Returns the same of each array of which a document with consolidated metadata has a copy; nothing for other documents.
+/// Returns the encodings of all arrays whose documents are copied in a document with consolidated metadata. Empty for
+/// other documents.
 pub fn of_copies(key: &Key, bytes: &[u8], read: &ReadEntryPoint<'_>) -> Vec<EncodedBy> {
     let places = match key.name() {
         name if name == ZMETADATA.as_bytes() => consolidated::parse_document(bytes),
@@ -186,7 +188,7 @@ pub fn of_copies(key: &Key, bytes: &[u8], read: &ReadEntryPoint<'_>) -> Vec<Enco
         .collect()
 }
 
-/// Returns the folder that the keys in consolidated metadata are counted from: that of the document, or of the entry point.
+/// Returns the folder to which keys in consolidated metadata are relative: the document's folder, or the entry point's.
 fn copies_are_below(key: &Key) -> Key {
     let names = CONSOLIDATED_2020.split('/').rev();
     let mut folder = Some(key.clone());
@@ -209,7 +211,7 @@ fn digest(array: &Array) -> u128 {
     XxHash3_128::oneshot(all.to_string().as_bytes())
 }
 
-/// Codecs whose bytes tell the decoder all that it needs: their configuration is for the encoder alone.
+/// Codecs whose encoded bytes contain all that a decoder needs. Their configuration affects only encoding.
 const SELF_DESCRIBING: [&str; 14] = [
     "blosc",
     "bz2",
@@ -230,9 +232,9 @@ const SELF_DESCRIBING: [&str; 14] = [
 /// Length of an entry of a shard's index in bytes.
 const INDEX_ELEMENT: usize = 8;
 
-/// Leaves of codecs what their bytes are decoded by, for elements of `element` bytes in words of `word` bytes. Libraries put
-/// a document in other words when they change an attribute or consolidate metadata: zarr-python adds the defaults of
-/// compressors, and drops the byte order where elements are single bytes.
+/// Removes from codecs all members that do not affect decoding, for elements of `element` bytes in words of `word`
+/// bytes. Libraries rewrite a document when they change an attribute or consolidate metadata: zarr-python adds the
+/// defaults of compressors, and drops the byte order if elements are single bytes.
 fn normalize(codecs: &mut Value, element: usize, word: usize) {
     for codec in codecs.as_array_mut().into_iter().flatten() {
         let Some(members) = codec.as_object_mut() else {
@@ -258,7 +260,7 @@ fn normalize(codecs: &mut Value, element: usize, word: usize) {
             }
             _ => {}
         }
-        // Where bytes have no order, such as in `r16`, the codec is written without one.
+        // If bytes have no order, as in `r16`, the codec is written without one.
         if ["bytes", "endian"].contains(&name.as_str()) && word > 1 {
             let options = configuration.get_or_insert_with(|| json!({}));
             if let Some(options) = options.as_object_mut() {
@@ -353,7 +355,7 @@ mod tests {
         };
         assert_ne!(order("little"), order("big"));
         assert_eq!(order("little"), of(json!({"codecs": ["bytes", "gzip"]})));
-        // Digests are written down: the next version of the program compares them.
+        // Digests are stored: the next version of the program compares them.
         assert_eq!(plain, 0x3abd_0a63_4223_0b41_f556_61fc_932d_c1ac);
         let structure = json!({"name": "structured", "configuration":
             {"fields": [["a", "int16"], ["b", "uint8"]]}});

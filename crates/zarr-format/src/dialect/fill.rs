@@ -1,9 +1,8 @@
-//! Fill values: the JSON forms in which they occur, and the bytes of the element that they stand for. The reverse is in
-//! `fill_json.rs`.
+//! Reads fill values from all their JSON forms into the element's bytes.
 //!
-//! Final v3, "Fill value" and the texts of the data types; v2 has the same forms, and base64 for bytes and structures. A
-//! null is all zero bytes, or empty where elements have no fixed length, as in the reference implementations. Numbers
-//! as text, which n5-zarr writes, are read as Python reads them.
+//! `fill_json.rs` is the reverse. Final v3, "Fill value" and the specifications of the data types; v2 has the same
+//! forms, and base64 for bytes and structures. A null is all zero bytes, or empty if elements have no fixed length, as
+//! in the reference implementations. Numbers as text, as n5-zarr writes them, are read as Python reads them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -37,7 +36,7 @@ pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
     })
 }
 
-/// Reads a fill value whose base64 form has the byte order of the stored elements.
+/// Reads a fill value. Its base64 form has the byte order of the stored elements.
 pub fn parse_stored(typed: &Typed, value: &Value) -> Result<FillValue> {
     let mut fill = parse(&typed.data_type, value)?;
     if matches!(typed.data_type, DataType::Struct(_)) && value.is_string() {
@@ -47,7 +46,8 @@ pub fn parse_stored(typed: &Typed, value: &Value) -> Result<FillValue> {
     Ok(fill)
 }
 
-/// Returns an element without a fixed length; a number, which some writers use for none, is an empty one.
+/// Returns an element without a fixed length. A number, which some writers use for a missing value, becomes an empty
+/// element.
 fn variable(data_type: &DataType, value: &Value) -> Vec<u8> {
     match (data_type, value) {
         (DataType::Text, Value::String(text)) => text.clone().into_bytes(),
@@ -64,7 +64,7 @@ fn variable(data_type: &DataType, value: &Value) -> Vec<u8> {
 /// Returns the little-endian bytes of a value.
 fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     let value = match (data_type, value) {
-        // netcdf-c 4.8.0 has a list of one number.
+        // netcdf-c 4.8.0 writes a list of one number.
         (
             DataType::Bool | DataType::Int(_) | DataType::UInt(_) | DataType::Float(_),
             Value::Array(list),
@@ -95,7 +95,7 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
         DataType::Raw(width) => raw(*width, value),
         DataType::DateTime(_) | DataType::TimeDelta(_) => match value.as_str() {
             Some("NaT") => Some(i64::MIN.to_le_bytes().to_vec()),
-            // zarr-python 2 takes other text for a date.
+            // zarr-python 2 parses other text as a date; that is not supported here.
             Some(_) => None,
             None => element(&DataType::Int(8), value),
         },
@@ -110,7 +110,7 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a number of a type that numpy lacks: a number, a word, its bits, or the two parts of a complex one.
+/// Reads a number of a type that numpy lacks: a number, a word, its bits, or the two parts of a complex number.
 fn small(number: &NumberType, value: &Value) -> Option<Vec<u8>> {
     if number.size > number.word && number.word > 1 {
         let parts = value.as_array().filter(|parts| parts.len() == 2);
@@ -128,7 +128,7 @@ fn small_part(number: &NumberType, value: &Value) -> Option<Vec<u8>> {
     number.code(f64::from_le_bytes(float(8, value)?.try_into().ok()?))
 }
 
-/// Reads bytes that are padded with zeros: base64, or text that is no base64.
+/// Reads bytes padded with zeros: base64, or text that is not base64.
 fn padded(width: usize, value: &Value) -> Option<Vec<u8>> {
     let mut bytes = match value {
         Value::String(text) => STANDARD.decode(text).unwrap_or(text.clone().into_bytes()),
@@ -141,7 +141,8 @@ fn padded(width: usize, value: &Value) -> Option<Vec<u8>> {
     zeros.then_some(bytes)
 }
 
-/// Reads text as code points padded with zeros; text that is too long is cut, as in zarr-python, which writes such.
+/// Reads text as code points padded with zeros. Text that is too long is truncated, as in zarr-python, which writes
+/// such values.
 fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
     let text = match value {
         Value::String(text) => text.as_str(),
@@ -156,7 +157,8 @@ fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads a structure: an object by field, a list in their order, base64 of it all, or 0 for all zeros.
+/// Reads a structure: an object by field name, a list in the order of fields, base64 of the whole element, or 0 for all
+/// zeros.
 fn structure(fields: &[Field], size: usize, value: &Value) -> Option<Vec<u8>> {
     if !matches!(value, Value::Object(_) | Value::Array(_)) {
         return raw(size, value);
@@ -183,7 +185,7 @@ fn byte_list(list: &[Value]) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Reads a truth as numpy does: any number but 0 is true, and any text but the empty one, whatever it says.
+/// Reads a boolean as numpy does: any number except 0 and any text except the empty one is true.
 fn boolean(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(truth) => Some(*truth),
@@ -193,7 +195,7 @@ fn boolean(value: &Value) -> Option<bool> {
     }
 }
 
-/// Reads a whole number; some writers put `0.0` where an integer is due, or text.
+/// Reads an integer. Some writers store an integer as `0.0` or as text.
 fn whole(value: &Value) -> Option<i128> {
     match value {
         Value::Bool(truth) => Some(i128::from(*truth)),
@@ -207,12 +209,13 @@ fn whole(value: &Value) -> Option<i128> {
     }
 }
 
-/// Whether Python reads a text as a number of this kind.
+/// Whether Python parses a text as a number of this kind.
 pub fn is_python_number<T: std::str::FromStr>(text: &str) -> bool {
     python_digits(text).is_some_and(|digits| digits.parse::<T>().is_ok())
 }
 
-/// Returns a number in text as Rust spells it: Python allows space around it, and single underscores between digits.
+/// Returns a number in text as Rust spells it: Python allows surrounding whitespace, and single underscores between
+/// digits.
 fn python_digits(text: &str) -> Option<String> {
     let text = text.trim();
     let is_digit = |at: Option<char>| at.is_some_and(|letter| letter.is_ascii_digit());
@@ -370,7 +373,7 @@ mod tests {
     fn complex_and_raw_values_are_read() {
         let (bytes, json) = read("complex64", json!([1.0, "NaN"])).unwrap();
         assert_eq!((bytes.len(), json), (8, json!([1.0, "NaN"])));
-        // GDAL writes the real part alone.
+        // GDAL writes only the real part.
         let real = read("complex64", json!(5.0)).unwrap();
         assert_eq!(real.1, json!([5.0, 0.0]));
         assert_eq!(read("r16", json!([1, 2])).unwrap().0, [1, 2]);

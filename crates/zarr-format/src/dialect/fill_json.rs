@@ -1,6 +1,6 @@
-//! Elements as JSON: the one form in which final v3 writes each value.
+//! Formats elements as JSON, in the one form that final v3 writes.
 //!
-//! `fill.rs` reads these values as the same bytes.
+//! `fill.rs` parses these values into the same bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use serde_json::{Number, Value, json};
 
 use crate::model::{Coding, DataType, NumberType};
 
-/// Returns the value as final v3 writes it.
+/// Returns the value in the form of final v3.
 pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
     let number = |bytes: &[u8]| {
         let mut wide = [0; 8];
@@ -59,14 +59,14 @@ fn small_part(number: &NumberType, part: &[u8]) -> Value {
     };
     match number.coding {
         Coding::Signed(_) | Coding::Unsigned(_) => json!(value as i64),
-        // The bits of another NaN are those of this type, not of a wider float.
+        // Other NaNs are written as the bits of this type, not of a wider float.
         _ if value.is_nan() && number.code(f64::NAN).as_deref() != Some(part) => bits(part),
         _ if value.is_nan() => json!("NaN"),
         _ => float_json(&value.to_le_bytes()),
     }
 }
 
-/// Returns the text of UTF-32 code points less the zeros at its end.
+/// Returns the text of UTF-32 code points without trailing zeros.
 fn text_of(bytes: &[u8]) -> String {
     let (points, _) = bytes.as_chunks::<4>();
     let letters: String = points
@@ -76,7 +76,7 @@ fn text_of(bytes: &[u8]) -> String {
     letters.trim_end_matches('\0').to_string()
 }
 
-/// Whether these are the bits of the NaN that calculations give.
+/// Whether these are the bits of the default NaN.
 fn is_usual_nan(bytes: &[u8]) -> bool {
     *bytes == f16::NAN.to_le_bytes()
         || *bytes == f32::NAN.to_le_bytes()
@@ -89,7 +89,7 @@ fn bits(bytes: &[u8]) -> Value {
     json!(format!("0x{}", digits.collect::<String>()))
 }
 
-/// Returns a float as a number, a word, or (a NaN that is not the usual one) its bits.
+/// Returns a float as a number, as a word, or as its bits if it is another NaN than the default.
 fn float_json(bytes: &[u8]) -> Value {
     let (number, text) = match *bytes {
         [a, b] => {
@@ -113,7 +113,7 @@ fn float_json(bytes: &[u8]) -> Value {
             bits(bytes)
         };
     }
-    // The shortest text that reads back as the same float; a double of a float32 has needless digits.
+    // The shortest text that parses to the same float. A float32 converted to a double would show needless digits.
     match text.parse().ok().and_then(Number::from_f64) {
         Some(number) => Value::Number(number),
         None if number > 0.0 => json!("Infinity"),

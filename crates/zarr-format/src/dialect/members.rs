@@ -1,18 +1,18 @@
-//! Members of JSON documents that several dialects have in one form: lengths, names with a configuration, separators.
+//! Members that several dialects share: lengths, names with configuration, separators.
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::model::MAX_RANK;
 
-/// Whether `zarr_format` is this number; some writers have it with a point.
+/// Whether `zarr_format` is this number. Some writers store it with a decimal point.
 pub(super) fn is_format(members: &Map<String, Value>, number: u32) -> bool {
     let found = members.get("zarr_format").and_then(Value::as_f64);
     found == Some(f64::from(number))
 }
 
-/// Reads a member that holds a list of whole numbers, none negative; `Corrupt` if it is missing or something else. Writers
-/// in R have a list of one number as the number alone.
+/// Reads a list of non-negative integers; `Corrupt` if the member is missing or something else. Writers in R store a
+/// list of one number as the number alone.
 pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
     let found = members.get(name).unwrap_or(&Value::Null);
     let wrong = || {
@@ -30,8 +30,8 @@ pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u6
         .collect()
 }
 
-/// Reads a member that holds the lengths of a chunk of an array of `shape`. Where the array has none along a dimension,
-/// writers of empty arrays put 0, which is read as 1.
+/// Reads the chunk lengths of an array of `shape`. For a dimension of length 0, some writers store a chunk length of 0,
+/// which is read as 1.
 pub(super) fn chunk_lengths(
     members: &Map<String, Value>,
     name: &str,
@@ -46,7 +46,7 @@ pub(super) fn chunk_lengths(
     Ok(chunk)
 }
 
-/// Reads a member that holds a list; empty if it is missing or null, `Corrupt` if it is something else.
+/// Reads a list; empty if the member is missing or null, `Corrupt` if it is something else.
 pub(super) fn list<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'a [Value]> {
     match members.get(name) {
         None | Some(Value::Null) => Ok(&[]),
@@ -58,9 +58,9 @@ pub(super) fn list<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'
     }
 }
 
-/// Checks a shape and the shape of its chunks.
+/// Checks the shapes of an array and of its chunks.
 ///
-/// Fails with `TooLarge` for more than `MAX_RANK` dimensions, `Corrupt` for different ranks or a chunk of length zero.
+/// Fails with `TooLarge` for more than `MAX_RANK` dimensions, `Corrupt` for different ranks or a chunk length of zero.
 pub(super) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::too_large(
@@ -85,7 +85,7 @@ pub(super) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Reads a `name` and `configuration`, or a name alone (core specification 3.1, "Extension definition").
+/// Reads a `name` and a `configuration`, or only a name (core specification 3.1, "Extension definition").
 pub(super) fn named<'a>(
     value: &'a Value,
     member: &str,
@@ -98,7 +98,8 @@ pub(super) fn named<'a>(
     Ok((name, value.get("configuration").and_then(Value::as_object)))
 }
 
-/// Reads the character between two indices of a chunk key: `.` or `/`, else `Corrupt`; nothing if it is missing.
+/// Reads the character between two chunk indices, `.` or `/`. Returns `None` if it is missing; any other value is
+/// `Corrupt`.
 pub(super) fn separator(value: Option<&Value>, member: &str) -> Result<Option<char>> {
     let Some(value) = value else { return Ok(None) };
     match value.as_str() {

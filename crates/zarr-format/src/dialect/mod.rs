@@ -1,9 +1,8 @@
-//! The dialects of Zarr: which documents describe a node, and how they are read and changed.
+//! Reads the documents of each Zarr dialect into the model, and edits attributes.
 //!
-//! A dialect turns documents into the model and puts changed attributes into documents, and does no I/O. No module further down
-//! depends on the dialect of a node. A plain dialect is decided node by node: a file with a `DIALECT` and a line in
-//! `registry.rs`. A draft is decided by the entry point of a hierarchy and governs all that lies below it: a file
-//! with a `DRAFT` and a line in `draft/registry.rs`.
+//! A dialect does no I/O, and no module further down depends on the dialect of a node. A plain dialect is determined
+//! for each node: a file with a `DIALECT` and a line in `registry.rs`. A draft is determined by the entry point of a
+//! hierarchy and applies to all nodes below it: a file with a `DRAFT` and a line in `draft/registry.rs`.
 
 use crate::error::Result;
 use crate::key::Key;
@@ -28,28 +27,28 @@ pub mod v3;
 pub use document::{Document, text_of};
 pub use registry::{Choice, DIALECTS, tried_below};
 
-/// A plain dialect, decided node by node: where its documents are and how they read.
+/// A plain dialect, determined for each node.
 pub struct Dialect {
-    /// The name, as `--dialect` and `info` have it.
+    /// The name, as in `--dialect` and `info`.
     pub name: &'static str,
-    /// Returns the keys of the documents that may describe the node at a path; the first ones decide
-    /// whether there is a node.
+    /// Returns the keys of the documents that may describe the node at a path. The first ones decide whether the node
+    /// exists.
     pub documents: fn(&Key) -> Result<Vec<Key>>,
-    /// Reads the documents, in the order of their keys; nothing if they describe no node.
+    /// Reads the documents, in the order of their keys. Returns `None` if they do not describe a node.
     pub parse: fn(&Key, &[Document]) -> Result<Option<Parsed>>,
-    /// Returns the documents that change when a node gets these attributes, given all that describe it.
+    /// Returns the documents that change if a node gets these attributes, given all its documents.
     pub edit: fn(&[Document], &Attributes) -> Result<DocumentMap>,
 }
 
-/// Keys and the bytes that are stored under them, in the order in which they are to be written.
+/// Keys and their new content, in the order in which they must be written.
 pub type DocumentMap = Vec<(Key, Vec<u8>)>;
 
-/// A node as its documents describe it.
+/// A node read from its documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
     /// The node.
     pub node: Node,
-    /// A note for the user on how it was read.
+    /// A warning for the user about how it was read.
     pub warning: Option<String>,
 }
 

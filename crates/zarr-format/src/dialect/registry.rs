@@ -1,4 +1,4 @@
-//! The table of the plain dialects, and the choice of one dialect for a whole store.
+//! The table of plain dialects, and the choice of one for a store.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use crate::dialect::draft::{Draft, draft2019, draft2020, draft2022};
 use crate::dialect::{Dialect, n5, v2, v3};
 use crate::error::{Error, Result};
 
-/// Every plain dialect, in the order in which they are tried.
+/// All plain dialects, in the order in which they are tried.
 pub static DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::DIALECT];
 
-/// The same below the root of an N5 container, where every `attributes.json` describes a node.
+/// Like `DIALECTS`, for nodes below the root of an N5 container, where every `attributes.json` describes a node.
 static WITHIN_N5: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::WITHIN];
 
-/// The names that can be chosen.
+/// The names of all dialects.
 const NAMES: [&str; 6] = ["v2", "v3", "draft2019", "draft2020", "draft2022", "n5"];
 
-/// Returns the dialects that are tried for the children of a group that `found` has read, if they are not
-/// those that were `tried` for the group itself.
+/// Returns the dialects to try for the children of a group that `found` has read, or `None` if they are the ones that
+/// were `tried` for the group.
 pub fn tried_below(
     found: &Dialect,
     tried: &'static [&'static Dialect],
@@ -26,12 +26,12 @@ pub fn tried_below(
     is_new.then_some(WITHIN_N5)
 }
 
-/// A dialect that a store is read as, whatever its documents look like.
+/// A dialect that the user chose for a store, whatever its documents look like.
 #[derive(Clone, Copy)]
 pub enum Choice {
-    /// Node by node, by this dialect alone.
+    /// Only this dialect, for each node.
     Plain(&'static [&'static Dialect]),
-    /// The store is the hierarchy of a draft, with or without an entry point.
+    /// The store is a draft's hierarchy, with or without an entry point.
     Draft(&'static Draft),
 }
 

@@ -1,8 +1,8 @@
-//! numpy's spelling of types: `<f4`, `|S5`, `>M8[ns]`, and lists of fields.
+//! Parses numpy's names of types: `<f4`, `|S5`, `>M8[ns]`, lists of fields.
 //!
 //! v2 specification, "Data type encoding"; the drafts use it too. A type of numpy that is not supported is `Unknown`;
-//! only what numpy could not have written is an error. Byte order is no part of the model's types: it is returned beside
-//! the type (`Typed`) and becomes the codec `bytes`.
+//! only text that numpy cannot have written is an error. The model's types have no byte order: it is returned in
+//! `Typed` and becomes the codec `bytes`.
 
 use std::borrow::Cow;
 
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, NumberType, TimeUnit};
 
-/// A type and the byte order in which its elements are stored.
+/// A type and the byte order of its stored elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Typed {
     /// The type.
     pub data_type: DataType,
-    /// For each of the type's words, in the order of `DataType::words`, whether it is big-endian.
+    /// Whether each of the type's words is big-endian, in the order of `DataType::words`.
     big: Vec<bool>,
 }
 
-/// The deepest nesting of structured types.
+/// Maximum nesting of structured types.
 const MAX_DEPTH: usize = 16;
 
-/// The most fields of a structured type, those of its fields' types and subarrays included.
+/// Maximum number of fields in a structured type, including the fields of nested types and subarrays.
 const MAX_WORDS: usize = 1 << 16;
 
 /// Reads a type: a string, or a list of fields; `Corrupt` if numpy could not have written it.
@@ -58,7 +58,7 @@ fn unknown(dtype: &Value) -> Typed {
     }
 }
 
-/// Reads byte order, kind, length and unit; a type that numpy lacks has its name in v3, as tensorstore writes it.
+/// Reads byte order, kind, length and unit. A type that numpy lacks has its v3 name, as tensorstore writes it.
 fn simple(text: &str) -> Option<Typed> {
     if let Some(number) = NumberType::named(text) {
         return Some(Typed::little(DataType::Small(number)));
@@ -89,7 +89,7 @@ fn simple(text: &str) -> Option<Typed> {
     Some(Typed::new(data_type, text.starts_with('>')))
 }
 
-/// The letters by which numpy names types on 64-bit Linux, and what they are.
+/// numpy's letters for types on 64-bit Linux, and the types as kind and length.
 const LETTERS: [(&str, &str); 19] = [
     ("?", "b1"),
     ("b", "i1"),
@@ -112,7 +112,7 @@ const LETTERS: [(&str, &str); 19] = [
     ("c", "S1"),
 ];
 
-/// The words by which numpy names types, and what they are.
+/// numpy's words for types, and the types as kind and length.
 const WORDS: [(&str, &str); 43] = [
     ("bool", "b1"),
     ("bool_", "b1"),
@@ -159,8 +159,8 @@ const WORDS: [(&str, &str); 43] = [
     ("timedelta64", "m8"),
 ];
 
-/// Returns a type without its byte order as kind and length where it has another name in numpy, which Zarr libraries that
-/// give it to numpy read. A word is a name only where no byte order stands before it.
+/// Returns a type, without its byte order, as kind and length if numpy has another name for it; Zarr libraries that
+/// pass types to numpy read such names. A word is a name only if no byte order precedes it.
 fn other_name(kind: &str, is_whole: bool) -> Cow<'_, str> {
     let end = kind.find('[').unwrap_or(kind.len());
     let (name, unit) = kind.split_at(end);
@@ -172,7 +172,7 @@ fn other_name(kind: &str, is_whole: bool) -> Cow<'_, str> {
     }
 }
 
-/// The units of time, as numpy names them.
+/// The units of time, by numpy's names.
 const UNITS: [&str; 14] = [
     "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
 ];
@@ -190,9 +190,9 @@ fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
     unit(name, scale)
 }
 
-/// Returns a unit of time by numpy's name for it; nothing if there is none of this name.
+/// Returns a unit of time by numpy's name, or `None` if there is no such unit.
 pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
-    // numpy accepts the Greek letter mu as well.
+    // numpy also accepts the Greek letter mu.
     let name = if name == "\u{3bc}s" { "us" } else { name };
     let name = UNITS.iter().find(|unit| **unit == name)?;
     Some(TimeUnit {
@@ -201,7 +201,7 @@ pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
     })
 }
 
-/// Reads a list of fields: each a name, a type, and for subarrays their shape.
+/// Reads a list of fields: each has a name, a type, and the shape if it is a subarray.
 fn structured(list: &[Value], depth: usize) -> Result<Typed> {
     let mut fields = Vec::with_capacity(list.len());
     let mut big = Vec::new();
@@ -241,7 +241,7 @@ fn structured(list: &[Value], depth: usize) -> Result<Typed> {
     })
 }
 
-/// Reads a field's name, which may stand after a title; a nameless field is numbered, as in numpy.
+/// Reads a field's name, which may follow a title. A nameless field is numbered, as in numpy.
 fn field_name(value: &Value, place: usize) -> Option<String> {
     let name = match value {
         Value::Array(pair) => pair.get(1)?.as_str()?,
@@ -261,24 +261,24 @@ fn subarray(shape: &Value) -> Option<Vec<u64>> {
 }
 
 impl Typed {
-    /// Returns a type that is stored little-endian, as in the model.
+    /// Returns a type that is stored little-endian.
     pub fn little(data_type: DataType) -> Typed {
         Typed::new(data_type, false)
     }
 
-    /// Returns a type all of whose words are stored in one byte order.
+    /// Returns a type whose words all have the same byte order.
     pub fn new(data_type: DataType, is_big: bool) -> Typed {
         let big = vec![is_big; data_type.words().len()];
         Typed { data_type, big }
     }
 
-    /// Whether any word is stored big-endian.
+    /// Whether any word is big-endian.
     pub fn is_big(&self) -> bool {
         self.big.contains(&true)
     }
 
-    /// Returns the codec `bytes` of the byte order. Where words differ it is `mixed`, and `big` states for each of
-    /// `DataType::words` whether it is big-endian.
+    /// Returns the codec `bytes` for the byte order. If words differ it is `mixed`, and `big` has a boolean for each of
+    /// `DataType::words`.
     pub fn bytes_codec(&self) -> CodecSpec {
         let configuration = if self.big.is_empty() {
             Value::Null

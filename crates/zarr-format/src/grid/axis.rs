@@ -1,7 +1,7 @@
-//! Chunks of different lengths along one dimension: runs of equal ones, found by binary search.
+//! Finds chunks of different lengths along one dimension by binary search.
 //!
-//! A run is stored once however many chunks it has, so memory is bounded by the metadata. Only chunks that begin
-//! in the array count, so no number of a chunk or of its first element exceeds the array's length.
+//! A run of equal chunks is stored once however many chunks it has, so memory is bounded by the metadata. Only chunks
+//! that begin inside the array count, so no chunk number and no first element exceeds the array's length.
 
 use std::slice;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ pub struct Axis {
     longest: u64,
 }
 
-/// Chunks of one length.
+/// Consecutive chunks of one length.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Number of the first one.
+    /// The number of the first chunk.
     chunk: u64,
-    /// Its first element.
+    /// The first element of the first chunk.
     start: u64,
-    /// Elements of each.
+    /// Elements of each chunk.
     length: u64,
 }
 
@@ -74,17 +74,17 @@ impl Axis {
         })
     }
 
-    /// Returns how many chunks begin in the array.
+    /// Returns the number of chunks that begin inside the array.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the length of the longest of these chunks; without chunks that of the first run, or 1.
+    /// Returns the length of the longest chunk. If there is no chunk, returns the length of the first run, or 1.
     pub fn longest(&self) -> u64 {
         self.longest
     }
 
-    /// Returns whether all chunks have one length.
+    /// Whether all chunks have one length.
     pub fn is_regular(&self) -> bool {
         self.runs.len() < 2
     }
@@ -94,13 +94,13 @@ impl Axis {
         self.runs.iter().map(|run| run.length)
     }
 
-    /// Returns the chunk that an element of the array lies in.
+    /// Returns the number of the chunk that contains an element of the array.
     pub fn chunk_at(&self, element: u64) -> u64 {
         let run = self.run(|run| run.start <= element);
         run.map_or(0, |run| run.chunk + (element - run.start) / run.length)
     }
 
-    /// Returns the first element of a chunk and its length; it may end beyond the array.
+    /// Returns a chunk's first element and its length. The chunk may end beyond the array.
     pub fn span(&self, chunk: u64) -> (u64, u64) {
         let run = self.run(|run| run.chunk <= chunk);
         run.map_or((0, 1), |run| {
@@ -109,7 +109,7 @@ impl Axis {
         })
     }
 
-    /// Returns the last run for which `begins_before` is true; it is true for the first runs only.
+    /// Returns the last run for which `begins_before` is true. The predicate must hold for a prefix of the runs.
     fn run(&self, begins_before: impl Fn(&Run) -> bool) -> Option<&Run> {
         let after = self.runs.partition_point(begins_before);
         self.runs.get(after.checked_sub(1)?)
@@ -130,7 +130,7 @@ mod tests {
         )
     }
 
-    /// Returns first element and length of each chunk.
+    /// Returns the first element and the length of each chunk.
     fn spans(axis: &Axis) -> Vec<(u64, u64)> {
         (0..axis.count()).map(|chunk| axis.span(chunk)).collect()
     }

@@ -1,6 +1,6 @@
-//! A range of a C-order sequence as boxes of elements.
+//! Splits a range of a C-order sequence into boxes of elements.
 //!
-//! The boxes are in order, do not overlap and make up the range; there are fewer than twice the dimensions.
+//! The boxes are in order, do not overlap and cover the range exactly.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::{Coordinates, Region};
 
-/// Cuts a range of elements of a C-order sequence of the given shape into boxes: at most 2 * rank - 1,
-/// in order. The range must lie inside.
+/// Splits a range of elements of a C-order sequence of the given shape into at most 2 * rank - 1 boxes, in order. The
+/// range must be inside the shape.
 pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
     let mut found = Vec::new();
     if range.start < range.end {
@@ -18,7 +18,7 @@ pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
     found
 }
 
-/// Cuts along the first axis of `shape`; `outer` holds the coordinates before it.
+/// Splits along the first axis of `shape`; `outer` holds the coordinates of the dimensions before it.
 fn cut(shape: &[u64], range: Range<u64>, outer: &mut Coordinates, found: &mut Vec<Region>) {
     let Some((_, inner)) = shape.split_first() else {
         found.push(Region {
@@ -57,7 +57,7 @@ fn cut_row(
     outer.pop();
 }
 
-/// Returns the box of whole rows.
+/// Returns the box of a range of whole rows.
 fn rows(inner: &[u64], rows: Range<u64>, outer: &[u64]) -> Region {
     let mut start = Coordinates::from_slice(outer);
     let mut shape = Coordinates::from_elem(1, outer.len());
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Every element of a box in C order.
+    /// Returns every element of a box in C order.
     fn elements(part: &Region) -> Vec<Vec<u64>> {
         let mut all = vec![vec![]];
         for axis in 0..part.shape.len() {

@@ -1,12 +1,12 @@
-//! Loops over the elements of two buffers, in blocks of a length known at compile time.
+//! Converts the elements of two buffers in blocks of a constant length.
 //!
-//! Of code that is optimized for size, as the packaged program is, a compiler makes instructions for several elements at
-//! once only where nothing is left over. The last block is filled up with zeros, of which no results are kept.
+//! The packaged program is optimized for size, and then a compiler vectorizes a loop only if it needs no code for a
+//! remainder. The last block is padded with zeros, and the results of the padding are dropped.
 
 /// Elements of a block.
 pub(crate) const BLOCK: usize = 64;
 
-/// Writes `value` of each element, as long as there are elements in both buffers.
+/// Writes `value` of each element of `from` to `to`, and stops at the end of the shorter buffer.
 pub fn convert<const N: usize, const M: usize>(
     from: &[u8],
     to: &mut [u8],

@@ -1,9 +1,9 @@
-//! Chunk arithmetic: boxes of elements, the chunks under them, and the runs of bytes they share.
+//! Chunk arithmetic: boxes of elements, the chunks that they overlap, and runs of bytes.
 //!
-//! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a product
-//! could overflow; `usize` is for bytes of buffers that exist. `boxes` divides ranges into boxes, `runs` finds the
-//! bytes that two buffers share, `axis` is for chunks of different lengths,
-//! `selection` for elements at equal distances, `element_blocks` for loops over all of them.
+//! Pure: no I/O and no element types. Everything is in C order. Coordinates are `u64` and checked where a product could
+//! overflow; `usize` counts bytes of buffers in memory. `boxes` splits ranges into boxes, `runs` finds the runs of
+//! bytes that two buffers share, `axis` is for chunks of different lengths, `selection` for strided elements,
+//! `element_blocks` for loops over elements.
 
 use std::borrow::Cow;
 
@@ -25,8 +25,8 @@ pub use numbered_name::{NumberedName, joined_indices};
 pub use runs::{Layout, Runs};
 pub use selection::{SelectedAxis, Selection};
 
-/// Indices or lengths, one number for each dimension. Up to six dimensions need no allocation, since every read of
-/// a file computes several of them.
+/// Indices or lengths, one for each dimension. Up to six dimensions need no allocation, since every read of a file
+/// computes several of them.
 pub type Coordinates = SmallVec<[u64; 6]>;
 
 /// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
@@ -38,7 +38,7 @@ pub struct Region {
     pub shape: Coordinates,
 }
 
-// As `derive` would, in place of one number after the other: reads of small chunks keep thousands of boxes.
+// A derived `Clone` copies the numbers one by one, and reads of small chunks clone thousands of boxes.
 impl Clone for Region {
     fn clone(&self) -> Region {
         Region {
@@ -57,7 +57,7 @@ impl Region {
         }
     }
 
-    /// Moves `at` to the next element in C order; false after the last.
+    /// Moves `at` to the next element in C order. Returns false after the last one.
     pub fn step(&self, at: &mut [u64]) -> bool {
         for axis in (0..at.len()).rev() {
             at[axis] += 1;
@@ -69,7 +69,7 @@ impl Region {
         false
     }
 
-    /// Returns the elements that lie in both boxes.
+    /// Returns the intersection of both boxes.
     pub fn overlap(&self, other: &Region) -> Region {
         let mut both = self.clone();
         for axis in 0..self.shape.len() {
@@ -91,10 +91,10 @@ pub struct ChunkIndex(pub u64);
 #[derive(Clone, Debug)]
 pub struct Grid {
     shape: Vec<u64>,
-    /// Elements of a chunk along each dimension; where chunks differ, of the longest.
+    /// The chunk shape; in a rectilinear grid, the longest length along each dimension.
     chunk: Vec<u64>,
     counts: Vec<u64>,
-    /// The chunks along each dimension if their lengths differ; empty if the grid is regular.
+    /// The chunks along each dimension of a rectilinear grid; empty if the grid is regular.
     axes: Vec<Axis>,
 }
 
@@ -119,8 +119,8 @@ impl Grid {
         .checked()
     }
 
-    /// Builds the grid of an array's stored chunks; `TooLarge` if they cannot be numbered, `Corrupt` if they
-    /// do not cover the array. Chunks that begin beyond the array do not count (chunk grid "rectilinear").
+    /// Builds the grid of an array's stored chunks; `TooLarge` if they cannot be numbered, `Corrupt` if they do not
+    /// cover the array. Chunks that begin beyond the array are not counted (chunk grid "rectilinear").
     pub fn of(array: &Array) -> Result<Grid> {
         if array.chunk_edges.is_empty() {
             return Grid::new(&array.shape, &array.chunk_shape);
@@ -158,7 +158,7 @@ impl Grid {
         Ok(self)
     }
 
-    /// Returns whether all chunks have one shape.
+    /// Whether all chunks have one shape.
     pub fn is_regular(&self) -> bool {
         self.axes.is_empty()
     }
@@ -177,12 +177,12 @@ impl Grid {
         }
     }
 
-    /// Returns whether there is no chunk.
+    /// Whether there are no chunks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of the chunk at `indices`; nothing outside the grid.
+    /// Returns the number of the chunk at `indices`, or `None` outside the grid.
     pub fn index(&self, indices: &[u64]) -> Option<ChunkIndex> {
         let inside = indices.len() == self.counts.len()
             && indices.iter().zip(&self.counts).all(|(i, n)| i < n);
@@ -207,7 +207,7 @@ impl Grid {
         indices
     }
 
-    /// Returns the index, along a dimension, of the chunk that an element of the array lies in.
+    /// Returns the index along a dimension of the chunk that contains an element of the array.
     pub fn chunk_at(&self, axis: usize, element: u64) -> u64 {
         match self.axes.get(axis) {
             None => element / self.chunk[axis],
@@ -215,7 +215,7 @@ impl Grid {
         }
     }
 
-    /// Returns the first element and the length of a chunk along a dimension; it may end beyond the array.
+    /// Returns a chunk's first element and its length along a dimension. The chunk may end beyond the array.
     pub fn span(&self, axis: usize, index: u64) -> (u64, u64) {
         match self.axes.get(axis) {
             None => (index * self.chunk[axis], self.chunk[axis]),
@@ -223,7 +223,7 @@ impl Grid {
         }
     }
 
-    /// Returns the chunk that an element lies in, and the number of the element in that chunk in C order.
+    /// Returns the chunk that contains an element, and the number of the element in that chunk, in C order.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a chunk that is decoded fits memory"
@@ -239,7 +239,7 @@ impl Grid {
         (ChunkIndex(number), place as usize)
     }
 
-    /// Returns the elements of a chunk, cut off at the array's edge.
+    /// Returns the elements of a chunk, clipped to the array.
     pub fn region(&self, indices: &[u64]) -> Region {
         let mut region = Region {
             start: Coordinates::from_elem(0, indices.len()),
@@ -253,12 +253,12 @@ impl Grid {
         region
     }
 
-    /// Returns the shape of a whole chunk; where chunks differ, the longest length along each dimension.
+    /// Returns the shape of a whole chunk; in a rectilinear grid, the longest length along each dimension.
     pub fn chunk_shape(&self) -> &[u64] {
         &self.chunk
     }
 
-    /// Returns the shape of one chunk, which may end beyond the array.
+    /// Returns the shape of one chunk, not clipped to the array.
     pub fn shape_of(&self, chunk: ChunkIndex) -> Cow<'_, [u64]> {
         if self.is_regular() {
             return Cow::Borrowed(&self.chunk);
@@ -272,7 +272,7 @@ impl Grid {
         )
     }
 
-    /// Returns whether the lengths of `pieces` divide every chunk evenly along each dimension.
+    /// Whether `pieces`, a length for each dimension, divides every chunk evenly.
     pub fn divides_into(&self, pieces: &[u64]) -> bool {
         let whole = |length: u64, piece: u64| length.checked_rem(piece) == Some(0);
         if self.is_regular() {
@@ -286,8 +286,8 @@ impl Grid {
         axes.all(|(edges, &piece)| edges.lengths().all(|length| whole(length, piece)))
     }
 
-    /// Calls `visit` with each chunk that a box overlaps, its first element, and the overlap, in C order, until it
-    /// returns false.
+    /// Calls `visit` with each chunk that a box overlaps, the chunk's first element, and the overlap, in C order, until
+    /// `visit` returns false.
     pub fn visit(&self, part: &Region, mut visit: impl FnMut(ChunkIndex, &[u64], &Region) -> bool) {
         if part.shape.contains(&0) {
             return;
@@ -318,7 +318,7 @@ impl Grid {
         }
     }
 
-    /// Returns, along one dimension, where a chunk begins, and where what it shares with a box begins and how long that is.
+    /// Returns, for one dimension, the chunk's first element, and the start and the length of its overlap with a box.
     fn overlap(&self, axis: usize, index: u64, part: &Region) -> (u64, u64, u64) {
         let (start, length) = self.span(axis, index);
         let end = (start + length)
@@ -329,14 +329,15 @@ impl Grid {
     }
 }
 
-/// Returns coordinates in another order of dimensions: of each place, which dimension stands there.
+/// Returns coordinates with their dimensions permuted: item `i` of the result is the coordinate of dimension
+/// `order[i]`.
 pub fn permuted(coordinates: &[u64], order: &[usize]) -> Coordinates {
     let at = |&axis: &usize| coordinates.get(axis).copied().unwrap_or(0);
     order.iter().map(at).collect()
 }
 
-/// Moves `at` to the next indices in C order between `first` and `last`; returns the outermost dimension that changed,
-/// nothing after the last.
+/// Moves `at` to the next indices in C order between `first` and `last`. Returns the outermost dimension that changed,
+/// or `None` after the last indices.
 fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> Option<usize> {
     for axis in (0..at.len()).rev() {
         if at[axis] < last[axis] {

@@ -1,21 +1,21 @@
-//! Names of files that are made of chunk indices: `0.3.1`, `c.4`, `0.3.1.npy`.
+//! Parses and formats file names made of chunk indices: `0.3.1`, `c.4`, `0.3.1.npy`.
 
 use super::Coordinates;
 use crate::model::parse_index;
 
-/// A name with indices joined by dots in it.
+/// A name that contains indices joined by dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedName<'a> {
-    /// What stands before the indices; it has no digits.
+    /// The text before the indices, which has no digits.
     pub prefix: &'a str,
     /// The indices, at least one.
     pub indices: Coordinates,
-    /// What stands after the indices, with its dot.
+    /// The text after the indices, with its leading dot.
     pub suffix: &'a str,
 }
 
 impl NumberedName<'_> {
-    /// Reads a name; nothing if it has no indices, or one that is not spelled as short as it can be.
+    /// Parses a name. Returns `None` if it has no indices, or an index with leading zeros.
     pub fn parse(name: &[u8]) -> Option<NumberedName<'_>> {
         let name = std::str::from_utf8(name).ok()?;
         let (prefix, rest) = name.split_at(name.find(|c: char| c.is_ascii_digit())?);
@@ -30,7 +30,7 @@ impl NumberedName<'_> {
     }
 }
 
-/// Returns indices as names of files have them; the only index of what has no dimensions is `0`.
+/// Formats indices as file names have them. A chunk without dimensions is `0`.
 pub fn joined_indices(indices: &[u64]) -> String {
     if indices.is_empty() {
         return "0".to_string();

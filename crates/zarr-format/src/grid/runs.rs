@@ -1,6 +1,6 @@
-//! The runs of bytes that a box of elements has in two C-order buffers, and copying them.
+//! Finds and copies the runs of bytes that two C-order buffers share.
 //!
-//! A run is as long as both buffers allow. The caller guarantees that the box lies inside both buffers.
+//! A run is as long as both buffers allow. The caller guarantees that the box is inside both buffers.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -13,19 +13,19 @@ use smallvec::SmallVec;
 
 use super::{Coordinates, Region, step};
 
-/// A C-order buffer of a box of elements.
+/// A C-order buffer that holds a box of elements.
 #[derive(Clone, Copy)]
 pub struct Layout<'a> {
     /// The first element of the box.
     pub start: &'a [u64],
     /// Elements along each dimension.
     pub shape: &'a [u64],
-    /// How many elements of the box, in C order, come before the buffer.
+    /// The number of elements of the box, in C order, that are missing at the start of the buffer.
     pub skipped: u64,
 }
 
 impl Layout<'_> {
-    /// Returns the offset in bytes of an element in the buffer.
+    /// Returns the offset of an element in the buffer, in bytes.
     #[inline]
     fn offset(&self, element: &[u64], size: usize) -> usize {
         let mut place = 0;
@@ -36,18 +36,18 @@ impl Layout<'_> {
     }
 }
 
-/// The runs of bytes that a box has in two buffers: as many in both, all of one length.
+/// The runs of bytes that a box has in two buffers: the same number in both, all of one length.
 pub struct Runs {
     from: usize,
     to: usize,
     /// Bytes of a run.
     length: usize,
-    /// Repetitions, and the step in bytes in either buffer, outermost dimension first.
+    /// Repetitions, and the stride in bytes in each buffer, outermost dimension first.
     axes: SmallVec<[(u64, usize, usize); 6]>,
 }
 
 impl Runs {
-    /// Finds the runs of `part`, whose elements have `size` bytes, in the buffers `from` and `to`.
+    /// Finds the runs of `part`, whose elements have `size` bytes each, in the buffers `from` and `to`.
     // Inlined, since each read of a file needs the runs of several chunks.
     #[inline]
     pub fn new(part: &Region, from: Layout, to: Layout, size: usize) -> Runs {
@@ -75,8 +75,8 @@ impl Runs {
         }
     }
 
-    /// Finds the runs of `part` where the second buffer has its dimensions in another order: `order` has the
-    /// dimension of the array that each dimension of `to` is, outermost first. `from` and `part` have those of the array.
+    /// Finds the runs of `part` if the second buffer has its dimensions in another order: dimension `i` of `to` is
+    /// dimension `order[i]` of the array, outermost first. `from` and `part` have the array's order.
     pub fn permuted(part: &Region, from: Layout, to: Layout, order: &[usize], size: usize) -> Runs {
         let from_steps = steps(from.shape, size);
         let to_steps = steps(to.shape, size);
@@ -90,7 +90,7 @@ impl Runs {
                 axes.push((count, steps.0, steps.1));
             }
         }
-        // The runs that lie next to each other in the first buffer come soon after each other.
+        // Runs that are adjacent in the first buffer are copied soon after each other.
         if let Some(nearest) = (1..axes.len()).min_by_key(|&place| axes[place].1) {
             axes.swap(1, nearest);
         }
@@ -103,20 +103,20 @@ impl Runs {
         }
     }
 
-    /// Returns the range in the first buffer if there is only one run.
+    /// Returns the range in the first buffer, or `None` if there is more than one run.
     pub fn single(&self) -> Option<Range<usize>> {
         self.axes
             .is_empty()
             .then(|| self.from..self.from + self.length)
     }
 
-    /// Returns the range in the first buffer that has all runs.
+    /// Returns the smallest range in the first buffer that contains all runs.
     pub fn span(&self) -> Range<usize> {
         let steps = self.axes.iter().map(|axis| (axis.0 as usize - 1) * axis.1);
         self.from..self.from + steps.sum::<usize>() + self.length
     }
 
-    /// Returns the bytes of all runs together.
+    /// Returns the total number of bytes in all runs.
     pub fn bytes(&self) -> usize {
         self.axes
             .iter()
@@ -125,12 +125,12 @@ impl Runs {
             * self.length
     }
 
-    /// Returns the bytes of a run.
+    /// Returns the length of a run in bytes.
     pub fn run_length(&self) -> usize {
         self.length
     }
 
-    /// Returns the offsets of each run in both buffers, ascending in both where these have the same order.
+    /// Returns the offsets of each run in both buffers; both ascend if the buffers have the same order of dimensions.
     pub fn places(&self) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         self.for_each(|from, to| places.push((from, to)));
@@ -152,8 +152,8 @@ impl Runs {
         }
     }
 
-    /// Copies the part of every run that lies in `from`: the first buffer without its first `skipped` bytes, which may
-    /// end early.
+    /// Copies the part of every run that is in `from`: the first buffer without its first `skipped` bytes, perhaps cut
+    /// short at its end.
     pub fn copy_part(&self, from: &[u8], skipped: usize, to: &mut [u8]) {
         let given = skipped..skipped + from.len();
         self.for_each(|a, b| {
@@ -166,7 +166,7 @@ impl Runs {
         });
     }
 
-    /// Fills every run of the second buffer with an element.
+    /// Fills every run of the second buffer with copies of an element.
     pub fn fill(&self, element: &[u8], to: &mut [u8]) {
         if element.iter().all(|&byte| byte == 0) {
             return self.for_each(|_, b| to[b..b + self.length].fill(0));
@@ -178,7 +178,7 @@ impl Runs {
         });
     }
 
-    /// Calls `visit` with both offsets of each run.
+    /// Calls `visit` with the offsets of each run in both buffers.
     fn for_each(&self, mut visit: impl FnMut(usize, usize)) {
         let Some((&(count, from_step, to_step), outer)) = self.axes.split_last() else {
             return visit(self.from, self.to);
@@ -204,7 +204,7 @@ impl Runs {
     }
 }
 
-/// Returns the step in bytes along each dimension of a C-order buffer of elements of `size` bytes.
+/// Returns the stride in bytes along each dimension of a C-order buffer of elements of `size` bytes.
 fn steps(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     let mut steps: SmallVec<[usize; 6]> = SmallVec::from_elem(size, shape.len());
     for axis in (1..shape.len()).rev() {
@@ -213,7 +213,7 @@ fn steps(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     steps
 }
 
-/// Copies a run of a length known at compile time, which costs no call for small elements.
+/// Copies a run whose length is a constant; small elements then need no call of memcpy.
 fn copy_fixed<const N: usize>(from: &[u8], a: usize, to: &mut [u8], b: usize) {
     to[b..b + N].copy_from_slice(&from[a..a + N]);
 }
@@ -231,7 +231,7 @@ mod tests {
         })
     }
 
-    /// Returns the number of each element of the permuted array in the array, in order.
+    /// Returns, for each element of the permuted array in order, its number in the array.
     fn transposed(shape: &[u64], order: &[usize]) -> Vec<u64> {
         let permuted: Vec<u64> = order.iter().map(|&axis| shape[axis]).collect();
         let (whole, mut at) = (Region::whole(&permuted), vec![0; order.len()]);
@@ -281,7 +281,7 @@ mod tests {
             let from = Layout { start: &whole.start, shape: &shape, skipped: 0 };
             let to = Layout { start: &whole.start, shape: &permuted, skipped: 0 };
             let mut out = vec![0xff; count * size];
-            // Two parts of the array, which make up all of it.
+            // Two parts that make up the whole array.
             let cut = cut.min(shape[0]);
             for rows in [0..cut, cut..shape[0]] {
                 let mut part = whole.clone();

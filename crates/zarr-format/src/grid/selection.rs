@@ -1,30 +1,30 @@
-//! Elements at equal distances along each dimension of an array: what slices and numbers of elements select.
+//! Selections of elements at equal distances, as slices and indices describe them.
 //!
-//! The dimensions that are selected come in the order of the array's. Nothing is read here, and nothing is parsed.
+//! The selected dimensions keep the order of the array's. This module does not read or parse.
 
 use super::Region;
 
-/// The elements that are selected along one dimension.
+/// The selected elements along one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectedAxis {
     /// The first element.
     pub start: u64,
-    /// From one element to the next; never 0.
+    /// The distance from one element to the next; never 0.
     pub step: i64,
-    /// How many elements.
+    /// The number of elements.
     pub count: u64,
-    /// Whether it is one element by its number, so that the dimension is dropped.
+    /// Whether a single element was selected by its index, so that the dimension is dropped.
     pub is_index: bool,
 }
 
 impl SelectedAxis {
-    /// Returns where selected element `number` lies.
+    /// Returns the coordinate of selected element `number`.
     pub fn at(&self, number: u64) -> u64 {
         let offset = i128::from(self.step) * i128::from(number);
         u64::try_from(i128::from(self.start) + offset).unwrap_or_default()
     }
 
-    /// Selects all of a dimension.
+    /// Selects a whole dimension.
     pub fn all(length: u64) -> SelectedAxis {
         SelectedAxis {
             start: 0,
@@ -34,7 +34,7 @@ impl SelectedAxis {
         }
     }
 
-    /// Returns how many elements from `number` on lie in `length` elements that begin at `start`.
+    /// Returns how many selected elements from `number` on are among the `length` elements that begin at `start`.
     pub fn count_within(&self, number: u64, start: u64, length: u64) -> u64 {
         let at = self.at(number);
         let room = if self.step > 0 {
@@ -50,7 +50,7 @@ impl SelectedAxis {
 /// A selection of elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// What is selected along each dimension of the array.
+    /// The selected elements along each dimension of the array.
     pub axes: Vec<SelectedAxis>,
 }
 
@@ -75,21 +75,20 @@ impl Selection {
         }
     }
 
-    /// Returns the lengths of the dimensions that are left.
+    /// Returns the lengths of the dimensions that are not dropped.
     pub fn shape(&self) -> Vec<u64> {
         let kept = self.axes.iter().filter(|axis| !axis.is_index);
         kept.map(|axis| axis.count).collect()
     }
 
-    /// Returns the dimensions that are left, by their places among those of the array.
+    /// Returns the numbers of the dimensions that are not dropped.
     pub fn kept(&self) -> Vec<usize> {
         let axes = self.axes.iter().enumerate();
         let kept = axes.filter(|(_, axis)| !axis.is_index);
         kept.map(|(axis, _)| axis).collect()
     }
 
-    /// Returns all dimensions of the array in an order: those that are dropped, then those that are left as `order` has
-    /// them.
+    /// Returns all dimensions of the array, reordered: first the dropped ones, then the others in the order of `order`.
     pub fn order_of(&self, order: &[usize]) -> Vec<usize> {
         let axes = self.axes.iter().enumerate();
         let dropped = axes.filter(|(_, axis)| axis.is_index).map(|(axis, _)| axis);
@@ -98,8 +97,8 @@ impl Selection {
         dropped.chain(ordered).collect()
     }
 
-    /// Returns the box that is selected, in all dimensions of the array; nothing if elements in between are left out, or
-    /// are taken from the last one to the first.
+    /// Returns the selected box, in all dimensions of the array, or `None` if the selection skips elements or reverses
+    /// them.
     pub fn region(&self) -> Option<Region> {
         let is_run = |axis: &SelectedAxis| axis.step == 1 || axis.count <= 1;
         self.axes.iter().all(is_run).then(|| Region {
@@ -108,7 +107,7 @@ impl Selection {
         })
     }
 
-    /// Returns the smallest box that has all that is selected.
+    /// Returns the smallest box that contains the selection.
     pub fn bounds(&self) -> Region {
         let ends = self.axes.iter().map(|axis| {
             let last = axis.at(axis.count.saturating_sub(1));

@@ -1,48 +1,48 @@
-//! Spaces between the tokens of JSON text; the tokens themselves stay as they are.
+//! Changes the whitespace between tokens of JSON text, never the tokens.
 //!
-//! Expects text that was checked: of any other the outcome is text too, but not JSON.
+//! Expects valid JSON. For other input the result is text, but not JSON.
 
 use std::borrow::Cow;
 
 use crate::error::Result;
 use crate::json_text::find_member;
 
-/// How many levels are laid out; what lies deeper stands in the line of the last one, so that a text cannot grow without
-/// bounds.
+/// Maximum number of levels that are indented. Deeper values stay on the line of the last level, so that the text
+/// cannot grow without bounds.
 const MAX_LEVELS: usize = 127;
 
-/// The longest value of a member that is laid out where it becomes a part of another document, in bytes.
+/// The longest member value that is re-indented when it becomes a part of another document, in bytes.
 const MAX_LAID_OUT: usize = 256 << 10;
 
-/// How far a level is indented where no other text shows it.
+/// The default indentation of a level.
 pub(super) const UNIT: &str = "  ";
 
-/// Returns a text without spaces between its tokens.
+/// Returns a text without whitespace between its tokens.
 pub fn compact(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     Tokens(text.as_bytes()).for_each(|token| out.extend_from_slice(token));
     in_letters(out)
 }
 
-/// Whether two texts have the same tokens, whatever is between these.
+/// Whether two texts have the same tokens, whatever whitespace is between them.
 pub fn is_same(one: &str, other: &str) -> bool {
     Tokens(one.as_bytes()).eq(Tokens(other.as_bytes()))
 }
 
-/// Whether the text of an object or list has nothing in it.
+/// Whether the text of an object or list is empty.
 pub fn is_empty(text: &str) -> bool {
     Tokens(text.as_bytes()).count() <= 2
 }
 
-/// Returns a text as a document of its own: laid out as the reference implementation does, a newline at the end.
+/// Formats a text as a separate document: indented as in the reference implementation, with a final newline.
 pub fn document(text: &str) -> Vec<u8> {
     let mut out = pretty(text, UNIT, 0);
     out.push('\n');
     out.into_bytes()
 }
 
-/// Returns the document of an object in which one member has another value than in its text. A value that is long keeps the
-/// spaces that it has: with many levels it would grow a hundredfold. Fails if the text is not an object.
+/// Returns the document of an object with the value of one member replaced. A long value keeps its whitespace: with
+/// many levels it would grow a hundredfold. Fails if the text is not an object.
 pub fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u8>> {
     let text = pretty(text, UNIT, 0);
     let old = find_member(&text, name)?.unwrap_or(text.len()..text.len());
@@ -53,7 +53,7 @@ pub fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u8>> {
         .into_bytes())
 }
 
-/// Returns a text with a member or an item a line, each level indented by `unit`, from the level `depth` on.
+/// Formats a text with one member or item on each line, indented by `unit` for each level from `depth` on.
 pub(super) fn pretty(text: &str, unit: &str, mut depth: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
     let break_line = |out: &mut Vec<u8>, depth: usize| {
@@ -91,8 +91,8 @@ pub(super) fn pretty(text: &str, unit: &str, mut depth: usize) -> String {
     in_letters(out)
 }
 
-/// Returns the text of a member as a document of its own: without the indentation that all of its lines but the first have
-/// in the document around them, as most writers store it.
+/// Returns a nested JSON value as a document: without the indentation that its parent gave to all lines except the
+/// first.
 pub fn dedented(text: &str) -> Cow<'_, str> {
     let last = text.rsplit('\n').next().unwrap_or_default();
     let indent = &last[..last.len() - last.trim_start_matches([' ', '\t']).len()];
@@ -103,16 +103,16 @@ pub fn dedented(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace(&format!("\n{indent}"), "\n"))
 }
 
-/// Returns bytes that are tokens of a text, and so are letters.
+/// Converts bytes to text. They are tokens of a text and so are UTF-8.
 fn in_letters(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The tokens of a text: brackets, commas, colons, strings, and all else between them.
+/// Iterates over the tokens of a text: brackets, commas, colons, strings, and the numbers and words between them.
 pub(super) struct Tokens<'a>(pub(super) &'a [u8]);
 
 impl<'a> Tokens<'a> {
-    /// Takes the bracket that closes an empty object or list, if it is next.
+    /// Takes the bracket that closes an empty object or list, if it is the next token.
     pub(super) fn next_closing(&mut self) -> Option<&'a [u8]> {
         let rest = self.0.trim_ascii_start();
         matches!(rest, [b'}' | b']', ..])
@@ -141,7 +141,7 @@ fn ends_word(byte: &u8) -> bool {
     byte.is_ascii_whitespace() || b"{}[],:\"".contains(byte)
 }
 
-/// Returns the length of the string that a text begins with.
+/// Returns the length of the string at the start of a text.
 fn string_length(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let end = text.iter().enumerate().skip(1).find(|&(_, &byte)| {

@@ -1,29 +1,29 @@
-//! Whether two texts mean the same to every reader: members in any order, strings however they are escaped, and numbers
-//! that every reader takes for the same.
+//! Compares the meaning of JSON texts, as every reader takes it.
 //!
-//! Integers are compared digit by digit, as long as they may be. A number with a point or an exponent is none of them:
-//! programs that tell 1 from 1.0 read another type.
+//! Members may be in any order, and strings may have any escapes. Integers are compared digit by digit, however long
+//! they are. A number with a decimal point or an exponent is not an integer: programs that distinguish 1 from 1.0 read
+//! another type.
 
 use std::collections::BTreeMap;
 
 use crate::json_text::is_same;
 use crate::json_text::layout::Tokens;
 
-/// Objects and lists within each other that are compared by their meaning; deeper texts are compared as they are.
+/// Maximum nesting of values that are compared by their meaning; deeper texts are compared token by token.
 const MAX_DEPTH: usize = 128;
 
-/// A value, as far as it matters to a reader.
+/// A value, reduced to its meaning.
 #[derive(PartialEq)]
 enum ReadValue {
     Object(BTreeMap<String, ReadValue>),
     List(Vec<ReadValue>),
     Text(String),
     Float(f64),
-    /// An integer or a word as it is written.
+    /// An integer or a word, verbatim.
     Word(String),
 }
 
-/// Whether two values mean the same.
+/// Whether two values have the same meaning.
 pub fn means_same(one: &str, other: &str) -> bool {
     if is_same(one, other) {
         return true;
@@ -34,7 +34,7 @@ pub fn means_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// Returns what a text means; nothing if it is nested too deeply, has a name twice or is no JSON.
+/// Returns the meaning of a text, or `None` if it is nested too deep, has duplicate names or is not JSON.
 fn meaning(text: &str) -> Option<ReadValue> {
     let mut tokens = Tokens(text.as_bytes());
     let found = value(&mut tokens, 0)?;

@@ -1,20 +1,20 @@
-//! The members of an object one after the other, of which nothing is held: for texts that may be long.
+//! Visits the members of an object without collecting them, for long texts.
 
 use std::ops::Range;
 
 use crate::error::Result;
 use crate::json_text::scan;
 
-/// Where a member stands in its text.
+/// The position of a member in its text.
 pub struct MemberPlace {
-    /// The member, from its name as it is written to the end of its value.
+    /// The whole member, from its name to the end of its value.
     pub whole: Range<usize>,
     /// Its value.
     pub value: Range<usize>,
 }
 
-/// Calls `visit` with the name of each member of an object and with where it stands; `Corrupt`, with line and column, if
-/// the text is no object or no JSON, which may show after some calls.
+/// Calls `visit` with the name and the position of each member of an object. `Corrupt`, with line and column, if the
+/// text is not an object or not JSON; some calls may precede the error.
 pub fn visit_members(text: &str, visit: &mut dyn FnMut(&str, MemberPlace)) -> Result<()> {
     let mut visit = |name: &str, member: scan::Member| {
         let whole = member.written.start..member.value.end;
@@ -24,8 +24,8 @@ pub fn visit_members(text: &str, visit: &mut dyn FnMut(&str, MemberPlace)) -> Re
     scan::members_of(text, &mut visit).map(drop)
 }
 
-/// Returns where the value of a member stands, of several the last one; nothing if there is none. Fails as
-/// `visit_members` does.
+/// Returns the range of a member's value, or `None` if there is no such member. Of duplicates, the last one counts.
+/// Fails as `visit_members` does.
 pub fn find_member(text: &str, name: &str) -> Result<Option<Range<usize>>> {
     let mut found = None;
     visit_members(text, &mut |other, place| {
@@ -36,7 +36,8 @@ pub fn find_member(text: &str, name: &str) -> Result<Option<Range<usize>>> {
     Ok(found)
 }
 
-/// Fails as `visit_members` does if a text is no object, or with `Corrupt` if it nests too deep to make values of it.
+/// Fails as `visit_members` does if a text is not an object, or with `Corrupt` if it nests too deep to be parsed into
+/// values.
 pub fn check_object(text: &str) -> Result<()> {
     scan::shallow(text)
 }

@@ -1,8 +1,8 @@
-//! JSON as text: what is rewritten keeps every number and word that it does not change, as its author wrote it.
+//! Edits JSON as text and keeps all numbers and words that do not change.
 //!
-//! Python's NaN, Infinity and -Infinity are words here as well, though JSON has none of them. A number is never read and
-//! written again: 1.0 stays 1.0, and an integer of thirty digits keeps them all. Which documents there are, and what
-//! their members mean, is left to the dialects.
+//! Python's NaN, Infinity and -Infinity are accepted as words, although JSON lacks them. A number is never parsed and
+//! formatted again: 1.0 stays 1.0, and an integer of thirty digits keeps them all. The dialects interpret documents and
+//! their members.
 
 mod layout;
 mod meaning;

@@ -1,7 +1,7 @@
-//! An object as text whose members can be changed: all others keep every byte.
+//! An object as text whose members can be changed; all others keep every byte.
 //!
-//! New values are laid out as the text around them is. An object that has a name twice is shown and not changed, since
-//! which of the two is meant is not defined.
+//! New values are indented like the text around them. An object with duplicate names can be read but not changed, since
+//! JSON does not define which of the two counts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::json_text::layout::{UNIT, compact, pretty};
 use crate::json_text::scan::{self, Member, ScannedObject};
 
-/// The name of a member and its new value as text; nothing to remove it.
+/// The name of a member and its new value as text, or `None` to remove it.
 pub type MemberChange = (String, Option<String>);
 
-/// An object as text, and where its members stand in it.
+/// An object as text, and the positions of its members.
 #[derive(Debug)]
 pub struct ObjectText<'a> {
     text: &'a str,
@@ -20,25 +20,25 @@ pub struct ObjectText<'a> {
 }
 
 impl<'a> ObjectText<'a> {
-    /// Finds the members of an object; `Corrupt`, with line and column, if the text is no object or no JSON.
+    /// Finds the members of an object; `Corrupt`, with line and column, if the text is not an object or not JSON.
     pub fn parse(text: &'a str) -> Result<ObjectText<'a>> {
         let scanned = scan::object(text)?;
         Ok(ObjectText { text, scanned })
     }
 
-    /// Returns names and values in their order.
+    /// Returns names and values in order.
     pub fn members(&self) -> impl DoubleEndedIterator<Item = (&str, &'a str)> {
         let members = self.scanned.members.iter();
         members.map(|member| (member.name.as_str(), &self.text[member.value.clone()]))
     }
 
-    /// Returns the value of a member; of several the last one counts, as in other readers.
+    /// Returns the value of a member. Of duplicates the last one counts, as in other readers.
     pub fn value(&self, name: &str) -> Option<&'a str> {
         let mut values = self.members().filter(|(other, _)| *other == name);
         values.next_back().map(|(_, value)| value)
     }
 
-    /// Fails with `Invalid` if an object of the text has a name twice.
+    /// Fails with `Invalid` if an object in the text has duplicate names.
     pub fn check_unique(&self) -> Result<()> {
         match scan::repeated(self.text)? {
             None => Ok(()),
@@ -49,7 +49,7 @@ impl<'a> ObjectText<'a> {
         }
     }
 
-    /// Returns the text with members changed. `depth` is how many brackets are open around a member.
+    /// Returns the text with members changed. `depth` is the number of open brackets around a member.
     pub fn edited(&self, changes: &[MemberChange], depth: usize) -> String {
         let style = self.style(depth);
         let (open, close) = self.scanned.brackets;
@@ -74,7 +74,7 @@ impl<'a> ObjectText<'a> {
         [before, &parts.join(","), end, &self.text[close..]].concat()
     }
 
-    /// Returns the members that stay, with their new values.
+    /// Returns the members that are not removed, with their new values.
     fn kept(&self, changes: &[MemberChange], style: &Style) -> Vec<String> {
         let changes: HashMap<&str, Option<&str>> = changes
             .iter()
@@ -101,7 +101,7 @@ impl<'a> ObjectText<'a> {
         kept.collect()
     }
 
-    /// Returns the text with another value of a member that is there, spaces and all.
+    /// Returns the text with the value of an existing member replaced verbatim, whitespace included.
     pub fn replaced(&self, name: &str, value: &str) -> String {
         let mut members = self.scanned.members.iter();
         match members.rfind(|member| member.name == name) {
@@ -112,7 +112,7 @@ impl<'a> ObjectText<'a> {
         }
     }
 
-    /// Returns how the members of the object are laid out.
+    /// Returns the style in which the object's members are laid out.
     fn style(&self, depth: usize) -> Style {
         let Some(last) = self.scanned.members.last() else {
             return Style::in_lines(UNIT, depth);
@@ -139,15 +139,15 @@ impl<'a> ObjectText<'a> {
     }
 }
 
-/// How members are laid out.
+/// The whitespace around members.
 struct Style {
-    /// What stands before a name.
+    /// The text before a name.
     lead: String,
-    /// What stands between a name and its value.
+    /// The text between a name and its value.
     colon: String,
-    /// What stands before the last bracket.
+    /// The text before the closing bracket.
     close: String,
-    /// How far a level is indented, and on which level a member stands; nothing if all stands in one line.
+    /// The indentation of a level and the level of a member, or `None` if the object is on a single line.
     lines: Option<(String, usize)>,
 }
 

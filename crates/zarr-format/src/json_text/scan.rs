@@ -1,7 +1,8 @@
-//! Finds the members of JSON text by jiter, without a tree of values.
+//! Finds the members of JSON text with jiter, without a tree of values.
 //!
-//! Takes what `value.rs` reads: JSON, the bare words NaN, Infinity and -Infinity in the place of numbers, and escapes of half a
-//! letter. Values may nest to any depth unless the caller needs values of them (`shallow`); the caller limits the size.
+//! Accepts the same text as `value.rs`: JSON, the bare words NaN, Infinity and -Infinity in place of numbers, and
+//! escapes of lone surrogates. Values may nest to any depth unless the caller needs to parse them into values
+//! (`shallow`). The caller limits the size.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,35 +13,35 @@ use jiter::{Jiter, JiterResult, Peek};
 use crate::error::{Error, Result};
 use crate::json_text::surrogates;
 
-/// How deep objects and lists may nest where values are made of them, as in serde_json.
+/// Maximum nesting of objects and lists that are parsed into values, as in `serde_json`.
 const MAX_DEPTH: usize = 127;
 
-/// The longest number that a message has, in bytes.
+/// The longest number that a message shows, in bytes.
 const MAX_SHOWN: usize = 30;
 
-/// Where a member stands in its text.
+/// The position of a member in its text.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Its name, escapes resolved.
+    /// The name, with escapes resolved.
     pub(super) name: String,
-    /// Where the space before its name begins.
+    /// The start of the whitespace before the name.
     pub(super) lead: usize,
-    /// Its name as it is written, in quotes.
+    /// The name as written, in quotes.
     pub(super) written: Range<usize>,
     pub(super) value: Range<usize>,
-    /// Where the comma or the bracket after it stands.
+    /// The position of the comma or bracket after the member.
     pub(super) end: usize,
 }
 
-/// The members of an object, and where they stand in its text.
+/// The members of an object, and their positions in its text.
 #[derive(Debug)]
 pub(super) struct ScannedObject {
     pub(super) members: Vec<Member>,
-    /// Where its first bracket stands, and its last one.
+    /// The positions of its opening and closing brackets.
     pub(super) brackets: (usize, usize),
 }
 
-/// Takes the name of each member of an object.
+/// Called with each member of an object and its name.
 type Visit<'v> = &'v mut dyn FnMut(&str, Member);
 
 /// Checks a text; `Corrupt`, with line and column, if it is not an object or not JSON.
@@ -53,13 +54,14 @@ pub(super) fn object(text: &str) -> Result<ScannedObject> {
     Ok(ScannedObject { members, brackets })
 }
 
-/// Checks a text as `object` does, and calls `visit` with each member. Returns where the first bracket stands, and the last one.
+/// Checks a text like `object`, and calls `visit` with each member. Returns the positions of the opening and closing
+/// brackets.
 pub(super) fn members_of(text: &str, visit: Visit<'_>) -> Result<(usize, usize)> {
     let letters = surrogates::replaced_in(text);
     Scanner::new(text, &letters).whole(visit)
 }
 
-/// Checks a text as `object` does; `Corrupt`, too, if it nests too deep to make values of it.
+/// Checks a text like `object`; also `Corrupt` if it nests too deep to be parsed into values.
 pub(super) fn shallow(text: &str) -> Result<()> {
     let letters = surrogates::replaced_in(text);
     let mut scanner = Scanner::new(text, &letters);
@@ -70,7 +72,7 @@ pub(super) fn shallow(text: &str) -> Result<()> {
     }
 }
 
-/// Returns the error of a text that nests too deep at a place.
+/// Returns the error for a text that nests too deep at `place`.
 pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
     let why = format!(
         "objects and lists nest deeper than the {MAX_DEPTH} levels that are read, at {place}"
@@ -78,7 +80,7 @@ pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
     Error::corrupt("", why)
 }
 
-/// Returns a name that an object of a text has twice, or `None` if there is no such name.
+/// Returns a duplicate name in an object of the text, or `None` if there is none.
 pub(super) fn repeated(text: &str) -> Result<Option<String>> {
     let letters = surrogates::replaced_in(text);
     let mut scanner = Scanner::new(text, &letters);
@@ -90,16 +92,16 @@ pub(super) fn repeated(text: &str) -> Result<Option<String>> {
 struct Scanner<'a> {
     text: &'a str,
     jiter: Jiter<'a>,
-    /// Where a value begins that nests too deep, if there is one.
+    /// The start of the first value that nests too deep.
     too_deep: Option<usize>,
-    /// The names of each object around a value, where a name that an object has twice is looked for.
+    /// The names of each open object; `None` unless duplicate names are searched.
     names: Option<Vec<HashSet<String>>>,
-    /// The first such name.
+    /// The first duplicate name.
     repeated: Option<String>,
 }
 
 impl<'a> Scanner<'a> {
-    /// Takes a text, and the same text as jiter reads it: as long, and without halves of letters.
+    /// Takes a text, and the same text for jiter: equally long, without lone surrogates.
     fn new(text: &'a str, letters: &'a [u8]) -> Scanner<'a> {
         Scanner {
             text,
@@ -118,7 +120,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Returns what the text is, if it is JSON and not an object.
+    /// Describes the text if it is JSON but not an object.
     fn other_value(&self) -> Option<&'a str> {
         let mut jiter = Jiter::new(self.text.as_bytes()).with_allow_inf_nan();
         let first = jiter.peek().ok().filter(|&first| first != Peek::Object)?;
@@ -168,9 +170,9 @@ impl<'a> Scanner<'a> {
         Ok((open, close))
     }
 
-    /// Reads a value of any depth. jiter's own `known_skip` ends at 200 levels.
+    /// Skips a value of any depth. jiter's own `known_skip` fails beyond 200 levels.
     fn skip(&mut self, first: Peek) -> JiterResult<()> {
-        // Whether each open bracket is that of an object.
+        // Whether each open bracket belongs to an object.
         let mut open = Vec::new();
         let mut next = Some(first);
         loop {
@@ -204,7 +206,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Goes on after a value; returns the next one in the same brackets.
+    /// Moves past a value. Returns the next value in the same brackets, or `None` at their end.
     fn step(&mut self, open: &[bool]) -> JiterResult<Option<Peek>> {
         match open.last() {
             None => Ok(None),
@@ -216,7 +218,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Goes on after a name of so many bytes, which jiter has just read, up to its value.
+    /// Moves past a name of `key` bytes, which jiter has just read, to its value.
     fn begin_member(&mut self, key: Option<usize>) -> JiterResult<Option<Peek>> {
         let Some(length) = key else {
             return Ok(None);
@@ -260,7 +262,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns a name that is written in quotes, its escapes resolved where each is a letter.
+/// Returns a quoted name with its escapes resolved, or unresolved if one is not a valid character.
 fn name_of(written: &str) -> Cow<'_, str> {
     let plain = written.get(1..written.len().saturating_sub(1));
     let plain = plain.unwrap_or_default();
@@ -336,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Returns an object with a value in so many lists or objects.
+    /// Returns an object with a value inside `levels` lists or objects.
     fn nested(levels: usize, open: &str, value: &str, close: &str) -> String {
         format!(
             "{{\"a\": {}{value}{}, \"b\": 1}}",
@@ -376,7 +378,7 @@ mod tests {
         fn whatever_is_taken_is_read_too(text in r#"[{}\[\]",:0-9eE+.\\unat \-]{0,24}"#) {
             let text = format!("{{\"a\": {text}}}");
             let (scanned, read) = (object(&text).is_ok(), value::parse(text.as_bytes()));
-            // An escaped half of a pair, and a number beyond all floats, are text though no value.
+            // A lone surrogate, and a number beyond all floats, are valid text but not values.
             let is_value = read.is_ok() || text.contains("\\u") || text.contains(['e', 'E']);
             prop_assert!(!scanned || is_value, "{text}");
             prop_assert!(scanned || read.is_err(), "{text}");

@@ -1,10 +1,10 @@
 //! Replaces escapes of lone surrogates in JSON text by U+FFFD.
 //!
-//! Python's json writes a byte that is no text as `\udc80` to `\udcff`, which JSON parsers of UTF-8 refuse.
+//! Python's json module writes a byte that is not UTF-8 as `\udc80` to `\udcff`, which JSON parsers of UTF-8 reject.
 
 use std::borrow::Cow;
 
-/// Returns JSON text with each lone surrogate as U+FFFD; the length stays the same.
+/// Returns JSON text with each lone surrogate replaced by U+FFFD; the length does not change.
 pub(super) fn replaced_in(text: &str) -> Cow<'_, [u8]> {
     let has_surrogates = text.contains("\\ud") || text.contains("\\uD");
     let replaced = has_surrogates.then(|| without_lone(text.as_bytes()));
@@ -13,7 +13,8 @@ pub(super) fn replaced_in(text: &str) -> Cow<'_, [u8]> {
         .map_or(text.as_bytes().into(), Cow::Owned)
 }
 
-/// Returns JSON strings with each lone surrogate as U+FFFD; `None` if there is none. The length stays the same.
+/// Returns JSON strings with each lone surrogate replaced by U+FFFD, or `None` if there is none. The length does not
+/// change.
 pub(super) fn without_lone(string: &[u8]) -> Option<Vec<u8>> {
     const REPLACED: &[u8] = b"\\ufffd";
     let mut replaced = Vec::new();
@@ -35,7 +36,7 @@ pub(super) fn without_lone(string: &[u8]) -> Option<Vec<u8>> {
     found.then_some(replaced)
 }
 
-/// Returns the UTF-16 unit if bytes begin with its escape.
+/// Returns the UTF-16 unit at the start of `bytes`, or `None` if they do not begin with its escape.
 fn escaped_unit(bytes: &[u8]) -> Option<u16> {
     let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
     let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;

@@ -1,9 +1,8 @@
-//! JSON as values, for what is read and not written back.
+//! Parses JSON into values, for text that is not written back.
 //!
-//! Python writes NaN and the infinities as bare words, which JSON does not know; they are read as the
-//! strings that Zarr uses for them. So are numbers beyond the floats, which Python reads as infinities, and where it
-//! writes half a letter for a byte that is no text, one letter stands for it. The parser limits the depth; the caller
-//! limits the size.
+//! Python writes NaN and the infinities as bare words, which JSON lacks; they are read as the strings that Zarr uses
+//! for them. Numbers beyond all floats become infinities, as in Python, and each lone surrogate, which Python writes
+//! for a byte that is not UTF-8, becomes U+FFFD. The parser limits the depth; the caller limits the size.
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -12,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::json_text::scan::too_deep;
 use crate::json_text::surrogates::without_lone;
 
-/// Parses a document; `Corrupt` with line and column if it is not JSON.
+/// Parses a document; `Corrupt`, with line and column, if it is not JSON.
 pub fn parse(bytes: &[u8]) -> Result<Value> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match serde_json::from_slice(bytes) {
@@ -24,7 +23,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value> {
     }
 }
 
-/// Renders a new document as the reference implementation does: two spaces, a newline at the end.
+/// Formats a new document as the reference implementation does: indented by two spaces, with a final newline.
 pub fn render(value: &Value) -> Vec<u8> {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
@@ -42,9 +41,8 @@ fn not_json(error: serde_json::Error) -> Error {
     Error::corrupt("", format!("not JSON: {error}"))
 }
 
-/// Returns a text in which what Python writes and JSON lacks is written otherwise: the bare words NaN, Infinity and
-/// -Infinity are in quotes, numbers beyond the floats are infinities, halves of letters are U+FFFD. Nothing if there is
-/// none of these.
+/// Returns a text with Python's extensions replaced: the bare words NaN, Infinity and -Infinity in quotes, numbers
+/// beyond all floats as infinities, lone surrogates as U+FFFD. Returns `None` if there are none of these.
 fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut mended = Vec::with_capacity(bytes.len() + 16);
     let (mut rest, mut found) = (bytes, false);
@@ -65,7 +63,7 @@ fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     found.then_some(mended)
 }
 
-/// Returns the length of the string that bytes begin with, its quotes included.
+/// Returns the length of the string at the start of `bytes`, its quotes included.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = bytes.get(at) {
@@ -78,8 +76,8 @@ fn string_length(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Returns the length of the number, the word or the byte that bytes begin with, and the word in quotes that is read
-/// instead, if it is not read as it is.
+/// Returns the length of the number, word or byte at the start of `bytes`, and the quoted word that replaces it, or
+/// `None` if it is read unchanged.
 fn number_or_word(bytes: &[u8]) -> (usize, Option<Vec<u8>>) {
     const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
     let word = WORDS.iter().find(|word| bytes.starts_with(word.as_bytes()));
@@ -100,11 +98,11 @@ fn in_quotes(word: &str) -> Vec<u8> {
     format!("\"{word}\"").into_bytes()
 }
 
-/// Whether a text is a number of JSON that no float comes near.
+/// Whether a text is a JSON number beyond all floats.
 fn is_too_large(number: &[u8]) -> bool {
     let text = str::from_utf8(number).unwrap_or_default();
     let is_infinite = text.parse().is_ok_and(f64::is_infinite);
-    // What JSON does not take as a number, as one that begins with a zero, is another error.
+    // A number that JSON does not accept, such as one with a leading zero, is a different error.
     is_infinite && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 

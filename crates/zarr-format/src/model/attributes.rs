@@ -1,8 +1,8 @@
-//! The user's attributes of a node: a JSON object as text, each number and word as its author wrote it.
+//! The user's attributes of a node, kept as the text of a JSON object.
 //!
-//! Data are read without attributes, so those that do not read are attributes too: they say what is wrong, in a member
-//! that no others have. The text is a part of the document that it was read from, which others may hold as well. Values
-//! are made of it when they are asked for, and not kept.
+//! Numbers and words stay as their author wrote them. Data can be read without attributes, so attributes that do not
+//! parse are not an error: they are replaced by attributes that state the fault in a member of its own. The text is a
+//! slice of its document, shared with other holders. It is parsed into values on demand, and those are not cached.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,18 +14,18 @@ use serde_json::{Map, Value, json};
 use crate::error::{Error, Result};
 use crate::json_text::{self, MemberChange, ObjectText};
 
-/// The member that says what is wrong with attributes that do not read.
+/// The member that states the fault of attributes that do not parse.
 pub const FAULT: &str = "zarrfs_error";
 
-/// The attribute of a file that says which ones it does not have.
+/// The attribute of a file that lists the attributes left out of its header.
 pub const LEFT_OUT: &str = "zarrfs_left_out";
 
-/// The longest attributes that a file has whole, in bytes of text: a header is made each time that its file is looked up,
-/// and takes up to twenty times their length meanwhile.
+/// The longest attributes that a file's header has in full, in bytes of text. A header is made on each lookup of its
+/// file, and takes up to twenty times this length while it is made.
 pub const MAX_IN_FILES: usize = 1 << 20;
 
-/// The attributes that say what elements mean, or that a format reads by name, sorted. A file has these however long all
-/// of them are: without `scale_factor` its numbers would be others.
+/// The attributes that give elements their meaning, or that a format reads by name, sorted. A file's header has these
+/// however long all attributes are: without `scale_factor` its numbers would be others.
 const OF_MEANING: [&str; 70] = [
     "Conventions",
     "GeoTransform",
@@ -104,18 +104,18 @@ const OF_MEANING: [&str; 70] = [
 pub struct Attributes {
     text: Bytes,
     fault: Option<Arc<str>>,
-    /// What files have of attributes that are too long for a header.
+    /// The attributes in the headers of files, if these are too long for a header.
     in_files: Option<Arc<Attributes>>,
 }
 
 impl Attributes {
-    /// Reads an object, of which a copy without spaces is made; `Corrupt` if the text is none.
+    /// Parses an object and copies it without spaces; `Corrupt` if the text is not an object.
     pub fn parse(text: &str) -> Result<Attributes> {
         json_text::check_object(text)?;
         Ok(Attributes::of(json_text::compact(text).into(), None))
     }
 
-    /// Takes a part of a document, which is held and not copied; `Corrupt` if it is no object.
+    /// Takes a slice of a document, without a copy; `Corrupt` if it is not an object.
     pub fn shared(text: Bytes) -> Result<Attributes> {
         let checked = str::from_utf8(&text).map_err(|error| Error::corrupt("", error))?;
         json_text::check_object(checked)?;
@@ -134,17 +134,17 @@ impl Attributes {
         attributes
     }
 
-    /// Returns the attributes that a file has: these, or where they are too long for a header `of_meaning`.
+    /// Returns the attributes for a file's header: these, or `of_meaning` if they are too long for a header.
     pub fn in_files(&self) -> &Attributes {
         self.in_files.as_deref().unwrap_or(self)
     }
 
-    /// Whether a file has them all.
+    /// Whether a file's header has all attributes.
     pub fn is_in_files(&self) -> bool {
         self.in_files.is_none()
     }
 
-    /// Returns a sentence on the attributes that a file does not have, if there are such.
+    /// Returns a sentence about the attributes that a file's header lacks, or `None` if it has all of them.
     pub fn left_out(&self) -> Option<String> {
         match self.in_files().get(LEFT_OUT) {
             Some(Value::String(text)) if !self.is_in_files() => Some(text),
@@ -152,12 +152,12 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes that say what elements mean, with one more that says how many others there are.
+    /// Returns the attributes that give elements their meaning, and one more that counts the others.
     pub fn of_meaning(&self) -> Attributes {
-        // Of equal names the last one counts.
+        // Of members with equal names, the last one counts.
         let mut found = BTreeMap::new();
         let mut count = 0_u64;
-        // What does not read has no member.
+        // Attributes that do not parse have no members.
         let _ = json_text::visit_members(self.text(), &mut |name, place| {
             count += 1;
             if let Ok(place_of_name) = OF_MEANING.binary_search(&name) {
@@ -186,19 +186,19 @@ impl Attributes {
         }
     }
 
-    /// Returns the bytes that the attributes hold.
+    /// Returns the memory that the attributes take, in bytes.
     pub fn bytes_held(&self) -> u64 {
         let in_files = self.in_files.as_ref().map_or(0, |brief| brief.text.len());
         (self.text.len() + in_files) as u64
     }
 
-    /// Returns what stands for attributes that do not read: an object that says why.
+    /// Returns a substitute for attributes that do not parse: an object that says why.
     pub fn unreadable(why: impl Display) -> Attributes {
         let why = why.to_string();
         Attributes::of(json!({ FAULT: why }).to_string().into(), Some(why.into()))
     }
 
-    /// Returns what is wrong with the stored attributes, if they do not read.
+    /// Returns the fault of the stored attributes, or `None` if they parse.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
@@ -208,12 +208,12 @@ impl Attributes {
         str::from_utf8(&self.text).unwrap_or_default()
     }
 
-    /// Returns the object as text that others may hold as well.
+    /// Returns the object as text that can be shared.
     pub fn shared_text(&self) -> &Bytes {
         &self.text
     }
 
-    /// Whether there are none.
+    /// Whether there are no attributes.
     pub fn is_empty(&self) -> bool {
         json_text::is_empty(self.text())
     }
@@ -222,7 +222,7 @@ impl Attributes {
         ObjectText::parse(self.text()).ok()
     }
 
-    /// Returns names and values, as text, in their order.
+    /// Returns names and values, as text, in order.
     pub fn members(&self) -> Vec<(String, &str)> {
         let object = self.object();
         let members = object.iter().flat_map(|object| {
@@ -232,8 +232,8 @@ impl Attributes {
         members.collect()
     }
 
-    /// Returns the value of an attribute; NaN and the infinities are strings in it. One that is too long for a header, of
-    /// which values would take many times its length, is not read.
+    /// Returns the value of an attribute; NaN and the infinities become strings. Returns `None`, too, if the value is
+    /// too long for a header: parsed, it would take many times its length.
     pub fn get(&self, name: &str) -> Option<Value> {
         let text = self.text();
         let place = json_text::find_member(text, name).ok()??;
@@ -241,8 +241,8 @@ impl Attributes {
         (value.len() <= MAX_IN_FILES).then(|| value_of(value))?
     }
 
-    /// Whether an attribute is NaN, an infinity, or a list of numbers with one of these; `value` is what it reads as. A word
-    /// in quotes is such a number among others alone.
+    /// Whether an attribute is NaN, an infinity, or a list of numbers that contains one of these; `value` is the parsed
+    /// attribute. A quoted word counts only in a list that also has numbers.
     pub fn is_beyond_json(&self, name: &str, value: &Value) -> bool {
         let list = match value {
             Value::Array(list) => &list[..],
@@ -261,7 +261,7 @@ impl Attributes {
             && (list.iter().any(Value::is_number) || is_bare())
     }
 
-    /// Returns the attributes as values; NaN and the infinities are strings in them.
+    /// Returns the attributes as values; NaN and the infinities become strings.
     pub fn to_map(&self) -> Map<String, Value> {
         match value_of(self.text()) {
             Some(Value::Object(members)) => members,
@@ -269,7 +269,7 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes with one more, or another value of it.
+    /// Returns the attributes with one attribute added or replaced.
     pub fn with(&self, name: &str, value: &Value) -> Attributes {
         self.edited(&[(name.to_string(), Some(value.to_string()))])
     }
@@ -288,8 +288,8 @@ impl Attributes {
         ObjectText::parse(self.text())?.check_unique()
     }
 
-    /// Fails with `Invalid` if these were made of `stored` ones that do not read: they would replace what their author
-    /// has not seen.
+    /// Fails with `Invalid` if these were made from `stored` attributes that do not parse: they would overwrite
+    /// attributes that their author has not seen.
     pub fn check_replaces(&self, stored: &Attributes) -> Result<()> {
         match stored.fault() {
             Some(fault) if self.get(FAULT).is_some() && self != stored => {
@@ -304,7 +304,7 @@ impl Attributes {
     }
 }
 
-/// Returns a value as the text of JSON reads.
+/// Parses JSON text; NaN and the infinities become strings.
 fn value_of(text: &str) -> Option<Value> {
     json_text::parse(text.as_bytes()).ok()
 }
@@ -321,7 +321,7 @@ impl From<Map<String, Value>> for Attributes {
     }
 }
 
-/// The same names with the same text, in any order.
+/// Equal names with equal text, in any order.
 impl PartialEq for Attributes {
     fn eq(&self, other: &Attributes) -> bool {
         let sorted = |attributes: &Attributes| {

@@ -1,19 +1,19 @@
-//! About how many bytes the metadata of an array take in memory, for budgets.
+//! Estimates the memory that the metadata of an array take, for budgets.
 //!
-//! Attributes are left out: they are text, which others may hold as well.
+//! Attributes are not counted: their text may be shared.
 
 use serde_json::Value;
 
 use crate::model::{Array, CodecSpec, Edges};
 
-/// What an allocator takes for a small block, in bytes.
+/// Memory that an allocator takes for a small block, in bytes.
 const BLOCK: usize = 32;
 
-/// What a member of an object takes beside its name and what its value refers to, in bytes.
+/// Memory that a member of an object takes in addition to its name and to the heap of its value, in bytes.
 const MEMBER: usize = size_of::<Value>() + size_of::<String>() + 3 * size_of::<usize>();
 
 impl Array {
-    /// Returns about how many bytes the array takes beside its attributes.
+    /// Returns about how many bytes of memory the array takes without its attributes.
     pub fn metadata_bytes(&self) -> u64 {
         let lengths = 8 * (self.shape.capacity() + self.chunk_shape.capacity());
         let names = self.dimension_names.iter().flatten();
@@ -24,7 +24,7 @@ impl Array {
             names.map(|name| 2 * BLOCK + name.len()).sum(),
             self.fill_value.bytes.capacity() + value_bytes(&self.fill_value.json),
             value_bytes(&self.keys.v3) + 2 * BLOCK + 3 * self.keys.prefix.len(),
-            // A type that is not known is the text of it.
+            // An unsupported type holds its own text.
             BLOCK + format!("{:?}", self.data_type).len(),
         ];
         parts.iter().sum::<usize>() as u64
@@ -44,7 +44,7 @@ fn codec_bytes(codec: &CodecSpec) -> usize {
     size_of::<CodecSpec>() + 3 * BLOCK + codec.name.len() + members.sum::<usize>()
 }
 
-/// Returns the bytes that a value refers to, beside those of its own.
+/// Returns the bytes that a value holds on the heap.
 fn value_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,

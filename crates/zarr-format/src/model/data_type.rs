@@ -1,8 +1,8 @@
-//! What an element is: the types of all dialects as one.
+//! The type of an element, one set of types for all dialects.
 //!
-//! Decoded elements are little-endian and packed; types that differ only in a dialect's spelling are the same
-//! here. Elements without a fixed length are a count of bytes (u32, little-endian) and the bytes. Names are read and
-//! written by the dialects, numpy's header by the exports.
+//! Decoded elements are little-endian and packed. Types that differ only in a dialect's spelling are the same here. An
+//! element without a fixed length is its length in bytes (u32, little-endian) followed by the bytes. Dialects read and
+//! write the names of types, and exports write numpy's header.
 
 use std::fmt;
 
@@ -22,65 +22,65 @@ pub enum DataType {
     Float(usize),
     /// Two floats, real and imaginary, 8 or 16 bytes together.
     Complex(usize),
-    /// A number that numpy has no type for.
+    /// A number type that numpy lacks.
     Small(&'static NumberType),
-    /// `r*`: that many bytes without a meaning.
+    /// `r*`: N bytes without a meaning.
     Raw(usize),
     /// A point in time, counted from 1970, signed, 8 bytes; the smallest number is NaT (not a time).
     DateTime(TimeUnit),
     /// A duration, signed, 8 bytes; the smallest number is NaT (not a time).
     TimeDelta(TimeUnit),
-    /// That many bytes, padded with zeros.
+    /// N bytes, padded with zeros.
     FixedBytes(usize),
-    /// That many code points of UTF-32, padded with zeros.
+    /// N code points of UTF-32, padded with zeros.
     FixedText(usize),
-    /// Fields one after the other without padding.
+    /// Consecutive fields without padding.
     Struct(Vec<Field>),
     /// UTF-8 text of any length.
     Text,
     /// Bytes of any length.
     Bytes,
-    /// Elements of a type, any number of them.
+    /// A list of any number of elements of one type.
     List(Box<DataType>),
-    /// JSON values: text as it is, anything else as JSON.
+    /// JSON values: strings as their text, all others as JSON.
     Object,
-    /// A type that is not supported, as the metadata spell it.
+    /// An unsupported type, as the metadata spell it.
     Unknown(String),
 }
 
 /// A field of a structured type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its name, unique in the type.
+    /// The name, unique in the type.
     pub name: String,
     /// The type of its elements.
     pub data_type: DataType,
-    /// Lengths of a subarray in C order; none if the field is one element.
+    /// Shape of a subarray in C order; empty if the field is a single element.
     pub shape: Vec<u64>,
 }
 
-/// What a date or a duration counts.
+/// The unit of a date or a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeUnit {
     /// numpy's name: `Y M W D h m s ms us ns ps fs as`, or `generic`.
     pub name: String,
-    /// How many of it make one step, at least 1.
+    /// The number of these units in one step, at least 1.
     pub scale: u32,
 }
 
-/// Words of an element whose byte order has a meaning, one after the other.
+/// Consecutive words of an element whose byte order matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// Where the first begins in the element.
+    /// The offset of the first word in the element.
     pub offset: usize,
-    /// Bytes of each.
+    /// Bytes of each word.
     pub width: usize,
-    /// How many there are.
+    /// The number of words.
     pub count: usize,
 }
 
 impl Field {
-    /// Returns how many elements the field has; nothing if they cannot be counted.
+    /// Returns the number of elements of the field, or `None` if the product overflows.
     pub fn count(&self) -> Option<usize> {
         let lengths = self.shape.iter();
         lengths.into_iter().try_fold(1_usize, |count, &length| {
@@ -94,8 +94,8 @@ impl Field {
 }
 
 impl DataType {
-    /// Reads the name of a core data type of final v3 (core specification, "Core data types"), or of a number
-    /// of its extensions. GDAL 3.12 has `complex32` for `complex_float16`.
+    /// Reads the name of a core data type of final v3 (core specification, "Core data types"), or of a number type of
+    /// its extensions. GDAL 3.12 writes `complex32` for `complex_float16`.
     pub fn from_v3(name: &str) -> DataType {
         match name {
             "bool" => DataType::Bool,
@@ -123,7 +123,7 @@ impl DataType {
         }
     }
 
-    /// Returns the length of an element in bytes; nothing if it has no fixed one.
+    /// Returns the length of an element in bytes, or `None` if it is not fixed.
     pub fn size(&self) -> Option<usize> {
         match self {
             DataType::Bool => Some(1),
@@ -155,8 +155,8 @@ impl DataType {
         )
     }
 
-    /// Returns the length of a word in bytes, the unit of byte order: half an element for complex numbers, 1 where
-    /// byte order has no meaning or the words are not all alike.
+    /// Returns the length of a word in bytes, the unit of byte order: half an element for complex numbers; 1 if byte
+    /// order has no meaning or the words differ.
     pub fn word(&self) -> usize {
         match self {
             DataType::Int(width) | DataType::UInt(width) | DataType::Float(width) => *width,
@@ -176,7 +176,7 @@ impl DataType {
         }
     }
 
-    /// Returns the words of an element whose byte order has a meaning, in order of their place.
+    /// Returns the words of an element whose byte order matters, by ascending offset.
     pub fn words(&self) -> Vec<Words> {
         let mut found = Vec::new();
         self.add_words(0, &mut found);
@@ -206,13 +206,14 @@ impl DataType {
     }
 }
 
-/// Reads `r*` and returns its bytes: the number of bits is a positive multiple of 8, at most `MAX_ELEMENT` bytes.
+/// Reads `r*` and returns its length in bytes: the number of bits is a positive multiple of 8, at most `MAX_ELEMENT`
+/// bytes.
 fn raw_bits(name: &str) -> Option<usize> {
     let bits: usize = name.strip_prefix('r')?.parse().ok()?;
     (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
 }
 
-/// Writes the name that messages and `info` show.
+/// Formats the name for messages and `info`.
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -243,7 +244,7 @@ impl fmt::Display for DataType {
     }
 }
 
-/// Writes the unit as numpy does between brackets: `ns`, `10us`.
+/// Formats the unit as numpy does between brackets: `ns`, `10us`.
 impl fmt::Display for TimeUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scale != 1 {

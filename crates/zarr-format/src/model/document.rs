@@ -1,7 +1,7 @@
-//! The one table of the names of metadata documents, in all dialects.
+//! The single table of metadata document names, for all dialects.
 //!
-//! Stores, caches and commits treat metadata documents otherwise than chunks, and have only the name of a key to go by.
-//! Documents are read and written in `dialect/`.
+//! Stores, caches and commits treat metadata documents differently from chunks, and can distinguish them only by the
+//! name of a key. `dialect/` reads and writes the documents themselves.
 
 /// The document of a final-v3 node, and the entry point of a draft's hierarchy (drafts of 2020 and 2022).
 pub const ZARR_JSON: &str = "zarr.json";
@@ -15,22 +15,22 @@ pub const ZARRAY: &str = ".zarray";
 /// The attributes of a v2 node.
 pub const ZATTRS: &str = ".zattrs";
 
-/// Consolidated metadata of v2 and of the draft of 2020 as zarr-python wrote it.
+/// Consolidated metadata of v2, and of the draft of 2020 as zarr-python wrote it.
 pub const ZMETADATA: &str = ".zmetadata";
 
 /// The document of an N5 node.
 pub const ATTRIBUTES_JSON: &str = "attributes.json";
 
-/// The metadata of a node in the files view. No dialect has a document of this name, and no program takes it for one.
+/// The metadata of a node in the files view. No dialect has a document of this name.
 pub const METADATA_JSON: &str = "metadata.json";
 
-/// Where the consolidated metadata of a hierarchy of the draft of 2020 are, counted from its entry point.
+/// The consolidated metadata of a hierarchy of the draft of 2020, relative to its entry point.
 pub const CONSOLIDATED_2020: &str = "meta/root/consolidated/.zmetadata";
 
 /// Root documents of the draft of 2019, which has no entry point.
 pub const ROOTS_2019: [&str; 2] = ["root.array.json", "root.group.json"];
 
-/// The documents that the folder of a node may hold; those of the drafts lie elsewhere.
+/// The documents that a node's folder may hold. Documents of the drafts are in other folders.
 pub const IN_NODE_FOLDER: [&str; 6] = [
     ZARR_JSON,
     ZGROUP,
@@ -43,31 +43,31 @@ pub const IN_NODE_FOLDER: [&str; 6] = [
 /// Root documents of the draft of 2022.
 const ROOTS_2022: [&str; 2] = ["array.json", "group.json"];
 
-/// Returns the names of the documents of which a hierarchy has at least one in its root folder, unless its root is
-/// an implied group. The likeliest come first.
+/// Returns the document names of which a hierarchy's root folder has at least one, unless its root is an implied group.
+/// The likeliest names come first.
 pub fn at_root() -> impl Iterator<Item = &'static str> {
     IN_NODE_FOLDER.into_iter().chain(ROOTS_2019)
 }
 
-/// Whether a name may be that of a metadata document in any dialect. No chunk has such a name, but a node of v2, v3 or
-/// N5 may: `a.group`.
+/// Whether a metadata document of any dialect may have this name. No chunk has such a name, but a node of v2, v3 or N5
+/// may: `a.group`.
 pub fn is_document(name: &[u8]) -> bool {
     is_in_node_folder(name) || is_draft_document(name)
 }
 
-/// Whether a name is that of a document in the folder of a node. No node has such a name.
+/// Whether a document in a node's folder has this name. No node has such a name.
 pub fn is_in_node_folder(name: &[u8]) -> bool {
     let is = |document: &str| document.as_bytes() == name;
     IN_NODE_FOLDER.into_iter().any(is)
 }
 
-/// Whether a name is that of a file in the folder of each node, in the store or in the files view. A node that has it is
-/// found where names are listed; it is not asked for where consolidated metadata tell the names.
+/// Whether a file in each node's folder has this name, in the store or in the files view. A child node with such a name
+/// is found only by listing; it is never looked up if consolidated metadata give the names.
 pub fn is_in_each_node(name: &[u8]) -> bool {
     is_in_node_folder(name) || name == METADATA_JSON.as_bytes()
 }
 
-/// Whether a name is that of a document by which a node is found in its folder.
+/// Whether a document of this name makes its folder a node.
 pub fn describes_node(name: &[u8]) -> bool {
     let is = |document: &str| document.as_bytes() == name;
     [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON]
@@ -75,15 +75,15 @@ pub fn describes_node(name: &[u8]) -> bool {
         .any(is)
 }
 
-/// Whether a name may be that of a draft's document: `NAME.array` or `NAME.group` and a suffix that the entry point
-/// states (`metadata_key_suffix`).
+/// Whether a draft's document may have this name: `NAME.array` or `NAME.group` and a suffix that the entry point states
+/// (`metadata_key_suffix`).
 pub fn is_draft_document(name: &[u8]) -> bool {
     let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
     let is = |document: &str| document.as_bytes() == name;
     holds(b".array") || holds(b".group") || ROOTS_2022.into_iter().any(is)
 }
 
-/// Whether a name is that of a document that holds nothing but copies of others.
+/// Whether a document of this name holds only copies of others.
 pub fn is_consolidated(name: &[u8]) -> bool {
     name == ZMETADATA.as_bytes()
 }

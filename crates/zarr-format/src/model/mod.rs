@@ -1,6 +1,6 @@
-//! The one model of a hierarchy: what a group or an array is once its dialect no longer matters.
+//! The model of a hierarchy: groups and arrays, independent of the dialect.
 //!
-//! Plain data in the words of final v3, filled in by a dialect. No module further down depends on the dialect itself.
+//! Plain data in the terms of final v3, filled in by a dialect.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub use numbers::{Coding, NumberType};
 /// A group or an array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// A group, with a document or implied by what lies below it.
+    /// A group, described by a document or implied by its children.
     Group(Group),
     /// An array.
     Array(Box<Array>),
@@ -36,7 +36,7 @@ impl Node {
         }
     }
 
-    /// Returns about how many bytes the node takes beside its attributes.
+    /// Returns about how many bytes of memory the node takes without its attributes.
     pub fn metadata_bytes(&self) -> u64 {
         match self {
             Node::Group(_) => 0,
@@ -54,7 +54,7 @@ impl Node {
     }
 }
 
-/// A group: its attributes; its children are found by listing.
+/// A group. Its children are found by listing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
     /// The user's attributes.
@@ -68,52 +68,52 @@ pub struct Array {
     pub dialect: &'static str,
     /// Elements along each dimension.
     pub shape: Vec<u64>,
-    /// Elements along each dimension of one stored chunk (with sharding: of one shard); where chunks differ, of the
-    /// longest that begins in the array. Same rank as `shape`, never zero.
+    /// Elements along each dimension of one stored chunk (with sharding: of one shard). In a rectilinear grid: of the
+    /// longest chunk that begins inside the array. Same rank as `shape`, never zero.
     pub chunk_shape: Vec<u64>,
-    /// How long the chunks are along each dimension, where they differ; empty for a regular grid.
+    /// The chunk lengths along each dimension of a rectilinear grid; empty for a regular grid.
     pub chunk_edges: Vec<Edges>,
     /// The type of an element.
     pub data_type: DataType,
-    /// What elements of chunks that are not stored read as.
+    /// The value of elements whose chunk is not stored.
     pub fill_value: FillValue,
-    /// The codecs of a chunk in the order of encoding, by their final-v3 names (`numcodecs.*` for those
-    /// that v3 lacks).
+    /// The codecs of a chunk in the order of encoding, by their final-v3 names (`numcodecs.*` for codecs that v3
+    /// lacks).
     pub codecs: Vec<CodecSpec>,
-    /// Where chunks are stored.
+    /// The keys of the chunks.
     pub keys: KeyScheme,
-    /// Names of dimensions; empty if there are none.
+    /// Names of dimensions; empty if the metadata have none.
     pub dimension_names: Vec<Option<String>>,
     /// The user's attributes.
     pub attributes: Attributes,
-    /// The reason why no chunk can be decoded, if the metadata show it.
+    /// Why no chunk can be decoded, if the metadata show it.
     pub undecodable: Option<String>,
 }
 
-/// How long the chunks are along one dimension (chunk grid "rectilinear", "Chunk edge lengths").
+/// The chunk lengths along one dimension (chunk grid "rectilinear", "Chunk edge lengths").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// All alike, as many as the array needs.
+    /// One length for all chunks.
     Every(u64),
-    /// Runs of chunks of one length, in order; they reach the end of the array or beyond it.
+    /// Runs of equal chunks, in order; they reach the end of the array or beyond it.
     Runs(Vec<EdgeRun>),
 }
 
-/// Chunks of one length, one after the other.
+/// Consecutive chunks of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeRun {
-    /// Elements of each, never zero.
+    /// Elements of each chunk, never zero.
     pub length: u64,
-    /// How many there are, never zero.
+    /// The number of chunks, never zero.
     pub count: u64,
 }
 
 /// A codec's name and its configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CodecSpec {
-    /// Final-v3 name.
+    /// The final-v3 name.
     pub name: String,
-    /// Members as final v3 has them.
+    /// The members of the configuration, as in final v3.
     pub configuration: Map<String, Value>,
 }
 
@@ -142,28 +142,27 @@ impl CodecSpec {
 /// The value of every element that is not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FillValue {
-    /// The element, little-endian, as long as the data type says; without a length if the type has none of
-    /// its own.
+    /// The bytes of the element, little-endian; without the length prefix if the type has no fixed length.
     pub bytes: Vec<u8>,
     /// The value as final v3 writes it.
     pub json: Value,
-    /// Whether the metadata have none: it reads as zeros then.
+    /// Whether the metadata have no fill value, so that zeros are read.
     pub is_none: bool,
 }
 
-/// Where the chunks of an array are stored: `prefix`, then the indices of the chunk.
+/// The keys of an array's chunks: `prefix`, then the indices of the chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyScheme {
-    /// Everything before the first index, its own separator included (`a/b/`, `a/b/c/`, `data/root/a/c`).
+    /// The part of the key before the first index, its last separator included (`a/b/`, `a/b/c/`, `data/root/a/c`).
     pub prefix: Vec<u8>,
-    /// What stands between two indices.
+    /// The character between two indices.
     pub separator: char,
-    /// A second separator that some writers use without stating it; tried when no chunk has the first.
+    /// A second separator that some writers use without stating it; tried if no chunk has the first.
     pub other_separator: Option<char>,
-    /// The whole keys of the only chunk of a 0-dimensional array, in the order they are tried; none if the encoding of
-    /// keys is not known.
+    /// The whole keys of the only chunk of a 0-dimensional array, in order of precedence; empty if the key encoding is
+    /// unknown.
     pub scalar_keys: Vec<Vec<u8>>,
-    /// The encoding as final v3 names it.
+    /// The key encoding as final v3 names it.
     pub v3: Value,
 }
 
@@ -182,20 +181,20 @@ impl KeyScheme {
         keys
     }
 
-    /// Whether the encoding of keys is one that is read; with any other, chunks cannot be distinguished from other
-    /// keys.
+    /// Whether the key encoding is known. If not, chunk keys cannot be distinguished from other keys.
     pub fn is_known(&self) -> bool {
         !self.scalar_keys.is_empty()
     }
 
-    /// Returns the first indices of the chunks whose keys begin with a path, if `separator` stands between them: all
-    /// indices of a chunk if the path is its whole key. Nothing for a path that no key begins with.
+    /// Returns the leading indices of the chunks whose keys begin with a path, if `separator` is between the indices:
+    /// all indices of a chunk if the path is its whole key. Returns `None` if no chunk key begins with the path.
     pub fn indices_of(&self, path: &[u8], separator: char) -> Option<Vec<u64>> {
         let indices = str::from_utf8(path.strip_prefix(self.prefix.as_slice())?).ok()?;
         indices.split(separator).map(parse_index).collect()
     }
 
-    /// Returns the indices of the chunk that a key may hold, in an array of `rank` dimensions; `None` if it is no such key.
+    /// Returns the indices of the chunk that may be stored under a key, in an array of `rank` dimensions, or `None` if
+    /// the key is not a chunk key.
     pub fn chunk_of(&self, key: &[u8], rank: usize) -> Option<Vec<u64>> {
         if rank == 0 {
             let mut scalar = self.scalar_keys.iter();
@@ -207,7 +206,7 @@ impl KeyScheme {
         found.find(|indices| indices.len() == rank)
     }
 
-    /// Returns the folder in which the keys of all chunks of an array with dimensions lie.
+    /// Returns the folder that contains all chunk keys of an array with dimensions.
     pub fn folder(&self) -> &[u8] {
         let length = self.prefix.iter().rposition(|&byte| byte == b'/');
         self.prefix.get(..length.unwrap_or(0)).unwrap_or_default()
@@ -223,7 +222,7 @@ impl KeyScheme {
     }
 }
 
-/// Reads an index in its shortest spelling.
+/// Parses an index without leading zeros.
 pub fn parse_index(digits: &str) -> Option<u64> {
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
     let is_padded = digits.len() > 1 && digits.starts_with('0');
@@ -234,7 +233,7 @@ pub fn parse_index(digits: &str) -> Option<u64> {
     }
 }
 
-/// Whether a name may be that of a chunk, or of a folder of chunks, in some dialect: `0.1`, `c`, `c.0.1`, `c0`, `7`.
+/// Whether a chunk, or a folder of chunks, may have this name in some dialect: `0.1`, `c`, `c.0.1`, `c0`, `7`.
 pub fn is_like_chunk(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else {
         return false;
@@ -248,14 +247,14 @@ pub fn is_like_chunk(name: &[u8]) -> bool {
     name == "c" || indices.split('.').all(|index| parse_index(index).is_some())
 }
 
-/// The longest element that is read, in bytes; metadata that state a longer one are taken to be wrong.
+/// The longest supported element, in bytes; metadata that state a longer one are taken to be wrong.
 pub const MAX_ELEMENT: usize = 1 << 20;
 
-/// The most dimensions that are read; numpy has the same limit.
+/// The maximum number of dimensions; numpy has the same limit.
 pub const MAX_RANK: usize = 64;
 
 impl Array {
-    /// Returns the product of `shape` times the element size, if the array can be shown as a flat file.
+    /// Returns the length of the array as a flat file, in bytes: the product of `shape` and the element size.
     ///
     /// Fails with `Unsupported` for elements without a fixed size, `TooLarge` if the product does not fit
     /// a file offset.
@@ -263,7 +262,7 @@ impl Array {
         bytes_of(&self.shape, self.element_size()?)
     }
 
-    /// Returns the array with the attributes that a file has.
+    /// Returns the array with the attributes that a file's header has.
     pub fn in_files(&self) -> Cow<'_, Array> {
         let attributes = self.attributes.in_files();
         if self.attributes.is_in_files() {
@@ -275,7 +274,7 @@ impl Array {
         })
     }
 
-    /// Returns a copy of the array that has no attributes.
+    /// Returns a copy of the array without attributes.
     pub fn without_attributes(&self) -> Array {
         Array {
             attributes: Attributes::default(),
@@ -283,10 +282,10 @@ impl Array {
         }
     }
 
-    /// Whether stored chunks of both arrays mean the same, whatever shapes and attributes these have.
+    /// Whether both arrays decode stored chunks alike. Shapes and attributes may differ.
     pub fn is_stored_like(&self, other: &Array) -> bool {
         self.data_type == other.data_type
-            // Where chunks differ, the longest one depends on the shape.
+            // In a rectilinear grid, the longest chunk depends on the shape.
             && (self.chunk_shape == other.chunk_shape || !self.chunk_edges.is_empty())
             && self.chunk_edges == other.chunk_edges
             && self.codecs == other.codecs
@@ -319,7 +318,7 @@ impl Array {
     }
 }
 
-/// Returns the bytes of a box of elements; `TooLarge` beyond 2^63 - 1, which no file can hold.
+/// Returns the bytes of a box of elements; `TooLarge` above 2^63 - 1, the maximum file size.
 pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);

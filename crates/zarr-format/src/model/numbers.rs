@@ -1,16 +1,16 @@
-//! Numbers that numpy has no type for: small integers and floats of the v3 extensions.
+//! Number types that numpy lacks: small integers and floats of v3 extensions.
 //!
-//! An element of fewer than eight bits takes a byte. Values are needed only for fill values, not for reads, so the code of
-//! a value is found by trying all codes.
+//! An element of fewer than eight bits takes one byte. Values are needed only for fill values and not for reads, so the
+//! code of a value is found by trying all codes.
 
 use half::{bf16, f16};
 
-/// How the bits of such a number are read.
+/// How the bits of a number are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Two's complement of that many bits.
+    /// Two's complement of N bits.
     Signed(u32),
-    /// That many bits without a sign.
+    /// Unsigned integer of N bits.
     Unsigned(u32),
     /// bfloat16.
     Brain,
@@ -23,7 +23,7 @@ pub enum Coding {
 /// The layout of a small float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Float {
-    /// Bits in all.
+    /// The total number of bits.
     pub bits: u32,
     /// Bits of the mantissa.
     pub mantissa: u32,
@@ -31,16 +31,16 @@ pub struct Float {
     pub bias: i32,
     /// Whether there is a sign.
     pub signed: bool,
-    /// Which codes are no numbers.
+    /// The codes that are not numbers.
     pub special: Special,
 }
 
-/// The codes of a small float that are no numbers.
+/// The codes of a small float that are not numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// As IEEE 754: the largest exponent holds infinity and NaN.
+    /// As in IEEE 754: the largest exponent holds infinity and NaN.
     Ieee,
-    /// NaN where all bits but the sign are set; no infinity.
+    /// NaN if all bits except the sign are set; no infinity.
     AllOnes,
     /// NaN in place of the negative zero; no infinity.
     NegativeZero,
@@ -48,7 +48,7 @@ pub enum Special {
     None,
 }
 
-/// A number type by its v3 name.
+/// A number type of v3.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NumberType {
     /// The name in v3.
@@ -57,7 +57,7 @@ pub struct NumberType {
     pub size: usize,
     /// Bytes of a word, the unit of byte order; 1 if byte order has no meaning.
     pub word: usize,
-    /// How its bits are read.
+    /// How its bits are interpreted.
     pub coding: Coding,
     /// Its substitute in a `.npy` file, little-endian.
     pub npy: &'static str,
@@ -83,7 +83,7 @@ const fn float(bits: u32, mantissa: u32, bias: i32, special: Special) -> Coding 
     })
 }
 
-/// The layout of `float8_e8m0fnu`, which has powers of two alone.
+/// The layout of `float8_e8m0fnu`, which has only powers of two.
 const POWERS: Coding = Coding::Float(Float {
     bits: 8,
     mantissa: 0,
@@ -145,13 +145,13 @@ const NUMBERS: &[NumberType] = &[
 ];
 
 impl NumberType {
-    /// Returns the type of a v3 name.
+    /// Returns the type with a v3 name, or `None` if there is no such type.
     pub fn named(name: &str) -> Option<&'static NumberType> {
         NUMBERS.iter().find(|number| number.name == name)
     }
 
-    /// Returns the little-endian code of the nearest value, of one part of a complex number; nothing if the
-    /// type has no such value.
+    /// Returns the little-endian code of the nearest value (of one part of a complex number), or `None` if the type has
+    /// no such value.
     pub fn code(&self, value: f64) -> Option<Vec<u8>> {
         match self.coding {
             Coding::Signed(bits) => {
@@ -181,7 +181,7 @@ impl NumberType {
         }
     }
 
-    /// Returns the number of bits that are used and whether they are signed, for types of fewer than 8 bits.
+    /// Returns the number of used bits and whether they are signed, or `None` for types of 8 bits or more.
     pub fn narrow(&self) -> Option<(u32, bool)> {
         match self.coding {
             Coding::Signed(bits) => Some((bits, true)),
@@ -193,7 +193,7 @@ impl NumberType {
 }
 
 impl NumberType {
-    /// Whether a byte is the code of a value, for types of fewer than 8 bits; true for all others.
+    /// Whether a byte is the code of a value; always true for types of 8 bits or more.
     fn holds(&self, code: u8) -> bool {
         match self.narrow() {
             Some((bits, true)) => {
@@ -205,7 +205,7 @@ impl NumberType {
         }
     }
 
-    /// Returns the first byte of decoded elements that is the code of no value.
+    /// Returns the first byte of decoded elements that is not the code of a value, or `None` if all are.
     pub fn first_not_held(&self, elements: &[u8]) -> Option<u8> {
         self.narrow()?;
         elements.iter().copied().find(|&code| !self.holds(code))
@@ -223,7 +223,7 @@ fn byte_of(number: f64) -> u8 {
 }
 
 impl Float {
-    /// Returns what a code means.
+    /// Returns the value of a code.
     fn value(&self, code: u8) -> f64 {
         let code = u32::from(code) & ((1 << self.bits) - 1);
         let magnitude_bits = self.bits - u32::from(self.signed);
@@ -244,18 +244,18 @@ impl Float {
 
     fn finite(&self, exponent: u32, fraction: u32) -> f64 {
         let part = f64::from(fraction) / f64::from(1_u32 << self.mantissa);
-        // Without a mantissa there is no zero, and so no numbers below the smallest exponent.
+        // Without a mantissa there is no zero, and so no subnormal numbers.
         if exponent == 0 && self.mantissa > 0 {
             return part * 2_f64.powi(1 - self.bias);
         }
         (1.0 + part) * 2_f64.powi(exponent.cast_signed() - self.bias)
     }
 
-    /// Returns the code of the nearest value, of two equally near the even one.
+    /// Returns the code of the nearest value; ties go to the even code.
     fn nearest(&self, value: f64) -> Option<u8> {
         let codes = 0..=(u8::MAX >> (u8::BITS - self.bits));
         if value.is_nan() {
-            // Of several NaNs the first quiet one, as other programs write.
+            // Of several NaNs the first quiet one, as other programs write it.
             let has_quiet = self.special == Special::Ieee && self.mantissa > 0;
             let quiet = if has_quiet {
                 1 << (self.mantissa - 1)

@@ -1,8 +1,8 @@
-//! The checksum `fletcher32` as HDF5 takes it: over 16-bit words, most significant byte first.
+//! Computes HDF5's `fletcher32` checksum over 16-bit words, most significant byte first.
 //!
-//! A last odd byte counts as the upper half of a word. The checksum of no bytes is 0.
+//! An odd last byte is the upper half of a word. The checksum of empty data is 0.
 
-/// Words after which the sums are folded, so that they cannot overflow 32 bits.
+/// The number of words after which the sums are folded, so that 32 bits do not overflow.
 const BLOCK_WORDS: usize = 360;
 
 /// Returns the checksum of `data`.
@@ -19,7 +19,7 @@ pub(super) fn fletcher32(data: &[u8]) -> u32 {
     fold(second) << 16 | fold(first)
 }
 
-/// Makes a sum smaller that counts modulo 65535: to 16 bits, or one more.
+/// Reduces a sum modulo 65535, to at most 17 bits.
 fn fold(sum: u32) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }

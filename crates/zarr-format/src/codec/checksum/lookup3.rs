@@ -1,6 +1,6 @@
-//! Bob Jenkins' hash `lookup3` with a 32-bit result (`hashlittle`), byte by byte.
+//! Computes Bob Jenkins' hash `lookup3` with a 32-bit result (`hashlittle`), byte by byte.
 //!
-//! HDF5 guards its own structures with it; the result is the same on machines of either byte order.
+//! HDF5 protects its own structures with it. The result does not depend on the machine's byte order.
 
 /// Returns the hash of `data`, with `initial` as the initial value.
 pub fn lookup3(data: &[u8], initial: u32) -> u32 {
@@ -14,7 +14,7 @@ pub fn lookup3(data: &[u8], initial: u32) -> u32 {
     if data.is_empty() {
         return start;
     }
-    // The last block, of one to twelve bytes, is mixed in another way.
+    // The last block, of 1 to 12 bytes, is mixed differently.
     let (blocks, last) = data.split_at((data.len() - 1) / 12 * 12);
     for block in blocks.chunks_exact(12) {
         add(&mut state, block);
@@ -25,7 +25,7 @@ pub fn lookup3(data: &[u8], initial: u32) -> u32 {
     state[2]
 }
 
-/// Adds up to twelve bytes; missing ones count as zeros.
+/// Adds up to 12 bytes; missing bytes count as zeros.
 fn add(state: &mut [u32; 3], bytes: &[u8]) {
     let mut words = [0; 12];
     words[..bytes.len()].copy_from_slice(bytes);

@@ -1,7 +1,7 @@
 //! Codecs that add a checksum: `crc32c`, `crc32`, `adler32`, `fletcher32`, `jenkins_lookup3`.
 //!
-//! Four bytes, little-endian, behind the data or in front of it (`location`). Checked on every decoding, then
-//! cut off without a copy. The functions that no library has are in `lookup3.rs` and `fletcher.rs`.
+//! The checksum is four bytes, little-endian, after or before the data (`location`). Decoding always verifies it, then
+//! cuts it off without a copy. The functions that no library has are in `lookup3.rs` and `fletcher.rs`.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ pub use lookup3::lookup3;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// A function from bytes to their checksum.
+/// The function that computes the checksum.
 #[derive(Debug)]
 enum ChecksumFunction {
     Plain(fn(&[u8]) -> u32),
@@ -33,7 +33,7 @@ enum ChecksumFunction {
     },
 }
 
-/// A checksum codec; the checksum is in front of the data or behind them.
+/// A checksum codec. The checksum is before or after the data.
 #[derive(Debug)]
 struct Checksum {
     name: &'static str,
@@ -46,7 +46,7 @@ pub(super) fn crc32c(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result
     build("crc32c", Plain(crc32c::crc32c), is_at_start(config, false)?)
 }
 
-/// Reads the configuration of `numcodecs.crc32`; the checksum is in front by default.
+/// Reads the configuration of `numcodecs.crc32`; the checksum is before the data by default.
 pub(super) fn crc32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(
         "crc32",
@@ -55,7 +55,7 @@ pub(super) fn crc32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<
     )
 }
 
-/// Reads the configuration of `numcodecs.adler32`; the checksum is in front by default.
+/// Reads the configuration of `numcodecs.adler32`; the checksum is before the data by default.
 pub(super) fn adler32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(
         "adler32",
@@ -64,7 +64,7 @@ pub(super) fn adler32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Resul
     )
 }
 
-/// Builds `numcodecs.fletcher32`, HDF5's, which has nothing to configure.
+/// Builds `numcodecs.fletcher32`, the checksum of HDF5, which has no parameters.
 pub(super) fn fletcher(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build("fletcher32", Plain(fletcher32), false)
 }
@@ -110,7 +110,7 @@ impl ChecksumFunction {
 }
 
 impl Checksum {
-    /// Returns the stored checksum and the bytes that it is of.
+    /// Returns the stored checksum and the bytes that it covers.
     fn split<'b>(&self, encoded: &'b [u8]) -> Option<(u32, &'b [u8])> {
         let (stored, rest) = if self.at_start {
             encoded.split_first_chunk::<CHECKSUM_BYTES>()?

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 const NAME: &str = "base64";
 
-/// Accepts any padding, and bits that are left over.
+/// Accepts any padding, and non-zero trailing bits.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new()
@@ -24,7 +24,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Three bytes as four; it has no configuration.
+/// Encodes three bytes as four characters; it has no configuration.
 #[derive(Debug)]
 struct Base64;
 
@@ -34,7 +34,7 @@ pub(crate) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec
 }
 
 impl BytesToBytes for Base64 {
-    /// Returns an upper bound only, since line feeds may stand anywhere.
+    /// Returns only an upper bound, since line feeds may occur anywhere.
     fn encoded_length(&self, decoded: Length) -> Length {
         let text = decoded.upper_bound().div_ceil(3).saturating_mul(4);
         decoded.bounding(text.saturating_add(text / 16).saturating_add(1 << 10))
@@ -42,7 +42,7 @@ impl BytesToBytes for Base64 {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let text = alphabetic(&encoded);
-        // A group more than wanted, so that the caller notices surplus bytes.
+        // One group more than wanted, so that the caller notices surplus bytes.
         let length = (text.len() / 4 * 3 + 3).min(want.upper_bound().saturating_add(3));
         let letters = length.div_ceil(3).saturating_mul(4);
         let text = text.get(..letters).unwrap_or(&text);
@@ -71,7 +71,7 @@ fn alphabetic(encoded: &[u8]) -> Cow<'_, [u8]> {
     };
     let mut text = encoded[..end].to_vec();
     for byte in &encoded[end..] {
-        // Padding ends the text only where it completes a group of four.
+        // Padding ends the text only if it completes a group of four.
         if *byte == b'=' && text.len() % 4 >= 2 {
             break;
         }

@@ -1,8 +1,8 @@
-//! Codec `blosc` (`numcodecs.blosc` as well): c-blosc 1, which is called here to encode and in `blosc_decode` to decode.
+//! Codec `blosc` (also `numcodecs.blosc`): frames of c-blosc 1.
 //!
-//! The frame's header is checked against the promised length before anything is allocated. Each call of c-blosc uses one
-//! thread, since callers run in parallel. Frames with snappy blocks are left to `blosc_frame`. Bytes after a frame are
-//! ignored, as in the reference.
+//! Encoding calls c-blosc here, decoding calls it in `blosc_decode`. The frame's header is checked against the promised
+//! length before anything is allocated. Each call of c-blosc uses one thread, since callers run in parallel.
+//! `blosc_frame` handles frames with snappy blocks. Bytes after a frame are ignored, as in the reference.
 
 #![expect(unsafe_code, reason = "c-blosc is a C library")]
 
@@ -22,21 +22,21 @@ use super::blosc_frame::{
 };
 use super::ignored;
 
-/// Parameters of encoding; decoding takes all of them from the frame.
+/// Parameters of encoding. Decoding takes them from the frame.
 #[derive(Debug)]
 struct Blosc {
     compressor: &'static CStr,
     level: i32,
     shuffle: BloscShuffle,
-    /// Not 0: c-blosc divides by it.
+    /// Never 0: c-blosc divides by it.
     typesize: u8,
     blocksize: usize,
 }
 
 const SNAPPY: &CStr = c"snappy";
 
-/// Reads the configuration (codec `blosc`, "Configuration parameters"), numcodecs' numbers for `shuffle`
-/// included. Defaults are those of numcodecs.
+/// Reads the configuration (codec `blosc`, "Configuration parameters"), including numcodecs' numbers for `shuffle`. The
+/// defaults are numcodecs'.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let name = config.keyword(
         "cname",
@@ -70,7 +70,7 @@ fn compressor(name: &str) -> &'static CStr {
     }
 }
 
-/// Reads `shuffle` as a word or as numcodecs' number; -1 chooses by the size of an element.
+/// Reads `shuffle` as a word or as numcodecs' number; -1 chooses by the element size.
 fn shuffle(config: Configuration<'_>, typesize: usize) -> Result<BloscShuffle> {
     let wrong = || {
         config.unexpected(

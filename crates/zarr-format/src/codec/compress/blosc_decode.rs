@@ -1,4 +1,4 @@
-//! Decoding of frames of c-blosc 1 by c-blosc, which is given the true length of both buffers.
+//! Decodes frames of c-blosc 1 with c-blosc, within the true buffer lengths.
 //!
 //! A frame is decoded by one thread, since callers run in parallel.
 
@@ -11,11 +11,11 @@ use crate::error::{Error, Kind, Result};
 
 use super::blosc_frame::NAME;
 
-/// Has c-blosc check the header of a frame, of which it then reads nothing outside.
+/// Has c-blosc check the header of a frame, so that decoding reads no byte outside it.
 fn validate(frame: &[u8], length: usize) -> Result<()> {
     let mut nbytes = 0;
-    // SAFETY: the pointer is valid for `frame.len()` bytes, of which c-blosc reads the header if there are at
-    // least 16; `nbytes` is valid for one size.
+    // SAFETY: the pointer is valid for `frame.len()` bytes, and c-blosc reads a header only if there are at least 16;
+    // `nbytes` is valid for one size.
     let valid =
         unsafe { blosc_cbuffer_validate(frame.as_ptr().cast(), frame.len(), &raw mut nbytes) };
     if valid < 0 || nbytes != length {
@@ -24,7 +24,7 @@ fn validate(frame: &[u8], length: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns a buffer with room for `length` bytes; `Unavailable` if memory is out.
+/// Returns an empty buffer with room for `length` bytes; `Unavailable` if memory is out.
 fn memory_for(length: usize) -> Result<Vec<u8>> {
     let out = buffer::with_capacity(length);
     if out.capacity() < length {
@@ -33,8 +33,8 @@ fn memory_for(length: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes a whole frame, which is as long as its header says, into exactly `length` bytes. `Corrupt` if it does not decode
-/// to them, `Unavailable` if memory is out.
+/// Decodes a whole frame, which must have the length in its header, into exactly `length` bytes. `Corrupt` if it does
+/// not decode to them, `Unavailable` if memory is out.
 pub(super) fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     validate(frame, length)?;
     let mut out = memory_for(length)?;
@@ -43,13 +43,13 @@ pub(super) fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     // do not overlap and no pointer is kept.
     let written =
         unsafe { blosc_decompress_ctx(frame.as_ptr().cast(), out.as_mut_ptr().cast(), length, 1) };
-    // c-blosc may write less: blocks that do not divide evenly among their streams leave a rest unwritten.
+    // c-blosc may write fewer bytes: if a block does not divide evenly among its streams, the remainder is not written.
     if usize::try_from(written) != Ok(length) {
         let found = format!("expected {length} bytes, c-blosc gave {written}");
         return Err(Error::corrupt(NAME, found));
     }
-    // SAFETY: c-blosc counts what it has written block by block; if that is `length`, every block was
-    // written in full, and they lie side by side.
+    // SAFETY: c-blosc counts the bytes that it has written block by block; if the sum is `length`, every block was
+    // written in full, and the blocks are contiguous.
     unsafe { out.set_len(length) };
     Ok(out)
 }

@@ -1,8 +1,7 @@
-//! The frame of c-blosc 1 (README_CHUNK_FORMAT.rst): its header, and blocks compressed with snappy.
+//! The frame format of c-blosc 1 (README_CHUNK_FORMAT.rst), and its blocks compressed with snappy.
 //!
-//! c-blosc is built without snappy, which needs a C++ runtime; those blocks are coded here with the `snap`
-//! crate. Every offset and length of a frame is checked against the bytes that are there. All other blocks are
-//! left to c-blosc (`blosc.rs`).
+//! c-blosc is built without snappy, which needs a C++ runtime, so the `snap` crate codes those blocks here. Every
+//! offset and length in a frame is checked against the frame's bytes. c-blosc codes all other blocks (`blosc.rs`).
 
 use snap::raw::{Decoder, Encoder, max_compress_len};
 
@@ -37,7 +36,7 @@ impl BloscShuffle {
         }
     }
 
-    /// Shuffles a block; one too short for its shuffle is copied.
+    /// Shuffles a block. A block that is too short for its shuffle is copied.
     fn apply(self, typesize: usize, source: &[u8], target: &mut [u8]) {
         match self {
             BloscShuffle::Byte if typesize > 1 => shuffle::shuffle(typesize, source, target),
@@ -57,14 +56,14 @@ pub(super) struct FrameHeader {
     flags: u8,
     typesize: usize,
     blocksize: usize,
-    /// Decoded bytes.
+    /// Number of decoded bytes.
     pub(super) nbytes: usize,
-    /// Bytes of the frame, header included.
+    /// Number of bytes in the frame, header included.
     pub(super) cbytes: usize,
 }
 
 impl FrameHeader {
-    /// Reads the header and checks all that does not depend on the blocks; `Corrupt` if it is impossible.
+    /// Reads the header and checks all fields that do not depend on the blocks; `Corrupt` if they are impossible.
     pub(super) fn read(frame: &[u8]) -> Result<FrameHeader> {
         let wrong = |what: &str| Error::corrupt(NAME, what);
         let (first, sizes) = frame
@@ -99,13 +98,12 @@ impl FrameHeader {
         Ok(header)
     }
 
-    /// Returns whether there are blocks that c-blosc cannot decode.
+    /// Whether there are blocks that c-blosc cannot decode.
     pub(super) fn has_snappy_blocks(&self) -> bool {
         self.flags & STORED == 0 && self.flags >> 5 == SNAPPY
     }
 
-    /// Returns into how many streams a block of this length is split; frames of older versions have no flag for
-    /// it.
+    /// Returns the number of streams in a block of this length. Frames of older versions have no flag for it.
     fn splits(&self, block: usize) -> usize {
         const MAX_SPLITS: usize = 16;
         const MIN_STREAM: usize = 128;
@@ -141,7 +139,7 @@ pub(super) fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8
     Ok(out)
 }
 
-/// Decodes the streams of one block; nothing if one of them does not decode to its share of the block.
+/// Decodes the streams of one block. Returns `None` if one of them does not decode to its share of the block.
 fn decode_block(frame: &[u8], start: usize, splits: usize, block: &mut [u8]) -> Option<()> {
     let share = block.len() / splits;
     if share * splits != block.len() {
@@ -162,7 +160,7 @@ fn decode_block(frame: &[u8], start: usize, splits: usize, block: &mut [u8]) -> 
     Some(())
 }
 
-/// Encodes a frame of snappy blocks, or of stored bytes where those are fewer; `typesize` is not 0.
+/// Encodes a frame of snappy blocks, each stored uncompressed if snappy does not shorten it; `typesize` is not 0.
 pub(super) fn encode_snappy(
     decoded: &[u8],
     typesize: u8,
@@ -204,7 +202,7 @@ pub(super) fn encode_snappy(
     Ok(out)
 }
 
-/// Appends a block as the length of its stream and the stream; a stream as long as its block is the block itself.
+/// Appends a block as the length of its stream and the stream. A stream as long as its block is the uncompressed block.
 fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
     let mut stream = vec![0; max_compress_len(block.len())];
     let length = Encoder::new()
@@ -218,7 +216,7 @@ fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads a little-endian number of 32 bits.
+/// Reads a little-endian 32-bit number.
 fn read_u32(bytes: &[u8], offset: usize) -> Option<usize> {
     let word = bytes.get(offset..)?.first_chunk::<4>()?;
     usize::try_from(u32::from_le_bytes(*word)).ok()

@@ -1,6 +1,6 @@
-//! Codec `numcodecs.bz2` (`bzip2` of one draft's writer): bzip2 streams, one or several.
+//! Codec `numcodecs.bz2` (`bzip2` in one draft's writer): one or several bzip2 streams.
 //!
-//! Several streams are one chunk, and bytes that are no stream are ignored (`streams.rs`).
+//! Several streams make up one chunk, and trailing bytes that are not a stream are ignored (`streams.rs`).
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::streams::{self, StreamDecoder, decode_all};
 
 const NAME: &str = "bz2";
 
-/// The level, which only matters to encoding.
+/// The level, which matters only to encoding.
 #[derive(Debug)]
 struct Bz2 {
     level: u32,

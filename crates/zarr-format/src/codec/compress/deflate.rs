@@ -1,8 +1,8 @@
 //! Codecs `gzip` and `numcodecs.zlib`: deflate in either wrapper.
 //!
-//! The usual case, one member of the promised length, is decoded by libdeflate in one call. All others (several
-//! members, padding, a length that is not known in advance) are decoded by flate2 with an upper bound. As in the
-//! reference, zeros after a gzip member are padding and other bytes a fault, and bytes after a zlib stream are
+//! In the usual case, a single member of the promised length, libdeflate decodes it in one call. In all other cases
+//! (several members, padding, a length that is not known in advance) flate2 decodes with an upper bound. As in the
+//! reference, zeros after a gzip member are padding and other bytes are an error, and bytes after a zlib stream are
 //! ignored.
 
 use std::borrow::Cow;
@@ -31,7 +31,7 @@ enum Wrapper {
     Zlib,
 }
 
-/// The wrapper and the level of encoding.
+/// The wrapper, and the level of encoding.
 #[derive(Debug)]
 struct Deflate {
     wrapper: Wrapper,
@@ -43,12 +43,12 @@ pub(crate) fn gzip(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<C
     build(config, Wrapper::Gzip)
 }
 
-/// Reads the configuration of `numcodecs.zlib`, which has the members of `gzip`.
+/// Reads the configuration of `numcodecs.zlib`, which has the same members as `gzip`.
 pub(crate) fn zlib(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(config, Wrapper::Zlib)
 }
 
-/// Reads the level: -1, which N5 has, is zlib's default, 6; none is numcodecs' default, 1.
+/// Reads the level. -1, as in N5, is zlib's default, 6; if it is missing, numcodecs' default is 1.
 fn build(config: Configuration<'_>, wrapper: Wrapper) -> Result<Codec> {
     let level = match config.level("level", -1..=9)? {
         Some(-1) => 6,
@@ -72,8 +72,8 @@ impl Deflate {
         self.wrapper.name()
     }
 
-    /// Returns the wrapper by the first bytes: old versions of z5py wrote zlib streams as gzip, and no zlib
-    /// stream begins as gzip does.
+    /// Returns the wrapper that the first bytes show: old versions of z5py stored zlib streams as gzip, and no zlib
+    /// stream begins like a gzip member.
     fn wrapper_of(&self, encoded: &[u8]) -> Wrapper {
         match encoded {
             [0x1f, 0x8b, ..] => Wrapper::Gzip,
@@ -131,7 +131,7 @@ impl BytesToBytes for Deflate {
     }
 }
 
-/// Decodes one member of exactly that length; nothing if it is another, or not the only one.
+/// Decodes a single member of exactly `length` bytes. Returns `None` if it has another length or if bytes follow it.
 fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut out = buffer::of_length(length);
     let found = DECOMPRESSOR.with_borrow_mut(|decompressor| match wrapper {
@@ -146,8 +146,8 @@ fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u
     whole.then_some(out)
 }
 
-/// Counts the bytes after a zlib stream that holds `decoded`. The stream ends with a checksum (RFC 1950, section 2.2),
-/// and only where the bytes do not it is decoded again to its end.
+/// Records the bytes after the zlib stream of `decoded`. The stream ends with a checksum (RFC 1950, section 2.2); only
+/// if the last bytes are not that checksum, the stream is decoded again to find its end.
 fn note_after_zlib(encoded: &[u8], decoded: &[u8]) {
     let trailer = encoded.last_chunk::<4>();
     if trailer.is_some_and(|trailer| u32::from_be_bytes(*trailer) == adler32(decoded)) {
@@ -159,8 +159,8 @@ fn note_after_zlib(encoded: &[u8], decoded: &[u8]) {
     }
 }
 
-/// Returns whether the last bytes of a gzip stream are the trailer of a member that holds `decoded` (RFC
-/// 1952, section 2.3.1); libdeflate does not tell how much of its input it has used.
+/// Whether the last bytes of a gzip stream are the trailer of a member that holds `decoded` (RFC 1952, section 2.3.1).
+/// libdeflate does not return the number of input bytes that it consumed.
 fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
     let Some((_, trailer)) = encoded.split_last_chunk::<8>() else {
         return false;
@@ -171,11 +171,11 @@ fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
         reason = "the trailer has the length modulo 2^32"
     )]
     let length = decoded.len() as u32;
-    // The checksum is compared last, since it takes all the bytes.
+    // The checksum is compared last, since it needs all bytes.
     u32::from_le_bytes(size) == length && u32::from_le_bytes([a, b, c, d]) == crc32(decoded)
 }
 
-/// Decodes up to one byte more than `max`, by which the caller notices surplus bytes.
+/// Decodes at most `max` bytes and one more, by which the caller notices surplus bytes.
 fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
     let limit = max as u64 + 1;
     let mut out = Vec::new();
@@ -242,7 +242,7 @@ mod tests {
             stream.extend_from_slice(&[0; 5]);
         }
         assert_eq!(one("gzip", 3000).decode(stream.clone()).unwrap(), data);
-        // The first member alone is no chunk, and neither are all of them for a smaller one.
+        // The first member alone is not a chunk, and all members together are not a smaller chunk.
         assert_eq!(
             one("gzip", 1000).decode(stream.clone()).unwrap_err().kind(),
             Kind::Corrupt

@@ -1,8 +1,7 @@
-//! Codec `lz4`: a block behind its length, as numcodecs writes it, or frames.
+//! Codec `lz4`: one block after its length, as numcodecs writes it, or frames.
 //!
-//! The first bytes of a chunk tell which of the two it is; `numcodecs.lz4` writes blocks, `lz4` of the draft of
-//! 2020 frames (as sci-rs did). The length that a frame claims is not allocated, but for one block of it, at
-//! most 8 MiB.
+//! The first bytes of a chunk distinguish the two; `numcodecs.lz4` writes blocks, and `lz4` of the draft of 2020 writes
+//! frames (as sci-rs did). The length that a frame claims is never allocated, except one block of at most 8 MiB.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -17,19 +16,19 @@ use crate::error::{Error, Result};
 
 const NAME: &str = "lz4";
 
-/// The bytes that begin a frame (LZ4 frame format, "Magic Number").
+/// The first bytes of a frame (LZ4 frame format, "Magic Number").
 const MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
 
 /// The longest block that the format allows (`LZ4_MAX_INPUT_SIZE`).
 const MAX_BLOCK_BYTES: usize = 0x7e00_0000;
 
-/// Whether encoding writes frames, else a block behind its length.
+/// Whether encoding writes frames, or else a block after its length.
 #[derive(Debug)]
 struct Lz4 {
     frames: bool,
 }
 
-/// The most bytes that one byte of a block stands for.
+/// The maximum number of decoded bytes for each encoded byte of a block.
 const MAX_RATIO: usize = 255;
 
 /// Builds `numcodecs.lz4`. Its `acceleration`, which trades size for speed, is ignored.
@@ -48,7 +47,7 @@ impl BytesToBytes for Lz4 {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        // A block whose length is the magic number differs from a frame by the promised length.
+        // A block whose length equals the magic number is distinguished from a frame by the promised length.
         let claimed = u32::from_le_bytes(MAGIC) as usize;
         let decoded = if encoded.starts_with(&MAGIC) && want != Length::Exact(claimed) {
             decode_frames(&encoded, want.upper_bound())
@@ -73,7 +72,7 @@ impl BytesToBytes for Lz4 {
     }
 }
 
-/// Decodes one block, which has to give as many bytes as the length before it.
+/// Decodes one block, which must decode to the number of bytes stated before it.
 fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     let (length, block) = encoded
         .split_first_chunk::<4>()
@@ -81,7 +80,7 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     let length = u32::from_le_bytes(*length) as usize;
     let most = block.len().saturating_mul(MAX_RATIO);
     if length > most {
-        // Such as another file in the place of a chunk.
+        // For example a different file in the place of a chunk.
         let what = format!(
             "{} bytes decode to {most} at most, not to {length}",
             block.len()
@@ -95,7 +94,7 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes all frames, up to one byte more than `max`, by which the caller notices surplus bytes.
+/// Decodes all frames, at most `max` bytes and one more, by which the caller notices surplus bytes.
 fn decode_frames(encoded: &[u8], max: usize) -> Result<Vec<u8>> {
     let mut rest = encoded;
     let mut out = buffer::with_capacity(max.saturating_add(1));
@@ -169,7 +168,7 @@ mod tests {
             let encoded = lz4(name, 1000).encode(&sample(1000)).unwrap();
             for end in 0..encoded.len() {
                 let decoded = lz4(name, 1000).decode(encoded[..end].to_vec());
-                // A frame may lack no more than its end mark.
+                // A frame may lack its end mark, and no more than that.
                 assert!(
                     decoded.is_err() || name == "lz4" && end + 4 >= encoded.len(),
                     "{name} {end}"

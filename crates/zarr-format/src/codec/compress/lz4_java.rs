@@ -1,8 +1,8 @@
-//! Codec `n5.lz4`: LZ4 blocks as lz4-java frames them (`LZ4BlockOutputStream`), which N5 calls `lz4`.
+//! Codec `n5.lz4`, which N5 calls `lz4`: LZ4 blocks as lz4-java frames them (`LZ4BlockOutputStream`).
 //!
-//! Each block has a header of `HEADER_BYTES`: "LZ4Block", a token of method and maximum length, the stored
-//! length, the decoded length, and a checksum, all little-endian. A block of no bytes ends the chunk; bytes
-//! after it are ignored. Nothing is allocated beyond the bytes that the metadata promise.
+//! Each block has a header of `HEADER_BYTES`: "LZ4Block", a token of method and maximum length, the stored length, the
+//! decoded length, and a checksum, all little-endian. An empty block ends the chunk; bytes after it are ignored. No
+//! more bytes are allocated than the metadata promise.
 
 use std::borrow::Cow;
 
@@ -18,14 +18,14 @@ const NAME: &str = "n5.lz4";
 
 const MAGIC: &[u8; 8] = b"LZ4Block";
 
-/// Bytes of the header of a block.
+/// Length of a block's header in bytes.
 const HEADER_BYTES: usize = MAGIC.len() + 1 + 3 * size_of::<u32>();
 
-/// The upper half of a token, the method: bytes as they are, or an LZ4 block.
+/// The upper half of a token, the method: uncompressed bytes, or an LZ4 block.
 const RAW: u8 = 0x10;
 const LZ4: u8 = 0x20;
 
-/// The lower half of a token is the binary logarithm of the maximum length, less this.
+/// The lower half of a token is the binary logarithm of the maximum length, minus this number.
 const MIN_BLOCK_LOG2: u32 = 10;
 
 const CHECKSUM_SEED: u32 = 0x9747_b28c;
@@ -33,13 +33,13 @@ const CHECKSUM_SEED: u32 = 0x9747_b28c;
 /// The bits of the hash that lz4-java stores.
 const CHECKSUM_MASK: u32 = 0x0fff_ffff;
 
-/// The decoded bytes of the blocks that encoding makes, from 64 to 2^25.
+/// The number of decoded bytes in the blocks that encoding makes, from 64 to 2^25.
 #[derive(Debug)]
 struct Lz4Java {
     block_bytes: u32,
 }
 
-/// Reads the configuration: `blockSize`, which only matters to encoding.
+/// Reads the configuration: `blockSize`, which matters only to encoding.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let block_bytes = config.level("blockSize", 64..=1 << 25)?;
     Ok(Codec::BytesToBytes(Box::new(Lz4Java {
@@ -66,7 +66,7 @@ impl BytesToBytes for Lz4Java {
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let mut out = buffer::with_capacity(want.upper_bound());
         let mut rest = encoded.as_ref();
-        // N5 stops reading as soon as it has a block's elements, so the last block may be missing.
+        // N5 stops reading once it has all elements of a block, so the last, empty block may be missing.
         while !rest.is_empty() {
             let block = take_block(&mut rest)?;
             if block.length == 0 {
@@ -95,7 +95,7 @@ impl BytesToBytes for Lz4Java {
 }
 
 impl Lz4Java {
-    /// Appends a block of `decoded`, which is `stored` by `method`.
+    /// Appends a block of `decoded`; `stored` are its bytes encoded with `method`.
     fn append(&self, method: u8, decoded: &[u8], stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let log2 = self.block_bytes.next_power_of_two().trailing_zeros();
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm, at most 25")]
@@ -112,7 +112,7 @@ impl Lz4Java {
     }
 }
 
-/// Returns the checksum of a block of these bytes; that of no bytes is 0.
+/// Returns the checksum of a block's decoded bytes; 0 for an empty block.
 fn checksum(decoded: &[u8]) -> u32 {
     if decoded.is_empty() {
         0
@@ -121,7 +121,7 @@ fn checksum(decoded: &[u8]) -> u32 {
     }
 }
 
-/// Removes and returns the next block; `Corrupt` if its lengths do not fit each other and its token.
+/// Removes and returns the next block; `Corrupt` if its lengths and its token contradict each other.
 fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
     let wrong = |what: String| Error::corrupt(NAME, what);
     let (header, after) = rest
@@ -159,7 +159,7 @@ fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
 }
 
 impl JavaBlock<'_> {
-    /// Appends the decoded bytes of the block, whose length was checked against the chunk's.
+    /// Appends the decoded bytes of the block, whose length was already checked against the chunk's.
     fn append(&self, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         if self.method == RAW {
@@ -187,12 +187,12 @@ mod tests {
     use crate::codec::tests::{pipeline, sample};
     use crate::error::Kind;
 
-    /// `zarrs ` ten times: a header, of whose hash 0xc2cdf94c the upper four bits are not kept, and an LZ4 block
-    /// of six letters, a match over 49 bytes and five letters.
+    /// `zarrs ` ten times: a header with the hash 0xc2cdf94c less its upper four bits, and an LZ4 block of six letters,
+    /// a match of 49 bytes and five letters.
     const PACKED: &[u8] =
         b"LZ4Block\x20\x10\0\0\0\x3c\0\0\0\x4c\xf9\xcd\x02\x6fzarrs \x06\0\x1e\x50arrs ";
 
-    /// Two bytes as they are.
+    /// Two uncompressed bytes.
     const RAW: &[u8] = b"LZ4Block\x10\x02\0\0\0\x02\0\0\0\x27\xe0\xc5\x07N5";
 
     const END: &[u8] = b"LZ4Block\x10\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -208,7 +208,7 @@ mod tests {
         let stream = [PACKED, RAW, END].concat();
         let decoded = [text.as_slice(), b"N5"].concat();
         assert_eq!(lz4(62, 64).decode(stream).unwrap(), decoded);
-        // Another encoder makes another block of it; what is counted is the same.
+        // Another encoder makes another block of the text; the fields that are counted are the same.
         let encoded = lz4(60, 64).encode(&text).unwrap();
         assert_eq!(encoded[..9], PACKED[..9]);
         assert_eq!(encoded[13..21], PACKED[13..21]);
@@ -258,7 +258,7 @@ mod tests {
         };
         for stream in [
             change(0, b'l'),
-            // No method, a method that would be raw, and a greatest length below the length.
+            // An unknown method, the raw method, and a maximum length below the length.
             change(8, 0x30),
             change(8, 0x10),
             [
@@ -274,7 +274,7 @@ mod tests {
             change(13, 0),
             change(16, 0xff),
             change(17, 0),
-            // The bits that are not kept.
+            // The hash bits that are not stored.
             change(20, 0xc2),
         ] {
             let error = lz4(60, 64).decode(stream.clone()).unwrap_err();

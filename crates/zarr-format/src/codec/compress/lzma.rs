@@ -1,8 +1,8 @@
-//! Codec `numcodecs.lzma` (`xz` of one draft's writer): xz, `.lzma` and raw streams.
+//! Codec `numcodecs.lzma` (`xz` in one draft's writer): xz, `.lzma` and raw streams.
 //!
-//! xz and `.lzma` streams state how they are decoded; a raw stream is decoded by the filters of the configuration
-//! (`lzma_filters.rs`). Several streams are one chunk, and bytes that are no stream are ignored (`streams.rs`).
-//! The dictionary that a stream asks for is bounded, and liblzma reports failed allocations.
+//! Streams of xz and `.lzma` state how they are decoded; a raw stream is decoded with the filters of the configuration
+//! (`lzma_filters.rs`). Several streams make up one chunk, and trailing bytes that are not a stream are ignored
+//! (`streams.rs`). The dictionary that a stream requests is bounded, and liblzma reports failed allocations.
 
 use std::borrow::Cow;
 
@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use super::lzma_filters::{Filter, NAME, PRESETS, filters};
 use super::streams::{self, StreamDecoder, decode_all};
 
-/// The smallest limit of a decoder's memory: four times what any preset takes.
+/// The minimum memory limit of a decoder: four times the maximum of all presets.
 const MIN_MEMORY_LIMIT: u64 = 256 << 20;
 
-/// The format around the compressed bytes (Python's `lzma`, `FORMAT_XZ` and its kin).
+/// The format around the compressed bytes (Python's `lzma`, `FORMAT_XZ` and so on).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Container {
     Xz,
@@ -26,7 +26,7 @@ enum Container {
     Raw,
 }
 
-/// Parameters of encoding; raw streams are decoded by `filters` too.
+/// Parameters of encoding. Raw streams are also decoded with `filters`.
 #[derive(Debug)]
 struct Lzma {
     container: Container,
@@ -38,7 +38,7 @@ struct Lzma {
 /// Reads the configuration: the numbers of Python's `lzma`, and GDAL's `delta`, the distance of a delta filter.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let container = match config.integer("format", 0..=3)? {
-        // 0 is `FORMAT_AUTO`, which is for decoding only.
+        // 0 is `FORMAT_AUTO`, which is only for decoding.
         None | Some(0 | 1) => Container::Xz,
         Some(2) => Container::Alone,
         Some(_) => Container::Raw,
@@ -68,7 +68,7 @@ fn check(config: Configuration<'_>) -> Result<Check> {
 }
 
 impl Lzma {
-    /// Opens a decoder of a stream that gives at most `max` bytes.
+    /// Opens a decoder of a stream of at most `max` decoded bytes.
     fn decoder(&self, container: Container, max: usize) -> Result<Coder> {
         let memory = MIN_MEMORY_LIMIT.max((max as u64).saturating_mul(2));
         let coder = match container {
@@ -91,7 +91,7 @@ impl Lzma {
         coder.map_err(|error| Error::invalid(NAME, error))
     }
 
-    /// Returns the chain of filters for a decoder of at most `max` bytes, or for an encoder.
+    /// Returns the filter chain for a decoder of at most `max` bytes, or for an encoder.
     fn liblzma_filters(&self, max: Option<usize>) -> Result<Filters> {
         let mut chain = Filters::new();
         for filter in &self.filters {
@@ -108,7 +108,7 @@ impl Lzma {
         }
     }
 
-    /// Returns the container by the first bytes: instead of xz it may be `.lzma`.
+    /// Returns the container that the first bytes show: `.lzma` is accepted in place of xz.
     fn container_of(&self, encoded: &[u8]) -> Container {
         match self.container {
             Container::Xz if !encoded.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) => {

@@ -1,7 +1,8 @@
-//! The filters of codec `lzma`: LZMA itself, differences of bytes, and those for machine code (BCJ).
+//! The filters of codec `lzma`: LZMA, byte differences, and machine code (BCJ).
 //!
-//! They are configured as in Python's `lzma` ("Specifying custom filter chains"): an `id` and its options, LZMA
-//! last. liblzma checks the whole list when an array is opened, so that no chunk fails for its configuration.
+//! The configuration is the one of Python's `lzma` ("Specifying custom filter chains"): each filter has an `id` and its
+//! options, LZMA last. liblzma checks the whole list when an array is opened, so that no chunk fails because of its
+//! configuration.
 
 use std::ops::RangeInclusive;
 
@@ -14,17 +15,17 @@ use crate::model::CodecSpec;
 
 pub(super) const NAME: &str = "lzma";
 
-/// The presets of liblzma, from 0 to 9 | `PRESET_EXTREME`.
+/// The presets of liblzma, 0 to 9, with or without `PRESET_EXTREME`.
 pub(super) const PRESETS: RangeInclusive<u32> = 0..=(1 << 31 | 9);
 
 const LZMA1: i64 = 0x4000_0000_0000_0001;
 const LZMA2: i64 = 0x21;
 const DELTA: i64 = 3;
 
-/// Bytes of the smallest dictionary.
+/// Size of the smallest dictionary in bytes.
 const MIN_DICTIONARY: u32 = 4096;
 
-/// A method that sets one of LZMA's options.
+/// A method that sets one option of LZMA.
 type Setter = fn(&mut LzmaOptions, u32) -> &mut LzmaOptions;
 
 /// One filter.
@@ -32,16 +33,16 @@ type Setter = fn(&mut LzmaOptions, u32) -> &mut LzmaOptions;
 pub(super) enum Filter {
     Lzma1(LzmaParameters),
     Lzma2(LzmaParameters),
-    /// Differences to an earlier byte, by its distance less one.
+    /// Differences to an earlier byte; the distance minus one.
     Delta(u8),
-    /// Machine code of the processor `id`, which begins at offset `start` of the program.
+    /// Machine code of processor `id` that begins at offset `start` of the program.
     Bcj {
         id: i64,
         start: u32,
     },
 }
 
-/// The options of LZMA; those that are absent are the preset's.
+/// The options of LZMA; missing ones have the preset's values.
 #[derive(Debug, Default)]
 pub(super) struct LzmaParameters {
     preset: u32,
@@ -55,7 +56,7 @@ pub(super) struct LzmaParameters {
     depth: Option<u32>,
 }
 
-/// Reads `filters`, or returns the list that GDAL's `delta` stands for; empty if there is neither.
+/// Reads `filters`, or converts GDAL's `delta` into a list; empty if neither is there.
 pub(super) fn filters(config: Configuration<'_>, preset: u32) -> Result<Vec<Filter>> {
     let list = match config.get("filters") {
         None => return gdal_delta(config, preset),
@@ -85,7 +86,7 @@ fn delta(config: Configuration<'_>, name: &str) -> Result<Option<Filter>> {
     Ok(less_one.map(Filter::Delta))
 }
 
-/// Returns whether liblzma accepts the list.
+/// Whether liblzma accepts the filter chain.
 fn is_valid_chain(filters: &[Filter]) -> bool {
     let mut chain = Filters::new();
     let added = filters
@@ -111,7 +112,7 @@ impl Filter {
         }
     }
 
-    /// Appends the filter to a chain that decodes at most `max` bytes, or that encodes.
+    /// Appends the filter to a chain for a decoder of at most `max` bytes, or for an encoder.
     pub(super) fn add_to(&self, chain: &mut Filters, max: Option<usize>) -> Result<()> {
         let added = match self {
             Filter::Lzma1(_) => Ok(chain.lzma1(&self.lzma_options(max)?)),
@@ -193,7 +194,7 @@ impl LzmaParameters {
         Ok(options)
     }
 
-    /// Returns the bytes of the dictionary; for a decoder no more than it can ever fill.
+    /// Returns the size of the dictionary in bytes; for a decoder, at most the bytes that it can decode.
     fn dictionary_for(&self, max: Option<usize>) -> Option<u32> {
         let Some(max) = max else {
             return self.dictionary;

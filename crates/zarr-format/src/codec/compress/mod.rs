@@ -1,4 +1,4 @@
-//! `bytes -> bytes` codecs that compress, and what their formats share; `pcodec` and `n5_default` make arrays bytes.
+//! Codecs that compress, and the helpers that they share.
 
 pub(super) mod base64;
 pub(super) mod blosc;

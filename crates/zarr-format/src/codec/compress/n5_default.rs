@@ -1,9 +1,9 @@
-//! Codec `n5_default`: a block of N5, which states its own shape.
+//! Codec `n5_default`: a block of N5, with its own shape in a header.
 //!
-//! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, encoded by a
-//! chain of their own. At the edge of an array some writers store smaller blocks: elements that they lack are the fill
-//! value. A block that is larger than the chunk was not written for it. Whole blocks are written. A block of mode 1
-//! (varlength) also states how many elements it has; it is read where its shape has as many.
+//! The header (mode, number of dimensions, lengths) is big-endian; the block's elements follow it, encoded by a chain
+//! of their own. At the edge of an array some writers store smaller blocks: missing elements are the fill value. A
+//! block larger than the chunk is an error. Encoding writes whole blocks. A block of mode 1 (varlength) also states its
+//! number of elements, which must equal the product of its shape.
 
 use std::borrow::Cow;
 
@@ -20,11 +20,11 @@ use super::ignored;
 
 const NAME: &str = "n5_default";
 
-/// The mode of a block that states its number of elements after its shape, in four bytes.
+/// The mode of a block with its number of elements after its shape, in four bytes.
 const VARLENGTH: u16 = 1;
 const COUNT_BYTES: usize = 4;
 
-/// The chain of whole blocks, and what is needed to build that of other blocks.
+/// The chain of whole blocks, and the data for building the chains of smaller blocks.
 #[derive(Debug)]
 struct N5Default {
     repr: ArrayRepr,
@@ -56,7 +56,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
-/// Returns the header of a block of mode 0; nothing if its fields are too narrow for the shape.
+/// Returns the header of a block of mode 0, or `None` if the shape does not fit the header's fields.
 fn header(shape: &[u64]) -> Option<Vec<u8>> {
     let mut header = vec![0; 2];
     header.extend(u16::try_from(shape.len()).ok()?.to_be_bytes());
@@ -66,7 +66,8 @@ fn header(shape: &[u64]) -> Option<Vec<u8>> {
     Some(header)
 }
 
-/// Returns what follows the number of elements of a block of mode 1; fails if the shape has another number.
+/// Returns the bytes after the number of elements of a block of mode 1. Fails if the number is not the product of the
+/// shape.
 fn after_count<'b>(shape: &[u64], rest: &'b [u8]) -> std::result::Result<&'b [u8], String> {
     let (count, elements) = rest
         .split_first_chunk()
@@ -116,7 +117,7 @@ impl N5Default {
         Ok((shape, elements))
     }
 
-    /// Decodes a block that is smaller than the chunk, filled up to its shape.
+    /// Decodes a block that is smaller than the chunk, and pads it to the chunk's shape.
     fn decode_smaller(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
         let whole = &self.repr.shape;
         if shape.iter().zip(whole).any(|(length, most)| length > most) {
@@ -217,7 +218,7 @@ mod tests {
         for compressor in [None, Some("gzip"), Some("zstd")] {
             let encoded = block(&[2, 2], compressor).encode(&data).unwrap();
             let decoded = block(&[2, 3], compressor).decode(encoded.clone()).unwrap();
-            // The fill value of the tests is bytes of 3.
+            // The fill value in these tests is bytes of 3.
             let expected = [1, 2, 0x0303, 3, 4, 0x0303_u16]
                 .map(u16::to_le_bytes)
                 .concat();

@@ -1,7 +1,7 @@
-//! Codec `pcodec`: numbers by pco, in its standalone format.
+//! Codec `pcodec`: numbers compressed by pco, in its standalone format.
 //!
-//! Numbers are decoded into a buffer for exactly as many as the chunk has, whatever the stream claims. Bytes
-//! cannot be encoded, as in numcodecs.
+//! Numbers are decoded into a buffer for exactly the chunk's elements, whatever the stream claims. Raw bytes cannot be
+//! encoded, as in numcodecs.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,10 @@ use crate::model::DataType;
 
 const NAME: &str = "pcodec";
 
-/// An upper bound of the bytes that pco needs for a page beside the numbers; each page is a chunk of its own in
-/// this format.
+/// An upper bound of the overhead of a page in bytes; in this format each page is a chunk of its own.
 const PAGE_OVERHEAD: usize = 64;
 
-/// Decoding and encoding of one type of numbers.
+/// The functions that decode and encode one number type.
 #[derive(Clone, Copy, Debug)]
 struct NumberCodec {
     decode: fn(&[u8], usize) -> Result<Vec<u8>>,
@@ -77,7 +76,7 @@ macro_rules! number_codec {
     };
 }
 
-/// Returns how numbers of this type are coded; `Unsupported` for other types.
+/// Returns the functions for a number type; `Unsupported` for other types.
 fn numbers(data_type: &DataType) -> Result<NumberCodec> {
     Ok(match data_type {
         DataType::Int(1) => number_codec!(i8),

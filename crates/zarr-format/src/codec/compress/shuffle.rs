@@ -1,8 +1,8 @@
-//! Byte and bit shuffling as c-blosc does it: for blocks that c-blosc is not built to decode, and for codec
-//! `numcodecs.shuffle`, which has the byte shuffle only.
+//! Byte and bit shuffling as c-blosc does it, and codec `numcodecs.shuffle`.
 //!
-//! Both directions write every byte of a target as long as the source. Bytes after the last whole element are
-//! copied; a bit shuffle copies all bytes where the number of elements is no multiple of eight.
+//! Shuffling serves blocks that c-blosc is not built to decode, and the codec, which has only the byte shuffle. Both
+//! directions write every byte of a target as long as the source. Bytes after the last whole element are copied; a bit
+//! shuffle copies all bytes if the number of elements is not a multiple of eight.
 
 use std::borrow::Cow;
 
@@ -15,16 +15,16 @@ use crate::model::DataType;
 
 const NAME: &str = "shuffle";
 
-/// The length of an element; 1 shuffles nothing.
+/// The length of an element in bytes; 1 disables shuffling.
 #[derive(Debug)]
 struct ShuffleCodec {
     width: usize,
 }
 
-/// Reads the configuration: `elementsize`, or else the length of an element.
+/// Reads the configuration: `elementsize`, by default the length of an element.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let element = position.repr.data_type.size().unwrap_or(1).max(1);
-    // 0 means the length of an element in netcdf-c, which has numbers only, and no shuffling in numcodecs.
+    // 0 means the element's length in netcdf-c, which has only numbers, and no shuffling in numcodecs.
     let number = matches!(
         position.repr.data_type,
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
@@ -63,7 +63,7 @@ impl BytesToBytes for ShuffleCodec {
     }
 }
 
-/// Puts byte `j` of all elements of `width` bytes one after the other, for each `j`.
+/// Groups the bytes of all elements of `width` bytes by their offset in the element.
 pub(super) fn shuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let count = source.len() / width.max(1);
     let (elements, rest) = source.split_at(count * width);
@@ -109,7 +109,7 @@ fn unshuffle_any(width: usize, rows: &[u8], elements: &mut [u8]) {
     }
 }
 
-/// Both directions for elements that are words of a processor, a block of them at once (`element_blocks`).
+/// Makes both directions for elements that are machine words, in blocks of elements (`element_blocks`).
 macro_rules! word_shuffles {
     ($shuffle:ident, $unshuffle:ident, $word:ty, $width:literal) => {
         fn $shuffle(elements: &[u8], rows: &mut [u8]) {
@@ -154,7 +154,7 @@ word_shuffles!(shuffle_2, unshuffle_2, u16, 2);
 word_shuffles!(shuffle_4, unshuffle_4, u32, 4);
 word_shuffles!(shuffle_8, unshuffle_8, u64, 8);
 
-/// Puts bit `k` of all elements of `width` bytes one after the other, for each `k`, lowest bit first.
+/// Groups the bits of all elements of `width` bytes by their position in the element, lowest bit first.
 pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let length = bit_shuffled_length(width, source.len());
     let (elements, rest) = source.split_at(length);
@@ -192,7 +192,8 @@ pub(super) fn bit_unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     tail.copy_from_slice(rest);
 }
 
-/// Returns the bytes that a bit shuffle moves: all whole elements, or none unless they are a multiple of eight.
+/// Returns the number of bytes that a bit shuffle moves: all whole elements, or 0 if their number is not a multiple of
+/// eight.
 fn bit_shuffled_length(width: usize, length: usize) -> usize {
     let count = length / width.max(1);
     if count.is_multiple_of(8) {
@@ -247,7 +248,7 @@ mod tests {
         for none in [json!(0), json!(null)] {
             assert_eq!(encoded("uint32", none), [0, 4, 1, 5, 2, 6, 3, 7]);
         }
-        // What netcdf-c cannot have written is as numcodecs has it.
+        // Chunks that netcdf-c cannot have written are read as numcodecs reads them.
         assert_eq!(encoded("r32", json!(0)), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 

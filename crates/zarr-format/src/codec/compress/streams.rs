@@ -1,7 +1,7 @@
-//! Compressed streams one after the other, decoded into one buffer of bounded length.
+//! Decodes consecutive compressed streams into one buffer of bounded length.
 //!
-//! As in the reference (Python's `bz2` and `lzma`), bytes after a stream that are no stream themselves are
-//! ignored. The format of a stream is left to the codecs.
+//! As in the reference (Python's `bz2` and `lzma`), trailing bytes that are not a stream are ignored. The codecs
+//! implement the formats.
 
 use crate::buffer;
 use crate::error::{Error, Result};
@@ -10,12 +10,12 @@ use super::ignored;
 
 /// A decoder of one stream.
 pub(super) trait StreamDecoder {
-    /// Decodes from `input` into the spare capacity of `output`, as far as both reach. Returns the bytes of input
-    /// that were used and whether the stream has ended.
+    /// Decodes from `input` into the spare capacity of `output` until one of them is exhausted. Returns the number of
+    /// input bytes consumed, and whether the stream has ended.
     fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)>;
 }
 
-/// Decodes all streams of `encoded`, up to one byte more than `max`, by which the caller notices surplus bytes.
+/// Decodes all streams of `encoded`, at most `max` bytes and one more, by which the caller notices surplus bytes.
 pub(super) fn decode_all<S: StreamDecoder>(
     codec: &str,
     encoded: &[u8],
@@ -38,7 +38,7 @@ pub(super) fn decode_all<S: StreamDecoder>(
     Ok(out)
 }
 
-/// Decodes one stream and returns what follows it.
+/// Decodes one stream and returns the bytes after it.
 fn one_stream<'a>(
     codec: &str,
     encoded: &'a [u8],
@@ -61,7 +61,7 @@ fn one_stream<'a>(
     }
 }
 
-/// Returns a count of bytes that are in memory, which therefore fits `usize`.
+/// Converts a byte count of data in memory, which therefore fits `usize`.
 pub(super) fn memory_length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -1,8 +1,8 @@
-//! Codec `zstd`: frames of RFC 8878, one or several, with or without their content size.
+//! Codec `zstd`: one or several frames of RFC 8878, with or without content size.
 //!
-//! Decoded into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor, since
-//! creating one costs more than decoding a small inner chunk, and a compressor that is not large: its memory would be
-//! fresh for each chunk.
+//! Decodes into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor, since
+//! creating one costs more than decoding a small inner chunk, and a compressor unless it is large: the memory of a new
+//! one would be fresh for each chunk.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -20,10 +20,10 @@ use crate::error::{Error, Result};
 
 const NAME: &str = "zstd";
 
-/// What the library says of a frame whose window is larger than was allowed.
+/// Part of the library's message about a frame whose window exceeds the limit.
 const NO_MEMORY: &str = "too much memory";
 
-/// The most bytes of a compressor that a thread keeps; those of high levels take hundreds of MiB.
+/// The largest compressor that a thread keeps, in bytes; at high levels it takes hundreds of MiB.
 const MAX_KEPT_BYTES: usize = 2 << 20;
 
 thread_local! {
@@ -56,7 +56,7 @@ impl BytesToBytes for Zstd {
             Length::Exact(length) => decode_exact(&encoded, length),
             Length::AtMost(max) => decode_bounded(&encoded, max),
             Length::Limited(max) => {
-                // What a frame says of its length tells more than where a decoder stops.
+                // The content size in the frame is exact; the decoder stops early and shows only that there is more.
                 let told = zstd::zstd_safe::get_frame_content_size(&encoded);
                 let told = told.ok().flatten();
                 let told = told.and_then(|told| usize::try_from(told).ok());
@@ -98,7 +98,7 @@ impl BytesToBytes for Zstd {
 }
 
 impl Zstd {
-    /// Encodes to one frame by a compressor of whatever parameters.
+    /// Encodes to one frame. The compressor may have any parameters; they are set again.
     fn compress(&self, compressor: &mut Compressor<'_>, decoded: &[u8]) -> io::Result<Vec<u8>> {
         compressor.set_compression_level(self.level)?;
         compressor.set_parameter(CParameter::ChecksumFlag(self.checksum))?;
@@ -108,7 +108,7 @@ impl Zstd {
     }
 }
 
-/// Decodes all frames into a buffer of that length; the caller checks that they fill it.
+/// Decodes all frames into a buffer of `length` bytes. The caller checks that they fill it.
 fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     let mut out = buffer::with_capacity(length);
     DECOMPRESSOR.with_borrow_mut(|kept| {
@@ -121,8 +121,8 @@ fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes frames of unknown length, up to one byte more than `max`. The window is bounded too, since a frame of
-/// one byte may ask for 128 MiB.
+/// Decodes frames of unknown length, at most `max` bytes and one more. The window is bounded too, since a frame of one
+/// byte may request 128 MiB.
 fn decode_bounded(encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
     let window = max.checked_next_power_of_two().map_or(31, usize::ilog2);
     let mut decoder = Decoder::with_buffer(encoded)?;
@@ -178,7 +178,7 @@ mod tests {
         }
         let plain = pipeline("uint8", &[3000], json!(["bytes", "zstd"])).unwrap();
         assert_eq!(plain.decode(stream.clone()).unwrap(), data);
-        // Inside another compressor the length is not known, so the bounded decoder runs.
+        // Inside another compressor the length is not known, so `decode_bounded` runs.
         let doubled =
             pipeline("uint8", &[3000], json!(["bytes", "zstd", "numcodecs.zstd"])).unwrap();
         assert_eq!(

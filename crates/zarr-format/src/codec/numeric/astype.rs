@@ -1,6 +1,6 @@
-//! Codec `numcodecs.astype`: each element cast to another type, as numpy casts.
+//! Codec `numcodecs.astype`: casts each element to another type, as numpy casts.
 //!
-//! Lossless only where the encoded type holds every value of the decoded one.
+//! Lossless only if the encoded type can represent every decoded value.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::{Kernel, Numeric, decoded_dtype};
 
 const NAME: &str = "astype";
 
-/// The types on both sides.
+/// The decoded and the encoded type.
 #[derive(Debug)]
 struct AsType {
     decoded: Number,
@@ -37,7 +37,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     Numeric::new(NAME, decoded, encoded, cast).at(position)
 }
 
-/// Returns whether one of the types is of dates, whose units numpy would convert.
+/// Whether one of the types is a date or duration, whose units numpy would convert.
 fn names_dates(config: Configuration<'_>) -> bool {
     ["encode_dtype", "decode_dtype"].iter().any(|name| {
         let text = config.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -1,8 +1,7 @@
-//! Codec `bitround` (`numcodecs.bitround` as well): numbers rounded to a number of significant bits.
+//! Codec `bitround` (also `numcodecs.bitround`): rounds numbers to a number of significant bits.
 //!
-//! Floats keep `keepbits` bits of their mantissa, integers as many from their highest set bit on; ties go to the
-//! even neighbour. Decoding changes nothing. NaN and infinities stay as they are; an integer that would overflow
-//! its type by rounding up is rounded down.
+//! Floats keep `keepbits` bits of their mantissa, integers keep that many from their highest set bit; ties go to even.
+//! Decoding changes no byte. NaN and infinities are kept; an integer that would overflow its type is rounded down.
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
@@ -13,7 +12,7 @@ use super::{Kernel, Numeric};
 
 const NAME: &str = "bitround";
 
-/// The type of numbers, and the significant bits that they keep.
+/// The number type, and the number of significant bits kept.
 #[derive(Debug)]
 struct BitRound {
     number: Number,
@@ -38,7 +37,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     Numeric::new(NAME, dtype, dtype, round).at(position)
 }
 
-/// Returns the bits of a float's mantissa and the mask of its exponent; nothing for integers.
+/// Returns the bits of a float's mantissa and the mask of its exponent, or `None` for integers.
 fn mantissa(number: Number) -> Option<(u32, u64)> {
     match number {
         Number::F16 => Some((10, 0x7c00)),
@@ -88,7 +87,7 @@ impl BitRound {
         let mask = u64::MAX.checked_shl(dropped).unwrap_or(0);
         let odd = bits.checked_shr(dropped).unwrap_or(0) & 1;
         let rounded = bits.saturating_add(half - 1 + odd);
-        // Rounding a float up never carries into its sign; an integer may overflow its type.
+        // Rounding a float up never carries into its sign, but an integer may overflow its type.
         rounded.min(max) & mask
     }
 }

@@ -1,8 +1,8 @@
-//! Codec `cast_value`: each number as the same number of another type.
+//! Codec `cast_value`: converts each number to the same number of another type.
 //!
-//! Numbers that the other type cannot represent are rounded; numbers out of its range are clamped or wrapped if
-//! the configuration says so, else they are an error and never become another number. `scalar_map` replaces
-//! single numbers.
+//! Numbers that the other type cannot represent are rounded. Numbers out of its range are clamped or wrapped if the
+//! configuration says so; otherwise they are an error and never become another number. `scalar_map` replaces single
+//! numbers.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use super::{Kernel, Numeric};
 
 const NAME: &str = "cast_value";
 
-/// The treatment of numbers out of the range of a type (codec `cast_value`, "out_of_range").
+/// The treatment of numbers out of a type's range (codec `cast_value`, "out_of_range").
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum OutOfRange {
     Refuse,
@@ -30,7 +30,7 @@ enum OutOfRange {
 /// Pairs of a number and its replacement; the first match counts.
 type ScalarMap = Vec<(Wide, Wide)>;
 
-/// The cast, and the types on both sides.
+/// The cast, and the decoded and the encoded type.
 #[derive(Debug)]
 struct CastValue {
     decoded: Number,
@@ -72,7 +72,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     Numeric::new(NAME, decoded, encoded, cast).at(position)
 }
 
-/// Returns the type of whole-byte integers or floats; `Unsupported` for all others.
+/// Returns the type of an integer of whole bytes or of a float; `Unsupported` for all other types.
 pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
     let dtype = match data_type {
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
@@ -84,7 +84,7 @@ pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
     })
 }
 
-/// Reads one direction of `scalar_map`: pairs of numbers, written as fill values of their types.
+/// Reads one direction of `scalar_map`: pairs of numbers, each written as a fill value of its type.
 fn scalar_map(
     config: Configuration<'_>,
     side: &str,
@@ -110,7 +110,7 @@ fn scalar_map(
         .ok_or_else(wrong)
 }
 
-/// Reads a number that is written as a fill value.
+/// Reads a number written as a fill value.
 pub(super) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
     let bytes = fill::parse(data_type, value).ok()?.bytes;
     let number = Dtype::of(data_type)?.number;
@@ -118,7 +118,7 @@ pub(super) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
 }
 
 impl CastValue {
-    /// Checks that the fill value is the same after encoding and decoding, as the specification demands.
+    /// Checks that the fill value survives encoding and decoding, as the specification demands.
     fn check_fill(&self, fill: &[u8]) -> Result<()> {
         let wide = |number: Number, bytes: &[u8]| with_element!(number, T => T::read(bytes).wide());
         let mut encoded = vec![0; self.encoded.width()];
@@ -133,7 +133,7 @@ impl CastValue {
         Ok(())
     }
 
-    /// Returns `number` as the type `to` has it; nothing if it has no such number.
+    /// Returns `number` as a number of type `to`, or `None` if the type cannot represent it.
     fn cast(&self, number: Wide, to: Number, map: &ScalarMap) -> Option<Wide> {
         if let Some((_, output)) = map.iter().find(|(input, _)| equal(*input, number)) {
             return Some(*output);
@@ -155,7 +155,7 @@ impl CastValue {
         let whole = match number {
             Wide::Signed(_) | Wide::Unsigned(_) => number.as_whole(),
             Wide::Float(number) if !number.is_finite() => return None,
-            // Beyond 128 bits a float is a multiple of 2^64, so it has to wrap to 0; i128::MAX would wrap to -1.
+            // Beyond 128 bits a float is a multiple of 2^64, so it must wrap to 0; i128::MAX would wrap to -1.
             Wide::Float(float) => match Wide::Float(self.rounding.whole(float)).as_whole() {
                 i128::MAX => i128::MAX - i128::from(u64::MAX),
                 whole => whole,
@@ -183,7 +183,7 @@ pub(super) fn bounds(number: Number) -> (i128, i128) {
     }
 }
 
-/// Returns whether two numbers of one type are equal; NaN is equal to NaN here.
+/// Whether two numbers of one type are equal. NaN equals NaN.
 fn equal(one: Wide, other: Wide) -> bool {
     match (one, other) {
         (Wide::Float(one), Wide::Float(other)) => one == other || one.is_nan() && other.is_nan(),
@@ -213,7 +213,8 @@ impl Kernel for CastValue {
     }
 }
 
-/// Writes `change` of each element of `source` to `target`; fails with the first element that has none.
+/// Writes `change` of each element of `source` to `target`. Fails with the first element for which `change` returns
+/// `None`.
 pub(super) fn try_map<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],
@@ -240,11 +241,11 @@ mod tests {
         pipeline(data_type, &[1], json!([codec, little]))
     }
 
-    /// What a float64 becomes, or the kind of fault.
+    /// Returns the encoded bytes of a float64, or the kind of error.
     fn as_uint8(number: f64, configuration: Value) -> std::result::Result<Vec<u8>, Kind> {
         let mut configuration = configuration;
         configuration["data_type"] = json!("uint8");
-        // The fill value of the tests, bytes of 3, is 1.7e-287.
+        // The fill value in these tests, bytes of 3, is 1.7e-287.
         configuration["scalar_map"]["encode"] = json!([["0x0303030303030303", 77], ["NaN", 5]]);
         configuration["scalar_map"]["decode"] = json!([[77, "0x0303030303030303"]]);
         let pipeline = cast("float64", configuration).unwrap();
@@ -305,7 +306,7 @@ mod tests {
             "int32",
             json!({ "data_type": "int16", "out_of_range": "wrap" }),
         );
-        // The fill value does not survive such a cast.
+        // The fill value does not survive this cast.
         assert_eq!(pipeline.unwrap_err().kind(), Kind::Corrupt);
         let pipeline = cast(
             "uint8",

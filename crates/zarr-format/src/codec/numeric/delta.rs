@@ -1,8 +1,8 @@
-//! Codec `numcodecs.delta`: each element as its difference to the one before, over the flattened chunk.
+//! Codec `numcodecs.delta`: the difference of each element to the previous one, over the flattened chunk.
 //!
-//! Sums and differences are calculated in the decoded type (`dtype`), as in numpy, and wrap for integers. So
-//! integers are restored exactly; sums of floats are rounded. A difference that the encoded type (`astype`) cannot
-//! represent is refused on encoding, where numcodecs stores another one.
+//! Sums and differences are computed in the decoded type (`dtype`) as in numpy, and integers wrap. So integers are
+//! restored exactly, and sums of floats are rounded. If the encoded type (`astype`) cannot represent a difference,
+//! encoding fails, where numcodecs would store another number.
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
@@ -14,16 +14,16 @@ use super::{Kernel, Numeric, decoded_dtype};
 
 const NAME: &str = "delta";
 
-/// The types of decoded sums and of encoded differences.
+/// The types of decoded sums and encoded differences.
 #[derive(Debug)]
 struct Delta {
     sums: Number,
     differences: Number,
-    /// Numbers in an element, which are summed separately.
+    /// Numbers in an element, each summed separately.
     parts: usize,
 }
 
-/// Reads the configuration: `dtype`, and `astype` where the encoded type is another one.
+/// Reads the configuration: `dtype`, and `astype` if the encoded type differs.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
@@ -61,7 +61,7 @@ impl Kernel for Delta {
     }
 }
 
-/// Writes the sums of differences.
+/// Writes the running sums of the differences.
 fn add<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded: &mut [u8]) {
     let mut sums = [None; 2];
     let encoded = encoded.chunks_exact(Difference::WIDTH);
@@ -77,7 +77,7 @@ fn add<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded:
     }
 }
 
-/// Writes the differences, and returns whether all integers among them fit the encoded type; floats are rounded.
+/// Writes the differences. Returns whether all integers among them fit the encoded type; floats are rounded.
 fn subtract<Sum: Element, Difference: Element>(
     parts: usize,
     decoded: &[u8],

@@ -1,8 +1,8 @@
-//! Arithmetic of elements: reading, writing, casting, adding.
+//! Reads, writes, casts and adds elements as numpy does.
 //!
-//! Elements are little-endian; `mod.rs` swaps others. Casts and sums are those of numpy, which wrote such chunks:
-//! integers wrap, floats are rounded to the nearest, and a float that does not fit an integer becomes what x86-64
-//! makes of it.
+//! Elements are little-endian; `mod.rs` swaps others. Casts and sums are numpy's, since numpy wrote such chunks:
+//! integers wrap, floats are rounded to nearest, and a float that does not fit an integer becomes the result of
+//! x86-64's conversion.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -26,12 +26,12 @@ pub(super) enum Wide {
 }
 
 impl Wide {
-    /// Returns a whole number of 64 bits, signed or unsigned; of a wider one the lowest 64 bits.
+    /// Returns an integer of 64 bits, signed or unsigned; for a wider one, its lowest 64 bits.
     pub(super) fn whole(number: i128) -> Wide {
         i64::try_from(number).map_or(Wide::Unsigned(number as u64), Wide::Signed)
     }
 
-    /// Returns the whole number; of a float the integral part, clamped to 128 bits.
+    /// Returns the integer; for a float, its integral part, clamped to 128 bits.
     pub(super) fn as_whole(self) -> i128 {
         match self {
             Wide::Signed(number) => i128::from(number),
@@ -70,7 +70,7 @@ pub(super) trait Element: Copy {
     /// Writes `WIDTH` bytes.
     fn write(self, bytes: &mut [u8]);
 
-    /// Returns the number in the widest form of its class.
+    /// Returns the number in the widest type of its class.
     fn wide(self) -> Wide;
 
     /// Casts to this type as numpy does.
@@ -83,7 +83,7 @@ pub(super) trait Element: Copy {
     fn minus(self, other: Self) -> Self;
 }
 
-/// A boolean of one byte; every byte but 0 is true. Sum and difference are numpy's: or, exclusive or.
+/// A boolean of one byte; every byte except 0 is true. Sum and difference are numpy's: or, exclusive or.
 #[derive(Clone, Copy)]
 pub(super) struct Boolean(bool);
 
@@ -119,7 +119,7 @@ impl Element for Boolean {
     }
 }
 
-/// Implements `Element` for a type: its class, its casts, and what `plus` and `minus` do.
+/// Implements `Element` for a type: its class, its cast, and its `plus` and `minus`.
 macro_rules! number {
     ($type:ty, $class:ident, $cast:expr, $plus:expr, $minus:expr) => {
         impl Element for $type {
@@ -155,7 +155,7 @@ macro_rules! number {
     };
 }
 
-/// The cast to a primitive type; floats are passed to `$truncate` first.
+/// The cast to a primitive type. `$truncate` converts floats first.
 macro_rules! cast {
     ($type:ty, $truncate:expr) => {
         |wide| match wide {
@@ -206,7 +206,7 @@ number!(
     f16,
     Float,
     |wide| f16::from_f32(match wide {
-        // numpy casts by way of float32 too.
+        // numpy also casts via float32.
         Wide::Signed(number) => number as f32,
         Wide::Unsigned(number) => number as f32,
         Wide::Float(number) => odd_f32(number),
@@ -215,8 +215,8 @@ number!(
     |one, other| f16::from_f32(one.to_f32() - other.to_f32())
 );
 
-/// Rounds to a float32 with an odd last digit (round to odd), so that rounding that to float16 gives the same as
-/// rounding once.
+/// Rounds to a float32 with an odd last bit (round to odd), so that rounding the result to float16 equals rounding
+/// once.
 fn odd_f32(number: f64) -> f32 {
     let near = number as f32;
     if f64::from(near) == number || !near.is_finite() {
@@ -227,7 +227,7 @@ fn odd_f32(number: f64) -> f32 {
     f32::from_bits((bits - u32::from(beyond)) | 1)
 }
 
-/// Truncates as x86-64 does: a number that does not fit becomes the smallest one.
+/// Truncates as x86-64 does: a number that does not fit becomes the smallest integer.
 fn to_i32(number: f64) -> i32 {
     if number > -2_147_483_649.0 && number < 2_147_483_648.0 {
         number as i32
@@ -236,7 +236,7 @@ fn to_i32(number: f64) -> i32 {
     }
 }
 
-/// Truncates as x86-64 does: a number that does not fit becomes the smallest one.
+/// Truncates as x86-64 does: a number that does not fit becomes the smallest integer.
 fn to_i64(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64
@@ -245,7 +245,7 @@ fn to_i64(number: f64) -> i64 {
     }
 }
 
-/// Truncates by way of the signed conversion, as compilers do where there is no unsigned one.
+/// Truncates via the signed conversion, as compilers do if the processor has no unsigned one.
 fn to_u32(number: f64) -> u32 {
     const HALF: f64 = 2_147_483_648.0;
     if number >= HALF {
@@ -255,7 +255,7 @@ fn to_u32(number: f64) -> u32 {
     }
 }
 
-/// Truncates by way of the signed conversion, as compilers do where there is no unsigned one.
+/// Truncates via the signed conversion, as compilers do if the processor has no unsigned one.
 fn to_u64(number: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     if number >= HALF {
@@ -287,7 +287,7 @@ macro_rules! with_element {
 
 pub(super) use with_element;
 
-/// Casts all numbers of `source` to `target`, which is as long as they take.
+/// Casts all numbers of `source` into `target`, which has exactly their length.
 pub(super) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8]) {
     if from == to && from != Number::Bool {
         return target.copy_from_slice(source);
@@ -295,7 +295,7 @@ pub(super) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8
     with_element!(from, From => with_element!(to, To => map_elements::<From, To>(source, target, |wide| wide)));
 }
 
-/// Writes `change` of each element of `source` to `target`, cast.
+/// Writes `change` of each element of `source` to `target`, cast to `To`.
 pub(super) fn map_elements<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn float16_is_rounded_once() {
-        // Above the middle of two float16 by less than a float32 shows.
+        // Above the midpoint of two float16 by less than a float32 can represent.
         let number = 1.0 + 2.0_f64.powi(-11) + 2.0_f64.powi(-40);
         assert_eq!(f16::cast(Wide::Float(number)).to_bits(), 0x3c01);
         assert_eq!(f16::cast(Wide::Float(-number)).to_bits(), 0xbc01);

@@ -1,8 +1,8 @@
 //! Codec `numcodecs.fixedscaleoffset`: `(x - offset) * scale`, rounded to a whole number and cast.
 //!
-//! Arithmetic is that of numpy 2 between an array and a Python number: floats keep their width; integers stay
-//! integers if their type holds the other number, and become float64 otherwise. Division always gives floats.
-//! Rounding is to the nearest, ties to even.
+//! Arithmetic is numpy 2's between an array and a Python number: floats keep their width; integers remain integers if
+//! their type can represent the other number, and become float64 otherwise. Division always gives floats. Rounding is
+//! to nearest, ties to even.
 
 use half::f16;
 use serde_json::{Number as JsonNumber, Value};
@@ -17,7 +17,7 @@ use super::{Kernel, Numeric, decoded_dtype};
 
 const NAME: &str = "fixedscaleoffset";
 
-/// The transformation and the types on both sides.
+/// The transformation, and the decoded and the encoded type.
 #[derive(Debug)]
 struct FixedScaleOffset {
     offset: JsonNumber,
@@ -26,7 +26,7 @@ struct FixedScaleOffset {
     encoded: Number,
 }
 
-/// Reads the configuration: `offset`, `scale`, `dtype`, and `astype` where the encoded type is another one.
+/// Reads the configuration: `offset`, `scale`, `dtype`, and `astype` if the encoded type differs.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
@@ -78,7 +78,7 @@ impl Kernel for FixedScaleOffset {
 }
 
 impl FixedScaleOffset {
-    /// Returns the calculation of encoding, whose result is cast afterwards.
+    /// Returns the calculation of encoding, before the cast of the result.
     fn transformation<From: Element>(&self) -> impl Fn(Wide) -> Wide {
         let round = rounding(self.decoded);
         let (scale, offset) = (round(float(&self.scale)), round(float(&self.offset)));
@@ -98,7 +98,7 @@ impl FixedScaleOffset {
         }
     }
 
-    /// Returns a number if it is an integer of the decoded type; `Bool` has none.
+    /// Returns a number if it is an integer that the decoded type can represent; always `None` for `Bool`.
     fn integer_of_type<From: Element>(&self, number: &JsonNumber) -> Option<Wide> {
         let wide = number.as_i64().map(Wide::Signed);
         let wide = wide.or_else(|| number.as_u64().map(Wide::Unsigned))?;
@@ -108,14 +108,14 @@ impl FixedScaleOffset {
     }
 }
 
-/// Returns the product modulo 2^64, which narrower integers wrap further.
+/// Returns the product modulo 2^64; narrower integers wrap it further.
 fn product(one: Wide, other: Wide) -> Wide {
     let number = one.as_whole().wrapping_mul(other.as_whole());
     Wide::Unsigned(u64::cast(Wide::whole(number)))
 }
 
-/// Returns how results are rounded when one operand has the type `number`. For a sum, product or quotient,
-/// rounding to float64 and then to a type of at most half as many digits gives the same as rounding once.
+/// Returns the rounding of results if one operand has type `number`. For a sum, product or quotient, rounding to
+/// float64 and then to a type of at most half as many digits equals rounding once.
 pub(super) fn rounding(number: Number) -> fn(f64) -> f64 {
     match number {
         Number::F16 => |number| f64::from(f16::cast(Wide::Float(number)).to_f32()),

@@ -1,9 +1,9 @@
-//! Codecs that calculate: one element in, one element out, possibly of another type.
+//! Codecs that calculate each element from one element, possibly of another type.
 //!
-//! A `Kernel` is given little-endian numbers only. Here bytes are swapped where the configuration asks for it,
-//! lengths are checked before anything is allocated, and the kind of a codec is chosen by its position: among
-//! `array -> array` codecs it changes the data type of the array; after bytes (which only v2 allows) it takes the
-//! bytes as elements of the type that it names, as numpy's `view` does.
+//! A `Kernel` gets only little-endian numbers. This module swaps bytes if the configuration requires it, checks lengths
+//! before anything is allocated, and derives the kind of a codec from its position: among `array -> array` codecs it
+//! changes the data type of the array; after bytes (which only v2 allows) it takes the bytes as elements of its own
+//! type, like numpy's `view`.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -30,19 +30,19 @@ pub(super) mod quantize;
 mod rounding;
 pub(super) mod scale_offset;
 
-/// The calculation of a codec; both buffers hold the same number of elements.
+/// The calculation of a codec. Both buffers hold the same number of elements.
 trait Kernel: Debug + Send + Sync {
-    /// Undoes the encoding; `Corrupt` for a number that has no decoded one.
+    /// Decodes numbers; `Corrupt` for a number without a decoded value.
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()>;
 
-    /// Encodes; `Invalid` for a number that has no encoded one.
+    /// Encodes numbers; `Invalid` for a number without an encoded value.
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()>;
 
-    /// Returns whether a decoded chunk may differ from what was encoded.
+    /// Whether a chunk may differ after encoding and decoding.
     fn is_lossy(&self) -> bool;
 }
 
-/// A kernel and the types on both of its sides.
+/// A kernel, and the decoded and the encoded type.
 #[derive(Debug)]
 struct Numeric<K> {
     name: &'static str,
@@ -61,12 +61,12 @@ impl<K: Kernel + 'static> Numeric<K> {
         }
     }
 
-    /// Returns the codec of the kind that its position asks for.
+    /// Returns the codec of the kind that its position requires.
     fn at(mut self, position: &ChainPosition<'_>) -> Result<Codec> {
         if position.after_bytes {
             return Ok(Codec::BytesToBytes(Box::new(self)));
         }
-        // Numbers of an array have no byte order here; the dialect leaves it to codec `bytes`.
+        // Numbers of an array have no byte order here; codec `bytes` of the dialect swaps them.
         self.decoded.big = false;
         self.encoded.big = false;
         self.count(position.bytes()?, self.decoded)?;
@@ -124,7 +124,7 @@ fn swap_if_big(data: &mut Data<'_>, dtype: Dtype) {
     }
 }
 
-/// Reads the type of elements before encoding: that of the configuration, or else that of the array.
+/// Reads the decoded type from the configuration; the default is the array's type.
 fn decoded_dtype(
     config: Configuration<'_>,
     member: &str,
@@ -139,16 +139,16 @@ fn decoded_dtype(
     }
 }
 
-/// A `bytes -> bytes` codec among `array -> array` codecs, and the array that it leaves.
+/// A `bytes -> bytes` codec among `array -> array` codecs, and its encoded array.
 #[derive(Debug)]
 struct BytesAsArray {
     codec: Box<dyn BytesToBytes>,
-    /// Decoded bytes of the array.
+    /// Length of the decoded array in bytes.
     decoded: usize,
     repr: ArrayRepr,
 }
 
-/// Makes a `bytes -> bytes` codec an `array -> array` codec, which gives elements of `data_type`.
+/// Makes a `bytes -> bytes` codec an `array -> array` codec whose encoded elements are of `data_type`.
 fn array_codec(
     codec: Box<dyn BytesToBytes>,
     data_type: DataType,
@@ -159,7 +159,7 @@ fn array_codec(
     let fill = encoded_fill(codec.as_ref(), &position.repr.fill, element);
     let bytes = codec.encoded_length(Length::Exact(decoded)).upper_bound();
     let size = position.repr.element_size()?;
-    // An array with the same number of elements keeps its shape; any other is flat.
+    // If the number of elements does not change, the array keeps its shape; otherwise it becomes flat.
     let shape = if decoded / size.max(1) == bytes / element {
         position.repr.shape.clone()
     } else {
@@ -177,7 +177,7 @@ fn array_codec(
     })))
 }
 
-/// Returns the encoded fill value; zeros if it does not encode to one element.
+/// Returns the encoded fill value, or zeros if it does not encode to one element.
 fn encoded_fill(codec: &dyn BytesToBytes, fill: &[u8], element: usize) -> Vec<u8> {
     let encoded = codec.encode(Cow::Borrowed(fill)).ok();
     let fits = encoded.filter(|encoded| encoded.len() == element);

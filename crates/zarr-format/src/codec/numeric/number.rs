@@ -1,12 +1,12 @@
-//! Kinds of numbers, and types of elements as numpy names them.
+//! Number types, and element types as numpy names them.
 //!
-//! Their arithmetic is in `element.rs`; which of them a codec accepts is left to the codec.
+//! `element.rs` has their arithmetic; each codec decides which types it accepts.
 
 use crate::codec::config::Configuration;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// A kind of number.
+/// A type of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     Bool,
@@ -44,12 +44,12 @@ impl Number {
         }
     }
 
-    /// Returns whether this is a type of floats.
+    /// Whether this is a float type.
     pub(super) fn is_float(self) -> bool {
         matches!(self, Number::F16 | Number::F32 | Number::F64)
     }
 
-    /// Returns whether `other` represents every value of `self` exactly.
+    /// Whether `other` represents every value of `self` exactly.
     pub(super) fn fits(self, other: Number) -> bool {
         let (signed, digits) = self.range();
         let (other_signed, other_digits) = other.range();
@@ -57,7 +57,7 @@ impl Number {
         self == other || range && (other.is_float() || !self.is_float())
     }
 
-    /// Returns whether there are negative values, and the binary digits that are exact.
+    /// Returns whether there are negative values, and the number of exact binary digits.
     fn range(self) -> (bool, u32) {
         match self {
             Number::Bool => (false, 1),
@@ -94,18 +94,18 @@ impl Number {
     }
 }
 
-/// The type of an element: one number, or two for a complex one.
+/// The type of an element: one number, or two if complex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dtype {
     pub(super) number: Number,
     /// 2 for complex numbers, else 1.
     pub(super) parts: usize,
-    /// Whether numbers are big-endian.
+    /// Whether the numbers are big-endian.
     pub(super) big: bool,
 }
 
 impl Dtype {
-    /// Returns the type of an array's elements; nothing if they are no numbers.
+    /// Returns the type of an array's elements, or `None` if they are not numbers.
     pub(super) fn of(data_type: &DataType) -> Option<Dtype> {
         let (kind, width, parts) = match data_type {
             DataType::Bool => ('b', 1, 1),
@@ -128,9 +128,9 @@ impl Dtype {
         })
     }
 
-    /// Reads a member that names a type as numpy does (`<i4`, `int32`, `|b1`).
+    /// Reads a member with a type as numpy names it (`<i4`, `int32`, `|b1`).
     ///
-    /// Fails with `Corrupt` if it is no string, with `Unsupported` if it names no type of numbers.
+    /// Fails with `Corrupt` if it is not a string, `Unsupported` if it is not a number type.
     pub(super) fn member(config: Configuration<'_>, name: &str) -> Result<Option<Dtype>> {
         let Some(value) = config.get(name) else {
             return Ok(None);
@@ -143,7 +143,7 @@ impl Dtype {
 
     fn parse(text: &str) -> Option<Dtype> {
         let plain = text.trim_start_matches(['<', '>', '|', '=']);
-        // Dates and durations of any unit are calculated with as integers.
+        // Dates and durations of any unit are calculated as integers.
         let plain = if plain.starts_with("M8") || plain.starts_with("m8") {
             "i8"
         } else {
@@ -176,7 +176,7 @@ impl Dtype {
         self.number.width() * self.parts
     }
 
-    /// Returns the data type of the model.
+    /// Returns the data type in the model.
     pub(super) fn data_type(self) -> DataType {
         let width = self.number.width();
         match self.number {

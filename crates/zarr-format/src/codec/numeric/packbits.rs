@@ -1,8 +1,8 @@
-//! Codec `packbits`: each number in as many bits as it needs, the lowest bit first.
+//! Codec `packbits`: stores each number in its significant bits, the lowest bit first.
 //!
-//! Unused bits of the last byte are written as 0 and ignored on decoding. Bits of an element that are not stored
-//! (`first_bit`, `last_bit`) are decoded as zeros, or as the sign of a signed integer. `numcodecs.packbits` is
-//! another codec (`packed_booleans.rs`).
+//! Unused bits of the last byte are written as 0 and ignored by decoding. The bits of an element that are not stored
+//! (`first_bit`, `last_bit`) are decoded as zeros, or as the sign of a signed integer. `numcodecs.packbits` is another
+//! codec (`packed_booleans.rs`).
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use super::number::{Dtype, Number};
 
 const NAME: &str = "packbits";
 
-/// Where the number of padding bits is stored.
+/// The position of the padding count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Padding {
     None,
@@ -24,10 +24,10 @@ enum Padding {
     Last,
 }
 
-/// Which bits of a number are stored, and how many numbers there are.
+/// The bits of a number that are stored, and the number of numbers.
 #[derive(Debug)]
 struct PackBits {
-    /// Numbers in a chunk, two for a complex one.
+    /// Numbers in a chunk, two for each complex element.
     count: usize,
     /// Bytes of a number.
     width: usize,
@@ -39,8 +39,8 @@ struct PackBits {
     padding: Padding,
 }
 
-/// Reads the configuration (codec `packbits`, "Configuration parameters"); the schema of the specification has
-/// other names for the same members.
+/// Reads the configuration (codec `packbits`, "Configuration parameters"). The schema of the specification has other
+/// names for the same members; both are accepted.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {
         let name = position.repr.data_type.to_string();
@@ -83,13 +83,13 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 }
 
 impl PackBits {
-    /// Returns the bytes of all stored bits.
+    /// Returns the length of all stored bits in bytes.
     fn packed_bytes(&self) -> usize {
         let whole = self.count / 8 * self.bits as usize;
         whole + (self.count % 8 * self.bits as usize).div_ceil(8)
     }
 
-    /// Returns how many bits of the last byte are unused, from 0 to 7.
+    /// Returns the number of unused bits in the last byte, from 0 to 7.
     fn padding_bits(&self) -> u8 {
         let used = self.count % 8 * self.bits as usize % 8;
         [0, 7, 6, 5, 4, 3, 2, 1][used]
@@ -99,7 +99,7 @@ impl PackBits {
         u64::MAX >> (64 - self.bits)
     }
 
-    /// Returns the number whose stored bits these are.
+    /// Returns the number with these stored bits.
     fn extend(&self, bits: u64) -> u64 {
         let top = self.first_bit + self.bits;
         let number = bits << self.first_bit;
@@ -111,7 +111,7 @@ impl PackBits {
         }
     }
 
-    /// Removes the count of padding bits; `Corrupt` unless it is the one that follows from the shape.
+    /// Removes the padding count; `Corrupt` if it contradicts the shape.
     fn without_padding<'b>(&self, encoded: &'b [u8]) -> Result<&'b [u8]> {
         let (found, bits) = match self.padding {
             Padding::None => return Ok(encoded),
@@ -152,7 +152,7 @@ impl ArrayToBytes for PackBits {
         self.encoded_length().check(NAME, encoded.len())?;
         let mut bytes = self.without_padding(&encoded)?.iter();
         let mut out = buffer::of_length(self.count * self.width);
-        // Bits that are read but not yet used, and how many.
+        // Bits that were read but not consumed, and their number.
         let (mut buffer, mut ready) = (0_u128, 0);
         for number in out.chunks_exact_mut(self.width) {
             while ready < self.bits {
@@ -170,7 +170,7 @@ impl ArrayToBytes for PackBits {
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut out = Vec::with_capacity(self.packed_bytes() + 1);
         out.extend((self.padding == Padding::First).then(|| self.padding_bits()));
-        // Bits that are not yet written, and how many.
+        // Bits that were not written yet, and their number.
         let (mut buffer, mut ready) = (0_u128, 0);
         for number in decoded.chunks_exact(self.width) {
             let mut bits = [0; 8];

@@ -1,8 +1,8 @@
-//! Codec `numcodecs.packbits`: booleans as bits, the first in the highest bit of a byte.
+//! Codec `numcodecs.packbits`: packs booleans as bits, the first in a byte's highest bit.
 //!
-//! One byte in front counts the bits of the last byte that are padding. It makes bytes of an array but stands
-//! among `array -> array` codecs, so the encoded chunk is an array of `uint8`. The codec `packbits` of v3 is
-//! another one (`packbits.rs`).
+//! A leading byte counts the padding bits of the last byte. The codec makes bytes of an array but is one of the
+//! `array -> array` codecs, so the encoded chunk is an array of `uint8`. The codec `packbits` of v3 is another one
+//! (`packbits.rs`).
 
 use std::borrow::Cow;
 
@@ -17,14 +17,14 @@ use super::array_codec;
 
 const NAME: &str = "packbits";
 
-/// Eight bytes into one; it has no configuration.
+/// Packs eight bytes into one; it has no configuration.
 #[derive(Debug)]
 struct PackedBooleans {
-    /// Whether decoded bytes may be others than 0 and 1.
+    /// Whether decoded bytes may differ from 0 and 1.
     lossy: bool,
 }
 
-/// Builds the codec; any byte but 0 is true.
+/// Builds the codec. Any byte except 0 is true.
 pub(crate) fn build(_: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let lossy = position.after_bytes || position.repr.data_type != DataType::Bool;
     let codec = Box::new(PackedBooleans { lossy });
@@ -38,9 +38,9 @@ fn packed_bytes(count: usize) -> usize {
     count.div_ceil(8).saturating_add(1)
 }
 
-/// Returns the bits of a byte, the highest first, each in a byte of its own.
+/// Returns the bits of a byte, the highest first, one in each byte.
 fn spread([byte]: [u8; 1]) -> [u8; 8] {
-    // Copies of the byte, each one bit further than the next byte.
+    // Copies of the byte, each shifted one bit further than the one before.
     let copies = u64::from(byte).wrapping_mul(0x8040_2010_0804_0201);
     (copies >> 7 & 0x0101_0101_0101_0101).to_le_bytes()
 }

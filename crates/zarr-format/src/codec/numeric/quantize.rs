@@ -1,6 +1,7 @@
-//! Codec `numcodecs.quantize`: floats rounded to a number of decimal digits, and to the bits that these take.
+//! Codec `numcodecs.quantize`: rounds floats to a number of decimal digits.
 //!
-//! Decoding is a cast from `astype` to `dtype`, which does not restore what encoding has rounded.
+//! Encoding keeps only the bits that the digits need. Decoding casts from `astype` to `dtype` and does not restore the
+//! lost bits.
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
@@ -13,7 +14,7 @@ use super::{Kernel, Numeric, decoded_dtype};
 
 const NAME: &str = "quantize";
 
-/// The power of two by which numbers are scaled before they are rounded, and the types on both sides.
+/// The power of two that scales numbers before they are rounded, and the decoded and the encoded type.
 #[derive(Debug)]
 struct Quantize {
     scale: f64,
@@ -21,7 +22,7 @@ struct Quantize {
     encoded: Number,
 }
 
-/// Reads the configuration: `digits`, `dtype`, and `astype` where the encoded type is another one.
+/// Reads the configuration: `digits`, `dtype`, and `astype` if the encoded type differs.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
@@ -45,7 +46,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     Numeric::new(NAME, decoded, encoded, quantize).at(position)
 }
 
-/// Returns the power of two that preserves so many decimal digits, calculated as in numcodecs.
+/// Returns the power of two that preserves `digits` decimal digits, calculated as in numcodecs.
 fn scale(digits: i32) -> f64 {
     let exponent = 10.0_f64.powf(f64::from(-digits)).log10();
     let exponent = if exponent < 0.0 {

@@ -1,7 +1,7 @@
-//! Rounding to whole numbers and to binary floats of any width, in each of the modes of `cast_value`.
+//! Rounds to integers and to floats of any width, in the modes of `cast_value`.
 //!
-//! Nothing is rounded twice: a number is decomposed into an integer and a power of two, and the bits that do not
-//! fit are dropped at once.
+//! Nothing is rounded twice: a number is decomposed into an integer and a power of two, and all bits that do not fit
+//! are dropped at once.
 
 use super::element::Wide;
 use super::number::Number;
@@ -16,7 +16,7 @@ pub(super) enum Rounding {
     TowardsNegative,
 }
 
-/// A format of IEEE 754: digits of the mantissa, and the smallest and largest exponents of normal numbers.
+/// A format of IEEE 754: the number of mantissa digits, and the smallest and largest exponents of normal numbers.
 #[derive(Clone, Copy, Debug)]
 struct FloatFormat {
     digits: i32,
@@ -58,7 +58,7 @@ impl Rounding {
         }
     }
 
-    /// Returns the whole number that a finite float becomes.
+    /// Rounds a finite float to an integer.
     pub(super) fn whole(self, number: f64) -> f64 {
         match self {
             Rounding::NearestEven => number.round_ties_even(),
@@ -69,7 +69,7 @@ impl Rounding {
         }
     }
 
-    /// Returns the float of type `to` that a number becomes; nothing beyond the largest finite one.
+    /// Rounds a number to a float of type `to`. Returns `None` beyond the largest finite one.
     pub(super) fn float(self, number: Wide, to: Number) -> Option<f64> {
         let (negative, mantissa, exponent) = match number {
             Wide::Signed(number) => (number < 0, number.unsigned_abs(), 0),
@@ -95,7 +95,7 @@ impl Rounding {
 
     /// Returns a mantissa without its last `dropped` bits, rounded.
     fn drop_bits(self, negative: bool, mantissa: u128, dropped: i32) -> u128 {
-        // A mantissa has at most 64 bits: with 127 dropped, nothing is left and the rest is below half.
+        // A mantissa has at most 64 bits: if 127 are dropped, no bit is left and the remainder is below one half.
         let dropped = dropped.min(127);
         let kept = mantissa >> dropped;
         let rest = mantissa - (kept << dropped);
@@ -111,8 +111,7 @@ impl Rounding {
     }
 }
 
-/// Returns whether a finite float is negative, and the mantissa and exponent whose product mantissa * 2^exponent
-/// is its absolute value.
+/// Returns whether a finite float is negative, and the mantissa and the exponent with mantissa * 2^exponent = |number|.
 fn decomposed(number: f64) -> (bool, u64, i32) {
     let bits = number.to_bits();
     let fraction = bits & ((1 << 52) - 1);
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn each_direction_has_its_neighbour() {
-        // Half way between 2048 and 2050, the next float16.
+        // Halfway between 2048 and the next float16, 2050.
         let expected = [
             [2048.0, 2050.0, 2048.0, 2050.0, 2048.0],
             [-2048.0, -2050.0, -2048.0, -2048.0, -2050.0],

@@ -1,7 +1,7 @@
 //! Codec `scale_offset`: `(x - offset) * scale` in the arithmetic of the array's own type.
 //!
-//! An intermediate or final result that the type cannot represent is an error, never another number. Integers are
-//! restored exactly, floats are rounded.
+//! An intermediate or final result that the type cannot represent is an error and never becomes another number.
+//! Integers are restored exactly, floats are rounded.
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
@@ -66,13 +66,13 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 }
 
 impl ScaleOffset {
-    /// Returns a whole number if it is in the range of the type.
+    /// Returns an integer if it is in the range of the type.
     fn whole(&self, number: i128) -> Option<i128> {
         let (min, max) = bounds(self.number);
         (min..=max).contains(&number).then_some(number)
     }
 
-    /// Returns a float rounded to the type; nothing if the operand was finite and the result is not.
+    /// Returns a float rounded to the type, or `None` if the operand was finite but the result is not.
     fn float(&self, number: f64, was_finite: bool) -> Option<f64> {
         let number = rounding(self.number)(number);
         (number.is_finite() || !was_finite).then_some(number)
@@ -206,7 +206,7 @@ mod tests {
                 Kind::Corrupt
             );
         }
-        // The fill value, 771, becomes more than the type has.
+        // The fill value, 771, exceeds the range of the type.
         assert_eq!(
             scaled("uint16", json!({ "scale": 100 }))
                 .unwrap_err()

@@ -1,7 +1,7 @@
-//! Codec `categorize` of numcodecs: text as the number of its label, counted from 1.
+//! Codec `categorize` of numcodecs: stores text as the number of its label, counted from 1.
 //!
-//! Any other number is decoded as empty text, and text without a label is encoded as 0. Labels may be long and
-//! used many times, so the length of the decoded chunk is counted before it is allocated.
+//! All other numbers are decoded as empty text, and text without a label is encoded as 0. Labels may be long and used
+//! many times, so the decoded length is computed before the chunk is allocated.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ use crate::model::DataType;
 
 const NAME: &str = "categorize";
 
-/// The labels, and the array on both sides.
+/// The labels, and the decoded and encoded arrays.
 #[derive(Debug)]
 struct Categorize {
     decoded: ArrayRepr,
     encoded: ArrayRepr,
     /// The decoded elements of numbers 0, 1, and so on.
     elements: Vec<Vec<u8>>,
-    /// The number of each label; of equal ones the last, as in numcodecs.
+    /// The number of each label; of equal labels the last, as in numcodecs.
     numbers: HashMap<Vec<u8>, u64>,
-    /// Bytes of a number, and whether it has a sign.
+    /// Bytes of a number, and whether it is signed.
     width: usize,
     signed: bool,
-    /// The most bytes of a decoded chunk.
+    /// Maximum length of a decoded chunk in bytes.
     max_bytes: usize,
 }
 
@@ -80,7 +80,7 @@ fn labels(config: Configuration<'_>) -> Result<Vec<String>> {
     labels.ok_or_else(|| config.unexpected("labels", "a list of text"))
 }
 
-/// Returns text as an element, cut to the length of its type as numpy does.
+/// Returns text as an element, truncated to the length of its type as numpy does.
 fn element(data_type: &DataType, text: &str) -> Vec<u8> {
     match data_type {
         DataType::FixedText(length) => {
@@ -99,7 +99,7 @@ fn element(data_type: &DataType, text: &str) -> Vec<u8> {
 }
 
 impl Categorize {
-    /// Returns the decoded element of a number.
+    /// Returns the decoded element for a number.
     fn element(&self, number: &[u8]) -> &[u8] {
         let mut wide = [0; 8];
         wide.iter_mut()
@@ -114,7 +114,7 @@ impl Categorize {
             .map_or(empty, Vec::as_slice)
     }
 
-    /// Returns the bytes of a number; `Invalid` if it is too large for its type.
+    /// Returns the bytes of a number; `Invalid` if it exceeds the range of its type.
     fn number(&self, label: u64) -> Result<Vec<u8>> {
         let bits = 8 * self.width - usize::from(self.signed);
         if bits < 64 && label >> bits != 0 {
@@ -168,7 +168,7 @@ impl ArrayToArray for Categorize {
         Ok(Cow::Owned(out))
     }
 
-    /// Returns true, since text without a label is lost.
+    /// Always true, since text without a label is lost.
     fn is_lossy(&self) -> bool {
         true
     }

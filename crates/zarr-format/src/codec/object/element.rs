@@ -1,7 +1,7 @@
-//! One element of a list of objects, between a notation and the chunk.
+//! Converts an element between a list of objects and a decoded chunk.
 //!
-//! Text and bytes are stored in a chunk as they are, other objects as compact JSON; elements of a fixed length
-//! as their bytes. The error for an element that is no value of its type is left to `list.rs`.
+//! A chunk holds strings and bytes unchanged, other objects as compact JSON, and elements of a fixed length as their
+//! bytes. `list.rs` reports an element that is not a value of its type.
 
 use std::borrow::Cow;
 
@@ -12,20 +12,20 @@ use crate::dialect::{fill, fill_json};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// The date or duration "not a time" (NaT), which is `null` in a list.
+/// The date or duration "not a time" (NaT), which is `null` in a list of objects.
 const NOT_A_TIME: [u8; 8] = i64::MIN.to_le_bytes();
 
 /// One element of a list.
 pub(super) enum ObjectElement<'a> {
-    /// Text.
+    /// A string.
     Text(Cow<'a, str>),
-    /// Bytes that need not be text.
+    /// Bytes that may not be UTF-8.
     Bytes(&'a [u8]),
-    /// Any other object as JSON; numbers may be `NaN`, `Infinity` and `-Infinity`, as Python writes them.
+    /// Any other object, as JSON. Numbers may be `NaN`, `Infinity` and `-Infinity`, as Python writes them.
     Json(Cow<'a, str>),
 }
 
-/// Returns numpy's name of a type whose elements such a list can hold, little-endian.
+/// Returns numpy's name of the type, little-endian; `Unsupported` if a list of objects cannot hold its elements.
 pub(super) fn dtype_of(data_type: &DataType) -> Result<String> {
     Ok(match data_type {
         DataType::Object | DataType::Text | DataType::Bytes => "|O".to_string(),
@@ -46,7 +46,7 @@ pub(super) fn dtype_of(data_type: &DataType) -> Result<String> {
 }
 
 impl<'a> ObjectElement<'a> {
-    /// Returns the bytes of text, of bytes, or of other objects' JSON.
+    /// Returns the bytes of a string, of bytes, or of the JSON.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             ObjectElement::Text(text) | ObjectElement::Json(text) => text.as_bytes(),
@@ -54,8 +54,8 @@ impl<'a> ObjectElement<'a> {
         }
     }
 
-    /// Reads an element of a decoded chunk. An object is text unless it is JSON, so text that looks like a number
-    /// becomes one.
+    /// Reads an element of a decoded chunk. Of type `Object`, text that is valid JSON becomes that JSON value, so text
+    /// that looks like a number becomes a number.
     pub(super) fn of(data_type: &DataType, bytes: &'a [u8]) -> ObjectElement<'a> {
         match (data_type, std::str::from_utf8(bytes)) {
             (DataType::FixedBytes(_), _) => ObjectElement::Bytes(without_zeros(bytes)),
@@ -79,7 +79,7 @@ impl<'a> ObjectElement<'a> {
         }
     }
 
-    /// Returns the bytes of an element of fixed length; nothing if it is no value of the type.
+    /// Returns the bytes of an element of fixed length, or `None` if it is not a value of the type.
     pub(super) fn fixed_bytes(&self, data_type: &DataType) -> Option<Vec<u8>> {
         if let DataType::FixedBytes(length) | DataType::Raw(length) = data_type {
             let mut bytes = self.bytes().to_vec();
@@ -105,7 +105,7 @@ impl<'a> ObjectElement<'a> {
     }
 }
 
-/// Returns whether text is a JSON value other than a string.
+/// Whether text is a JSON value other than a string.
 fn is_json(text: &str) -> bool {
     let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
     let is_text = matches!(json.peek(), Ok(Peek::String) | Err(_));

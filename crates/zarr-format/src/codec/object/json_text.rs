@@ -1,7 +1,7 @@
-//! Lists of objects as JSON text.
+//! Reads and writes lists of objects as JSON text.
 //!
-//! Read value by value, without a tree in memory; `NaN` and the infinities are numbers, as Python writes them.
-//! The types and the number of elements are left to `list.rs`.
+//! A chunk is read value by value, without a tree in memory. `NaN` and the infinities are numbers, as Python writes
+//! them. `list.rs` checks the type and the number of elements.
 
 use jiter::{Jiter, JiterError, Peek};
 
@@ -35,7 +35,7 @@ pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads the type and the shape behind the elements; returns the shape in which these are nested and the number
+/// Reads the type and the shape after the elements. Returns the shape in which the elements are nested, and the number
 /// of values before the type.
 fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u64)> {
     let mut json = Jiter::new(encoded).with_allow_inf_nan();
@@ -63,7 +63,7 @@ fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u
     Ok((shape, values - behind))
 }
 
-/// Reads elements that are nested as `shape` says.
+/// Reads elements nested as in `shape`.
 fn read_nested(
     json: &mut Jiter<'_>,
     peek: Peek,
@@ -101,7 +101,7 @@ fn read_element(
     chunk.add(&ObjectElement::Json(text.into()))
 }
 
-/// Copies a value without white space between its tokens.
+/// Copies a value without whitespace between its tokens.
 fn copy_value(
     json: &mut Jiter<'_>,
     peek: Peek,

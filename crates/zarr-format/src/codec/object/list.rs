@@ -1,7 +1,7 @@
-//! The list around the elements: nested dimension by dimension, then the name of numpy's type, and the shape.
+//! The list around the elements: nested rows, then type and shape.
 //!
-//! A chunk that is read never exceeds its maximum length, and no value nests deeper than `MAX_DEPTH`. The syntax
-//! of lists and elements is left to the notations.
+//! The elements are nested dimension by dimension; the name of numpy's type and the shape follow them. A decoded chunk
+//! never exceeds its maximum length, and no value nests deeper than `MAX_DEPTH`. The notations implement the syntax.
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ use crate::model::{DataType, MAX_RANK};
 
 use super::element::ObjectElement;
 
-/// The deepest nesting of lists and maps in an element.
+/// Maximum nesting of lists and maps in an element.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// Returns the shape in which elements are nested, by the type and the shape behind them; older writers left the
-/// shape out. It may be another shape than the chunk's with the same number of elements.
+/// Returns the shape in which the elements are nested, from the type and the shape after them; older writers omitted
+/// the shape. It may differ from the chunk's shape if the number of elements is the same.
 ///
-/// Fails with `Corrupt` for another type or number of elements than the chunk's.
+/// Fails with `Corrupt` if the type or the number of elements differs from the chunk's.
 pub(super) fn stored_shape(
     repr: &ArrayRepr,
     dtype: &str,
@@ -47,15 +47,15 @@ pub(super) fn stored_shape(
     Ok(shape)
 }
 
-/// Returns how many values of the list are elements or rows of them, and the shape of each. An array without
-/// dimensions is a list of one element.
+/// Returns the number of values of the list that are elements or rows of elements, and the shape of each. An array
+/// without dimensions is a list of one element.
 pub(super) fn rows(shape: &[u64]) -> (u64, &[u64]) {
     shape
         .split_first()
         .map_or((1, shape), |(&rows, row)| (rows, row))
 }
 
-/// Returns `rows` of a list that is read; `Corrupt` unless `found` values stand before the type.
+/// Returns `rows` of a list that is read; `Corrupt` unless there are `found` values before the type.
 pub(super) fn checked_rows(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
     let (rows, row) = rows(shape);
     if rows == found {
@@ -86,7 +86,7 @@ pub(super) trait ListWriter {
     fn length(&mut self, length: u64) -> Result<()>;
 }
 
-/// Writes a chunk of as many elements as its shape says.
+/// Writes a chunk, whose number of elements is the product of `shape`.
 pub(super) fn write(
     writer: &mut dyn ListWriter,
     elements: &[ObjectElement<'_>],
@@ -134,7 +134,7 @@ fn write_nested(
     Ok(())
 }
 
-/// The decoded chunk, to which elements are added as they are read.
+/// The decoded chunk, to which elements are appended as they are read.
 pub(super) struct ChunkBuilder<'a> {
     repr: &'a ArrayRepr,
     out: Vec<u8>,
@@ -161,7 +161,7 @@ impl<'a> ChunkBuilder<'a> {
         self.repr
     }
 
-    /// Fails with `TooLarge` if `bytes` more exceed the chunk.
+    /// Fails with `TooLarge` if the chunk has no room for `bytes` more.
     fn check_room(&self, bytes: usize) -> Result<()> {
         if self.out.len().saturating_add(bytes) <= self.max_bytes {
             return Ok(());
@@ -170,8 +170,8 @@ impl<'a> ChunkBuilder<'a> {
         Err(Error::too_large("chunk", found))
     }
 
-    /// Checks a value at `depth` of an element of which `bytes` are read: `TooLarge` if they exceed the chunk,
-    /// `Corrupt` if it nests too deep.
+    /// Checks a value at `depth` in an element of which `bytes` are read so far: `TooLarge` if they exceed the chunk,
+    /// `Corrupt` if it is nested too deep.
     pub(super) fn check_value(&self, bytes: usize, depth: usize) -> Result<()> {
         self.check_room(bytes)?;
         if depth <= MAX_DEPTH {
@@ -181,7 +181,7 @@ impl<'a> ChunkBuilder<'a> {
         Err(Error::corrupt("chunk", found))
     }
 
-    /// Appends an element; `TooLarge` if it exceeds the chunk, `Corrupt` if it is no value of the array's type.
+    /// Appends an element; `TooLarge` if it exceeds the chunk, `Corrupt` if it is not a value of the array's type.
     pub(super) fn add(&mut self, element: &ObjectElement<'_>) -> Result<()> {
         if self.repr.data_type.size().is_some() {
             let fixed = element.fixed_bytes(&self.repr.data_type);
@@ -246,7 +246,7 @@ mod tests {
         let long = format!("[\"{}\",\"|O\",[1]]", "x".repeat(1 << 17));
         let error = json2(&[1]).decode(long.into_bytes()).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge);
-        // Each byte reads as five.
+        // Each encoded byte is decoded to five.
         let nulls = [
             &b"\x93\xdc\xff\xff"[..],
             &vec![0xc0; 0xffff],

@@ -1,7 +1,7 @@
-//! Lists of objects as MessagePack, read.
+//! Reads lists of objects as MessagePack.
 //!
-//! Read value by value, without allocating by the counts that a chunk claims: each value takes at least one byte.
-//! The types and the number of elements are left to `list.rs`, writing to `message_pack_writer.rs`.
+//! A chunk is read value by value, and nothing is allocated by the counts that it claims: each value takes at least one
+//! byte. `list.rs` checks the type and the number of elements, `message_pack_writer.rs` writes.
 
 use rmp::Marker;
 use rmp::decode::RmpRead;
@@ -18,7 +18,7 @@ fn corrupt(error: impl std::fmt::Display) -> Error {
     Error::corrupt(NAME, error)
 }
 
-/// A value, or of a list or map the number of values or pairs that follow.
+/// A value, or the head of a list or map: the number of values or pairs that follow.
 enum Token<'a> {
     Nil,
     Bool(bool),
@@ -74,7 +74,7 @@ fn truncated() -> Error {
     corrupt("the chunk ends within a value")
 }
 
-/// Removes and returns a big-endian number of `width` bytes.
+/// Removes and returns a big-endian integer of `width` bytes.
 fn take_number(rest: &mut &[u8], width: u64) -> Result<u64> {
     let bytes = take(rest, width)?;
     Ok(bytes
@@ -82,18 +82,18 @@ fn take_number(rest: &mut &[u8], width: u64) -> Result<u64> {
         .fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
-/// Removes and returns the number of values in a list or pairs in a map.
+/// Removes and returns the number of values in a list or of pairs in a map.
 fn take_count(rest: &mut &[u8], width: u64) -> Result<usize> {
     usize::try_from(take_number(rest, width)?).map_err(|_| truncated())
 }
 
-/// Removes and returns bytes that stand behind their count of `width` bytes.
+/// Removes and returns bytes that follow their length, an integer of `width` bytes.
 fn take_counted<'a>(rest: &mut &'a [u8], width: u64) -> Result<&'a [u8]> {
     let bytes = take_number(rest, width)?;
     take(rest, bytes)
 }
 
-/// Removes and returns so many bytes.
+/// Removes and returns `bytes` bytes.
 fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8]> {
     let bytes = usize::try_from(bytes).map_err(|_| truncated())?;
     let (taken, after) = rest.split_at_checked(bytes).ok_or_else(truncated)?;
@@ -116,8 +116,8 @@ pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads the type and the shape behind the elements of a list of `values`; returns the shape in which elements are
-/// nested and how many values the trailer has.
+/// Reads the type and the shape after the elements of a list of `values`. Returns the shape in which the elements are
+/// nested, and the number of values in the trailer.
 fn read_trailer(
     mut rest: &[u8],
     values: usize,
@@ -167,7 +167,7 @@ fn skip(rest: &mut &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads elements that are nested as `shape` says.
+/// Reads elements nested as in `shape`.
 fn read_nested(
     rest: &mut &[u8],
     shape: &[u64],
@@ -191,7 +191,7 @@ fn read_element(
 ) -> Result<()> {
     scratch.clear();
     match take_token(rest)? {
-        // Python writes bytes as text with its option `raw`, so text need not be UTF-8.
+        // With its option `raw`, Python writes bytes as text, so text may not be UTF-8.
         Token::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => chunk.add(&ObjectElement::Text(text.into())),
             Err(_) => chunk.add(&ObjectElement::Bytes(bytes)),
@@ -258,7 +258,7 @@ fn copy_map(
     Ok(())
 }
 
-/// Returns a number as JSON, or as Python's extension of JSON if it is not finite.
+/// Returns a float as JSON, or in Python's extension of JSON if it is not finite.
 fn float(number: f64) -> String {
     match serde_json::Number::from_f64(number) {
         Some(number) => number.to_string(),

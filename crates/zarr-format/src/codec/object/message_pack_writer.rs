@@ -1,7 +1,7 @@
-//! Lists of objects as MessagePack, written.
+//! Writes lists of objects as MessagePack.
 //!
-//! The number of values stands before them, so values of a JSON list are written to a buffer of their own and
-//! counted. Integers of more than 64 bits are refused.
+//! The number of values is written before them, so the values of a JSON list are written to a separate buffer and
+//! counted. Integers of more than 64 bits are an error.
 
 use jiter::{Jiter, Peek};
 use rmp::encode;
@@ -85,7 +85,7 @@ fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>
     }
 }
 
-/// Writes a list, whose length stands before the values and is known after them.
+/// Writes a list. Its length comes first but is known only after the values.
 fn write_list(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     let (mut count, mut values) = (0, Vec::new());
     let mut next = json.known_array()?;
@@ -114,7 +114,7 @@ fn write_map(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// Writes an unsigned or signed integer of 64 bits, or a float; `Invalid` for a longer integer.
+/// Writes a signed or unsigned integer of 64 bits, or a float; `Invalid` for a longer integer.
 fn write_number(digits: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let text = std::str::from_utf8(digits).map_err(invalid)?;
     if let Ok(number) = text.parse() {

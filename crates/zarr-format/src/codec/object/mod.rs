@@ -1,8 +1,8 @@
-//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list of its elements, nested dimension by
-//! dimension, then the name of numpy's type and the shape.
+//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list.
 //!
-//! The two notations are left to `json_text.rs` and `message_pack.rs`, the structure of the list to `list.rs`,
-//! the elements to `element.rs`.
+//! The list has the elements, nested dimension by dimension, then the name of numpy's type and the shape.
+//! `json_text.rs` and `message_pack.rs` implement the two notations, `list.rs` the structure of the list, `element.rs`
+//! the elements.
 
 use std::borrow::Cow;
 
@@ -30,25 +30,25 @@ enum Notation {
     MessagePack,
 }
 
-/// A chunk as one list.
+/// A codec that stores a chunk as one list.
 #[derive(Debug)]
 struct ObjectCodec {
     repr: ArrayRepr,
     notation: Notation,
-    /// numpy's name of the type, in the byte order of the array.
+    /// numpy's name of the type, with the array's byte order.
     dtype: String,
-    /// Decoded bytes of the chunk.
+    /// Length of the decoded chunk.
     decoded: Length,
 }
 
-/// Builds `json2`, of which `json` is a form without a shape (numcodecs, `JSON`).
+/// Builds `json2`, and `json`, the same format without a shape (numcodecs, `JSON`).
 pub(super) fn json(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
-    // Both are read as UTF-8; other encodings occur in no store.
+    // All of these are read as UTF-8; no store has other encodings.
     config.keyword("encoding", &["utf-8", "utf8", "UTF-8", "ascii"])?;
     build(config, position, Notation::Json)
 }
 
-/// Builds `msgpack2`, of which `msgpack` is a form without a shape (numcodecs, `MsgPack`).
+/// Builds `msgpack2`, and `msgpack`, the same format without a shape (numcodecs, `MsgPack`).
 pub(super) fn message_pack(
     config: Configuration<'_>,
     position: &ChainPosition<'_>,
@@ -79,7 +79,7 @@ fn build(
 }
 
 impl ObjectCodec {
-    /// Returns the elements of a decoded chunk; `Invalid` if there are more or fewer than its shape says.
+    /// Returns the elements of a decoded chunk; `Invalid` if their number is not the product of its shape.
     fn elements<'a>(&self, decoded: &'a [u8]) -> Result<Vec<ObjectElement<'a>>> {
         let data_type = &self.repr.data_type;
         let element = |part| ObjectElement::of(data_type, part);
@@ -97,7 +97,7 @@ impl ObjectCodec {
 
 impl ArrayToBytes for ObjectCodec {
     fn encoded_length(&self) -> Length {
-        // Escapes and digits may take several times the bytes of what they encode.
+        // Escapes and decimal digits may take several times the bytes of their value.
         let most = self.decoded.upper_bound().saturating_mul(8);
         self.decoded.bounding(most).compressed()
     }
@@ -126,7 +126,7 @@ impl ArrayToBytes for ObjectCodec {
         encoded.map(Cow::Owned)
     }
 
-    /// Returns whether elements are objects: text that looks like a number is written as one.
+    /// Whether elements are objects: text that looks like a number is written as a number.
     fn is_lossy(&self) -> bool {
         self.repr.data_type == DataType::Object
     }

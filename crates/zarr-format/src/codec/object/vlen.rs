@@ -1,9 +1,8 @@
-//! Codecs `vlen-utf8`, `vlen-bytes` and numcodecs' `vlen-array`: a count of elements, then each element's
-//! length and bytes.
+//! Codecs `vlen-utf8`, `vlen-bytes` and numcodecs' `vlen-array`: elements with their lengths.
 //!
-//! Decoded elements without a fixed length are nearly the same bytes, so decoding costs a check and a move. Some
-//! writers use these codecs for elements of fixed length too; those are padded with zeros. Numbers of lists may
-//! be big-endian.
+//! The encoded form is the number of elements, then the length and the bytes of each. Decoded elements without a fixed
+//! length have almost the same form, so decoding only checks and moves them. Some writers use these codecs also for
+//! elements of fixed length; those are padded with zeros. Numbers in lists may be big-endian.
 
 use std::borrow::Cow;
 
@@ -17,20 +16,20 @@ use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// What the bytes of an element must be.
+/// The valid content of an element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Content {
     Text,
     Any,
 }
 
-/// Elements one after the other with their lengths.
+/// A codec that stores each element after its length.
 #[derive(Debug)]
 struct Vlen {
     repr: ArrayRepr,
     count: usize,
     content: Content,
-    /// Bytes of the words that are swapped in an element; 1 if none are.
+    /// Length in bytes of the words that are swapped in an element; 1 disables swapping.
     swapped: usize,
     encoded: Length,
 }
@@ -45,7 +44,7 @@ pub(crate) fn bytes(_members: Configuration<'_>, position: &ChainPosition<'_>) -
     build(position, Content::Any, 1)
 }
 
-/// Builds `vlen-array`: elements are lists of numbers of type `dtype` (numcodecs, `VLenArray`).
+/// Builds `vlen-array`, whose elements are lists of numbers of type `dtype` (numcodecs, `VLenArray`).
 pub(crate) fn array(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let wrong = || config.unexpected("dtype", "a type of numbers");
     let typed = typestr::parse(config.get("dtype").ok_or_else(wrong)?)?;
@@ -138,7 +137,7 @@ impl Vlen {
         Ok(())
     }
 
-    /// Returns the bytes of an element of fixed length without the zeros at its end.
+    /// Returns the bytes of an element of fixed length without its trailing zeros.
     fn unpad(&self, element: &[u8]) -> Vec<u8> {
         if let DataType::FixedText(_) = self.repr.data_type {
             let points = element.as_chunks::<4>().0.iter();

@@ -1,8 +1,8 @@
-//! Codec `bytes` (`endian` in older drafts): elements one after the other, in either byte order.
+//! Codec `bytes` (`endian` in older drafts): consecutive elements in either byte order.
 //!
-//! Little-endian costs nothing, not even a copy; big-endian is swapped in place. Which parts of an element have
-//! a byte order is left to the data type (`DataType::words`). Numbers of fewer than eight bits are extended on
-//! decoding, since some writers leave other values in the unused bits.
+//! Little-endian elements are not even copied; big-endian ones are swapped in place. `DataType::words` states which
+//! parts of an element have a byte order. Numbers of fewer than eight bits are extended when they are decoded, since
+//! some writers leave other values in the unused bits.
 
 use serde_json::Value;
 
@@ -17,23 +17,23 @@ use crate::model::{DataType, Words};
 struct ByteOrderCodec {
     length: usize,
     swap: Swap,
-    /// How many bits of a byte count, and whether the highest of them is a sign.
+    /// The number of significant bits in a byte, and whether the highest of them is a sign.
     narrow: Option<(u32, bool)>,
 }
 
-/// Which bytes are swapped.
+/// The words that are swapped.
 #[derive(Debug, PartialEq)]
 enum Swap {
     Nothing,
-    /// Words of so many bytes, one after the other.
+    /// Consecutive words of N bytes.
     Words(usize),
-    /// Some words of elements of so many bytes.
+    /// Some words of elements of N bytes.
     Fields(usize, Vec<Words>),
 }
 
 /// Reads the configuration (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
-/// configuration"). Without `endian` elements are little-endian, as zarr-python reads them. Dialect v2 writes `mixed` where the fields of a structure differ: `big` then has
-/// a boolean for each of `DataType::words`.
+/// configuration"). Without `endian`, elements are little-endian, as zarr-python reads them. Dialect v2 writes `mixed`
+/// if the fields of a structure differ: `big` then has a boolean for each of `DataType::words`.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let data_type = &position.repr.data_type;
     let words = data_type.words();
@@ -135,7 +135,7 @@ impl ArrayToBytes for ByteOrderCodec {
     }
 }
 
-/// Reverses the bytes of each word of `width` bytes. A rest shorter than a word is left as it is.
+/// Reverses the bytes of each word of `width` bytes. A partial word at the end is not changed.
 pub(crate) fn swap_words(data: &mut [u8], width: usize) {
     match width {
         0 | 1 => {}
@@ -146,7 +146,7 @@ pub(crate) fn swap_words(data: &mut [u8], width: usize) {
     }
 }
 
-/// Replaces each word of a width known at compile time, a block of them at once (`element_blocks`).
+/// Replaces each word of a constant width, in blocks of words (`element_blocks`).
 fn swap_each<const W: usize>(data: &mut [u8], swapped: impl Fn([u8; W]) -> [u8; W]) {
     let (blocks, rest) = data.as_chunks_mut::<W>().0.as_chunks_mut::<BLOCK>();
     for block in blocks {

@@ -1,4 +1,4 @@
-//! Codecs that move elements or their bytes and change no value.
+//! Codecs that move elements or their bytes without changing values.
 
 pub(super) mod bytes;
 mod permute;

@@ -1,11 +1,11 @@
-//! A C-order array copied into another order of its dimensions, fast.
+//! Copies a C-order array into another order of its dimensions, fast.
 //!
-//! Dimensions that stay neighbours are merged first, and what is contiguous on both sides becomes one long
-//! element. That leaves a stack of planes, each transposed in tiles of a cache line, since reading or writing
-//! single elements with a large stride spends a cache line on each. Nothing is allocated: the caller gives
-//! buffers of exactly `length()` bytes. What the order means is left to `transpose.rs`.
+//! Dimensions that remain neighbours are merged first, and bytes that are contiguous on both sides become one long
+//! element. The result is a stack of planes. Each is transposed in tiles of a cache line, since a read or write of one
+//! element with a large stride takes a whole cache line. Nothing is allocated: the caller passes buffers of exactly
+//! `length()` bytes. `transpose.rs` interprets the configuration.
 
-/// One dimension of the target; strides are in bytes.
+/// One dimension of the target, with its strides in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StridedDimension {
     length: usize,
@@ -13,13 +13,13 @@ struct StridedDimension {
     target_stride: usize,
 }
 
-/// A prepared change of order.
+/// A prepared permutation of dimensions.
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
-    /// Bytes that stay contiguous.
+    /// Length in bytes of a block that remains contiguous.
     element: usize,
     length: usize,
-    /// All dimensions but those of the plane; the slowest first.
+    /// All dimensions except the two of the plane, the slowest first.
     outer: Vec<StridedDimension>,
     plane: Option<Plane>,
 }
@@ -32,8 +32,8 @@ struct Plane {
 }
 
 impl Permutation {
-    /// Prepares the change from an array of shape `source` to one whose dimension `d` is dimension `axes[d]`
-    /// of the source. Returns nothing if `axes` is no permutation or the bytes do not fit `usize`.
+    /// Prepares the permutation of an array of shape `source` to one whose dimension `d` is dimension `axes[d]` of the
+    /// source. Returns `None` if `axes` is not a permutation or the length in bytes does not fit `usize`.
     pub(super) fn new(source: &[u64], axes: &[usize], element: usize) -> Option<Permutation> {
         let from = strides(source.iter().copied(), element)?;
         let target: Option<Vec<u64>> = axes.iter().map(|&axis| source.get(axis).copied()).collect();
@@ -55,7 +55,7 @@ impl Permutation {
         Some(Permutation::simplify(dimensions.collect(), element, length))
     }
 
-    /// Merges dimensions that stay neighbours, and those that stay contiguous with the element.
+    /// Merges dimensions that remain neighbours, and dimensions that remain contiguous with the element.
     fn simplify(
         dimensions: Vec<StridedDimension>,
         mut element: usize,
@@ -97,12 +97,12 @@ impl Permutation {
         }
     }
 
-    /// Returns the bytes of the source, which are as many as those of the target.
+    /// Returns the length of the source in bytes; the target has the same length.
     pub(super) fn length(&self) -> usize {
         self.length
     }
 
-    /// Returns whether the order of bytes does not change.
+    /// Whether the order of bytes does not change.
     pub(super) fn is_identity(&self) -> bool {
         self.plane.is_none()
     }
@@ -118,7 +118,7 @@ impl Permutation {
         }
     }
 
-    /// Calls `visit` with the offset of each plane in source and target.
+    /// Calls `visit` with the offsets of each plane in source and target.
     fn for_each_plane(
         &self,
         depth: usize,
@@ -135,7 +135,7 @@ impl Permutation {
         }
     }
 
-    /// Transposes one plane. The second constant is the side of a tile: the elements of a cache line.
+    /// Transposes one plane. The second constant is the side of a tile: the number of elements in a cache line.
     fn transpose(&self, plane: Plane, source: &[u8], target: &mut [u8]) {
         match self.element {
             1 => plane.transpose::<1, 32>(source, target),
@@ -167,7 +167,7 @@ impl Plane {
         }
     }
 
-    /// Transposes a whole tile by way of a copy on the stack, so that whole cache lines are read and written.
+    /// Transposes a whole tile via a copy on the stack, so that only whole cache lines are read and written.
     fn transpose_tile<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
         let mut tile = [[[0; W]; T]; T];
         for (column, line) in tile.iter_mut().enumerate() {
@@ -183,7 +183,7 @@ impl Plane {
         }
     }
 
-    /// Transposes a part of a tile, at the edge of the plane.
+    /// Transposes a partial tile at the edge of the plane.
     fn transpose_edge<const W: usize>(
         &self,
         rows: usize,
@@ -202,7 +202,7 @@ impl Plane {
         }
     }
 
-    /// Transposes long elements one by one: they fill cache lines by themselves.
+    /// Transposes long elements one by one: each fills whole cache lines.
     fn transpose_long(&self, element: usize, source: &[u8], target: &mut [u8]) {
         for row in 0..self.row.length {
             for column in 0..self.column.length {
@@ -236,7 +236,7 @@ mod tests {
     use crate::codec::tests::sample;
     use proptest::prelude::*;
 
-    /// One element after the other, by the definition.
+    /// Permutes one element after the other, by the definition.
     fn slowly(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
         let from = strides(shape.iter().copied(), element).unwrap();
         let target: Vec<u64> = axes.iter().map(|&axis| shape[axis]).collect();

@@ -1,4 +1,4 @@
-//! Codec `reshape`: the same elements in the same order, counted along other dimensions.
+//! Codec `reshape`: the same elements in the same order, with another shape.
 //!
 //! No byte moves. The codecs that follow get the new shape, which matters to `transpose` and to sharding.
 
@@ -14,12 +14,12 @@ struct Reshape {
     repr: ArrayRepr,
 }
 
-/// One dimension as it is configured (codec `reshape`, "shape").
+/// One dimension in the configuration (codec `reshape`, "shape").
 enum ReshapeDimension {
     Length(u64),
     /// The product of these dimensions of the input.
     Product(Vec<usize>),
-    /// As many elements as are left, written as -1.
+    /// The dimension that takes all remaining elements, written as -1.
     Rest,
 }
 
@@ -66,7 +66,7 @@ fn parse_dimension(value: &Value) -> Option<ReshapeDimension> {
     }
 }
 
-/// Returns the new shape; nothing if the configuration does not determine one.
+/// Returns the new shape, or `None` if the configuration does not determine one.
 fn resolve(lengths: &[ReshapeDimension], input: &[u64]) -> Option<Vec<u64>> {
     let mut known = 1_u64;
     let mut shape = Vec::with_capacity(lengths.len());
@@ -101,7 +101,7 @@ fn product(lengths: &[u64]) -> Option<u64> {
         .try_fold(1_u64, |product, &length| product.checked_mul(length))
 }
 
-/// Checks that no element is lost, and that the elements of listed dimensions stay where they are.
+/// Checks that the number of elements does not change, and that the elements of listed dimensions keep their position.
 fn are_consistent(lengths: &[ReshapeDimension], input: &[u64], shape: &[u64]) -> Option<()> {
     let mut next = 0;
     let mut consistent = product(shape) == product(input);
@@ -146,7 +146,7 @@ mod tests {
     use crate::error::{Kind, Result};
     use serde_json::{Value, json};
 
-    /// Reshapes, and then turns the new dimensions round, so that their lengths show.
+    /// Reshapes and then reverses the new dimensions, so that tests can see their lengths.
     fn reshaped(input: &[u64], shape: Value) -> Result<Pipeline> {
         let rank = shape.as_array().map_or(0, Vec::len);
         let order: Vec<usize> = (0..rank).rev().collect();

@@ -1,8 +1,8 @@
-//! Codec `transpose`: the dimensions of a chunk in another order (`F` of v2 among them).
+//! Codec `transpose`: permutes the dimensions of a chunk (including `F` of v2).
 //!
-//! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no byte
-//! costs nothing. Copying is left to `permute.rs`; of elements without a fixed length it moves the offsets, by
-//! which the elements are then copied.
+//! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no byte costs
+//! nothing. `permute.rs` copies the elements. For elements without a fixed length it permutes their offsets, and the
+//! elements are then copied by offset.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use super::permute::Permutation;
 
 const NAME: &str = "transpose";
 
-/// The permutation that encodes and the one that decodes.
+/// The permutations for encoding and for decoding.
 #[derive(Debug)]
 struct Transpose {
     repr: ArrayRepr,
@@ -57,7 +57,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
-/// Returns the order as a list, which need not be a permutation.
+/// Returns the order as a list, which may not be a permutation.
 fn order(config: Configuration<'_>, rank: usize) -> Result<Vec<usize>> {
     match config.get("order").and_then(Value::as_str) {
         Some("C") => Ok((0..rank).collect()),
@@ -72,7 +72,7 @@ fn order(config: Configuration<'_>, rank: usize) -> Result<Vec<usize>> {
     }
 }
 
-/// Bytes of the offset of an element in a chunk.
+/// Length in bytes of an element's offset in a chunk.
 const OFFSET_BYTES: usize = size_of::<usize>();
 
 /// Permutes elements without a fixed length.

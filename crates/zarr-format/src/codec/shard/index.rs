@@ -1,8 +1,8 @@
-//! A level of sharding: how a shard is divided, and where in it its inner chunks are.
+//! A level of sharding: the division of a shard, and its index.
 //!
-//! The index is checked as a whole (length, checksum) when it is decoded; each entry is checked against the
-//! shard's length when it is used, so that one bad entry costs one inner chunk. The caller
-//! reads the index and the ranges that it gives.
+//! The length and the checksum of an index are verified when it is decoded. Each entry is checked against the shard's
+//! length when it is used, so that a bad entry affects only one inner chunk. The caller reads the index and the ranges
+//! that it states.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use crate::codec::kind::{ArrayRepr, ChainContext, Length};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
 
-/// Final-v3 name of the codec.
+/// The codec's name in final v3.
 pub(crate) const NAME: &str = "sharding_indexed";
 
 /// Offset and length in the entry of an inner chunk that is not stored.
 const NOT_STORED: u64 = u64::MAX;
 
-/// Bytes of an entry: offset and length, 64 bits each.
+/// Length of an entry in bytes: offset and length, 64 bits each.
 const ENTRY_BYTES: usize = 16;
 
-/// How a shard is divided into inner chunks (codec `sharding_indexed`, "Definitions").
+/// The division of a shard into inner chunks (codec `sharding_indexed`, "Definitions").
 #[derive(Debug)]
 pub struct ShardLevel {
     inner_shape: Vec<u64>,
@@ -70,37 +70,37 @@ impl ShardLevel {
         config.codecs("codecs")
     }
 
-    /// Returns the shape of a chunk of this level ("inner chunk shape").
+    /// Returns the shape of an inner chunk ("inner chunk shape").
     pub fn inner_shape(&self) -> &[u64] {
         &self.inner_shape
     }
 
-    /// Returns how many inner chunks lie along each dimension ("chunks per shard").
+    /// Returns the number of inner chunks along each dimension ("chunks per shard").
     pub fn chunks_per_shard(&self) -> &[u64] {
         &self.chunks_per_shard
     }
 
-    /// Returns how many inner chunks a shard has.
+    /// Returns the number of inner chunks in a shard.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the bytes of the encoded index.
+    /// Returns the length of the encoded index in bytes.
     pub fn index_bytes(&self) -> usize {
         self.index_bytes
     }
 
-    /// Returns the bytes of the index before it is encoded.
+    /// Returns the length of the decoded index in bytes.
     pub fn entries_bytes(&self) -> usize {
         self.count.saturating_mul(ENTRY_BYTES)
     }
 
-    /// Returns whether the index is at the end of the shard, not at its start (`index_location`).
+    /// Whether the index is at the end of the shard, not at its start (`index_location`).
     pub fn index_at_end(&self) -> bool {
         self.index_at_end
     }
 
-    /// Returns where the index lies in a shard of `length` bytes; nothing if the shard is too short for one.
+    /// Returns the range of the index in a shard of `length` bytes, or `None` if the shard is too short for it.
     pub(super) fn index_range(&self, length: usize) -> Option<Range<usize>> {
         let spare = length.checked_sub(self.index_bytes)?;
         let start = if self.index_at_end { spare } else { 0 };
@@ -122,7 +122,7 @@ impl ShardLevel {
         })
     }
 
-    /// Encodes an index whose entry `n` is the range of inner chunk `n`, as `ShardIndex::range` gives it.
+    /// Encodes an index in which entry `n` is the range of inner chunk `n`, as `ShardIndex::range` returns it.
     pub fn encode_index(&self, ranges: &[Option<Range<u64>>]) -> Result<Vec<u8>> {
         let mut entries = Vec::with_capacity(ranges.len().saturating_mul(ENTRY_BYTES));
         for range in ranges {
@@ -146,7 +146,7 @@ fn index_repr(chunks_per_shard: &[u64]) -> ArrayRepr {
     }
 }
 
-/// Returns how often `inner` fits into `shard` along each dimension; nothing unless it divides it evenly.
+/// Returns the number of inner chunks along each dimension, or `None` unless `inner` divides `shard` evenly.
 fn divide(shard: &[u64], inner: &[u64]) -> Option<Vec<u64>> {
     if shard.len() != inner.len() {
         return None;
@@ -159,16 +159,16 @@ fn divide(shard: &[u64], inner: &[u64]) -> Option<Vec<u64>> {
 /// The decoded index of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardIndex {
-    /// Offset and length of each inner chunk, little-endian; left as bytes to avoid a second copy.
+    /// Offset and length of each inner chunk, little-endian; kept as bytes to avoid a second copy.
     entries: Vec<u8>,
     shard_bytes: u64,
 }
 
 impl ShardIndex {
-    /// Returns the bytes of inner chunk `n` (in C order), counted from the shard's start; nothing if it is not
-    /// stored and reads as the fill value (codec `sharding_indexed`, "Binary shard format").
+    /// Returns the range of inner chunk `n` (in C order) in the shard, in bytes, or `None` if it is not stored and
+    /// reads as the fill value (codec `sharding_indexed`, "Binary shard format").
     ///
-    /// Fails with `Corrupt` if the entry leaves the shard, `Invalid` if there is no inner chunk `n`.
+    /// Fails with `Corrupt` if the entry exceeds the shard, `Invalid` if there is no inner chunk `n`.
     pub fn range(&self, n: usize) -> Result<Option<Range<u64>>> {
         let subject = || format!("inner chunk {n}");
         let (entries, _) = self.entries.as_chunks::<ENTRY_BYTES>();
@@ -191,7 +191,7 @@ impl ShardIndex {
             .ok_or_else(|| Error::corrupt(subject(), outside()))
     }
 
-    /// Returns the range of an inner chunk of a shard in memory, as `range` does.
+    /// Like `range`, for a shard in memory.
     pub(super) fn memory_range(&self, n: usize) -> Result<Option<Range<usize>>> {
         let place =
             |offset: u64| usize::try_from(offset).map_err(|error| Error::too_large("shard", error));
@@ -201,7 +201,7 @@ impl ShardIndex {
             .transpose()
     }
 
-    /// Returns the bytes that this index takes in memory.
+    /// Returns the memory that this index takes, in bytes.
     pub fn memory(&self) -> usize {
         self.entries.capacity() + size_of::<ShardIndex>()
     }

@@ -1,8 +1,8 @@
 //! Codec `sharding_indexed` over a whole shard in memory.
 //!
-//! Only for shards that cannot be read one inner chunk at a time, because another codec stands before or after
-//! the sharding; in the usual case the pipeline has a `ShardLevel` instead. Both give equal bytes: inner chunks
-//! that are not stored are the fill value, and on encoding those of nothing but fill values are not stored.
+//! Only for shards whose inner chunks cannot be read one by one, because there is another codec before or after the
+//! sharding; in the usual case the pipeline has a `ShardLevel` instead. Both give equal bytes: inner chunks that are
+//! not stored are the fill value, and encoding does not store inner chunks that have only fill values.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,14 +22,14 @@ mod ragged;
 pub(super) mod rebuild;
 mod rows;
 
-/// A level of sharding, and the chain of its inner chunks.
+/// A level of sharding, and the codec chain of its inner chunks.
 #[derive(Debug)]
 struct Sharding {
-    /// Decoded bytes of a shard.
+    /// Length of a decoded shard.
     length: Length,
-    /// Bytes of an element, unless each has a length of its own.
+    /// Bytes of an element, or `None` if the length is not fixed.
     element_size: Option<usize>,
-    /// The value of an element that is not stored, with its length prefix if elements have lengths of their own.
+    /// The fill value as bytes, with its length prefix if elements have no fixed length.
     fill: Vec<u8>,
     level: ShardLevel,
     rows: Rows,
@@ -61,7 +61,7 @@ pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 }
 
 impl Sharding {
-    /// Returns where the index lies in a shard of `length` bytes.
+    /// Returns the range of the index in a shard of `length` bytes.
     fn index_range(&self, length: usize) -> Result<Range<usize>> {
         let missing = || {
             let index = self.level.index_bytes();
@@ -70,7 +70,7 @@ impl Sharding {
         self.level.index_range(length).ok_or_else(missing)
     }
 
-    /// Returns inner chunk `n` decoded, or nothing if it is not stored.
+    /// Returns inner chunk `n`, decoded, or `None` if it is not stored.
     fn inner<'a>(
         &self,
         encoded: &'a [u8],
@@ -133,7 +133,7 @@ impl Sharding {
 }
 
 impl ArrayToBytes for Sharding {
-    /// Unused space between inner chunks is allowed, so this is only a bound.
+    /// Returns an upper bound, since unused space between inner chunks is allowed.
     fn encoded_length(&self) -> Length {
         let inner = self.chain.encoded_length();
         let all = inner.upper_bound().saturating_mul(self.level.count());
@@ -198,7 +198,7 @@ mod tests {
     use crate::error::Kind;
     use serde_json::{Value, json};
 
-    /// Sharding of inner chunks `shape`, coded by `codecs`.
+    /// Returns a sharding codec with inner chunks of `shape`, encoded by `codecs`.
     pub(in crate::codec) fn sharding(shape: &[u64], codecs: Value, location: &str) -> Value {
         let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
         json!({ "name": "sharding_indexed", "configuration": {
@@ -206,7 +206,7 @@ mod tests {
         }})
     }
 
-    /// Decodes a shard by its levels, one inner chunk after the other, as `array.rs` will.
+    /// Decodes a shard level by level, one inner chunk after the other, as `array.rs` does.
     pub(in crate::codec) fn open_shard(
         pipeline: &Pipeline,
         level: usize,
@@ -277,7 +277,7 @@ mod tests {
             let still = json!({ "name": "transpose", "configuration": { "order": [0, 1] } });
             let whole = pipeline("uint8", &[4, 8], json!([still, nested])).unwrap();
             assert!(whole.shards().is_empty());
-            // The first inner shard is nothing but fill (3), and so is one inner chunk of the last.
+            // The first inner shard has only the fill value (3), and so has one inner chunk of the last.
             let data: Vec<u8> = (0..32)
                 .map(|n| if n < 16 && n % 8 < 4 || n >= 30 { 3 } else { n })
                 .collect();

@@ -1,7 +1,7 @@
-//! A shard whose elements have lengths of their own, joined from its inner chunks and split into them.
+//! Joins and splits a shard whose elements have no fixed length.
 //!
-//! Elements are moved in C order of the shard, in which those of each inner chunk come in C order of that chunk:
-//! so one read position for each inner chunk is enough. Together they never exceed the bytes of a chunk.
+//! Elements are moved in C order of the shard, in which the elements of each inner chunk also come in C order of that
+//! chunk. So one read position for each inner chunk is enough. The result never exceeds the maximum of a chunk.
 
 use crate::codec::kind::Data;
 use crate::codec::records;
@@ -10,16 +10,16 @@ use crate::error::{Error, Result};
 use super::index::NAME;
 use super::rows::Rows;
 
-/// How a shard is divided, and the most bytes that it may have.
+/// The division of a shard, and its maximum length in bytes.
 pub(super) struct ShardRecords<'a> {
     pub(super) rows: &'a Rows,
     pub(super) max_bytes: usize,
 }
 
 impl ShardRecords<'_> {
-    /// Joins decoded inner chunks into a shard; every element of one that is not stored is the record `fill`.
-    /// `TooLarge` as soon as the elements exceed a chunk, `Corrupt` if an inner chunk has more or fewer elements
-    /// than its shape.
+    /// Joins decoded inner chunks into a shard; every element of an inner chunk that is not stored is the record
+    /// `fill`. `TooLarge` as soon as the elements exceed a chunk, `Corrupt` if an inner chunk has more or fewer
+    /// elements than its shape.
     pub(super) fn join<'a>(
         &self,
         inner: impl Iterator<Item = Result<Option<Data<'a>>>>,
@@ -54,7 +54,7 @@ impl ShardRecords<'_> {
     }
 
     /// Appends the elements of a shard to its inner chunks, which are empty; `Invalid` if there are more or fewer
-    /// elements than the shard has.
+    /// elements than in the shard's shape.
     pub(super) fn split(&self, decoded: &[u8], mut pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let mut rest = decoded;
         let wrong = || Error::invalid(NAME, "another number of elements than the shard has");
@@ -97,14 +97,14 @@ mod tests {
     use crate::codec::tests::array;
     use crate::error::Kind;
 
-    /// A chunk of text; missing elements are `nn`.
+    /// Returns a pipeline for text; missing elements are `nn`.
     fn of_text(shape: &[u64], codecs: Value, max_chunk: u64) -> Pipeline {
         let mut array = array("string", shape, codecs);
         array.fill_value.bytes = b"nn".to_vec();
         Pipeline::new(&array, max_chunk).unwrap()
     }
 
-    /// Element `n` of different ones, the first of which are missing, with its count.
+    /// Returns the record of element `n`: the missing value for the first ones, then varying text.
     fn element(n: usize) -> Vec<u8> {
         match n {
             0..9 => b"\x02\0\0\0nn".to_vec(),
@@ -168,7 +168,7 @@ mod tests {
         let small = of_text(&[8], shards(2, "vlen-utf8"), 80);
         let shard = large.encode(&b"\x08\0\0\0abcdefgh".repeat(8)).unwrap();
         assert_eq!(small.decode(shard).unwrap_err().kind(), Kind::TooLarge);
-        // What is missing counts too.
+        // Missing elements count too.
         for (count, kind) in [(12, None), (16, Some(Kind::TooLarge))] {
             let missing = b"\x02\0\0\0nn".repeat(count as usize);
             let large = of_text(&[count], shards(count, "vlen-utf8"), 1 << 16);

@@ -1,7 +1,7 @@
-//! A shard rebuilt with some of its inner chunks replaced.
+//! Rebuilds a shard with some of its inner chunks replaced.
 //!
-//! Inner chunks that are not replaced keep their exact bytes: they are copied as they are stored and never
-//! decoded. Bytes that several entries of an index share stay shared. Reading and writing are left to the caller.
+//! All other inner chunks keep their exact bytes: they are copied as stored and never decoded. Bytes that several
+//! entries of an index share remain shared. The caller reads and writes the shards.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -13,10 +13,10 @@ use super::index::{ShardIndex, ShardLevel};
 /// Encoded inner chunks by their path: the number of the inner chunk on each level of sharding, outermost first.
 pub type InnerChunks = BTreeMap<Vec<usize>, Vec<u8>>;
 
-/// Rebuilds a shard of these levels; `old` is the stored one, if there is one (codec `sharding_indexed`, "Binary
-/// shard format").
+/// Rebuilds a shard with these levels; `old` is the stored shard, or `None` (codec `sharding_indexed`, "Binary shard
+/// format").
 ///
-/// Fails with `Corrupt` if the old shard's index is damaged, or an inner chunk that is copied lies outside the shard.
+/// Fails with `Corrupt` if the old shard's index is damaged, or if an inner chunk to be copied exceeds the shard.
 pub(crate) fn rebuild(
     levels: &[ShardLevel],
     old: Option<&[u8]>,
@@ -31,10 +31,10 @@ pub(crate) fn rebuild(
     Ok(builder.out)
 }
 
-/// A shard that is being rebuilt, or one within it.
+/// A shard that is being rebuilt, or an inner shard of it.
 struct ShardBuilder<'a> {
     replaced: &'a InnerChunks,
-    /// The path of the inner chunk that comes next.
+    /// The path of the next inner chunk.
     path: Vec<usize>,
     out: Vec<u8>,
 }
@@ -74,13 +74,13 @@ impl ShardBuilder<'_> {
         Ok(())
     }
 
-    /// Returns whether the inner chunk at `path`, or one within it, is replaced.
+    /// Whether the inner chunk at `path`, or one inside it, is replaced.
     fn is_replaced(&self) -> bool {
         let next = self.replaced.range(self.path.clone()..).next();
         next.is_some_and(|(found, _)| found.starts_with(&self.path))
     }
 
-    /// Appends the inner chunk at `path`, number `n` of its shard, which is replaced whole or in part.
+    /// Appends inner chunk `n` of its shard, at `path`, which is replaced as a whole or in part.
     fn append_replaced(
         &mut self,
         inner_levels: &[ShardLevel],
@@ -96,13 +96,13 @@ impl ShardBuilder<'_> {
     }
 }
 
-/// A stored shard, of which inner chunks are copied.
+/// A stored shard whose inner chunks are copied.
 struct OldShard<'a> {
     bytes: &'a [u8],
     index: ShardIndex,
     /// The range in the new shard of each range that was copied.
     copied: HashMap<Range<usize>, Range<u64>>,
-    /// How many bytes may still be copied.
+    /// The number of bytes that may still be copied.
     budget: usize,
 }
 
@@ -122,13 +122,14 @@ impl<'a> OldShard<'a> {
         })
     }
 
-    /// Returns the bytes of an inner chunk; nothing if it is not stored.
+    /// Returns the bytes of an inner chunk, or `None` if it is not stored.
     fn inner(&self, n: usize) -> Result<Option<&'a [u8]>> {
         let range = self.index.memory_range(n)?;
         Ok(range.and_then(|range| self.bytes.get(range)))
     }
 
-    /// Appends an inner chunk to a new shard that begins at `start` of `out`; returns its range in that shard.
+    /// Appends an inner chunk to a new shard that begins at offset `start` of `out`. Returns its range in the new
+    /// shard.
     fn copy(&mut self, n: usize, start: usize, out: &mut Vec<u8>) -> Result<Option<Range<u64>>> {
         let Some(range) = self.index.memory_range(n)? else {
             return Ok(None);
@@ -136,7 +137,7 @@ impl<'a> OldShard<'a> {
         if let Some(copy) = self.copied.get(&range) {
             return Ok(Some(copy.clone()));
         }
-        // Inner chunks that overlap could make the new shard much longer than the old one.
+        // Overlapping inner chunks could make the new shard much longer than the old one.
         let left = self.budget.checked_sub(range.len());
         self.budget = left.ok_or_else(|| {
             Error::corrupt(format!("inner chunk {n}"), "overlaps others of its shard")
@@ -183,7 +184,7 @@ mod tests {
             let more = pipeline.rebuild_shard(Some(&shard), &two).unwrap();
             let all = [Some(vec![1, 2]), Some(vec![4, 5]), Some(vec![8, 9])];
             assert_eq!(opened(&pipeline, &more), all);
-            // What is replaced leaves no gap behind.
+            // Replaced inner chunks leave no gap.
             let again = pipeline.rebuild_shard(Some(&more), &one).unwrap();
             assert_eq!(again.len(), more.len());
         }
@@ -195,7 +196,7 @@ mod tests {
         let pipeline = pipeline("uint8", &[4], codecs).unwrap();
         let both = replaced(&pipeline, &[(&[0], &[1, 2]), (&[1], &[3, 4])]);
         let mut shard = pipeline.rebuild_shard(None, &both).unwrap();
-        // The checksum of the first one is wrong now.
+        // Break the checksum of the first one.
         shard[0] ^= 1;
         let wrong = shard[..6].to_vec();
         let one = replaced(&pipeline, &[(&[1], &[5, 6])]);
@@ -228,7 +229,7 @@ mod tests {
         let shard = |ranges: &[Option<Range<u64>>]| {
             [vec![7; 1000], level.encode_index(ranges).unwrap()].concat()
         };
-        // Twice the same is stored once; what overlaps is refused.
+        // Equal ranges are stored once; overlapping ranges are an error.
         let same = shard(&[None, Some(0..900), Some(0..900), Some(0..900)]);
         let rebuilt = pipeline.rebuild_shard(Some(&same), &one).unwrap();
         assert!(rebuilt.len() < same.len());

@@ -1,7 +1,7 @@
-//! Where the rows of inner chunks lie in a shard.
+//! Finds the rows of inner chunks in a shard.
 //!
-//! A row is a run of elements that are contiguous in the shard and in the inner chunk; every element of an inner
-//! chunk is in exactly one. What a range counts, bytes or elements, is left to the caller.
+//! A row is a run of elements that are contiguous in the shard and in the inner chunk; every element of an inner chunk
+//! is in exactly one row. The caller chooses the unit of ranges, bytes or elements.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Divides a shard of `shape`; `TooLarge` if its lengths do not fit memory.
+    /// Divides a shard of `shape`; `TooLarge` if its lengths do not fit `usize`.
     pub(super) fn new(shape: &[u64], level: &ShardLevel) -> Result<Rows> {
         let length = |length: u64| {
             usize::try_from(length).map_err(|error| Error::too_large("chunk_shape", error))
@@ -42,8 +42,8 @@ impl Rows {
         })
     }
 
-    /// Calls `visit` for each row of inner chunk `n` in C order, with its range in the shard and in the inner
-    /// chunk, counted in units of which an element has `unit`.
+    /// Calls `visit` for each row of inner chunk `n` in C order, with its range in the shard and in the inner chunk. An
+    /// element has `unit` units.
     pub(super) fn for_each(
         &self,
         n: usize,
@@ -67,8 +67,8 @@ impl Rows {
         });
     }
 
-    /// Calls `visit` with the number of the inner chunk and the count of elements of each row, in C order of the
-    /// shard; the rows of each inner chunk come in C order of that chunk. Ends with the first error.
+    /// Calls `visit` for each row in C order of the shard, with the number of its inner chunk and its number of
+    /// elements. The rows of each inner chunk come in C order of that chunk. Stops at the first error.
     pub(super) fn for_each_in_shard_order(
         &self,
         visit: &mut dyn FnMut(usize, usize) -> Result<()>,
@@ -92,8 +92,8 @@ impl Rows {
     }
 }
 
-/// Calls `visit` with the start of each combination of steps, which are pairs of a count and a distance; the
-/// slowest is the last.
+/// Calls `visit` with the offset of each combination of steps, which are pairs of a count and a distance; the last is
+/// the slowest.
 fn walk(steps: &[(usize, usize)], start: usize, visit: &mut dyn FnMut(usize)) {
     let Some(((count, distance), faster)) = steps.split_last() else {
         return visit(start);

@@ -1,16 +1,17 @@
-//! An array as zfp describes it: at most four dimensions of one of four types, divided into blocks.
+//! An array in zfp's terms: at most four dimensions of one of four types.
 //!
-//! The length of streams is calculated here, before zfp is called. Coding blocks is left to `stream.rs`.
+//! An array is divided into blocks. The length of streams is calculated here, before zfp is called. `stream.rs` codes
+//! the blocks.
 
 use super::mode::{MAX_BITS, Mode, rate_bits};
 
-/// The dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, whatever the array has.
+/// The number of dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, whatever the array has.
 const ZARRS_DIMENSIONS: usize = 3;
 
 /// Elements along each dimension of a block.
 pub(super) const SIDE: usize = 4;
 
-/// The types of zfp.
+/// The number types of zfp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scalar {
     Int32,
@@ -33,14 +34,14 @@ impl Scalar {
 #[derive(Debug)]
 pub(super) struct ZfpField {
     pub(super) scalar: Scalar,
-    /// From one to four lengths above 0, the fastest dimension last.
+    /// One to four lengths above 0, the fastest dimension last.
     pub(super) shape: Vec<usize>,
-    /// The bytes of all numbers.
+    /// Length of all numbers in bytes.
     pub(super) bytes: usize,
 }
 
 impl ZfpField {
-    /// Returns the lengths of four dimensions, the fastest one first; `absent` for those that the array lacks.
+    /// Returns the lengths of four dimensions, the fastest first; `absent` for dimensions that the array lacks.
     pub(super) fn sides(&self, absent: usize) -> [usize; 4] {
         let mut sides = [absent; 4];
         for (side, length) in sides.iter_mut().zip(self.shape.iter().rev()) {
@@ -55,9 +56,9 @@ impl ZfpField {
         blocks.fold(1, usize::saturating_mul)
     }
 
-    /// Returns the most bytes of a stream, its header included.
+    /// Returns the maximum length of a stream in bytes, its header included.
     pub(super) fn max_stream_bytes(&self, mode: Mode) -> usize {
-        // An upper bound of the bits of a block beside the numbers: exponents, group tests, the count of bits.
+        // An upper bound of a block's overhead in bits: exponents, group tests, the count of bits.
         const OVERHEAD_BITS: usize = 32;
         const HEADER_BYTES: usize = 32;
         let values = 1 << (2 * self.shape.len().min(4));
@@ -73,8 +74,8 @@ impl ZfpField {
         bytes.saturating_add(HEADER_BYTES)
     }
 
-    /// Returns the dimensions of a block in a stream of `length` bytes at `rate`: those of the array, or as many as
-    /// zarrs assumes.
+    /// Returns the number of dimensions of a block in a stream of `length` bytes at `rate`: the array's, or the number
+    /// that zarrs assumes.
     pub(super) fn dimensions_at(&self, rate: f64, length: usize) -> usize {
         let own = self.shape.len();
         let found = [own, ZARRS_DIMENSIONS]
@@ -83,7 +84,7 @@ impl ZfpField {
         found.unwrap_or(own)
     }
 
-    /// Returns the bytes of a stream without a header; nothing if there can be none.
+    /// Returns the length in bytes of a stream without a header, or `None` if the rate is not valid.
     fn length_at(&self, rate: f64, dimensions: usize) -> Option<usize> {
         // A block holds at least the exponent of floats.
         let least = match self.scalar {

@@ -1,8 +1,8 @@
-//! Codecs `zfp` and `zfpy` (feature `zfp`): numbers by the zfp library, exactly or nearly.
+//! Codecs `zfp` and `zfpy` (feature `zfp`): numbers compressed by zfp, lossless or lossy.
 //!
-//! A stream gives exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration; streams
-//! of `zfpy` have a header, which must fit the chunk. Reading modes is left to `mode.rs`, conversion to the types
-//! of zfp to `numbers.rs`, calls of the library to `stream.rs`.
+//! A stream decodes to exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration; streams
+//! of `zfpy` have a header, which must match the chunk. `mode.rs` reads modes, `numbers.rs` converts numbers to the
+//! types of zfp, `stream.rs` calls the library.
 
 use std::borrow::Cow;
 
@@ -20,15 +20,15 @@ mod mode;
 mod numbers;
 mod stream;
 
-/// A stream of numbers.
+/// A codec of zfp streams.
 #[derive(Debug)]
 struct Zfp {
     numbers: NumberConversion,
     field: ZfpField,
-    /// The mode of encoding, and of decoding streams without a header.
+    /// The mode for encoding, and for decoding streams without a header.
     mode: Mode,
     has_header: bool,
-    /// The most bytes of a stream that encoding may need.
+    /// Maximum length of an encoded stream in bytes.
     max_bytes: usize,
 }
 
@@ -92,7 +92,7 @@ fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
 
 impl ArrayToBytes for Zfp {
     fn encoded_length(&self) -> Length {
-        // Streams with a header may be of another mode.
+        // Streams with a header may have another mode.
         Length::Exact(self.field.max_stream_bytes(self.mode)).compressed()
     }
 
@@ -142,7 +142,7 @@ mod tests {
     use crate::codec::tests::{pipeline, sample};
     use crate::error::Kind;
 
-    /// What zfpy 1.0.1 makes of n/7 for n below 15, in 3 rows, and what it reads of that again.
+    /// The streams of zfpy 1.0.1 for n/7 with n below 15, in 3 rows, and the numbers that it decodes from them.
     const OF_ZFPY: [(&str, i64, f64, &str, &str); 3] = [
         (
             "tolerance",

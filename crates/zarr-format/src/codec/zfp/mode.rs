@@ -1,24 +1,24 @@
-//! The modes of zfp, as configurations have them.
+//! The modes of zfp, as configurations state them.
 //!
-//! Every mode that is read here is one that the library accepts: no block has more than `MAX_BITS`.
+//! zfp accepts every mode that is read here: no block has more than `MAX_BITS`.
 
 use crate::codec::config::Configuration;
 use crate::error::Result;
 
-/// The most bits of a block that a mode may ask for: the most that the header of a stream can store.
+/// Maximum number of bits in a block that a mode may request: the maximum that a stream's header can store.
 pub(super) const MAX_BITS: u32 = 1 << 15;
 
 /// The precision of encoded numbers (zfp, "Compression Modes").
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
     Reversible,
-    /// Bits per number; a block of so many dimensions has from 1 to `MAX_BITS`.
+    /// Bits per number; a block of `dimensions` dimensions has from 1 to `MAX_BITS`.
     Rate {
         rate: f64,
         dimensions: usize,
     },
     Precision(u32),
-    /// The largest difference, finite and not negative.
+    /// The maximum error, finite and not negative.
     Accuracy(f64),
     /// `minbits` is at most `MAX_BITS` and at most `maxbits`, which is not 0; `maxprec` is from 1 to 64.
     Expert {
@@ -108,7 +108,7 @@ fn expert(config: Configuration<'_>) -> Result<Mode> {
     })
 }
 
-/// Returns the bits of a block at `rate`; nothing if that is not from 1 to `MAX_BITS`.
+/// Returns the number of bits of a block at `rate`, or `None` if it is not from 1 to `MAX_BITS`.
 pub(super) fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
     let values = f64::from(1_u32 << (2 * dimensions.min(4)));
     let bits = (values * rate + 0.5).floor();

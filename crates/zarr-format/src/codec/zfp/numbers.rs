@@ -1,7 +1,7 @@
-//! Conversion of numbers to the types of zfp (codec `zfp`, "Compression", step 1).
+//! Converts numbers to the types of zfp (codec `zfp`, "Compression", step 1).
 //!
-//! Short integers become the upper bits of longer ones, float16 becomes float32. Unsigned numbers of 32 and 64
-//! bits are clamped to the largest signed one, as in the zarrs crate, since the specification leaves them open.
+//! Short integers become the upper bits of longer ones, float16 becomes float32. Unsigned numbers of 32 and 64 bits are
+//! clamped to the largest signed number, as in the zarrs crate, since the specification does not define them.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -18,21 +18,21 @@ use crate::model::DataType;
 
 use super::field::Scalar;
 
-/// Numbers in little-endian bytes cast to another type.
+/// Casts numbers in little-endian bytes to another type.
 pub(super) type Cast = fn(&[u8]) -> Vec<u8>;
 
 /// The conversion of numbers to a type of zfp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberConversion {
     pub(super) scalar: Scalar,
-    /// The casts to zfp's type and back, if it is another one.
+    /// The casts to zfp's type and back, or `None` if the types are the same.
     pub(super) cast: Option<(Cast, Cast)>,
     /// Whether some numbers are clamped and so not restored.
     pub(super) clamps: bool,
 }
 
 impl NumberConversion {
-    /// Returns the conversion of a type; nothing if there is none.
+    /// Returns the conversion of a type, or `None` if zfp does not support it.
     pub(super) fn of(data_type: &DataType) -> Option<NumberConversion> {
         let numbers = |scalar, cast, clamps| {
             Some(NumberConversion {

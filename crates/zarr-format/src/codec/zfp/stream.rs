@@ -1,8 +1,8 @@
-//! Streams of the zfp library, which is called in this file only.
+//! Reads and writes streams of the zfp library; no other file calls it.
 //!
-//! zfp checks no bound of a stream. So it reads a copy that has more zeros after its end than one block can take,
-//! and the position is checked after each block, before the next one is read. Modes and arrays are checked before
-//! in `mode.rs` and `field.rs`.
+//! zfp does not check the bounds of a stream. So it reads a copy with more zeros after its end than one block can take,
+//! and the position is checked after each block, before the next one is read. `mode.rs` and `field.rs` check modes and
+//! arrays before.
 
 #![expect(unsafe_code, reason = "zfp is a C library")]
 
@@ -17,10 +17,11 @@ use super::mode::{MAX_BITS, Mode};
 
 pub(super) const NAME: &str = "zfp";
 
-/// Zero bytes after a stream: a header of 148 bits, or a block of `MAX_BITS` at most and one word, are less.
+/// Zero bytes after a stream. The maximum that zfp reads beyond it is less: a header of 148 bits, or a block of at most
+/// `MAX_BITS` and one word.
 const PADDING: usize = 2 * MAX_BITS as usize / 8;
 
-/// The bytes of the largest block.
+/// Length of the largest block in bytes.
 const BLOCK_BYTES: usize = 8 * SIDE * SIDE * SIDE * SIDE;
 
 fn zfp_type_of(scalar: Scalar) -> zfp_type {
@@ -53,7 +54,7 @@ fn zfp_field_of(field: &ZfpField, data: *mut std::ffi::c_void) -> zfp_field {
 #[repr(align(8))]
 struct ZfpBlock([u8; BLOCK_BYTES]);
 
-/// zfp's two handles of a stream, which are closed on drop, and the words that they point to.
+/// zfp's two handles of a stream, closed on drop, and the words that they point to.
 struct ZfpStream {
     words: Vec<u64>,
     bits: NonNull<bitstream>,
@@ -65,24 +66,24 @@ impl ZfpStream {
     fn open(mut words: Vec<u64>) -> Result<ZfpStream> {
         let no_memory = || Error::too_large(NAME, "no memory for a stream");
         let length = words.len() * size_of::<u64>();
-        // SAFETY: the words are valid for `length` bytes, aligned, and stay in place while the stream lives,
-        // since nothing changes the vector's length.
+        // SAFETY: the words are valid for `length` bytes, aligned, and do not move while the stream lives, since
+        // nothing changes the vector's length.
         let bits = unsafe { stream_open(words.as_mut_ptr().cast(), length) };
         let bits = NonNull::new(bits).ok_or_else(no_memory)?;
         // SAFETY: `bits` is an open stream.
         let zfp = NonNull::new(unsafe { zfp_stream_open(bits.as_ptr()) });
         let Some(zfp) = zfp else {
-            // SAFETY: `bits` is open, and nothing else has it.
+            // SAFETY: `bits` is open and has no other owner.
             unsafe { stream_close(bits.as_ptr()) };
             return Err(no_memory());
         };
         Ok(ZfpStream { words, bits, zfp })
     }
 
-    /// Sets a mode, whose parameters are checked already.
+    /// Sets a mode, whose parameters were checked before.
     fn set_mode(&mut self, mode: Mode, field: &ZfpField) -> Result<()> {
         let zfp = self.zfp.as_ptr();
-        // SAFETY: `zfp` is open; the rate is one whose bits fit their type, as `rate_bits` found.
+        // SAFETY: `zfp` is open; `rate_bits` accepted the rate, so its bits fit their type.
         let accepted = unsafe {
             match mode {
                 Mode::Reversible => zfp_stream_set_reversible(zfp),
@@ -115,11 +116,11 @@ impl ZfpStream {
         }
     }
 
-    /// Reads a header, which sets the mode, and checks that it is that of `field`.
+    /// Reads a header, which sets the mode, and checks that it matches `field`.
     fn read_header(&mut self, field: &ZfpField) -> Result<()> {
         let want = zfp_field_of(field, std::ptr::null_mut());
         let mut found = want;
-        // SAFETY: both are valid; a header is shorter than the padding after the words.
+        // SAFETY: both pointers are valid; a header is shorter than the padding after the words.
         let bits = unsafe { zfp_read_header(self.zfp.as_ptr(), &raw mut found, ZFP_HEADER_FULL) };
         if bits == 0 {
             return Err(Error::corrupt(NAME, "no header of a zfp stream"));
@@ -139,7 +140,7 @@ impl ZfpStream {
         Err(Error::corrupt(NAME, found))
     }
 
-    /// Returns how many bits were read.
+    /// Returns the number of bits read.
     fn position(&self) -> u64 {
         // SAFETY: the stream is open.
         unsafe { stream_rtell(self.bits.as_ptr()) }
@@ -149,8 +150,8 @@ impl ZfpStream {
     fn read_block(&mut self, scalar: Scalar, dimensions: usize, block: &mut ZfpBlock) {
         use Scalar::{Double, Float, Int32, Int64};
         let (zfp, to) = (self.zfp.as_ptr(), block.0.as_mut_ptr());
-        // SAFETY: the stream is open, and more words follow its position than a block takes in any mode that was
-        // accepted. A block of at most 4^4 numbers of 8 bytes is written, for which there is room, aligned.
+        // SAFETY: the stream is open, and the words after its position are more than a block takes in any accepted
+        // mode. zfp writes a block of at most 4^4 numbers of 8 bytes, for which the aligned buffer has room.
         unsafe {
             match (scalar, dimensions) {
                 (Int32, 1) => zfp_decode_block_int32_1(zfp, to.cast()),
@@ -176,7 +177,7 @@ impl ZfpStream {
 
 impl Drop for ZfpStream {
     fn drop(&mut self) {
-        // SAFETY: both are open, nothing else has them, and the words they lie on are dropped later.
+        // SAFETY: both are open and have no other owner, and the words that they use are dropped later.
         unsafe {
             zfp_stream_close(self.zfp.as_ptr());
             stream_close(self.bits.as_ptr());
@@ -184,8 +185,8 @@ impl Drop for ZfpStream {
     }
 }
 
-/// Decodes a stream into exactly `field.bytes`; a stream without a given mode has it in its header. Bytes after
-/// the last block are ignored, as in the library. `Corrupt` if the stream ends early or is another array's.
+/// Decodes a stream into exactly `field.bytes`. Without a given mode, the stream's header has the mode. Bytes after the
+/// last block are ignored, as in the library. `Corrupt` if the stream is truncated or its header is of another array.
 pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Result<Vec<u8>> {
     let padding = std::iter::repeat_n(0, PADDING / size_of::<u64>());
     let mut stream = ZfpStream::open(Vec::from_iter(words(encoded).chain(padding)))?;
@@ -222,7 +223,7 @@ fn ended(end: u64) -> Error {
     Error::corrupt(NAME, format!("the stream ends early, after {end} bits"))
 }
 
-/// Copies a block to its position in the array, without the rows and columns beyond its edges.
+/// Copies a block to its position in the array, without the elements beyond the array's edges.
 fn copy_block(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut [u8]) {
     let width = field.scalar.width();
     let [nx, ny, nz, nw] = field.sides(1);
@@ -239,7 +240,7 @@ fn copy_block(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut 
     }
 }
 
-/// Encodes exactly `field.bytes`, with a header or without. `Invalid` if the header cannot store the shape.
+/// Encodes exactly `field.bytes`, with or without a header. `Invalid` if the header cannot store the shape.
 pub(super) fn encode(
     field: &ZfpField,
     mode: Mode,
@@ -256,13 +257,13 @@ pub(super) fn encode(
     let mut stream = ZfpStream::open(vec![0; room])?;
     stream.set_mode(mode, field)?;
     let zfp = stream.zfp.as_ptr();
-    // SAFETY: `array` describes `numbers`, which has that many numbers; the stream is open.
+    // SAFETY: `array` describes `numbers` and has their exact length; the stream is open.
     let max_bytes = unsafe { zfp_stream_maximum_size(zfp, &raw const array) };
     if max_bytes == 0 || max_bytes > room * size_of::<u64>() {
         let found = format!("a stream of up to {max_bytes} bytes, more than was expected");
         return Err(Error::too_large(NAME, found));
     }
-    // SAFETY: as before; there is room for all that zfp may write, header and blocks, as it returned itself.
+    // SAFETY: as before; the buffer has room for the maximum that zfp itself returned, header and blocks.
     let written = unsafe {
         if header && zfp_write_header(zfp, &raw const array, ZFP_HEADER_FULL) == 0 {
             return Err(Error::invalid(
@@ -279,7 +280,7 @@ pub(super) fn encode(
     Ok(words.flat_map(|word| word.to_le_bytes()).collect())
 }
 
-/// Returns numbers of `width` bytes in this machine's byte order, in words, since zfp needs numbers aligned.
+/// Returns numbers of `width` bytes in the machine's byte order, as words, since zfp needs aligned numbers.
 fn aligned(decoded: &[u8], width: usize) -> Vec<u64> {
     let mut numbers = decoded.to_vec();
     swap_big(&mut numbers, width);
@@ -288,7 +289,7 @@ fn aligned(decoded: &[u8], width: usize) -> Vec<u64> {
     words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-/// Returns the words of a stream, the last one padded with zeros.
+/// Returns the words of a stream, the last padded with zeros.
 fn words(encoded: &[u8]) -> impl Iterator<Item = u64> {
     encoded.chunks(size_of::<u64>()).map(|bytes| {
         let mut word = [0; size_of::<u64>()];
@@ -297,7 +298,7 @@ fn words(encoded: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Swaps numbers between the byte order of this machine and little-endian.
+/// Swaps numbers between the machine's byte order and little-endian.
 fn swap_big(numbers: &mut [u8], width: usize) {
     if cfg!(target_endian = "big") {
         numbers.chunks_mut(width).for_each(<[u8]>::reverse);

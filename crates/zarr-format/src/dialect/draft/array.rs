@@ -1,7 +1,7 @@
-//! What the arrays of all drafts have in common: shape, grid, memory layout, fill value, extensions, keys.
+//! Reads arrays of the drafts: shape, grid, memory layout, fill value, extensions, keys.
 //!
-//! What differs between them is in `ArrayRules`. An extension that must be understood is an error that names its URI;
-//! one that only stops chunks from being decoded leaves an array with the reason (`Array::undecodable`).
+//! `ArrayRules` has the differences between the drafts. An extension that must be understood is an error that names its
+//! URI. An extension that affects only the decoding of chunks gives an array with the reason (`Array::undecodable`).
 
 use serde_json::{Map, Value, json};
 
@@ -14,18 +14,18 @@ use crate::dialect::{Parsed, fill};
 use crate::error::{Error, Result};
 use crate::model::{Array, Attributes, CodecSpec, KeyScheme, Node};
 
-/// How the arrays of one draft differ from those of the others.
+/// The rules for arrays that differ between the drafts.
 pub(super) struct ArrayRules {
     /// The dialect's name.
     pub(super) dialect: &'static str,
-    /// The character between two indices if the metadata do not state it.
+    /// The default character between two indices.
     pub(super) separator: char,
-    /// Reads the codecs of a chunk. The memory layout is left out, and `bytes` too unless a codec of the draft
-    /// means it.
+    /// Reads the codecs of a chunk, without the memory layout, and without `bytes` unless one of the draft's codecs
+    /// corresponds to it.
     pub(super) codecs: fn(&Map<String, Value>, &Typed) -> Result<Vec<CodecSpec>>,
 }
 
-/// Reads an array's members, but for the attributes.
+/// Reads an array's members, except the attributes.
 pub(super) fn read(
     rules: &ArrayRules,
     location: &ChunkLocation,
@@ -65,7 +65,7 @@ pub(super) fn read(
     })
 }
 
-/// A regular grid, and the character between the indices of its chunks.
+/// A regular grid, and the character between two chunk indices.
 struct DraftGrid {
     chunk_shape: Vec<u64>,
     separator: char,
@@ -103,8 +103,8 @@ fn grid(members: &Map<String, Value>, shape: &[u64], separator: char) -> Result<
     })
 }
 
-/// Reads `chunk_memory_layout`: F is a transposition. The second value says why the layout of an extension stops
-/// decoding.
+/// Reads `chunk_memory_layout`: F is a transposition. The second value says why chunks cannot be decoded if the layout
+/// is an extension.
 fn memory_layout(
     members: &Map<String, Value>,
     rank: usize,
@@ -127,15 +127,15 @@ fn memory_layout(
     }
 }
 
-/// Chunks and codecs after the storage transformers.
+/// Chunks and codecs after all storage transformers.
 struct Transformed {
     chunk_shape: Vec<u64>,
     codecs: Vec<CodecSpec>,
     undecodable: Option<String>,
 }
 
-/// Reads `storage_transformers`: the one of indexed sharding makes one object of many chunks, with their
-/// offsets and lengths at its end and no checksum; in final v3 that is a codec.
+/// Reads `storage_transformers`. Indexed sharding stores many chunks in one object, with their offsets and lengths at
+/// its end and no checksum; in final v3 it is a codec.
 fn transform(
     members: &Map<String, Value>,
     chunk_shape: Vec<u64>,
@@ -201,8 +201,8 @@ fn shard(transformed: &mut Transformed, transformer: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Builds the keys of chunks. The only chunk of an array without dimensions is `c` in the texts and `c0` in
-/// stores of zarr-python; where indices have no prefix, the texts leave it open and `0` is usual.
+/// Builds the keys of chunks. The only chunk of an array without dimensions is `c` in the specifications and `c0` in
+/// stores of zarr-python. If indices have no prefix, the specifications do not define it, and `0` is usual.
 fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
     let within = |name: &str| [location.base.as_slice(), name.as_bytes()].concat();
     let (scalars, encoding) = if location.index_prefix.is_empty() {
@@ -215,7 +215,7 @@ fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
         separator,
         other_separator: None,
         scalar_keys: scalars.map(within).into(),
-        // Final v3 has no `c0/1`. That does no harm: no chunks lie beside a document made from a draft.
+        // Final v3 has no `c0/1`. That does no harm: a document made from a draft has no chunks in its folder.
         v3: json!({ "name": encoding, "configuration": { "separator": separator.to_string() } }),
     }
 }

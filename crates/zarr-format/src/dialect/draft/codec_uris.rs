@@ -1,7 +1,7 @@
-//! Codecs of the drafts: URIs, bare words and numcodecs' configurations under their final-v3 names.
+//! Codecs of the drafts (URIs, words, numcodecs' configurations) as final-v3 codecs.
 //!
-//! Codecs that v3 lacks are `numcodecs.*`, as in v2. An unknown URI stays the name of the codec, so that the error about
-//! it names the URI.
+//! Codecs that v3 lacks are `numcodecs.*`, as in v2. An unknown URI is kept as the codec's name, so that the error
+//! about it shows the URI.
 
 use serde_json::{Map, Value, json};
 
@@ -10,10 +10,10 @@ use crate::dialect::v2::codecs::{reversed, shuffle_name};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-/// Codecs that final v3 has by the same name and with the same configuration.
+/// Codecs with the same name and configuration in final v3.
 const FINAL: [&str; 3] = ["bytes", "crc32c", "sharding_indexed"];
 
-/// Codecs that turn elements into elements; all others work on bytes.
+/// Codecs that encode elements as elements; all others work on bytes.
 const ELEMENT_CODECS: [&str; 8] = [
     "transpose",
     "numcodecs.astype",
@@ -25,7 +25,7 @@ const ELEMENT_CODECS: [&str; 8] = [
     "numcodecs.quantize",
 ];
 
-/// Codecs that turn elements into bytes, each in its own way.
+/// Codecs that encode elements as bytes, each in its own way.
 const BYTES_CODECS: [&str; 11] = [
     "bytes",
     "sharding_indexed",
@@ -40,7 +40,7 @@ const BYTES_CODECS: [&str; 11] = [
     "numcodecs.zfpy",
 ];
 
-/// Codecs that store the shape of the array that they are given, for which the memory layout has no meaning.
+/// Codecs that store the shape of their array, so that the memory layout has no meaning.
 const SHAPED_CODECS: [&str; 4] = [
     "numcodecs.json",
     "numcodecs.json2",
@@ -48,13 +48,13 @@ const SHAPED_CODECS: [&str; 4] = [
     "numcodecs.msgpack2",
 ];
 
-/// Whether a codec turns elements into bytes, so that `bytes` has no place beside it.
+/// Whether a codec encodes elements as bytes, so that `bytes` must not be in the chain.
 pub(super) fn makes_bytes(codec: &CodecSpec) -> bool {
     BYTES_CODECS.contains(&codec.name.as_str())
 }
 
-/// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. Byte order
-/// stands before the first codec that works on bytes, unless one of the codecs sets it.
+/// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. The byte order is
+/// placed before the first codec that works on bytes, unless one of the codecs sets it.
 pub(super) fn chain(
     order: Option<CodecSpec>,
     typed: &Typed,
@@ -78,7 +78,7 @@ pub(super) fn chain(
     chain
 }
 
-/// Returns the codec that a URI or a bare word names; nothing if the codec changes nothing.
+/// Returns the codec with a URI or a bare word as its name, or `None` if it changes nothing.
 pub(super) fn named(
     identifier: &str,
     configuration: Map<String, Value>,
@@ -92,7 +92,7 @@ pub(super) fn named(
         }));
     };
     match name {
-        // zarr-python 2.12 to 2.14 left out the name of zstd.
+        // zarr-python 2.12 to 2.14 omitted the name of zstd.
         "" => Ok(Some(numcodec("zstd", configuration, typed))),
         "endian" => endian(&configuration, typed).map(Some),
         "transpose" => transpose(configuration, rank),
@@ -105,7 +105,7 @@ pub(super) fn named(
     }
 }
 
-/// Returns the name in `https://purl.org/zarr/spec/codec/gzip/1.0`, or a bare word; nothing for any other URI.
+/// Returns the name in `https://purl.org/zarr/spec/codec/gzip/1.0`, or a bare word. Returns `None` for any other URI.
 fn name_in(identifier: &str) -> Option<&str> {
     let Some((_, rest)) = identifier.split_once("://") else {
         return Some(identifier);
@@ -115,12 +115,11 @@ fn name_in(identifier: &str) -> Option<&str> {
     rest.split('/').next()
 }
 
-/// Returns a codec by the bare word that sci-rs/zarr has for it: other names and other formats than
-/// numcodecs'.
+/// Returns a codec by the bare word of sci-rs/zarr, whose names and formats differ from numcodecs'.
 fn bare(name: &str, configuration: Map<String, Value>, typed: &Typed) -> CodecSpec {
     match name {
         "bzip2" => CodecSpec::new("numcodecs.bz2", json!({ "level": 9 })),
-        // A frame, where numcodecs has a block with its length before it.
+        // A frame; numcodecs writes a block after its length.
         "lz4" => CodecSpec {
             name: name.to_string(),
             configuration,
@@ -160,12 +159,12 @@ fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &Typed) -> C
     }
 }
 
-/// Names blosc's shuffle as v3 does and adds the element size; for -1 the element size decides.
+/// Converts blosc's shuffle to v3's words and adds the element size, which also decides for -1.
 fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
     let stated = configuration.get("shuffle");
     let shuffle = match shuffle_name(stated, size) {
         Some(name) => json!(name),
-        // What names no mode stays, so that the error about it shows it.
+        // A value that is not a shuffle mode is kept, so that the error about it shows it.
         None => stated.cloned().unwrap_or_default(),
     };
     configuration.insert("shuffle".to_string(), shuffle);
@@ -208,8 +207,8 @@ fn transpose(configuration: Map<String, Value>, rank: usize) -> Result<Option<Co
     }
 }
 
-/// Returns the filters that zarr-python's experimental v3 puts among the attributes: a list of numcodecs'
-/// configurations. A user's own attribute of that name is something else.
+/// Returns the filters that zarr-python's experimental v3 stores among the attributes: a list of numcodecs'
+/// configurations. A user's own attribute of that name does not count.
 pub(super) fn attribute_filters(members: &Map<String, Value>) -> &[Value] {
     let filters = members
         .get("attributes")

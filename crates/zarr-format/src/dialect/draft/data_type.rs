@@ -1,6 +1,6 @@
 //! Data types of the drafts: numpy's type strings, final-v3 names, and extensions with their fallbacks.
 //!
-//! An extension is identified by its URI and its type together: some writers have placeholders for URIs, and below an
+//! An extension is identified by its URI and its type together: some writers have placeholders for URIs, and with an
 //! unknown URI a type may mean anything. Fill values in hexadecimal and binary are converted to the forms of final v3.
 
 use serde_json::{Map, Value, json};
@@ -12,13 +12,13 @@ use crate::dialect::v2::codecs;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// A data type and how it was found.
+/// A data type, and how it was resolved.
 #[derive(Debug)]
 pub(super) struct ResolvedType {
     pub(super) typed: Typed,
-    /// A note for the user that a fallback is used.
+    /// A warning for the user that a fallback is used.
     pub(super) warning: Option<String>,
-    /// The reason why elements cannot be read.
+    /// Why the elements cannot be read.
     pub(super) undecodable: Option<String>,
 }
 
@@ -91,7 +91,7 @@ fn extended(
     })
 }
 
-/// Returns the first fallback of an extension that is known, and its type.
+/// Returns the first known fallback of an extension, and its type.
 fn fallback(extension: &Map<String, Value>) -> Option<(&Value, Typed)> {
     let fallbacks = match extension.get("fallback")? {
         Value::Array(list) => list.as_slice(),
@@ -103,7 +103,7 @@ fn fallback(extension: &Map<String, Value>) -> Option<(&Value, Typed)> {
     known.next()
 }
 
-/// Reads the type of object arrays, which the filter that encodes the objects decides.
+/// Reads the type of object arrays, which depends on the filter that encodes the objects.
 fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
     if !matches!(of.as_str(), Some("|O" | "O")) {
         return Ok(None);
@@ -114,7 +114,7 @@ fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
     })
 }
 
-/// Whether the types of an extension are numpy's: those of the Zarr developers, and the placeholders that
+/// Whether the types of an extension are numpy's: for URIs of the Zarr developers, and for the placeholders that
 /// zarr-python writes (`TODO: unicode array protocol URL`).
 fn has_numpy_types(uri: &str) -> bool {
     let uri = uri
@@ -125,7 +125,7 @@ fn has_numpy_types(uri: &str) -> bool {
         || (uri.starts_with("TODO: ") && uri.ends_with(" array protocol URL"))
 }
 
-/// Reads an identifier of a type: final-v3 name, `r*`, or numpy's, whose bar may be missing.
+/// Reads the identifier of a type: a final-v3 name, `r*`, or numpy's, whose bar may be missing.
 fn identified(value: &Value) -> Option<Typed> {
     if let Some(name) = value.as_str() {
         match DataType::from_v3(name) {
@@ -137,8 +137,8 @@ fn identified(value: &Value) -> Option<Typed> {
     (!matches!(typed.data_type, DataType::Unknown(_))).then_some(typed)
 }
 
-/// Converts a fill value in binary (`0b...`) or hexadecimal (`0x...`) to the form that final v3 has for the
-/// type; other values stay as they are. `Corrupt` unless there are as many digits as the type has bits.
+/// Converts a fill value in binary (`0b...`) or hexadecimal (`0x...`) to final v3's form for the type; other values do
+/// not change. `Corrupt` if the number of digits does not match the type.
 pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     let Some((text, radix_bits)) = digits(value) else {
         return Ok(value.clone());
@@ -172,7 +172,7 @@ pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     })
 }
 
-/// Returns the digits after `0x` or `0b` and how many bits each has.
+/// Returns the digits after `0x` or `0b`, and the number of bits of each.
 fn digits(value: &Value) -> Option<(&str, usize)> {
     let text = value.as_str()?;
     let hexadecimal = text.strip_prefix("0x").map(|digits| (digits, 4));

@@ -1,7 +1,7 @@
 //! The draft of 2019: no entry point, `zarr_format` in each document, a list of `chunk_codecs`.
 //!
-//! What the text leaves open is read as the tree of its keys suggests: chunks of a root array lie in `data/`,
-//! the chunk of an array without dimensions is `0`, infinite fill values are words.
+//! Where the text is ambiguous, the tree of its keys decides: chunks of a root array are in `data/`, the chunk of an
+//! array without dimensions is `0`, infinite fill values are words.
 
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ pub(crate) const DRAFT: Draft = Draft {
     group,
 };
 
-/// Draft of 2019, "Storage keys".
+/// Returns the layout (draft of 2019, "Storage keys").
 fn layout(_members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     Ok(DraftLayout {
         meta: "meta",
@@ -45,7 +45,7 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
     array::read(&rules, location, members)
 }
 
-/// Reads `chunk_codecs`; a codec's parameters stand beside its name.
+/// Reads `chunk_codecs`; the parameters of a codec are members of the same object as its name.
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
     let list = list(members, "chunk_codecs")?;
     let rank = lengths(members, "shape")?.len();

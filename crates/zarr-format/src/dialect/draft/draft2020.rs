@@ -1,8 +1,9 @@
-//! The draft of October 2020, what zarrita wrote in July and September of that year, and the hybrid.
+//! The draft of October 2020, and zarrita's formats of July and September 2020.
 //!
-//! The entry point decides where documents and chunks lie: in July `metadata_encoding` is a media type and keys have
-//! neither `root` nor `c`; September has no `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`;
-//! filters of zarr-python stand in `attributes.filters`.
+//! It also reads documents that mix the texts of 2020 and 2022. The entry point states where documents and chunks are:
+//! in July `metadata_encoding` is a media type and keys have neither `root` nor `c`; September has no
+//! `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`; zarr-python stores filters in
+//! `attributes.filters`.
 
 use serde_json::{Map, Value};
 
@@ -25,7 +26,7 @@ pub(crate) const DRAFT: Draft = Draft {
     group,
 };
 
-/// The `metadata_encoding` of July.
+/// The `metadata_encoding` of July 2020.
 const MEDIA_TYPE: &str = "application/json";
 
 /// Reads the entry point (draft of 2020, "Entry point metadata" and "Storage keys").
@@ -33,7 +34,7 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     let member = |name| members.and_then(|members: &Map<String, Value>| members.get(name));
     let october = DraftLayout {
         meta: "meta/root",
-        // xtensor-zarr writes the root as a node whose name is empty.
+        // xtensor-zarr writes the root as a node with an empty name.
         root: &["meta/root.", "meta/root/."],
         suffixes: suffixes(member("metadata_key_suffix"))?,
         data: "data/root",
@@ -55,8 +56,8 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     }
 }
 
-/// Returns the suffixes of documents. Where the entry point has none, the text demands `.json`, but the writers that
-/// leave it out add no suffix.
+/// Returns the suffixes of documents. If the entry point has none, the specification demands `.json`, but writers that
+/// omit the member add no suffix.
 fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
     match stated {
         None | Some(Value::Null) => Ok(vec![".json".to_string(), String::new()]),
@@ -99,7 +100,7 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
         typed,
         rank,
     )?;
-    // A compressor of numbers encodes elements, so `bytes` has no place before it.
+    // A compressor of numbers encodes elements, so `bytes` must not precede it.
     if compressor.as_ref().is_some_and(codec_uris::makes_bytes) {
         codecs.pop_if(|last| last.name == "bytes");
     }
@@ -107,7 +108,7 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
     Ok(codecs)
 }
 
-/// Checks a group (draft of 2020, "Group metadata"), whose document has nothing but attributes.
+/// Checks a group (draft of 2020, "Group metadata"), whose document has only attributes.
 fn group(_members: &Map<String, Value>) -> Result<()> {
     Ok(())
 }

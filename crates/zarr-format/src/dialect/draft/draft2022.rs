@@ -1,8 +1,8 @@
-//! The draft of May 2022: no `root` in keys, `metadata_encoding` an object, a list of codecs.
+//! The draft of May 2022, without `root` in keys.
 //!
-//! The text contradicts itself on data types (a table of final names, examples with numpy's) and on null fill
-//! values (not permitted, yet in an example); both are read. Members that it does not define are refused, as
-//! it demands.
+//! `metadata_encoding` is an object, and arrays have a list of codecs. The specification contradicts itself on data
+//! types (a table of final names, examples with numpy's) and on null fill values (not permitted, yet in an example);
+//! both are read. Undefined members are an error, as it demands.
 
 use serde_json::{Map, Value};
 
@@ -87,7 +87,7 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
     array::read(&rules, location, members)
 }
 
-/// Reads `codecs`; a missing list is an empty one.
+/// Reads `codecs`; a missing list counts as empty.
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
     let list = list(members, "codecs")?;
     let rank = lengths(members, "shape")?.len();

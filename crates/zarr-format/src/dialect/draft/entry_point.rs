@@ -1,8 +1,8 @@
-//! Entry points: where a draft keeps its documents and chunks, counted from the folder of the entry point.
+//! Maps node paths of a draft to the keys of documents and chunks.
 //!
-//! A draft keeps them in two trees beside each other (`meta/...`, `data/...`), so a node's path is no key. An
-//! `EntryPoint` turns paths into keys and back; no other module builds these keys. It does no I/O, and no key that
-//! it makes leaves the folder of the entry point. Which draft that belongs to is decided in `registry.rs`.
+//! A draft keeps documents and chunks in two separate trees (`meta/...`, `data/...`), so a node's path is not a key. An
+//! `EntryPoint` converts paths to keys and back; no other module builds these keys. It does no I/O, and all its keys
+//! are inside the entry point's folder. `registry.rs` determines the draft.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::key::Key;
 use crate::model::{Attributes, Group, Node};
 
-/// What a document describes.
+/// The kind of node that a document describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentRole {
     /// `NAME.array.json`.
@@ -40,11 +40,11 @@ pub struct EntryPoint {
 }
 
 impl EntryPoint {
-    /// Reads the entry point of a draft's hierarchy in the folder `top`; without members everything is as the
-    /// draft has it by default.
+    /// Reads the entry point of a draft's hierarchy in the folder `top`; without members, all settings have the draft's
+    /// defaults.
     ///
-    /// Fails with `Unsupported` for another version, another encoding, or an extension that must be
-    /// understood, whose URI it names.
+    /// Fails with `Unsupported` for another version, another encoding, or an extension that must be understood; the
+    /// error names its URI.
     pub fn new(
         draft: &'static Draft,
         top: &Key,
@@ -75,7 +75,7 @@ impl EntryPoint {
                 for suffix in &self.layout.suffixes {
                     match self.key(&[&stem, suffix.as_bytes()]) {
                         Ok(key) => found.push((role, key)),
-                        // No store holds a document under so long a name.
+                        // No store can have a document with such a long name.
                         Err(error) if error.kind() == Kind::NameTooLong => {}
                         Err(error) => return Err(error),
                     }
@@ -115,8 +115,8 @@ impl EntryPoint {
         key.transpose()
     }
 
-    /// Returns the name of the child that a document in a folder describes; nothing if it is no document, or
-    /// what is left of its name cannot be a node's.
+    /// Returns the name of the child that a document in a folder describes, or `None` if it is not a document, or if
+    /// the rest of its name is not valid for a node.
     pub fn child<'a>(&self, document: &'a [u8]) -> Option<&'a [u8]> {
         let strip = |role: DocumentRole| {
             self.layout.suffixes.iter().find_map(|suffix| {
@@ -128,7 +128,7 @@ impl EntryPoint {
         Key::root().child(name).is_ok().then_some(name)
     }
 
-    /// Reads a node's document, which has these members; fails as its draft does.
+    /// Reads a node's document with these members; fails as the draft's reader does.
     pub fn parse(
         &self,
         path: &Key,
@@ -156,7 +156,7 @@ impl EntryPoint {
         })
     }
 
-    /// Returns the document of a node with these attributes.
+    /// Returns the documents that change if a node gets these attributes.
     pub fn edit(&self, document: &Document, attributes: &Attributes) -> Result<DocumentMap> {
         edit::edit_attributes(document, attributes)
     }
@@ -166,20 +166,20 @@ impl EntryPoint {
         &self.top
     }
 
-    /// Returns the folder of an array's chunks, and of those of the nodes below a group.
+    /// Returns the folder of an array's chunks; for a group, the folder that contains the chunks of all nodes below it.
     pub fn data(&self, path: &Key) -> Result<Key> {
         let mut chunks = self.chunks(path)?;
         chunks.pop();
         Key::new(chunks)
     }
 
-    /// Returns the path of the node whose chunks would lie in a folder; nothing if no node's would.
+    /// Returns the path of the node whose chunks a folder would hold, or `None` if there can be no such node.
     pub fn node_of_data(&self, folder: &Key) -> Option<Key> {
         let rest = folder.below(&self.data(&self.top).ok()?)?;
         self.path_of(&rest)
     }
 
-    /// Returns the path of the array that a document describes; nothing if it is not the key of an array's document.
+    /// Returns the path of the array that a document describes, or `None` if it is not the key of an array's document.
     pub fn array_of(&self, document: &Key) -> Option<Key> {
         let describes = |path: &Key| {
             let mut keys = self.documents(path).unwrap_or_default().into_iter();
@@ -200,7 +200,7 @@ impl EntryPoint {
         path.ok()
     }
 
-    /// Returns what the keys of an array's chunks begin with, its last slash included.
+    /// Returns the prefix of an array's chunk keys, its last slash included.
     fn chunks(&self, path: &Key) -> Result<Vec<u8>> {
         let rest = self.rest(path)?;
         let data = self.layout.data.as_bytes();
@@ -212,13 +212,13 @@ impl EntryPoint {
         Ok([folder.as_bytes(), b"/"].concat())
     }
 
-    /// Returns a path counted from the folder of the entry point; `Invalid` outside of it.
+    /// Returns a path relative to the entry point's folder; `Invalid` outside it.
     fn rest(&self, path: &Key) -> Result<Key> {
         let outside = || Error::invalid(path, format!("does not lie below {}", self.top));
         path.below(&self.top).ok_or_else(outside)
     }
 
-    /// Joins parts to a key within the folder of the entry point.
+    /// Joins parts to a key inside the entry point's folder.
     fn key(&self, parts: &[&[u8]]) -> Result<Key> {
         let within = parts.concat();
         if self.top.is_root() {

@@ -1,11 +1,11 @@
-//! Members that the documents of several drafts have in one form: version, suffix of keys, extensions.
+//! Members that several drafts share: version, key suffix, extensions.
 
 use serde_json::{Map, Value};
 
 use crate::dialect::members::list;
 use crate::error::{Error, Result};
 
-/// Whether `zarr_format` is a URI, as in every draft; in final v3 it is a number.
+/// Whether `zarr_format` is a URI, as in every draft. In final v3 it is a number.
 pub(super) fn has_uri(members: &Map<String, Value>) -> bool {
     members.get("zarr_format").is_some_and(is_uri)
 }
@@ -14,7 +14,7 @@ fn is_uri(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.contains("://"))
 }
 
-/// Checks the version at the end of the URI (drafts, "zarr_format"): later minor ones are compatible.
+/// Checks the version at the end of the URI (drafts, "zarr_format"). Later minor versions are compatible.
 ///
 /// Fails with `Unsupported` for another major version, or if there is no URI.
 pub(super) fn check_version(members: &Map<String, Value>) -> Result<()> {
@@ -35,7 +35,7 @@ pub(super) fn check_version(members: &Map<String, Value>) -> Result<()> {
     }
 }
 
-/// Reads `metadata_key_suffix`: part of a name, so a slash in it is `Corrupt`.
+/// Reads `metadata_key_suffix`. It is a part of a name, so a slash in it is `Corrupt`.
 pub(super) fn key_suffix(value: &Value) -> Result<String> {
     let is_plain = |text: &&str| {
         text.bytes()
@@ -50,7 +50,7 @@ pub(super) fn key_suffix(value: &Value) -> Result<String> {
     }
 }
 
-/// Refuses extensions that must be understood, since none is known (drafts, "extensions").
+/// Fails for extensions that must be understood, since none is supported (drafts, "extensions").
 pub(super) fn check_extensions(members: &Map<String, Value>) -> Result<()> {
     for extension in list(members, "extensions")? {
         if extension.get("must_understand") != Some(&Value::Bool(false)) {
@@ -64,13 +64,13 @@ pub(super) fn check_extensions(members: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the URI of an extension, or all of it if there is none.
+/// Returns the URI of an extension, or the whole extension if it has no URI.
 pub(super) fn uri_of(extension: &Value) -> String {
     let uri = extension.get("extension").and_then(Value::as_str);
     uri.map_or_else(|| extension.to_string(), str::to_string)
 }
 
-/// Refuses members that a draft does not define.
+/// Fails for members that a draft does not define.
 pub(super) fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> Result<()> {
     match members.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),

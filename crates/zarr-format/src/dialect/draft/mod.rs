@@ -1,6 +1,7 @@
-//! The drafts of version 3, from 2019 to 2022: one file a draft, and what several of them share.
+//! The drafts of version 3, from 2019 to 2022, one file for each.
 //!
-//! Their documents lie apart from the chunks, where the entry point of the hierarchy states. Final v3 is in `dialect/v3`.
+//! Their documents and chunks are in separate folders, as the entry point of the hierarchy states. Final v3 is in
+//! `dialect/v3`.
 
 use serde_json::{Map, Value};
 
@@ -20,39 +21,39 @@ mod registry;
 pub use entry_point::{DocumentRole, EntryPoint};
 pub use registry::{draft_of, entry_2019, is_2019};
 
-/// A dialect that governs all that lies below its entry point.
+/// A dialect that applies to all nodes below its entry point.
 pub struct Draft {
-    /// The name, as `--dialect` and `info` have it.
+    /// The name, as in `--dialect` and `info`.
     pub name: &'static str,
-    /// Returns where documents and chunks lie, by the members of the entry point if there is one.
+    /// Returns the layout of documents and chunks, from the members of the entry point, if it exists.
     layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,
-    /// Reads the document of an array, but for the attributes.
+    /// Reads the document of an array, except its attributes.
     array: fn(&ChunkLocation, &Map<String, Value>) -> Result<Parsed>,
-    /// Checks the document of a group, which has nothing but attributes.
+    /// Checks the document of a group, which has only attributes.
     group: fn(&Map<String, Value>) -> Result<()>,
 }
 
-/// Where a draft's documents and chunks lie, counted from the entry point's folder.
+/// The locations of a draft's documents and chunks, relative to the entry point's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DraftLayout {
-    /// The folder whose names are the children of the root node.
+    /// The folder that holds the documents of the root node's children.
     meta: &'static str,
-    /// What the keys of the root node's documents begin with, before `array` or `group` and the suffix.
+    /// The prefixes of the keys of the root node's documents, before `array` or `group` and the suffix.
     root: &'static [&'static str],
-    /// What may follow `.array` and `.group`; the first one takes precedence.
+    /// Possible suffixes after `.array` and `.group`, in order of precedence.
     suffixes: Vec<String>,
-    /// The folder of the root node's chunks; those of others are in folders below it.
+    /// The folder of the root node's chunks. Chunks of other nodes are in folders below it.
     data: &'static str,
-    /// What stands before the first index of a chunk.
+    /// The text before the first index of a chunk.
     index_prefix: &'static str,
-    /// The document with copies of all others.
+    /// The key of consolidated metadata, if the draft has them.
     consolidated: Option<&'static str>,
 }
 
-/// Where the chunks of an array lie.
+/// The location of an array's chunks.
 struct ChunkLocation {
-    /// What every key begins with, the last slash included.
+    /// The prefix of every key, its last slash included.
     base: Vec<u8>,
-    /// What stands before the first index.
+    /// The text before the first index.
     index_prefix: &'static str,
 }

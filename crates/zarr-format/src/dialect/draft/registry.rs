@@ -1,7 +1,7 @@
-//! Which draft a hierarchy belongs to.
+//! Determines the draft that a hierarchy belongs to.
 //!
-//! The members of the entry point decide, never its name alone. Where the draft keeps documents and chunks is the
-//! business of `entry_point.rs`.
+//! The members of the entry point decide, never its name alone. `entry_point.rs` finds the draft's documents and
+//! chunks.
 
 use serde_json::{Map, Value};
 
@@ -10,8 +10,8 @@ use crate::dialect::draft::{Draft, draft2019, draft2020, draft2022, members};
 use crate::error::{Error, Result};
 use crate::key::Key;
 
-/// Returns the draft that an entry point `zarr.json` belongs to; nothing if it is no entry point, which a
-/// final-v3 document never is: its `zarr_format` is a number.
+/// Returns the draft of an entry point `zarr.json`, or `None` if it is not an entry point. A final-v3 document never is
+/// one: its `zarr_format` is a number.
 ///
 /// Fails with `Corrupt` for a `metadata_encoding` that no draft has.
 pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> {
@@ -31,8 +31,8 @@ pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> 
     }
 }
 
-/// Whether a document is one of the draft of 2019, which has no entry point: in each of its documents
-/// `zarr_format` is a URI.
+/// Whether a document belongs to the draft of 2019, which has no entry point: `zarr_format` is a URI in each of its
+/// documents.
 pub fn is_2019(members: &Map<String, Value>) -> bool {
     members::has_uri(members) && !members.contains_key("metadata_encoding")
 }

@@ -1,10 +1,10 @@
-//! The user's attributes of an N5 node, which stand in one object with the members that N5 defines.
+//! The user's attributes of an N5 node, stored among N5's own members.
 
 use crate::error::{Error, Result};
 use crate::json_text::{MemberChange, ObjectText};
 use crate::model::Attributes;
 
-/// Members that N5 defines: those of a dataset, and the version of a container.
+/// Members that N5 defines: the members of a dataset, and the container's version.
 const OWN: [&str; 6] = [
     "dimensions",
     "blockSize",
@@ -14,12 +14,12 @@ const OWN: [&str; 6] = [
     "n5",
 ];
 
-/// Whether a member is one that N5 defines.
+/// Whether N5 defines a member.
 pub(super) fn is_own(name: &str) -> bool {
     OWN.contains(&name)
 }
 
-/// Returns the changes that make these the attributes of a document: those that it has already keep their place.
+/// Returns the changes that make `new` the attributes of a document. Existing attributes keep their place.
 pub(super) fn attribute_changes(old: &ObjectText<'_>, new: &Attributes) -> Vec<MemberChange> {
     let new = new.members();
     let is_gone = |name: &str| !is_own(name) && new.iter().all(|(other, _)| other != name);

@@ -1,8 +1,8 @@
-//! N5: `attributes.json`, blocks with a header of their own.
+//! N5: `attributes.json`, and blocks with a header.
 //!
-//! Axes stay in N5's order, in which the first varies fastest: codec `n5_default` transposes each block, as the registry
-//! of extensions has it. A folder whose `attributes.json` describes no dataset is a group only within a container, whose
-//! root has a member `n5`; elsewhere a file of that name may mean anything.
+//! Axes keep N5's order, in which the first varies fastest: codec `n5_default` transposes each block, as the registry
+//! of extensions defines it. A folder whose `attributes.json` does not describe a dataset is a group only inside a
+//! container, whose root has a member `n5`; elsewhere the file may belong to another program.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ use crate::model::{Array, Attributes, CodecSpec, DataType, Group, Node};
 
 mod attributes;
 
-/// N5 outside of a known container: datasets, and roots of containers.
+/// N5 outside a known container: datasets, and roots of containers.
 pub const DIALECT: Dialect = Dialect {
     name: "n5",
     documents,
@@ -26,7 +26,7 @@ pub const DIALECT: Dialect = Dialect {
     edit,
 };
 
-/// N5 within a container: every `attributes.json` is a node's.
+/// N5 inside a container: every `attributes.json` describes a node.
 pub const WITHIN: Dialect = Dialect {
     parse: parse_within,
     ..DIALECT
@@ -40,7 +40,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
-    // A file that is no JSON object need not be a document of N5.
+    // A file that is not a JSON object may not be an N5 document.
     let Ok(Some(members)) = document.object_of(is_own) else {
         return Ok(None);
     };
@@ -66,7 +66,7 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     }
 }
 
-/// Edits the document of a node, in which the user's attributes stand among the members that N5 defines.
+/// Edits the document of a node, which has the user's attributes among the members that N5 defines.
 fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
     check_own(attributes)?;
     edit::edit_members(edit::first_stored(documents)?, |old| {
@@ -74,8 +74,8 @@ fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> 
     })
 }
 
-/// Whether the members are those of a dataset rather than of a foreign document of the same name. One without its
-/// compression is a dataset whose blocks cannot be read, not a group that happens to hold numbers.
+/// Whether the members describe a dataset and not an unrelated document of the same name. A dataset without its
+/// compression is a dataset whose blocks cannot be read, not a group with numbers as attributes.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     has("dimensions") && has("blockSize") && has("dataType")
@@ -94,7 +94,7 @@ fn dataset(path: &Key, document: &Document, members: &Map<String, Value>) -> Res
         .into())
 }
 
-/// Reads the members of a dataset, but for the attributes. There is no fill value; blocks that are not stored are zeros.
+/// Reads the members of a dataset, except the attributes. There is no fill value: blocks that are not stored are zeros.
 fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "dimensions")?;
     let chunk_shape = lengths(members, "blockSize")?;
@@ -107,7 +107,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         dialect: DIALECT.name,
         fill_value: fill::parse(&data_type, &Value::Null)?,
         codecs: vec![block(members, &data_type, shape.len())?],
-        // Blocks lie in folders by their position in the grid: `path/3/0/1`.
+        // Blocks are in folders by their position in the grid: `path/3/0/1`.
         keys: v2::key_scheme(path, '/', None),
         dimension_names: Vec::new(),
         undecodable: None,
@@ -148,7 +148,7 @@ fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Opt
     })
 }
 
-/// Returns the codec of a compression that is the same for all types.
+/// Returns the codec of a compression, if it does not depend on the type.
 fn general_codec(kind: &str, settings: Map<String, Value>) -> CodecSpec {
     let level = |name: &str, range: std::ops::RangeInclusive<i64>, usual: i64| {
         let stated = settings.get(name).and_then(Value::as_i64);
@@ -175,7 +175,7 @@ fn general_codec(kind: &str, settings: Map<String, Value>) -> CodecSpec {
             "zstd",
             json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
         ),
-        // The framing of lz4-java, which no other implementation has.
+        // lz4-java's framing, which only it implements.
         "lz4" => (
             "n5.lz4",
             json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),

@@ -1,7 +1,7 @@
-//! The codecs of v2: memory order, filters, byte order and compressor as codecs of final v3.
+//! Converts memory order, filters, byte order and compressor of v2 to v3 codecs.
 //!
-//! Filters of v2 see bytes as they are stored, so codec `bytes` stands before the first filter that depends on the byte
-//! order (`stored_order.rs`). The type of the elements of object arrays is found from their filters.
+//! Filters of v2 get bytes as they are stored, so codec `bytes` is placed before the first filter that depends on the
+//! byte order (`stored_order.rs`). The element type of object arrays is derived from their filters.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::model::{CodecSpec, DataType};
 /// numpy's type of Python objects.
 const OBJECTS: &str = "|O";
 
-/// Returns the type of the elements of an object array, which the filter that encodes the objects decides.
+/// Returns the element type of an object array, which depends on the filter that encodes the objects.
 pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
     for filter in filters {
         match filter.get("id").and_then(Value::as_str).unwrap_or_default() {
@@ -31,7 +31,7 @@ pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
     Ok(DataType::Unknown(OBJECTS.to_string()))
 }
 
-/// Returns the reason why the chunks of an array can never be decoded, if there is one.
+/// Returns the reason why chunks of an array can never be decoded, or `None` if they can.
 pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<String> {
     let ids: Vec<&str> = filters.iter().map(id_of).collect();
     if ids.contains(&"pickle") {
@@ -48,7 +48,7 @@ pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<Str
     })
 }
 
-/// Filters that work on bytes, not on elements; so do all that follow them.
+/// Filters that work on bytes and not on elements; all filters after them work on bytes too.
 const BYTE_FILTERS: [&str; 14] = [
     "adler32",
     "base64",
@@ -66,8 +66,7 @@ const BYTE_FILTERS: [&str; 14] = [
     "zstd",
 ];
 
-/// Filters that encode elements as bytes themselves, whatever the byte order; some of them stand in the place of
-/// the compressor too.
+/// Filters that encode elements as bytes themselves, whatever the byte order. Some of them are also used as compressor.
 const OBJECT_FILTERS: [&str; 9] = [
     "json",
     "json2",
@@ -80,8 +79,8 @@ const OBJECT_FILTERS: [&str; 9] = [
     "zfpy",
 ];
 
-/// Filters that store the shape and the type of the array that they are given: the memory order has no meaning for them,
-/// and the byte order is part of the type that they store.
+/// Filters that store the shape and the type of their array: the memory order has no meaning for them, and the byte
+/// order is part of the stored type.
 const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
 /// Builds the chain: memory order, filters, byte order, compressor.
@@ -98,7 +97,7 @@ pub(super) fn codecs(
     chain.extend(filtered(list, typed)?);
     let compressor = members.get("compressor").filter(|value| !value.is_null());
     if let Some(compressor) = compressor {
-        // A compressor of numbers encodes elements, so `bytes` has no place before it.
+        // A compressor of numbers encodes elements, so `bytes` must not precede it.
         let is_of_elements = OBJECT_FILTERS.contains(&id_of(compressor));
         chain.pop_if(|last| is_of_elements && last.name == "bytes");
         chain.push(numcodec(compressor, &typed.data_type)?);
@@ -106,8 +105,8 @@ pub(super) fn codecs(
     Ok(chain)
 }
 
-/// Returns filters and byte order, which comes before the first filter that works on bytes, or that reads the elements
-/// as another type than they have.
+/// Returns filters and byte order. The byte order is placed before the first filter that works on bytes, or that reads
+/// elements as another type.
 pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
@@ -119,7 +118,7 @@ pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec
             order.bytes_codec()
         }
     };
-    // The byte order of the elements; nothing once they are encoded as bytes.
+    // The byte order of the elements, or `None` once they are encoded as bytes.
     let mut order = Some(stored);
     for filter in filters {
         let mut codec = numcodec(filter, data_type)?;
@@ -143,7 +142,7 @@ pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec
     Ok(chain)
 }
 
-/// Returns numcodecs' name of a codec; empty if it has none.
+/// Returns numcodecs' name of a codec, or an empty string if it has none.
 fn id_of(configuration: &Value) -> &str {
     let id = configuration.get("id");
     id.and_then(Value::as_str).unwrap_or_default()
@@ -161,7 +160,7 @@ fn memory_order(members: &Map<String, Value>, rank: usize) -> Result<Option<Code
     }
 }
 
-/// Returns the transposition that F order is; nothing where C and F are the same.
+/// Returns the transposition for F order, or `None` if C and F are the same.
 pub(crate) fn reversed(rank: usize) -> Option<CodecSpec> {
     let order: Vec<usize> = (0..rank).rev().collect();
     (rank > 1).then(|| CodecSpec::new("transpose", json!({ "order": order })))
@@ -179,7 +178,7 @@ pub(super) fn filters(members: &Map<String, Value>) -> Result<&[Value]> {
     }
 }
 
-/// Returns a numcodecs configuration under its final-v3 name.
+/// Converts a numcodecs configuration to a codec with its final-v3 name.
 fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     let wrong = || {
         Error::corrupt(
@@ -208,7 +207,7 @@ fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     })
 }
 
-/// Names blosc's shuffle as v3 does; for -1 the element size decides.
+/// Converts blosc's shuffle to v3's words; for -1 the element size decides.
 fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     let size = data_type.size().unwrap_or(1);
     let shuffle = shuffle_name(members.get("shuffle"), size).unwrap_or("shuffle");
@@ -221,8 +220,8 @@ fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     }
 }
 
-/// Returns v3's name of blosc's shuffle, which numcodecs has as a number and GDAL as a word of its own; a missing one is
-/// `shuffle`. Returns `None` for any other text. For -1 the size of the elements decides.
+/// Returns v3's word for blosc's shuffle, which is a number in numcodecs and another word in GDAL. A missing one is
+/// `shuffle`, and for -1 the element size decides. Returns `None` for any other text.
 pub(crate) fn shuffle_name(stated: Option<&Value>, size: usize) -> Option<&'static str> {
     let number = match stated {
         Some(Value::String(word)) => match word.to_ascii_uppercase().as_str() {
@@ -241,8 +240,8 @@ pub(crate) fn shuffle_name(stated: Option<&Value>, size: usize) -> Option<&'stat
     })
 }
 
-/// Reads zstd's `checksum` where it is text: GDAL 3.12 writes its option as it was given, by default `NO`, and
-/// takes all words but four for true.
+/// Converts zstd's `checksum` to a boolean if it is text: GDAL 3.12 writes its option verbatim, by default `NO`, and
+/// takes all words except four for true.
 fn checksum_from_word(members: &mut Map<String, Value>) {
     if let Some(checksum) = members.get_mut("checksum")
         && let Some(word) = checksum.as_str()

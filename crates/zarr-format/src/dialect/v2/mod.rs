@@ -1,8 +1,7 @@
 //! v2: `.zarray`, `.zgroup`, `.zattrs`.
 //!
-//! Byte order, memory order, filters and compressor become codecs as final v3 names them (`codecs.rs`).
-//! Writers that are older than `dimension_separator` may have nested chunks, so both forms are tried where it is
-//! missing.
+//! Byte order, memory order, filters and compressor become codecs with final-v3 names (`codecs.rs`). Writers older than
+//! `dimension_separator` may have nested chunks, so both separators are tried if it is missing.
 
 use serde_json::{Map, Value, json};
 
@@ -49,7 +48,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     Ok(zgroup.object()?.map(group))
 }
 
-/// Edits the documents of a node; attributes have one of their own.
+/// Edits the documents of a node. Attributes have a document of their own.
 fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
     let [_, _, zattrs] = documents else {
         return Ok(Vec::new());
@@ -62,7 +61,8 @@ fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> 
     Ok(vec![(zattrs.key.clone(), text)])
 }
 
-/// Fails with `Invalid` if an object of the stored attributes has a name twice. Those that do not read may be replaced.
+/// Fails with `Invalid` if an object of the stored attributes has duplicate names. Attributes that do not parse may be
+/// replaced.
 fn check_attributes(zattrs: &Document) -> Result<()> {
     let text = zattrs.text().unwrap_or_default();
     match text.map(ObjectText::parse) {
@@ -99,7 +99,7 @@ fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Re
     })
 }
 
-/// Reads `dtype`; for objects the filters decide.
+/// Reads `dtype`. For objects the filters decide.
 fn data_type(members: &Map<String, Value>) -> Result<Typed> {
     let dtype = members
         .get("dtype")
@@ -109,7 +109,7 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
         Some("|O" | "O") => Ok(Typed::little(codecs::object_type(codecs::filters(
             members,
         )?)?)),
-        // netcdf-c declares text of one character where it stores one byte an element.
+        // netcdf-c declares text of one character but stores one byte for each element.
         Some("<U1" | ">U1") if is_nczarr => Ok(Typed::little(DataType::FixedBytes(1))),
         _ => typestr::parse(dtype),
     }
@@ -125,7 +125,7 @@ fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     })
 }
 
-/// Returns the keys of chunks in the folder of an array: indices alone, and `0` without dimensions.
+/// Returns the keys of chunks in an array's folder: only indices, or `0` without dimensions.
 pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<char>) -> KeyScheme {
     let prefix = if path.is_root() {
         Vec::new()
@@ -141,11 +141,12 @@ pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<ch
     }
 }
 
-/// What netcdf-c says of an array: a member of `.zarray` from 4.8.1 on, in capitals at first, and an attribute from 4.9.3 on.
+/// netcdf-c's member about an array: in `.zarray` from 4.8.1 on, first in capitals, and an attribute from 4.9.3 on.
 const NCZARR_ARRAY: [&str; 2] = ["_NCZARR_ARRAY", "_nczarr_array"];
 
-/// Reads the names of dimensions, if there is one a dimension: from xarray's attribute `_ARRAY_DIMENSIONS`, else from what
-/// netcdf-c writes. Of a dimension of another group the last part of its path is the name, as xarray has it.
+/// Reads the names of dimensions, if there is one for each dimension: from xarray's attribute `_ARRAY_DIMENSIONS`, or
+/// else from netcdf-c's members. If a dimension belongs to another group, its name is the last part of its path, as in
+/// xarray.
 fn dimension_names(
     members: &Map<String, Value>,
     attributes: &Attributes,
@@ -167,7 +168,7 @@ fn dimension_names(
     paths.map(|path| path.and_then(last)).collect()
 }
 
-/// Reads a list of names; nothing if it has not one a dimension.
+/// Reads a list of names. Returns `None` unless there is one for each dimension.
 fn names_in(value: &Option<Value>, rank: usize) -> Option<Vec<Option<String>>> {
     let names = value
         .as_ref()?

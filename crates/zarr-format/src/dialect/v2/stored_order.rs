@@ -1,14 +1,14 @@
-//! The byte order that elements have between the filters of v2, where each filter names its own types.
+//! Tracks the byte order of elements between the filters of v2.
 //!
-//! In v2 a filter sees bytes as they would be stored, in final v3 it sees numbers, and only codec `bytes` has a byte
-//! order. Both mean the same as long as each filter reads the type that the one before has written; `WordOrder` finds out
-//! whether it does, and the byte order of `bytes`. After `bytes`, filters see bytes in v3 too.
+//! In v2 a filter gets bytes as they would be stored, and names its own types; in final v3 it gets numbers, and only
+//! codec `bytes` has a byte order. Both are equivalent if each filter reads the type that the previous one has written.
+//! `WordOrder` checks that, and determines the byte order of `bytes`. After `bytes`, filters get bytes in v3 too.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::CodecSpec;
 
-/// The byte order of elements: the length of their words in bytes, and whether these are big-endian.
+/// The byte order of elements: the length of their words in bytes, and whether the words are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct WordOrder {
     word: usize,
@@ -29,7 +29,7 @@ impl WordOrder {
         self.big
     }
 
-    /// Returns the codec `bytes` of this order.
+    /// Returns the codec `bytes` for this order.
     pub(super) fn bytes_codec(self) -> CodecSpec {
         let configuration = match self {
             WordOrder { word: 0 | 1, .. } => Value::Null,
@@ -39,8 +39,8 @@ impl WordOrder {
         CodecSpec::new("bytes", configuration)
     }
 
-    /// Returns the order after a filter; nothing if the filter reads the elements as another type than they have,
-    /// so that it has to see bytes.
+    /// Returns the order after a filter, or `None` if the filter reads the elements as another type, so that it must
+    /// get bytes.
     pub(super) fn after(self, id: &str, filter: &Map<String, Value>) -> Option<WordOrder> {
         let named = |name: &str| {
             filter
@@ -63,7 +63,7 @@ impl WordOrder {
     /// Reads a type as numpy names it: `>i4`, `|u1`, `complex64`.
     fn read(dtype: &str) -> Option<WordOrder> {
         let plain = dtype.trim_start_matches(['<', '>', '|', '=']);
-        // The unit of a date stands between brackets.
+        // The unit of a date is between brackets.
         let plain = plain.split('[').next().unwrap_or(plain);
         let start = plain.find(|c: char| c.is_ascii_digit());
         let (kind, size) = plain.split_at(start.unwrap_or(plain.len()));
@@ -140,7 +140,7 @@ mod tests {
                 "{dtype}"
             );
         }
-        // Little-endian bytes are the same by whatever they are counted.
+        // Little-endian bytes are the same for any type.
         let view = json!({ "id": "delta", "dtype": "<i8" });
         assert!(after(WordOrder::new(1, false), view).is_some());
     }

@@ -1,7 +1,7 @@
 //! Chunk grids of final v3: `regular`, and the extension `rectilinear`.
 //!
-//! Runs of chunks stay runs, whatever their length. A rectilinear grid whose chunks are all alike by its text
-//! is a regular one, so that programs without the extension can read what is rendered.
+//! Runs of chunks remain runs, whatever their length. A rectilinear grid with a single stated length for each dimension
+//! becomes a regular grid, so that programs without the extension can read the grid that is written.
 
 use serde_json::{Map, Value, json};
 
@@ -10,19 +10,18 @@ use crate::error::{Error, Result};
 use crate::grid::Axis;
 use crate::model::{EdgeRun, Edges};
 
-/// The most runs of chunks that a grid may have, all dimensions together.
+/// Maximum number of runs of chunks in a grid, all dimensions together.
 const MAX_RUNS: usize = 1 << 20;
 
-/// A chunk grid as the model has it.
+/// A chunk grid in the model's terms.
 pub(super) struct ChunkGrid {
-    /// Elements of a chunk along each dimension; where chunks differ, of the longest.
+    /// Elements of a chunk along each dimension; in a rectilinear grid, of the longest chunk.
     pub(super) shape: Vec<u64>,
-    /// How long chunks are along each dimension; empty if they are all alike.
+    /// The chunk lengths along each dimension; empty for a regular grid.
     pub(super) edges: Vec<Edges>,
 }
 
-/// Reads a grid over an array of `shape`; `Unsupported` if its name or kind is not known, `Corrupt` if it
-/// makes no sense.
+/// Reads a grid over an array of `shape`; `Unsupported` if its name or kind is unknown, `Corrupt` if it is not valid.
 pub(super) fn parse(
     name: &str,
     configuration: Option<&Map<String, Value>>,
@@ -80,7 +79,7 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
     })
 }
 
-/// Reads the chunk edge lengths of one dimension; `left` is how many more runs are accepted.
+/// Reads the chunk lengths of one dimension; `left` is the number of runs that are still accepted.
 fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
     let Value::Array(list) = value else {
         return Ok(Edges::Every(positive(value)?));
@@ -127,7 +126,7 @@ fn positive(value: &Value) -> Result<u64> {
     })
 }
 
-/// Returns a grid as final v3 writes it.
+/// Formats a grid as final v3 writes it.
 pub(super) fn render(shape: &[u64], edges: &[Edges]) -> Value {
     if edges.is_empty() {
         return json!({ "name": "regular", "configuration": { "chunk_shape": shape } });

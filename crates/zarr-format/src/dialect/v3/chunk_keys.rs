@@ -7,15 +7,15 @@ use crate::error::Result;
 use crate::key::Key;
 use crate::model::KeyScheme;
 
-/// Returns the reason why no chunk can be found, if the encoding is not known.
+/// Returns the reason why no chunk can be found, or `None` if the encoding is known.
 pub(super) fn undecodable(encoding: Option<&Value>) -> Option<String> {
     let (name, _) = named(encoding?, "chunk_key_encoding").ok()?;
     let known = ["default", "v2"].contains(&name);
     (!known).then(|| format!("chunk_key_encoding: {name} is not known; expected default or v2"))
 }
 
-/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing. Chunks of an encoding that is
-/// not known are never looked for (`undecodable`).
+/// Reads `chunk_key_encoding`: `default` puts `c` before the indices, `v2` puts nothing. Chunks with an unknown
+/// encoding are never looked up (`undecodable`).
 pub(super) fn parse(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
     let default = json!("default");
     let encoding = encoding.unwrap_or(&default);

@@ -1,7 +1,7 @@
 //! Data types as final v3 writes them: names, and extensions with a configuration.
 //!
-//! Reads the registered extensions and those of zarr-python; writes what zarr-python reads, which has no type for `r*`
-//! and reads structures only under their older name.
+//! Reads registered extensions and zarr-python's. Writes types that zarr-python can read: it has no `r*`, and reads
+//! structures only by their older name.
 
 use serde_json::{Map, Value, json};
 
@@ -9,11 +9,11 @@ use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, Field, MAX_ELEMENT, TimeUnit};
 
-/// The deepest nesting of structured types.
+/// Maximum nesting of structured types.
 const MAX_DEPTH: usize = 16;
 
-/// Reads `data_type` (core specification, "data_type", and the texts of the extensions). A type that is not
-/// known is kept as it is spelt.
+/// Reads `data_type` (core specification, "data_type", and the specifications of the extensions). An unknown type is
+/// kept verbatim.
 pub(crate) fn parse(value: &Value) -> Result<DataType> {
     nested(value, 0)
 }
@@ -62,7 +62,7 @@ fn time_unit(members: &Map<String, Value>) -> Option<TimeUnit> {
     typestr::unit(members.get("unit")?.as_str()?, scale)
 }
 
-/// Reads the fields, as objects or (legacy) as pairs.
+/// Reads the fields, as objects or as pairs (legacy).
 fn structured(members: &Map<String, Value>, depth: usize) -> Result<DataType> {
     let wrong = || Error::corrupt("data_type", "struct: expected fields of name and data type");
     let list = members
@@ -93,7 +93,7 @@ fn structured(members: &Map<String, Value>, depth: usize) -> Result<DataType> {
     }
 }
 
-/// Returns a type as final v3 writes it; one that is not known as it was found.
+/// Formats a type as final v3 writes it; an unknown type verbatim.
 pub(crate) fn render(data_type: &DataType) -> Value {
     let sized = |name: &str, bytes: usize| json!({ "name": name, "configuration": { "length_bytes": bytes } });
     let timed = |name: &str, unit: &TimeUnit| {
@@ -120,7 +120,7 @@ pub(crate) fn render(data_type: &DataType) -> Value {
     }
 }
 
-/// A subarray has no type of its own in v3, so its bytes are shown without one.
+/// v3 has no type for a subarray, so its bytes are shown without a type.
 fn rendered_field(field: &Field) -> Value {
     if field.shape.is_empty() {
         return json!([field.name, render(&field.data_type)]);

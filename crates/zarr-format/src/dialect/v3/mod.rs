@@ -1,7 +1,8 @@
 //! Final v3 (core specification 3.1): `zarr.json`.
 //!
-//! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all, no `codecs`.
-//! Unknown members make a node unreadable unless they have `must_understand: false`.
+//! Reads the documents of actual writers: codecs and encodings as bare words, without configuration, without an
+//! `array -> bytes` codec, without `codecs`. Unknown members make a node unreadable unless they have
+//! `must_understand: false`.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +31,7 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
     Ok(vec![path.child(ZARR_JSON.as_bytes())?])
 }
 
-/// The warning about an array without `codecs`, which the text demands.
+/// The warning about an array without `codecs`, which the specification requires.
 const NO_CODECS: &str = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
 
 fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
@@ -52,7 +53,7 @@ fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> 
     edit::edit_attributes(edit::first_stored(documents)?, attributes)
 }
 
-/// Reads the members of `zarr.json`, but for the attributes.
+/// Reads the members of `zarr.json`, except the attributes.
 fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     if !is_format(members, 3) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
@@ -127,13 +128,13 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     })
 }
 
-/// Whether a codec makes elements big-endian; a fill value in base64 is then big-endian too.
+/// Whether a codec stores elements big-endian. A fill value in base64 is then big-endian too.
 fn is_big_endian(codec: &CodecSpec) -> bool {
     let endian = codec.configuration.get("endian").and_then(Value::as_str);
     ["bytes", "endian"].contains(&codec.name.as_str()) && endian == Some("big")
 }
 
-/// Returns the reason why no chunk can be decoded, if the members give one.
+/// Returns the reason why no chunk can be decoded, or `None` if the members show none.
 fn undecodable(members: &Map<String, Value>) -> Option<String> {
     let other = || {
         chunk_keys::undecodable(members.get("chunk_key_encoding"))
@@ -146,7 +147,7 @@ fn undecodable(members: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// Whether a value is a list of nothing; R writes one as an empty object.
+/// Whether a value is an empty list. R writes it as an empty object.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.is_empty(),
@@ -155,7 +156,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Names the first unknown member that has to be understood. The drafts had a list of `extensions`: an empty one names none.
+/// Returns the first unknown member that must be understood. The drafts had a list of `extensions`; an empty one is
+/// accepted.
 fn unknown_extension(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
     let (name, _) = members.iter().find(|(name, value)| {
         !known.contains(&name.as_str())
@@ -209,14 +211,14 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
     }
 }
 
-/// Returns the document of a node, with its attributes as their author wrote numbers and words.
+/// Returns the document of a node. Attributes keep their author's spelling of numbers and words.
 pub fn document(node: &Node) -> Vec<u8> {
     let text = render(node).to_string();
     json_text::document_with(&text, "attributes", node.attributes().text())
         .unwrap_or_else(|_| json_text::document(&text))
 }
 
-/// Returns a node's metadata as final v3, as values; of its attributes there is only the place.
+/// Returns a node's metadata as final v3, as values. The attributes are only a placeholder.
 pub fn render(node: &Node) -> Value {
     match node {
         Node::Group(_) => json!({ "zarr_format": 3, "node_type": "group", "attributes": {} }),
