@@ -1,8 +1,7 @@
-//! The nodes of a Zarr store, and its arrays as elements.
+//! Finds the nodes of a Zarr store; reads and writes the elements of arrays.
 //!
 //! [`hierarchy`] finds groups and arrays by their metadata, in any dialect. [`mod@array`] reads and writes elements: it
-//! finds the chunks of a range, loads and decodes them, keeps them in a cache, and loads ahead of a reader what it will
-//! read next.
+//! finds the chunks of a range, loads, decodes and caches them, and prefetches chunks for sequential readers.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Opens the arrays of a hierarchy, and keeps what was written to them.
+//! Opens the arrays of a hierarchy, and owns their write buffers.
 //!
-//! An array is the same `OpenArray` for all its users, as long as its metadata mean the same files: a change of its
-//! attributes disturbs none of them, and what was read for one serves the others. What was written stays while the
-//! metadata change, as long as chunks keep their meaning.
+//! All users of an array share one `OpenArray` as long as its metadata describe the same files: a change of its
+//! attributes does not invalidate it, and cached chunks serve all users. Dirty chunks survive a change of the metadata
+//! as long as chunks keep their meaning.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -26,20 +26,20 @@ pub struct Arrays {
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
     open: Arc<OpenArrays>,
-    /// Held while an array is opened, so that there is one for all.
+    /// Held while an array is opened, so that it is opened once.
     opening: Mutex<()>,
     dirty: Mutex<WrittenArrays>,
     pub(super) written_keys: Arc<WrittenKeys>,
 }
 
-/// What was written to arrays and is not stored yet.
+/// The write buffers of all arrays.
 struct WrittenArrays {
     by_path: HashMap<Key, Arc<WriteBuffer>>,
-    /// The number of arrays at which those are dropped of which all is stored and that have no handles.
+    /// The number of buffers at which clean ones without handles are dropped.
     swept_at: usize,
 }
 
-/// The least number of arrays at which those are dropped of which all is stored.
+/// The least value of `swept_at`.
 const MIN_SWEPT: usize = 1 << 10;
 
 impl WrittenArrays {
@@ -55,7 +55,7 @@ impl WrittenArrays {
 }
 
 impl Arrays {
-    /// Builds the set of arrays of a hierarchy; none is open yet.
+    /// Creates the set of arrays of a hierarchy; none is open yet.
     pub fn new(hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Arrays {
         Arrays {
             hierarchy,
@@ -70,7 +70,7 @@ impl Arrays {
         }
     }
 
-    /// Returns what was written to an array through any handle.
+    /// Returns the write buffer of an array, which all its handles share.
     fn dirty(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<WriteBuffer> {
         let mut all = self.dirty.lock();
         if let Some(dirty) = all.by_path.get(&entry.path)
@@ -84,7 +84,7 @@ impl Arrays {
         dirty
     }
 
-    /// Stores all that was written to the arrays at a path and below it.
+    /// Flushes the arrays at a path and below it.
     pub fn flush_below(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let writers: Vec<Arc<ChunkWriter>> = {
             let writers = self.engine.writers.list();
@@ -96,7 +96,7 @@ impl Arrays {
                 outcome = outcome.and(writer.flush(context));
             }
         }
-        // An array that no longer decodes has no writer.
+        // An array that can no longer be decoded has no writer.
         for left in self.left_over() {
             if left.below(path).is_some() && outcome.is_ok() {
                 outcome = self.store_array(context, &left);
@@ -105,7 +105,7 @@ impl Arrays {
         outcome
     }
 
-    /// Whether something was written that is not stored yet.
+    /// Whether any array has dirty chunks.
     pub fn are_written(&self) -> bool {
         let is_written = |buffer: &Arc<WriteBuffer>| !buffer.is_empty();
         if self.dirty.lock().by_path.values().any(is_written) {
@@ -116,8 +116,8 @@ impl Arrays {
         open.any(|writer| is_written(&writer.buffer))
     }
 
-    /// Returns the arrays that are written through decoded files now, which are open or could not be stored, in the order
-    /// of their paths; true with those that are open.
+    /// Returns the arrays that are open for writing through decoded files, or have dirty chunks that could not be
+    /// stored, sorted by path; the flag says whether the array is open.
     pub fn in_writing(&self) -> Vec<(Key, bool)> {
         let dirty = self.dirty.lock();
         let arrays = dirty.by_path.iter();
@@ -133,7 +133,7 @@ impl Arrays {
         found
     }
 
-    /// Returns what was written to the array that a key is a chunk of, if it is open for writing.
+    /// Returns the write buffer of the array that a chunk key belongs to, if the array is open for writing.
     pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<WriteBuffer>> {
         let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers().are_some() && dirty.has_key(key);
         let arrays = self.dirty.lock();
@@ -144,14 +144,14 @@ impl Arrays {
             .cloned()
     }
 
-    /// Refuses all writes to decoded files from now on, since the process ends: what was written before can be stored, and
-    /// no program is told of a write that is lost.
+    /// Refuses all further writes to decoded files, since the process ends: dirty chunks can still be stored, and no
+    /// program sees a write succeed that is lost.
     pub fn refuse_writes(&self) {
         self.engine.write_budget.close();
     }
 
-    /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,
-    /// and is in the log.
+    /// Flushes arrays that are closed and could not be stored at their last close. Chunks that still cannot be stored
+    /// stay dirty, and the error is logged.
     pub fn store_left_over(&self, context: &RequestContext) {
         for path in self.left_over() {
             if let Err(error) = self.store_array(context, &path) {
@@ -160,8 +160,8 @@ impl Arrays {
         }
     }
 
-    /// Drops what was written to chunks whose keys lie at a path and below and is not stored yet; returns of how many
-    /// chunks there was something. Who has such a file open for writing gets `Changed` when it is synced or closed.
+    /// Drops the dirty chunks whose keys are at a path or below it, and returns their number. Programs that have such a
+    /// file open for writing get `Changed` at the next fsync or close.
     pub fn discard_written(&self, path: &Key) -> u64 {
         let dirty: Vec<Arc<WriteBuffer>> = {
             let arrays = self.dirty.lock();
@@ -171,7 +171,7 @@ impl Arrays {
         dirty.iter().map(|dirty| dirty.discard(path)).sum()
     }
 
-    /// Returns the arrays of which something is not stored, though they are not open for writing.
+    /// Returns the arrays that have dirty chunks and are not open for writing.
     fn left_over(&self) -> Vec<Key> {
         let written = self.in_writing().into_iter();
         let closed = written.filter(|(_, is_open)| !is_open);
@@ -185,7 +185,7 @@ impl Arrays {
         }
     }
 
-    /// Opens the array that a node is; `Invalid` if it is none.
+    /// Opens the array of a node; `Invalid` if the node is not an array.
     pub fn open(&self, entry: &Arc<NodeEntry>) -> Result<Arc<OpenArray>> {
         let is_same = |array: &Arc<OpenArray>| array.is_same(entry);
         if let Some(array) = self.open.get(&entry.path).filter(is_same) {
@@ -210,21 +210,21 @@ impl Arrays {
         Ok(array)
     }
 
-    /// Notes that a key is changed, or opened for writing. `Busy` if it is that of a chunk of an array of which a
-    /// decoded file is.
+    /// Registers a chunk key that is being changed or opened for writing. `Busy` if it is a chunk of an array whose
+    /// decoded file is open for writing.
     pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
         if let Some(array) = self.in_writing_of(key) {
             array.writers().wait_for_none(key)?;
         }
         let written = self.written_keys.add(key);
-        // Of two that open at once, one at least finds the other.
+        // If a key and a decoded file are opened at once, at least one of the two finds the other.
         if let Some(array) = self.in_writing_of(key) {
             array.writers().check_none(key)?;
         }
         Ok(written)
     }
 
-    /// Fails with `Busy` if the key of a chunk of an array is open for writing.
+    /// Fails with `Busy` if a chunk key of an array is open for writing.
     pub fn check_keys_free(&self, array: &OpenArray) -> Result<()> {
         let is_chunk = |key: &Key| array.buffer.has_key(key);
         match self.written_keys.wait_for_none(is_chunk) {

@@ -1,7 +1,7 @@
-//! Assembles the bytes of a range out of the chunks under it.
+//! Assembles the bytes of a range from the chunks under it.
 //!
-//! Runs of bytes are copied from each chunk into the answer: out of memory, or straight from an uncompressed stored chunk
-//! or a chunk on disk. A range inside one chunk in memory is not copied at all.
+//! Runs of bytes are copied from each chunk into the answer: from memory, or directly from an uncompressed stored chunk
+//! or the spill file. A range inside one chunk in memory is not copied.
 
 use std::ops::Range;
 
@@ -17,10 +17,11 @@ use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// How many times what is wanted of a chunk on disk is read of it at most; else it is taken into memory.
+/// Runs are read from the spill file if their span is at most N times their bytes; else the chunk is loaded into
+/// memory.
 const MAX_SPREAD: usize = 8;
 
-/// What is called in the middle of a copy.
+/// A callback in the middle of a copy.
 #[cfg(test)]
 pub(super) type WhileCopying = Option<Box<dyn Fn() + Send + Sync>>;
 
@@ -34,7 +35,7 @@ pub(super) struct Assembler<'a> {
 }
 
 impl Assembler<'_> {
-    /// Puts the bytes of a range together out of its slices; a range inside one chunk stays where it is.
+    /// Assembles the bytes of a range from its slices; a range inside one chunk is shared, not copied.
     pub(super) fn assemble(
         &self,
         range: &Range<u64>,
@@ -87,7 +88,7 @@ impl Assembler<'_> {
         Ok(ReadBytes::Own(out))
     }
 
-    /// Copies runs out of a chunk; returns which content it is of.
+    /// Copies runs from a chunk; returns the content of the stored chunk that it belongs to.
     fn copy(
         &self,
         source: &Source,
@@ -108,7 +109,7 @@ impl Assembler<'_> {
         }
     }
 
-    /// Copies runs out of an uncompressed chunk without keeping it: the kernel caches the file that it is.
+    /// Copies runs from an uncompressed stored chunk without caching it: the page cache holds its file.
     fn copy_stored(&self, chunk: ChunkIndex, runs: &Runs, out: &mut [u8]) -> Result<ChunkContent> {
         let length = self.reader.decoder.pipeline_of(chunk)?.chunk_bytes();
         let read = |stored: &OpenChunk| {
@@ -126,7 +127,7 @@ impl Assembler<'_> {
         }
     }
 
-    /// Copies runs out of a chunk on disk without having it in memory.
+    /// Copies runs from a chunk in the spill file without loading it into memory.
     fn copy_spilled(
         &self,
         chunk: ChunkIndex,

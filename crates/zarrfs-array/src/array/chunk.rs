@@ -1,4 +1,4 @@
-//! A decoded chunk, and what else the cache of decoded data holds.
+//! Defines a decoded chunk and the other values of the chunk cache.
 //!
 //! A chunk is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
 
@@ -17,8 +17,8 @@ use zarr_format::grid::{ChunkIndex, Coordinates};
 use zarrfs_store::Version;
 use zarrfs_store::sync::budget::Reservation;
 
-/// Bytes that a chunk or an index in memory takes beside its elements: its places in the cache and in the memory budget. An
-/// array of chunks of one element took sixty times what was counted.
+/// The overhead of a chunk or an index in memory, in bytes: its places in the cache and in the memory budget. Without
+/// it, an array with chunks of one element took sixty times the memory that was counted.
 pub(super) const CHUNK_OVERHEAD: u64 = 256;
 
 /// A chunk as readers see it.
@@ -31,7 +31,7 @@ pub(super) enum Chunk {
 }
 
 impl Chunk {
-    /// Returns a number that names the content; nothing if the chunk is not stored.
+    /// Returns a digest of the content, or `None` if the chunk is not stored.
     pub(super) fn digest(&self) -> Option<u64> {
         match self {
             Chunk::Data(decoded) => Some(decoded.digest()),
@@ -40,7 +40,7 @@ impl Chunk {
     }
 }
 
-/// Where the bytes of a chunk are read.
+/// The source of a chunk's bytes.
 pub(super) enum Source {
     /// A chunk in memory.
     Chunk(Chunk),
@@ -50,35 +50,35 @@ pub(super) enum Source {
     Spilled(Version),
 }
 
-/// Where a chunk is stored.
+/// The location of a chunk in its stored chunk.
 pub(super) struct ChunkLocation {
-    /// Number of the stored chunk.
+    /// The number of the stored chunk.
     pub(super) stored: u64,
-    /// Its indices.
+    /// The indices of the stored chunk.
     pub(super) indices: Coordinates,
     /// With sharding: for each level, the number of the inner chunk in its shard.
     pub(super) inner: SmallVec<[usize; 2]>,
 }
 
-/// What an inner chunk is missing from.
+/// The reason why an inner chunk is missing.
 pub(super) enum Lacking {
     /// The shard itself is not stored.
     Shard,
-    /// The shard, which has this version, does not have it.
+    /// The shard has this version and lacks the inner chunk.
     InnerChunk(Version),
 }
 
 /// Decoded bytes and the memory they are counted in.
 pub(super) struct DecodedChunk {
     pub(super) bytes: Vec<u8>,
-    /// The version of the stored chunk; `NOT_STORED` of a chunk that was written.
+    /// The version of the stored chunk; `NOT_STORED` for a dirty chunk.
     pub(super) version: Version,
-    /// Whether it was read from there.
+    /// Whether it was read from the spill file.
     pub(super) is_on_disk: bool,
     pub(super) _room: Reservation,
 }
 
-/// The version of a chunk that was written and is not stored yet; no store is asked for it.
+/// The version of a dirty chunk; no stored chunk has it.
 const NOT_STORED: Version = Version::NONE;
 
 impl Drop for DecodedChunk {
@@ -99,17 +99,17 @@ impl DecodedChunk {
         &self.bytes
     }
 
-    /// Whether it was written and is not stored yet.
+    /// Whether the chunk is dirty.
     pub(super) fn is_written(&self) -> bool {
         self.version == NOT_STORED
     }
 
-    /// Returns a number that names the content.
+    /// Returns a digest of the content.
     pub(super) fn digest(&self) -> u64 {
         XxHash64::oneshot(0, &self.bytes)
     }
 
-    /// Returns the number of the content that the chunk has once it is stored: lossy codecs change it.
+    /// Returns the digest of the content after encoding and decoding: lossy codecs change it.
     pub(super) fn digest_as_stored(&self, pipeline: &Pipeline) -> u64 {
         if !pipeline.is_lossy() {
             return self.digest();
@@ -119,7 +119,7 @@ impl DecodedChunk {
         decoded.map_or_else(|_| self.digest(), |bytes| XxHash64::oneshot(0, &bytes))
     }
 
-    /// Builds a chunk that was written and is not stored yet.
+    /// Creates a dirty chunk.
     pub(super) fn dirty(bytes: Vec<u8>, room: Reservation) -> DecodedChunk {
         DecodedChunk {
             bytes,
@@ -129,7 +129,7 @@ impl DecodedChunk {
         }
     }
 
-    /// Returns the same chunk as one that is written and not stored yet.
+    /// Turns the chunk into a dirty one.
     pub(super) fn into_dirty(mut self) -> DecodedChunk {
         self.version = NOT_STORED;
         self.is_on_disk = false;
@@ -137,7 +137,7 @@ impl DecodedChunk {
     }
 }
 
-/// The index of a shard of one content.
+/// The index of one version of a shard.
 pub(super) struct CachedShardIndex {
     pub(super) entries: ShardIndex,
     pub(super) version: Version,
@@ -151,7 +151,7 @@ pub(super) enum Cached {
     Index(Arc<CachedShardIndex>),
 }
 
-/// The number of an array, a depth (0: chunks; n: indexes of the n-th level of shards), a number in that grid.
+/// The number of an array, a depth (0: chunks; n: indexes of the n-th shard level), and a number in that grid.
 pub(super) type CacheKey = (u64, u8, u64);
 
 /// A chunk that is being loaded.
@@ -160,15 +160,15 @@ pub(super) struct Load<'a> {
     /// Decodes the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) location: &'a ChunkLocation,
-    /// The version that the stored chunk has, if that is known.
+    /// The version of the stored chunk, if known.
     pub(super) known: Option<Version>,
-    /// The lengths that it is taken to have; nothing if it may have any that the pipeline allows.
+    /// The estimated sizes; `None` to allow any size that the pipeline allows.
     pub(super) guessed: Option<EstimatedSizes>,
     pub(super) deadline: Instant,
 }
 
 impl Load<'_> {
-    /// Returns the bytes that it decodes to; `Corrupt` as well if they are more than was guessed.
+    /// Returns the decoded bytes; fails with `Corrupt` also if they exceed the estimated size.
     pub(super) fn decode(&self, encoded: Cow<'_, [u8]>) -> Result<Vec<u8>> {
         let Some(guessed) = self.guessed else {
             return self.pipeline.decode(encoded);

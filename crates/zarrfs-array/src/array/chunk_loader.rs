@@ -1,7 +1,7 @@
-//! Loads a chunk that is not in memory: from disk, or fetched and decoded.
+//! Loads chunks that are not in memory, from the spill file or the store.
 //!
-//! Memory is reserved before anything is fetched, and given back as far as it was not needed. Concurrent loads of one
-//! chunk are one. Which content is the current one is left to `ChunkReader`.
+//! Memory is reserved before anything is fetched, and the surplus is returned. Concurrent loads of one chunk share one
+//! load. `ChunkReader` decides which version is current.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) struct ChunkLoader {
 }
 
 impl ChunkLoader {
-    /// Loads the chunks of an array.
+    /// Creates the loader of an array's chunks.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -40,8 +40,8 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a chunk of the present content: one that is in memory or on disk, else fetched and decoded. `known` is the
-    /// version that the stored chunk has.
+    /// Returns the current content of a chunk: from memory or the spill file, else fetched and decoded. `known` is the
+    /// version of the stored chunk.
     pub(super) fn load(
         &self,
         context: &RequestContext,
@@ -81,13 +81,13 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a chunk from disk, else fetched and decoded; nothing if it is not stored.
+    /// Returns a chunk from the spill file, else fetched and decoded, or `None` if it is not stored.
     fn load_decoded(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         if let Some(decoded) = self.load_spilled(load)? {
             return Ok(Some(decoded));
         }
         match self.load_stored(context, load) {
-            // It may only be longer than was guessed.
+            // The chunk may only be longer than estimated.
             Err(error) if load.guessed.is_some() && is_of_bytes(&error) => {
                 let pipeline = load.pipeline.clone();
                 self.load_stored(
@@ -103,7 +103,7 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a chunk fetched and decoded; nothing if it is not stored.
+    /// Fetches and decodes a chunk; returns `None` if it is not stored.
     fn load_stored(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         match load.pipeline.shards() {
             [] => self.load_whole(context, load),
@@ -111,7 +111,7 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a chunk of the current content that was decoded before and is on disk.
+    /// Returns a chunk from the spill file, if its version is current.
     fn load_spilled(&self, load: &Load) -> Result<Option<DecodedChunk>> {
         let (Some(spill), Some(version)) = (&self.array.engine.spill, load.known) else {
             return Ok(None);
@@ -136,7 +136,7 @@ impl ChunkLoader {
         }))
     }
 
-    /// Fetches and decodes a stored chunk as a whole.
+    /// Fetches and decodes a whole stored chunk.
     fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         let (found, stamp) = self.array.ask(context, |context, store| {
             self.fetch_whole(context, store, load)
@@ -148,7 +148,7 @@ impl ChunkLoader {
             let decoded =
                 self.decoder
                     .decode(load, &key, object.version, object.bytes.into(), room);
-            // With a length that was guessed it is decoded again.
+            // With an estimated length it is decoded again.
             decoded.inspect_err(|error| match error.kind() {
                 Kind::Corrupt if load.guessed.is_none() => {
                     self.array.store().doubt(&key, None);
@@ -159,7 +159,7 @@ impl ChunkLoader {
         found.map(decode).transpose()
     }
 
-    /// Fetches a stored chunk, once there is room for its bytes and the decoded chunk.
+    /// Fetches a stored chunk after reserving memory for its encoded and decoded bytes.
     fn fetch_whole(
         &self,
         context: &RequestContext,
@@ -189,7 +189,7 @@ impl ChunkLoader {
     }
 }
 
-/// Returns the error by which a loader says that a chunk is not stored, so that the cache keeps nothing.
+/// Returns the error of a loader for a chunk that is not stored, so that nothing is cached.
 fn missing() -> Error {
     Error::new(Kind::NotFound, "", "not stored")
 }

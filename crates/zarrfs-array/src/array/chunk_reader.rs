@@ -1,8 +1,8 @@
-//! Reads the content that a chunk has now.
+//! Reads the current content of chunks.
 //!
-//! A chunk is written and not stored yet, in memory, on disk, or to be loaded. One that was found is of the version that
-//! its stored chunk has, as far as that is known; one that was loaded of another version is checked and loaded again. How
-//! a chunk is loaded is left to `ChunkLoader`.
+//! A chunk comes from the write buffer, from memory, from the spill file, or is loaded. A cached chunk is used only if
+//! its version is the known version of its stored chunk; a chunk that was loaded with another version is checked and
+//! loaded again. `ChunkLoader` does the loading.
 
 use std::sync::Arc;
 
@@ -25,17 +25,17 @@ use zarrfs_store::Version;
 use zarrfs_store::known::Known;
 use zarrfs_store::request_context::RequestContext;
 
-/// How often a chunk is looked at again that appears while it is taken for missing.
+/// The maximum number of retries for a chunk that appears after it was found missing.
 const MAX_LOOKS: usize = 4;
 
-/// How often a read is made whose chunks were of several contents.
+/// The maximum number of retries for a read whose chunks had several contents.
 const MAX_READS: usize = 8;
 
-/// What a chunk of a read is now.
+/// The current content of a chunk.
 enum CurrentChunk {
-    /// Written and not stored yet, or not stored at all.
+    /// Dirty, or not stored at all.
     Known(Chunk),
-    /// The one that was decoded of this version of its stored chunk.
+    /// The decoded chunk of this version of its stored chunk.
     InMemory(ChunkIndex, Version),
 }
 
@@ -49,12 +49,12 @@ pub(super) struct ChunkReader {
     pub(super) groups: Arc<ShardGroups>,
     shards: Arc<ShardReader>,
     loader: ChunkLoader,
-    /// What was written and is not stored yet.
+    /// The dirty chunks.
     buffer: Arc<WriteBuffer>,
 }
 
 impl ChunkReader {
-    /// Reads the chunks of an array, and before them those of which `buffer` has what was written.
+    /// Creates a reader that returns dirty chunks of `buffer` before stored ones.
     pub(super) fn new(
         array: Arc<StoredArray>,
         versions: Arc<ChunkVersions>,
@@ -95,7 +95,7 @@ impl ChunkReader {
         }))
     }
 
-    /// Returns a chunk that was written and is not stored yet.
+    /// Returns a chunk if it is dirty.
     pub(super) fn written(&self, chunk: ChunkIndex) -> Option<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return None;
@@ -104,7 +104,7 @@ impl ChunkReader {
         self.buffer.find(&location.indices, &location.inner)
     }
 
-    /// Like `written`, without waiting: unknown while a write is copied.
+    /// Like `written`, without blocking: `Unknown` while a write copies its bytes.
     pub(super) fn try_written(&self, chunk: ChunkIndex) -> Known<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return Known::Missing;
@@ -113,8 +113,8 @@ impl ChunkReader {
         self.buffer.try_find(&location.indices, &location.inner)
     }
 
-    /// Whether stored chunks are their own decoded form, in files of this machine, in rows of at least `run` bytes:
-    /// then the kernel's cache of the files is all the cache they need.
+    /// Whether stored chunks are uncompressed local files with rows of at least `run` bytes: then the page cache of
+    /// these files is the only cache they need.
     pub(super) fn reads_direct(&self, run: u64) -> bool {
         let shape = self.decoder.stored.chunk_shape();
         let row = shape.last().copied().unwrap_or(1);
@@ -124,7 +124,7 @@ impl ChunkReader {
     }
 
     /// Returns the chunks of some slices, each once, if all are in memory and current. They are looked up together: a
-    /// read of small inner chunks meets a thousand of them.
+    /// read may need a thousand small inner chunks.
     pub(super) fn all_in_memory(&self, slices: &[ChunkSlice]) -> Option<Vec<Chunk>> {
         let current = self.current(slices)?;
         let keys = current.iter().filter_map(|current| match current {
@@ -142,8 +142,8 @@ impl ChunkReader {
         current.into_iter().map(chunk).collect()
     }
 
-    /// Returns the current content of the chunks of some slices, each once; `None` if one of them is unknown without asking
-    /// the store or waiting for a write.
+    /// Returns the current content of the chunks of some slices, each once; `None` if one of them is unknown without a
+    /// request or without waiting for a write.
     fn current(&self, slices: &[ChunkSlice]) -> Option<Vec<CurrentChunk>> {
         let versions = self.versions.lock();
         let has_written = !self.buffer.is_empty();
@@ -178,7 +178,7 @@ impl ChunkReader {
             .collect()
     }
 
-    /// Returns where a chunk is read: on disk if it is there and not in memory.
+    /// Returns the source of a chunk: the spill file if the chunk is there and not in memory.
     pub(super) fn source(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<Source> {
         match self.spilled(chunk) {
             Some(version) => Ok(Source::Spilled(version)),
@@ -196,23 +196,23 @@ impl ChunkReader {
         self.array.engine.cache.has(&(self.array.id, 0, chunk.0))
     }
 
-    /// Whether a chunk is on disk.
+    /// Whether a chunk is in the spill file.
     pub(super) fn is_spilled(&self, chunk: ChunkIndex) -> bool {
         let spill = self.array.engine.spill.as_ref();
         spill.is_some_and(|spill| spill.has(&(self.array.id, chunk.0)))
     }
 
-    /// Has chunks without a reader leave the disk. A thread does it: a long file takes its time to be cut.
+    /// Removes chunks without a reader from the spill file, on a decoder thread: truncating a long file takes long.
     pub(super) fn give_up_spilled(&self) {
         let spill = self.array.engine.spill.clone();
         if let Some(spill) = spill.filter(|spill| !spill.is_empty()) {
-            // What is refused here is done when the next chunk goes to disk.
+            // If the thread pool refuses the job, the next spill does it.
             let give_up = move || spill.drop_unwanted(usize::MAX);
             self.array.engine.decoders.submit(give_up);
         }
     }
 
-    /// Returns the version of a chunk that is on disk and not in memory, if the stored chunk is known to have it now.
+    /// Returns the version of a chunk that is spilled and not in memory, if it is known to be the current version.
     pub(super) fn spilled(&self, chunk: ChunkIndex) -> Option<Version> {
         if !self.is_spilled(chunk) || self.has(chunk) || self.written(chunk).is_some() {
             return None;
@@ -223,7 +223,7 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the current content of a chunk, fetched and decoded if need be.
+    /// Returns the current content of a chunk; fetches and decodes it if necessary.
     pub(super) fn get(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<Chunk> {
         match self.written(chunk) {
             Some(written) => Ok(Chunk::Data(written)),
@@ -231,7 +231,7 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the current content of a chunk as it is stored.
+    /// Returns the current stored content of a chunk.
     fn get_stored(
         &self,
         context: &RequestContext,
@@ -240,7 +240,7 @@ impl ChunkReader {
     ) -> Result<Chunk> {
         let mut state = self.versions.state(location.stored);
         if state == VersionState::Unknown && self.is_cached(chunk) {
-            // It was loaded just now, or its version was dropped since: then the chunk may be of an older content.
+            // It was loaded just now, or its version was dropped since: then the cached chunk may be stale.
             state = match self.versions.state(location.stored) {
                 VersionState::Unknown => VersionState::Stale,
                 known => known,
@@ -271,8 +271,8 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the current content of a chunk as it is stored, and the version of the stored chunk that it was read of;
-    /// nothing if the chunk is missing.
+    /// Returns the current stored content of a chunk, and the version of its stored chunk, or `None` if that is
+    /// missing.
     pub(super) fn get_versioned(
         &self,
         context: &RequestContext,
@@ -286,7 +286,7 @@ impl ChunkReader {
                     return Ok((Chunk::Data(decoded), Some(version)));
                 }
                 Chunk::Fill if location.inner.is_empty() => return Ok((Chunk::Fill, None)),
-                // A shard may be there without this inner chunk.
+                // The shard may exist without this inner chunk.
                 Chunk::Fill => match self.shards.without(context, chunk, location)? {
                     Some(Lacking::Shard) => return Ok((Chunk::Fill, None)),
                     Some(Lacking::InnerChunk(version)) => {
@@ -300,8 +300,8 @@ impl ChunkReader {
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
-    /// Returns a chunk that was loaded of another version than was expected, or loads it again if it is not current: a
-    /// load that was joined may have begun before the last change.
+    /// Returns a chunk that was loaded with an unexpected version, or loads it again if it is not current: the load may
+    /// have been joined, and begun before the last change.
     fn check_loaded(
         &self,
         context: &RequestContext,
@@ -339,7 +339,7 @@ impl ChunkReader {
         }
     }
 
-    /// Drops a chunk of another version from the cache, so that loading does not find it.
+    /// Evicts a chunk of another version from the cache, so that loading does not return it.
     fn forget_other(&self, chunk: ChunkIndex, version: Version) {
         let key = (self.array.id, 0, chunk.0);
         if let Some(Cached::Chunk(decoded)) = self.array.engine.cache.get(&key)
@@ -349,8 +349,8 @@ impl ChunkReader {
         }
     }
 
-    /// Makes a read that notes its chunks; again if these were of several contents of one stored chunk, and fails with
-    /// `Changed` if they are each time.
+    /// Runs a read that records its chunks; retries if these were of several contents of one stored chunk, and fails
+    /// with `Changed` after `MAX_READS` attempts.
     pub(super) fn read_one_content<T>(
         &self,
         context: &RequestContext,
@@ -414,8 +414,8 @@ mod tests {
         assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 
-    /// Two readers share memory that has no room for a row of chunks, while chunks change. What is read is of one
-    /// content or the other, and of the new one once its change was noted.
+    /// Two readers share memory that has no room for a chunk row, while chunks change. Each read returns the old or the
+    /// new content, and only the new one once the change was recorded.
     #[test]
     fn readers_at_once_see_no_content_that_was_replaced_before() {
         const PLANE: u64 = 256 * 256;

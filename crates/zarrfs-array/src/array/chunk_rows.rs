@@ -1,19 +1,19 @@
-//! Says where the rows of chunks of a file lie.
+//! Computes the byte ranges of a file's chunk rows.
 //!
 //! A row is the chunks at one index along the slowest dimension of the file.
 //!
-//! A sequential reader passes over a row once for each of its planes, so it needs a row in memory at a time.
+//! A sequential reader passes over a row once per plane, so it needs one row in memory at a time.
 
 use std::ops::Range;
 
 use zarr_format::grid::{Grid, Region};
 
-/// How the bytes of a file lie in rows of chunks.
+/// The layout of a file's bytes in chunk rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChunkRows {
-    /// Bytes of a plane: of one index along the slowest dimension.
+    /// Bytes of a plane, which is one index along the slowest dimension.
     pub(super) plane: u64,
-    /// Planes of a row, and how many of the first row come before the file.
+    /// The number of planes of a row, and of planes of the first row that are before the file.
     planes: u64,
     skipped: u64,
     /// Bytes of a row.
@@ -21,8 +21,8 @@ pub(super) struct ChunkRows {
 }
 
 impl ChunkRows {
-    /// Returns the rows of a file of `length` bytes with a part of an array, whose slowest dimension is `axis`. Where rows
-    /// differ in length, each plane counts as one.
+    /// Returns the rows of a file of `length` bytes with a part of an array, whose slowest dimension is `axis`. If rows
+    /// differ in length, each plane counts as a row.
     pub(super) fn new(chunks: &Grid, region: &Region, axis: usize, length: u64) -> ChunkRows {
         let of_chunk = chunks.chunk_shape().get(axis).copied().unwrap_or(1).max(1);
         let of_file = region.shape.get(axis).copied().unwrap_or(1).max(1);
@@ -36,7 +36,7 @@ impl ChunkRows {
         }
     }
 
-    /// Returns the bytes of the row that a byte of the file lies in.
+    /// Returns the byte range of the row that contains byte `byte`.
     pub(super) fn range_at(&self, byte: u64) -> Range<u64> {
         let row = (byte / self.plane.max(1) + self.skipped) / self.planes.max(1);
         let start = |row: u64| {

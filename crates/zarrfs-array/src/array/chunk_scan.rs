@@ -1,7 +1,7 @@
 //! Lists the stored chunks of an array with their lengths, in batches.
 //!
-//! A store that lists all keys below a prefix is read page by page, any other one folder by folder. Lengths that a
-//! listing does not have are asked for side by side. Nothing is held but one batch.
+//! A store that lists all keys below a prefix is read page by page, other stores folder by folder. Lengths that a
+//! listing does not have are requested concurrently. Only one batch is held at a time.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{FlatListing, Key, Meta};
 
-/// How many chunks a batch of a store has that is listed folder by folder.
+/// The number of chunks in a batch if the store is listed folder by folder.
 const BATCH: usize = 4096;
 
-/// What is wanted of each chunk.
+/// The details wanted of each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanDetail {
-    /// That it is stored.
+    /// Only that it is stored.
     Presence,
-    /// Its length as well.
+    /// Its encoded length too.
     Length,
 }
 
@@ -32,14 +32,14 @@ pub struct ChunkScan {
     threads: usize,
 }
 
-/// Where the names of chunks come from.
+/// The source of chunk names.
 enum ScannedNames {
     Flat(Box<dyn FlatListing>),
     Folders(StoredChunks),
 }
 
 impl ChunkScan {
-    /// Begins to read which chunks are stored, with `threads` requests at a time; fails as `stored_chunks` does.
+    /// Begins to list the stored chunks with up to `threads` requests at a time; fails as `stored_chunks` does.
     pub(super) fn new(
         array: Arc<StoredArray>,
         context: &RequestContext,
@@ -61,7 +61,7 @@ impl ChunkScan {
         })
     }
 
-    /// Returns the next chunks, or nothing after the last one. A length is 0 if it was not asked for.
+    /// Returns the next chunks, or `None` after the last one. A length may be unknown if it was not asked for.
     pub fn next_batch(&mut self, context: &RequestContext) -> Result<Option<Vec<FoundChunk>>> {
         let found = match &mut self.names {
             ScannedNames::Flat(listing) => match listing.next(context)? {
@@ -87,7 +87,7 @@ impl ChunkScan {
         }
     }
 
-    /// Asks for the lengths that are not known; what is gone by now is left out.
+    /// Requests the unknown lengths; leaves out chunks that were removed since.
     fn measured(
         &self,
         context: &RequestContext,
@@ -132,7 +132,7 @@ fn chunks_among(
                 None => continue,
             },
         };
-        // A chunk that has both keys was met, or will be, under its first one.
+        // A chunk that is stored under both keys is listed under its first one.
         if is_other && is_stored_first(array, context, &indices)? {
             continue;
         }
@@ -145,7 +145,7 @@ fn chunks_among(
     Ok(found)
 }
 
-/// Whether a chunk is stored under the likeliest of its keys.
+/// Whether a chunk is stored under its first key.
 fn is_stored_first(array: &StoredArray, context: &RequestContext, indices: &[u64]) -> Result<bool> {
     match array.keys(indices)?.first() {
         Some(first) => Ok(array.store().version(context, first)?.is_some()),

@@ -1,19 +1,19 @@
-//! What a read wants of one chunk.
+//! Describes the elements of a chunk that a read wants.
 //!
-//! A read that finds a chunk missing in memory is answered later by another thread. It keeps the slices that it has
-//! computed for that thread, so that they are computed once.
+//! A read that needs a chunk which is not in memory is answered later by another thread. It keeps its slices for that
+//! thread, so that they are computed once.
 
 use parking_lot::Mutex;
 use std::ops::Range;
 
 use zarr_format::grid::{ChunkIndex, Coordinates, Region};
 
-/// A chunk under a read and what of it is wanted.
+/// A chunk under a read, and the elements wanted of it.
 pub(super) struct ChunkSlice {
     pub(super) chunk: ChunkIndex,
     /// The chunk's first element.
     pub(super) start: Coordinates,
-    /// The elements that are wanted.
+    /// The wanted elements.
     pub(super) region: Region,
 }
 
@@ -26,13 +26,13 @@ impl ChunkSlice {
         }
     }
 
-    /// Whether another slice is of the same chunk.
+    /// Whether both slices are of the same chunk.
     pub(super) fn is_of_same_chunk(&self, other: &ChunkSlice) -> bool {
         self.chunk == other.chunk
     }
 }
 
-/// The slices of the range that a flat file was asked for last and could not answer from memory.
+/// The slices of the last range of a flat file that could not be answered from memory.
 #[derive(Default)]
 pub(super) struct PendingSlices(Mutex<Option<(Range<u64>, Vec<ChunkSlice>)>>);
 
@@ -42,7 +42,7 @@ impl PendingSlices {
         *self.0.lock() = Some((range, slices));
     }
 
-    /// Takes the slices of a range, if they were kept and not taken yet.
+    /// Takes the slices of a range, if they were kept.
     pub(super) fn take(&self, range: &Range<u64>) -> Option<Vec<ChunkSlice>> {
         let mut kept = self.0.lock();
         let (_, slices) = kept.take_if(|(kept, _)| kept == range)?;

@@ -1,6 +1,6 @@
-//! Tells which version each stored chunk of an array has now.
+//! Returns the current version of each stored chunk of an array.
 //!
-//! A version that is in the table and still counts is taken from there; the store is asked for any other one.
+//! A valid version in the table is returned without a request; otherwise the store is asked.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use zarr_format::grid::Grid;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{LogPosition, QueryStamp, Version};
 
-/// The versions of the stored chunks of an array, by the numbers of the chunks in its grid.
+/// The versions of the stored chunks of an array, by number in the grid of stored chunks.
 pub(super) struct ChunkVersions {
     array: Arc<StoredArray>,
     table: VersionTable,
 }
 
-/// What is known of the versions at one time; others may look up versions meanwhile.
+/// The locked version table at one time; other lookups may run concurrently.
 pub(super) struct KnownVersions<'a> {
     array: &'a StoredArray,
     table: LockedVersions<'a>,
@@ -27,7 +27,7 @@ pub(super) struct KnownVersions<'a> {
 }
 
 impl KnownVersions<'_> {
-    /// Returns what is known of the version of a stored chunk.
+    /// Returns the state of a stored chunk's version.
     pub(super) fn of(&self, number: u64) -> VersionState {
         let keys = || self.array.stored_keys(number);
         self.table.of(number, self.now, keys)
@@ -35,14 +35,14 @@ impl KnownVersions<'_> {
 }
 
 impl ChunkVersions {
-    /// Begins without any version.
+    /// Creates the table; no version is known yet.
     pub(super) fn new(array: Arc<StoredArray>) -> Arc<ChunkVersions> {
         let chunks = array.grid.as_ref().map_or(0, Grid::len);
         let table = VersionTable::new(array.store().info(), chunks, &array.engine.metadata);
         Arc::new(ChunkVersions { array, table })
     }
 
-    /// Locks the table to look up several chunks.
+    /// Locks the table for several lookups.
     pub(super) fn lock(&self) -> KnownVersions<'_> {
         KnownVersions {
             array: &self.array,
@@ -51,7 +51,7 @@ impl ChunkVersions {
         }
     }
 
-    /// Returns what is known of the version of a stored chunk.
+    /// Returns the state of a stored chunk's version.
     pub(super) fn state(&self, number: u64) -> VersionState {
         self.lock().of(number)
     }
@@ -70,7 +70,7 @@ impl ChunkVersions {
         Ok(version)
     }
 
-    /// Asks the store again about all chunks whose versions no longer count; false if these may be too many.
+    /// Asks the store again about all chunks with stale versions; returns false if these may be too many.
     pub(super) fn refresh(&self, context: &RequestContext) -> Result<bool> {
         let keys = |number| self.array.stored_keys(number);
         let Some(stale) = self.table.stale(keys) else {
@@ -85,17 +85,17 @@ impl ChunkVersions {
         Ok(true)
     }
 
-    /// Notes the version of a chunk that the store returned.
+    /// Records the version of a chunk that the store returned.
     pub(super) fn note(&self, number: u64, version: Option<Version>, stamp: QueryStamp) {
         self.table.note(number, version, stamp);
     }
 
-    /// Notes the version of a chunk that was put; what readers see has not changed by it.
+    /// Records the version of a chunk that was put; the content that readers see is the same.
     pub(super) fn note_put(&self, number: u64, version: Version, stamp: QueryStamp) {
         self.table.note_put(number, version, stamp);
     }
 
-    /// Returns the number of the content, as far as changes of it were seen.
+    /// Returns the content number, which changes with each change of a version that was seen.
     pub(super) fn content(&self) -> &PageVersion {
         self.table.content()
     }

@@ -1,12 +1,12 @@
 //! Changes chunks in memory and stores them.
 //!
-//! A chunk that is written in part is read first, and one that is written whole is not. Written chunks stay in the write
-//! buffer, where every reader of the array sees them, until they are flushed: encoded and put under their keys, on the
-//! condition that the key still holds what they were read of. A key that has another version by now may still hold that:
-//! a commit has brought it into the store, or another inner chunk of the shard was written. If it does not, the chunk is
-//! dropped, and the flush of each of its writers says so (`Changed`); the next writer begins with what is stored. A chunk
-//! that cannot be encoded or put for another reason stays as it was written and is tried again by the next flush. Of a
-//! shard only the inner chunks that were written are encoded. The fill value is stored like any other content.
+//! A chunk that is written in part is read first; a chunk that is written whole is not. Dirty chunks stay in the write
+//! buffer, where every reader of the array sees them, until a flush encodes and puts them. The put is conditional: the
+//! key must still hold the content that was read before the edit. Another version of the key is no conflict if it holds
+//! the same content, as after a commit into the store or a write to another inner chunk of the shard. On a conflict the
+//! chunk is dropped, the flush of each of its writers returns `Changed`, and the next write begins with the stored
+//! content. If encoding or putting fails for another reason, the chunk stays dirty and the next flush retries it. Only
+//! the written inner chunks of a shard are encoded. The fill value is stored like any other content.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -28,18 +28,18 @@ use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, EncodedBy, Key, PutBody, Version};
 
-/// How often a chunk is put whose key changes meanwhile.
+/// The maximum number of attempts to put a chunk whose key keeps changing.
 const MAX_ATTEMPTS: usize = 8;
 
-/// The memory must hold a chunk this many times for it to be written: as it was, as it is, and encoded.
+/// Writing needs memory for N copies of a chunk: before the edit, after it, and encoded.
 const COPIES: u64 = 3;
 
-/// Where bytes that are written come from.
+/// The source of written bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteSource {
-    /// A program has given all of them.
+    /// A write call of a program, which passed all of the bytes.
     Program,
-    /// They are pages of the kernel, of which a program has changed some bytes by way of a map.
+    /// Page cache write-back: the program changed only some bytes of these pages, through mmap.
     Pages,
 }
 
@@ -57,12 +57,12 @@ pub(super) struct ChunkWriter {
     pub(super) array: Arc<StoredArray>,
     pub(super) reader: Arc<ChunkReader>,
     pub(super) buffer: Arc<WriteBuffer>,
-    /// By which metadata chunks are encoded, once that was asked.
+    /// The metadata that chunks are encoded by, computed once.
     encoded_by: OnceLock<Option<EncodedBy>>,
 }
 
 impl ChunkWriter {
-    /// Writes chunks by way of a buffer, which may have some that were written before.
+    /// Creates a writer that edits chunks in `buffer`, which may hold dirty chunks already.
     pub(super) fn new(reader: Arc<ChunkReader>, buffer: Arc<WriteBuffer>) -> Arc<ChunkWriter> {
         Arc::new(ChunkWriter {
             array: reader.array.clone(),
@@ -72,8 +72,8 @@ impl ChunkWriter {
         })
     }
 
-    /// Fails with `ReadOnly` if encoding would lose something and that is not allowed, and with `TooLarge` if chunks are
-    /// too large for the memory.
+    /// Fails with `ReadOnly` if encoding is lossy and that is not allowed, and with `TooLarge` if chunks are too large
+    /// for the memory.
     pub(super) fn check_writable(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.array.path, why));
         let limits = &self.array.engine.limits;
@@ -93,8 +93,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// `Invalid` if elements of fewer than eight bits are not all values of the data type: of those the codecs keep the
-    /// lower bits only.
+    /// Fails with `Invalid` if an element of fewer than eight bits has a value outside its data type; the codecs would
+    /// keep only its lower bits.
     pub(super) fn check_values(&self, elements: &[u8]) -> Result<()> {
         let DataType::Small(number) = &self.array.metadata.data_type else {
             return Ok(());
@@ -108,8 +108,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Changes the elements of a chunk, which is read first unless all of them are written. Pages of a chunk that was
-    /// shown with another content are dropped.
+    /// Edits the elements of a chunk, which is read first unless all of them are written. Drops page write-back to a
+    /// chunk whose content has changed since the kernel read the pages.
     pub(super) fn edit(
         self: &Arc<ChunkWriter>,
         context: &RequestContext,
@@ -117,7 +117,7 @@ impl ChunkWriter {
         edit: &ChunkEdit,
     ) -> Result<()> {
         let location = self.reader.decoder.locate(chunk);
-        // What is stored then is not what this request changes.
+        // A flush that makes room stores other requests' chunks, so the limits of this request do not apply.
         self.array
             .engine
             .writers
@@ -132,7 +132,7 @@ impl ChunkWriter {
             && let Some(ReadDigest(read)) = self.buffer.rest_digest(stored, place)
             && self.buffer.writers().has_shown_other(&indices, read)
         {
-            // The pages are of before what was read to write the rest.
+            // The pages are older than the content that was read to write the rest of the chunk.
             return self.refuse_pages(context, chunk, &location);
         }
         let permit = context.permit_change()?;
@@ -158,12 +158,12 @@ impl ChunkWriter {
             basis,
         };
         self.buffer.put(&location.indices, written)?;
-        // Another array drops those from the list that have nothing to store.
+        // Another array removes writers without dirty chunks from the list.
         self.array.engine.writers.note(self);
         Ok(())
     }
 
-    /// Returns a chunk that is not written, and what it was read of; nothing if it was shown with another content.
+    /// Returns a clean chunk and its basis, or `None` if the kernel's pages have another content.
     fn unwritten_chunk(
         &self,
         context: &RequestContext,
@@ -215,8 +215,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Stores all that was written to the array, through any handle. Returns the first error, after all chunks were
-    /// tried; `Changed` if the metadata give the chunks another meaning by now.
+    /// Stores all dirty chunks of the array, whichever handle wrote them. Tries all chunks, then returns the first
+    /// error; `Changed` if the metadata have changed the meaning of the chunks.
     pub(super) fn flush(&self, context: &RequestContext) -> Result<()> {
         let chunks = self.buffer.chunks();
         if chunks.is_empty() {
@@ -228,7 +228,7 @@ impl ChunkWriter {
         flushed.into_iter().fold(Ok(()), Result::and)
     }
 
-    /// Stores what was written to one chunk, if the metadata still give it the same meaning.
+    /// Stores one dirty chunk, if the metadata have not changed its meaning.
     pub(super) fn flush_alone(&self, context: &RequestContext, chunk: &Coordinates) -> Result<()> {
         match self.array.check_chunks_hold(context) {
             Ok(()) => self.flush_chunk(context, chunk),
@@ -239,13 +239,13 @@ impl ChunkWriter {
         }
     }
 
-    /// Stores what was written to one chunk.
+    /// Stores one dirty chunk.
     fn flush_chunk(&self, context: &RequestContext, indices: &Coordinates) -> Result<()> {
         let _lock = self.buffer.lock_chunk(indices);
         let Some(chunk) = self.buffer.get(indices) else {
             return Ok(());
         };
-        // The chunk may lie outside of an array that became smaller.
+        // The chunk may be outside of an array that became smaller.
         let stored = match self.reader.decoder.stored.index(indices) {
             Some(number) => self.store_chunk(context, number, &chunk),
             None => Ok(()),
@@ -269,8 +269,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Encodes and puts a chunk on its condition, again if its key has changed meanwhile and the chunk does not depend
-    /// on what changed.
+    /// Encodes a chunk and puts it on its condition; retries if the key has changed but not the content that the chunk
+    /// was read from.
     fn put_chunk(
         &self,
         context: &RequestContext,
@@ -316,7 +316,7 @@ impl ChunkWriter {
         }
     }
 
-    /// Returns by which metadata chunks are encoded, which are a condition of their commit.
+    /// Returns the metadata that chunks are encoded by, which are a condition of their commit.
     fn encoded_by(&self) -> Option<&EncodedBy> {
         let by = || match &self.array.draft_keys {
             Some((document, folder)) => {
@@ -332,7 +332,7 @@ impl ChunkWriter {
         self.encoded_by.get_or_init(by).as_ref()
     }
 
-    /// Returns the bytes of a chunk to be stored.
+    /// Returns the encoded bytes of a chunk.
     fn encoded<'a>(
         &self,
         context: &RequestContext,
@@ -366,7 +366,7 @@ impl ChunkWriter {
         self.rebuilt(context, pipeline, key, &inner)
     }
 
-    /// Returns the bytes of a shard with some of its inner chunks replaced, and all others as they are stored.
+    /// Returns the bytes of a shard with some inner chunks replaced and all others as stored.
     fn rebuilt(
         &self,
         context: &RequestContext,
@@ -387,7 +387,7 @@ impl ChunkWriter {
                 .cache
                 .reserve(needed, self.array.engine.deadline())?;
             let old = match store.get(context, key, size) {
-                // The shard has become longer since.
+                // The shard has grown since the HEAD.
                 Err(error) if error.kind() == Kind::TooLarge => continue,
                 answer => answer?,
             };
@@ -400,8 +400,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Returns the condition of a chunk: the version that its key has now, if all that was read of the old one is still
-    /// the same.
+    /// Returns the condition of a chunk: the present version of its key if every part that was read is unchanged, else
+    /// the old condition.
     pub(super) fn renewed_condition(
         &self,
         context: &RequestContext,
@@ -425,7 +425,7 @@ impl ChunkWriter {
         Ok(now)
     }
 
-    /// Whether a chunk of the stored chunk of this version is the one that was read before.
+    /// Whether a chunk in this version of the stored chunk has the digest that was read before.
     fn reads_the_same(
         &self,
         context: &RequestContext,
@@ -452,8 +452,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Notes what became of a chunk that could not be put, and returns the error. If its key has changed, the chunk is
-    /// dropped: what was read of it is no longer true. Otherwise it stays, and may have got its key all the same.
+    /// Handles a put that failed, and returns the error. On a conflict the chunk is dropped, since it was edited from
+    /// stale content. Otherwise it stays dirty; the put may have succeeded although it returned an error.
     pub(super) fn note_refusal(
         &self,
         context: &RequestContext,
@@ -492,8 +492,8 @@ impl ChunkWriter {
         error
     }
 
-    /// Drops pages that were written back to a chunk which another program has changed since they were read. Their
-    /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
+    /// Drops page write-back to a chunk that another program has changed since the pages were read. Writers get the
+    /// error at close or fsync: the kernel reports none for the write-back itself.
     pub(super) fn refuse_pages(
         &self,
         context: &RequestContext,
@@ -512,7 +512,7 @@ impl ChunkWriter {
             .map(drop)
     }
 
-    /// Returns the digest of a chunk as it is stored, or as it was when it was read to be written; `None` if it is not
+    /// Returns the digest of the stored chunk, or the digest from when it was read for an edit; `None` if it is not
     /// stored, or was written whole.
     pub(super) fn stored_digest(
         &self,
@@ -528,8 +528,7 @@ impl ChunkWriter {
         Ok(found.digest())
     }
 
-    /// Returns how many chunks are read at a time that are written in part, so that all of them are far from filling the
-    /// memory.
+    /// Returns how many partly written chunks are read at a time; small enough that they do not fill the memory.
     pub(super) fn edits_at_once(&self) -> usize {
         let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
         let most =
@@ -539,10 +538,10 @@ impl ChunkWriter {
     }
 }
 
-/// A chunk to be put.
+/// An encoded chunk.
 struct EncodedChunk<'a> {
     bytes: Cow<'a, [u8]>,
-    /// What was read of the key to encode it.
+    /// The condition that follows from the reads of the key while encoding.
     condition: Condition,
     _room: Reservation,
 }
@@ -555,7 +554,7 @@ impl Drop for EncodedChunk<'_> {
     }
 }
 
-/// Returns the error of a chunk without subchunks, of which there is none.
+/// Returns the error of a chunk without subchunks, which does not occur.
 fn no_subchunk() -> Error {
     Error::invalid("", "no subchunk was written")
 }

@@ -1,19 +1,19 @@
-//! Counts which chunks of an array were decoded before.
+//! Records which chunks of an array were decoded before.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zarr_format::grid::ChunkIndex;
 
-/// The most chunks of an array of which it is known whether they were decoded before.
+/// The maximum number of chunks in an array whose decoded chunks are recorded.
 const MAX_KNOWN: u64 = 1 << 20;
 
-/// Which chunks of an array were decoded before: a bit for each, none of an array of too many.
+/// One bit per chunk of an array; empty if the array has too many chunks.
 #[derive(Default)]
 pub(super) struct DecodedChunks(OnceLock<Box<[AtomicU64]>>);
 
 impl DecodedChunks {
-    /// Notes that one of `count` chunks is decoded; returns whether it is known to have been decoded before.
+    /// Records that one of `count` chunks is decoded; returns whether it is known to have been decoded before.
     pub(super) fn note(&self, count: u64, chunk: ChunkIndex) -> bool {
         if count > MAX_KNOWN {
             return false;

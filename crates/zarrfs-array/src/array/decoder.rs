@@ -1,8 +1,8 @@
-//! Decodes the chunks of an array, by a pipeline for each shape that chunks have.
+//! Decodes the chunks of an array, with one pipeline per chunk shape.
 //!
-//! A regular grid has one pipeline. In a rectilinear grid chunks differ, and so do the indexes of shards: a pipeline
-//! is built for each shape when a chunk of it is decoded, and the ones used last are kept. What all shapes have in
-//! common (levels of sharding, the shape of inner chunks, whether anything is encoded) is read off the largest.
+//! A regular grid has one pipeline. In a rectilinear grid the chunk shapes differ, and so do the shard indexes: a
+//! pipeline is built when a chunk of a new shape is decoded, and the last ones are cached. Properties that all shapes
+//! share (shard levels, the inner chunk shape, whether anything is encoded) are read from the largest one.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -24,34 +24,35 @@ use zarr_format::model::{Array, Attributes};
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, Version};
 
-/// Number of pipelines of a rectilinear grid that are kept.
+/// The number of cached pipelines of a rectilinear grid.
 const MAX_PIPELINES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
+/// A chunk is fetched without a HEAD if its encoded length is at most 9/8 of the decoded one plus this many bytes.
 const ENCODED_OVERHEAD: u64 = 64 << 10;
 
-/// How many bytes are held before memory is used again, so that other files of a short array find its chunks.
+/// The memory of consumed chunks is reused only if the cache holds more than this many bytes, so that other files of a
+/// short array find its chunks.
 const FREELY_HELD: u64 = 16 << 20;
 
-/// Returns the most bytes that a chunk of `decoded` bytes may have encoded.
+/// Returns the maximum encoded length of a chunk of `decoded` bytes.
 fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
 }
 
-/// Returns the most bytes that a chunk of `decoded` bytes is taken to have encoded without a look.
+/// Returns the expected encoded length of a chunk of `decoded` bytes.
 pub(super) fn usual_length(decoded: u64) -> u64 {
     let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
     decoded.saturating_add(more)
 }
 
-/// How the chunks of an array decode.
+/// Decodes the chunks of an array.
 pub(super) struct Decoder {
     array: Arc<StoredArray>,
-    /// Decodes the largest chunk; in a regular grid, every one.
+    /// The pipeline of the largest chunk; in a regular grid, of every chunk.
     pub(super) pipeline: Arc<Pipeline>,
-    /// The smallest chunks that decode alone: chunks, or inner chunks of shards.
+    /// The grid of the smallest chunks that can be decoded alone: chunks, or inner chunks of shards.
     pub(super) grid: Grid,
-    /// The chunks as they are stored.
+    /// The grid of stored chunks.
     pub(super) stored: Grid,
     shapes: Option<Shapes>,
     sizes: SizeEstimate,
@@ -60,14 +61,14 @@ pub(super) struct Decoder {
 
 /// The pipelines of a rectilinear grid.
 struct Shapes {
-    /// The array without what no codec reads.
+    /// The array without attributes and chunk edges, which no codec reads.
     array: Array,
     most: u64,
     kept: Mutex<LruCache<Vec<u64>, Arc<Pipeline>>>,
 }
 
 impl Decoder {
-    /// Whether chunks are stored in another form than decoded.
+    /// Whether the stored bytes of a chunk differ from the decoded ones.
     pub(super) fn is_encoded(&self) -> bool {
         !self.pipeline.is_identity() || !self.pipeline.shards().is_empty()
     }
@@ -92,8 +93,8 @@ impl Decoder {
 
     fn of_grid(array: Arc<StoredArray>, stored: Grid) -> Result<Decoder> {
         let (metadata, limits) = (&*array.metadata, &array.engine.limits);
-        // The decoded length of elements without a fixed length is known only after decoding. `ragged` may hold half
-        // of the memory while such a chunk is loaded and decoded, so one chunk may take a fifth.
+        // The decoded length of variable-length elements is known only after decoding. `ragged` may hold 1/2 of the
+        // memory while such a chunk is loaded and decoded, so one chunk may take 1/5.
         let most = limits.of_chunk(metadata.data_type.is_variable());
         let shapes = Shapes::new(metadata, &stored, most);
         let pipeline = match &shapes {
@@ -107,7 +108,8 @@ impl Decoder {
                 let found = format!("inner chunks of {inner:?} do not divide each shard");
                 return Err(Error::unsupported("chunk_shapes", found));
             }
-            // Each shard begins at a multiple of its inner chunks, so all of these together are a regular grid.
+            // Each shard begins at a multiple of the inner chunk shape, so all inner chunks together form a regular
+            // grid.
             _ => Grid::new(&metadata.shape, pipeline.chunk_shape())?,
         };
         Ok(Decoder {
@@ -121,7 +123,7 @@ impl Decoder {
         })
     }
 
-    /// Returns the pipeline of a stored chunk; `Unsupported` if the codecs cannot have its shape.
+    /// Returns the pipeline of a stored chunk; `Unsupported` if the codecs do not allow its shape.
     pub(super) fn pipeline_of(&self, stored: ChunkIndex) -> Result<Arc<Pipeline>> {
         match &self.shapes {
             None => Ok(self.pipeline.clone()),
@@ -129,7 +131,7 @@ impl Decoder {
         }
     }
 
-    /// Finds where a chunk is stored.
+    /// Returns the location of a chunk in its stored chunk.
     pub(super) fn locate(&self, chunk: ChunkIndex) -> ChunkLocation {
         let mut indices = self.grid.indices(chunk);
         let mut inner = SmallVec::new();
@@ -148,7 +150,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of the stored chunk that a chunk is in.
+    /// Returns the number of the stored chunk that contains a chunk.
     pub(super) fn stored_number(&self, chunk: ChunkIndex) -> u64 {
         match self.pipeline.shards() {
             [] => chunk.0,
@@ -156,7 +158,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of the stored chunk that a chunk is in whose first element is `start`.
+    /// Returns the number of the stored chunk that contains a chunk with first element `start`.
     pub(super) fn stored_number_at(&self, chunk: ChunkIndex, start: &[u64]) -> u64 {
         match self.pipeline.shards() {
             [] => chunk.0,
@@ -166,11 +168,11 @@ impl Decoder {
 
     /// Whether inner chunks are read in groups.
     pub(super) fn reads_groups(&self) -> bool {
-        // The indexes of shards in shards would have to be read before it is known what lies where.
+        // With nested shards, more indexes would have to be read before the byte ranges are known.
         self.pipeline.shards().len() == 1
     }
 
-    /// Returns the sizes that a chunk is taken to have; `None` if the metadata tell them, or no chunk was decoded.
+    /// Returns the estimated sizes of a chunk; `None` if the metadata determine them, or no chunk was decoded yet.
     pub(super) fn estimated_sizes(&self) -> Option<EstimatedSizes> {
         if self.pipeline.has_fixed_length() {
             return None;
@@ -178,7 +180,7 @@ impl Decoder {
         self.sizes.guess()
     }
 
-    /// Returns the bytes that a decoded chunk usually has.
+    /// Returns the usual decoded size of a chunk in bytes.
     pub(super) fn usual_bytes(&self) -> usize {
         let most = self.pipeline.chunk_bytes();
         let estimated = self.estimated_sizes();
@@ -186,12 +188,12 @@ impl Decoder {
         estimated.unwrap_or(most).min(most)
     }
 
-    /// Returns how many bytes of chunks a sequential reader can keep in memory: all but what chunks take that are being
-    /// loaded, and those that cross the end of a read.
+    /// Returns the memory for chunks that a sequential reader can keep, in bytes: the limit minus the chunks that are
+    /// being loaded, and those that cross the end of a read.
     pub(super) fn room_for_row(&self) -> u64 {
         let memory = self.array.engine.limits.memory;
-        // Each as it is stored and decoded, beside one that was decoded and not used yet; and as much again, so that those
-        // which are being loaded meet others that may be evicted.
+        // Each encoded and decoded, plus one that is decoded and not used yet; twice that, so that loads find chunks
+        // that may be evicted.
         let decoded = self.pipeline.chunk_bytes() as u64;
         let load = decoded
             .saturating_mul(2)
@@ -203,8 +205,8 @@ impl Decoder {
             .max(memory / 2)
     }
 
-    /// Fails with `Corrupt` for a chunk of `size` bytes as it is stored if no codec makes one so long, with `TooLarge` if it
-    /// has more elements than fit.
+    /// Fails with `Corrupt` if an encoded chunk of `size` bytes is longer than any codec makes it, with `TooLarge` if
+    /// its variable-length elements do not fit.
     pub(super) fn check_length(&self, load: &Load, key: &Key, size: u64) -> Result<()> {
         let (pipeline, decoded) = (&load.pipeline, load.pipeline.chunk_bytes() as u64);
         if pipeline.has_fixed_length() {
@@ -222,11 +224,11 @@ impl Decoder {
         Err(error.about(key))
     }
 
-    /// Takes room in the budget for a decoded chunk and its `encoded` bytes.
+    /// Reserves memory for a decoded chunk and its `encoded` bytes.
     pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
         let bytes = match load.guessed {
             Some(guessed) => EstimatedSizes { encoded, ..guessed }.while_decoded(&load.pipeline),
-            // An uncompressed chunk is decoded where it was fetched to.
+            // An uncompressed chunk is decoded in place.
             None if load.pipeline.is_identity() => encoded,
             None => encoded.saturating_add(load.pipeline.chunk_bytes() as u64),
         };
@@ -235,7 +237,7 @@ impl Decoder {
         room.map_err(|error| error.about(&self.array.path))
     }
 
-    /// Decodes a chunk; the room that it does not need is given back.
+    /// Decodes a chunk; returns surplus memory to the budget.
     pub(super) fn decode(
         &self,
         load: &Load,
@@ -267,8 +269,8 @@ impl Decoder {
         })
     }
 
-    /// Has the memory of a chunk that a reader has consumed serve for the next `length` bytes: memory fresh from the kernel
-    /// costs as much as decoding into it.
+    /// Reuses the memory of a consumed chunk for the next `length` bytes: fresh memory from the kernel costs as much as
+    /// decoding into it.
     pub(super) fn reclaim(&self, length: usize) {
         let cache = &self.array.engine.cache;
         if cache.budget().held() > FREELY_HELD && !buffer::is_pooled(length) {
@@ -276,17 +278,17 @@ impl Decoder {
         }
     }
 
-    /// Returns a buffer of `length` bytes of any content for an answer that is put together.
+    /// Returns a buffer of `length` bytes with arbitrary content, to assemble an answer in.
     pub(super) fn answer_buffer(&self, length: usize) -> Buffer {
-        // A short one is not worth a chunk that a reader might come back to.
+        // A short buffer is not worth the eviction of a chunk that a reader might return to.
         if length >= buffer::MIN_POOLED_BYTES {
             self.reclaim(length);
         }
         Buffer::of_length(length)
     }
 
-    /// Turns the indices of an inner chunk of an outermost shard into those of the shard; returns the number of the
-    /// inner chunk in it.
+    /// Replaces the indices of an inner chunk of an outermost shard by those of the shard; returns the number of the
+    /// inner chunk in the shard.
     fn leave_shard(&self, indices: &mut [u64], level: &ShardLevel) -> usize {
         if self.stored.is_regular() {
             return leave_level(indices, level.chunks_per_shard());
@@ -304,7 +306,7 @@ impl Decoder {
     }
 }
 
-/// Turns the indices of an inner chunk into those of its shard; returns the number of the inner chunk in it.
+/// Replaces the indices of an inner chunk by those of its shard; returns the number of the inner chunk in the shard.
 fn leave_level(indices: &mut [u64], chunks_per_shard: &[u64]) -> usize {
     let mut number = 0;
     for (index, &count) in indices.iter_mut().zip(chunks_per_shard) {
@@ -314,13 +316,13 @@ fn leave_level(indices: &mut [u64], chunks_per_shard: &[u64]) -> usize {
     inner_number(number)
 }
 
-/// Returns the number of an inner chunk as an index; one that no index can have is in no shard.
+/// Returns the number of an inner chunk as an index; `usize::MAX`, which is in no shard, if it does not fit.
 fn inner_number(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 impl Shapes {
-    /// Prepares the pipelines of a rectilinear grid; nothing for a regular one.
+    /// Prepares the pipelines of a rectilinear grid; `None` for a regular one.
     fn new(array: &Array, stored: &Grid, most: u64) -> Option<Shapes> {
         if array.chunk_edges.is_empty() {
             return None;
@@ -359,7 +361,7 @@ impl Shapes {
     }
 }
 
-/// Returns the error of a shape of chunks: a configuration that is wrong for one shape may be right for another.
+/// Returns the error for a chunk shape: a configuration that is invalid for one shape may be valid for another.
 fn shape_error(shape: &[u64], error: Error) -> Error {
     match error.kind() {
         Kind::Corrupt => Error::unsupported("codecs", format!("chunks of {shape:?}: {error}")),

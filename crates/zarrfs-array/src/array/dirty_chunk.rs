@@ -1,7 +1,8 @@
-//! A chunk that was written and is not stored yet, and what it depends on.
+//! Holds a dirty chunk and the stored content that it was edited from.
 //!
-//! A subchunk that is written in part keeps what the rest of it was read of: the version of the stored chunk, which is the
-//! condition of the chunk's put, and a digest of the subchunk, by which a new version is told from a new content.
+//! A subchunk that is written in part records what its rest was read from: the version of the stored chunk, which is
+//! the condition of the put, and a digest of the subchunk, which tells a new version with the same content from a
+//! conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,32 +11,32 @@ use crate::array::chunk::DecodedChunk;
 use zarr_format::grid::Coordinates;
 use zarrfs_store::{Condition, Version};
 
-/// Decoded subchunks by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
+/// Decoded subchunks by place in the stored chunk: with sharding, the number of the inner chunk at each level.
 pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
 
-/// What a write of a subchunk depends on.
+/// The content that a write of a subchunk depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
     /// Nothing: all elements of the subchunk were written.
     Nothing,
-    /// The subchunk as it was written before.
+    /// The dirty subchunk from an earlier write.
     Written,
-    /// A subchunk that was read of the stored chunk of this version, nothing if the chunk was missing; and the digest
-    /// of the subchunk, nothing if it was not stored.
+    /// A subchunk that was read from this version of the stored chunk, `None` if that was missing; and the digest of
+    /// the subchunk, `None` if it was not stored.
     Stored(Option<Version>, Option<u64>),
 }
 
-/// A subchunk that was written.
+/// A subchunk after a write.
 pub(super) struct WrittenSubchunk {
     /// Its place in the stored chunk.
     pub(super) place: Vec<usize>,
-    /// Its indices among all subchunks of the array, which stay the same when the array grows.
+    /// Its indices in the grid of subchunks, which stay the same when the array grows.
     pub(super) indices: Coordinates,
     pub(super) decoded: Arc<DecodedChunk>,
     pub(super) basis: Basis,
 }
 
-/// The digest of a subchunk when it was read to be written; `None` if it was not stored, or was written whole.
+/// The digest of a subchunk from when it was read for an edit; `None` if it was not stored, or was written whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadDigest(pub(super) Option<u64>);
 
@@ -43,14 +44,14 @@ pub(super) struct ReadDigest(pub(super) Option<u64>);
 #[derive(Clone)]
 pub(super) struct DirtyChunk {
     pub(super) subchunks: Subchunks,
-    /// The indices of the subchunks among all subchunks of the array.
+    /// The indices of the subchunks in the grid of subchunks.
     pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
-    /// What the key must hold when the chunk is stored.
+    /// The condition of the put.
     pub(super) condition: Condition,
-    /// The digests of the subchunks that were read before they were written, by their place; nothing for a subchunk
-    /// that was not stored.
+    /// The digests of the subchunks that were read before the edit, by place; `None` for a subchunk that was not
+    /// stored.
     pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
-    /// The count of writes when it was last written.
+    /// The write count of the last write.
     pub(super) touched: u64,
     /// Whether the last attempt to store it failed.
     pub(super) failed: bool,
@@ -70,7 +71,7 @@ impl Default for DirtyChunk {
 }
 
 impl DirtyChunk {
-    /// Notes what a write of a subchunk depends on. The first version that was read is the condition.
+    /// Adds the basis of a write of a subchunk. The first version that was read becomes the condition.
     pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
         match basis {
             Basis::Nothing => {
@@ -89,12 +90,12 @@ impl DirtyChunk {
         }
     }
 
-    /// Notes that bytes were written for the `touched`th time.
+    /// Records a write, by its write count.
     pub(super) fn note_write(&mut self, touched: u64) {
         (self.touched, self.failed) = (touched, false);
     }
 
-    /// Notes that the key holds the chunk as it is, in this version.
+    /// Records that the key holds the chunk as it is, in this version.
     pub(super) fn confirm(&mut self, version: Version) {
         for (place, digest) in &mut self.read {
             *digest = self.subchunks.get(place).map(|subchunk| subchunk.digest());

@@ -1,6 +1,6 @@
-//! What all open arrays of a mount share: memory, threads, files on disk and counters.
+//! Owns the resources that all open arrays of a mount share.
 //!
-//! Everything that is held of a store's chunks counts in one budget. What is done with it is left to the arrays.
+//! These are memory, threads, files on disk and counters. All data held of a store's chunks count in one budget.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -31,21 +31,21 @@ use zarrfs_store::sync::single_flight::SingleFlight;
 pub struct Limits {
     /// Bytes that decoded chunks and chunks in flight may hold together.
     pub memory: u64,
-    /// The most decoded bytes of one chunk.
+    /// The maximum decoded bytes of one chunk.
     pub max_chunk: u64,
-    /// How long a read may wait.
+    /// The timeout of a read.
     pub timeout: Duration,
-    /// How many chunks may be fetched at a time; 0 for a store on this machine, where the number of cores limits.
+    /// The maximum number of concurrent fetches; 0 for a local store, where the number of cores is the limit.
     pub fetches: usize,
-    /// Whether chunks may be written although their codecs lose something each time that they encode.
+    /// Whether chunks may be written although their codecs are lossy.
     pub lossy: bool,
 }
 
-/// The part of the memory that a chunk of elements without a fixed length may take decoded: one in so many bytes.
+/// A chunk of variable-length elements may take 1/N of the memory decoded.
 const VARIABLE_SHARE: u64 = 5;
 
 impl Limits {
-    /// Returns the most decoded bytes of a chunk whose elements have no fixed length, or have one.
+    /// Returns the maximum decoded bytes of a chunk.
     pub(super) fn of_chunk(&self, is_variable: bool) -> u64 {
         if is_variable {
             self.max_chunk.min(self.memory / VARIABLE_SHARE)
@@ -55,70 +55,70 @@ impl Limits {
     }
 }
 
-/// What an open array takes beside its metadata, which it has in several forms, in bytes.
+/// The overhead of an open array besides its metadata, in bytes.
 const OVERHEAD: u64 = 2 << 10;
 
-/// How often it has its metadata: as they are, as a grid, and as the codecs of its chunks.
+/// An open array holds its metadata N times: as they are, as a grid, and as codecs.
 const FORMS: u64 = 3;
 
 /// Memory, threads and counters that all arrays of a mount share.
 pub struct Engine {
     pub(super) cache: Arc<Cache<CacheKey, Cached>>,
-    /// What open arrays count in.
+    /// The budget that open arrays count in.
     pub(super) metadata: Arc<MemoryBudget>,
-    /// Where evicted chunks go that will be read again.
+    /// Where evicted chunks go that a reader still needs.
     pub(super) spill: Option<Arc<Spill>>,
-    /// Where lengths are kept that took long to find.
+    /// Where lengths are cached that take long to compute.
     pub(super) disk: Option<CacheNamespace>,
-    /// Decodes what will be read next.
+    /// The threads that decode chunks before a reader takes them.
     pub(super) decoders: ThreadPool,
-    /// How many chunks are loaded at a time.
+    /// The maximum number of concurrent loads.
     pub(super) loads: u64,
-    /// How many threads encode at a time.
+    /// The maximum number of concurrent encoders.
     pub(super) encoders: usize,
     pub(super) readers: Arc<ReaderCache>,
     /// The stored chunks that are being opened.
     pub(super) opening: SingleFlight<OpenQuestion, Option<Arc<OpenChunk>>>,
-    /// Inner chunks that were read together.
+    /// Runs of inner chunks that were read together.
     pub(super) shard_runs: Arc<ShardRuns>,
     pub(super) stats: Arc<Stats>,
     pub(super) limits: Limits,
     pub(super) last_id: AtomicU64,
-    /// Bytes that were written and are not stored yet.
+    /// Counts dirty bytes.
     pub(super) write_budget: Arc<WriteBudget>,
-    /// The arrays that have them.
+    /// The arrays with dirty chunks.
     pub(super) writers: WriterList,
-    /// The files whose lengths are being found, by array and name.
+    /// The files whose lengths are being computed, by array and name.
     pub(super) lengths: SingleFlight<(u64, String), u64>,
 }
 
-/// What an engine keeps on disk.
+/// The parts of an engine on disk.
 #[derive(Default)]
 pub struct EngineDisk {
-    /// Where lengths go that took long to find; nothing to find them again.
+    /// Where lengths are cached that take long to compute; `None` to compute them again.
     pub cache: Option<CacheNamespace>,
-    /// Where chunks go that are evicted before a reader in order has read them.
+    /// Where chunks are spilled that are evicted before a sequential reader has consumed them.
     pub spill: SpillConfig,
 }
 
-/// The part of the memory that open arrays may take beside their chunks: one in so many bytes.
+/// Open arrays may use 1/N of the memory besides their chunks.
 const ARRAYS_SHARE: u64 = 4;
 
-/// The most bytes that open arrays may take: to open one again costs little.
+/// The upper limit for open arrays in bytes: opening one again costs little.
 const MAX_ARRAYS_BYTES: u64 = 32 << 20;
 
-/// The most batches of chunks that wait to be decoded ahead.
+/// The maximum number of batches in the queue of the decoding threads.
 const MAX_QUEUED: usize = 1024;
 
 impl Engine {
-    /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time if
-    /// those are more: a thread that waits for the network needs no core.
+    /// Creates an engine with one decoding thread per core, or per concurrent fetch if these are more: a thread that
+    /// waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         let budget = MemoryBudget::beside_buffers(limits.memory, stats.clone());
         Engine::within(budget, limits, stats, EngineDisk::default())
     }
 
-    /// Returns an error about a chunk that does not fit with the option that gives it more room.
+    /// Adds the option that raises the limit to an error about a chunk that is too large.
     pub(super) fn with_option(&self, error: Error, is_variable: bool) -> Error {
         let limit = self.limits.of_chunk(is_variable);
         let why = if limit < self.limits.max_chunk {
@@ -132,7 +132,7 @@ impl Engine {
         Error::too_large(error.subject(), format!("{}; {why}", error.detail()))
     }
 
-    /// Like `new`, with memory of `budget`, and with what may be kept on disk.
+    /// Like `new`, with the memory of `budget`, and with files on disk.
     pub fn within(
         budget: Arc<MemoryBudget>,
         limits: Limits,
@@ -160,7 +160,7 @@ impl Engine {
             metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
             readers,
             opening: SingleFlight::default(),
-            // After the decoded chunks, which leave first: those that a reader has consumed are among them.
+            // Registered after the decoded chunks, which are evicted first: consumed chunks are among them.
             shard_runs: shard_groups::shard_runs(&budget),
             cache,
             spill,
@@ -182,7 +182,7 @@ impl Engine {
         &self.stats
     }
 
-    /// Takes room for an array that is going to be opened, if there is some.
+    /// Reserves memory for an array that is going to be opened, or returns `None` if there is no room.
     pub(super) fn room_of(&self, array: &Array) -> Option<Reservation> {
         self.metadata
             .try_reserve(OVERHEAD + FORMS * array.metadata_bytes())

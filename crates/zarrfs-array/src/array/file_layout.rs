@@ -1,4 +1,4 @@
-//! Says where the bytes of a flat file lie in the chunks of its array.
+//! Maps the bytes of a flat file to the chunks of its array.
 
 use std::ops::Range;
 
@@ -7,18 +7,18 @@ use zarr_format::error::Result;
 use zarr_format::grid::{ChunkIndex, Grid, Layout, Region, Runs, boxes, permuted};
 use zarr_format::model::bytes_of;
 
-/// The most bytes that the slices of a read take at a time.
+/// The maximum memory for the slices of a read, in bytes.
 const MAX_SLICES_BYTES: u64 = 3 << 20;
 
-/// What a slice takes in memory, and what it takes more for each dimension beyond those that coordinates have room for.
+/// The memory of a slice in bytes, and of each dimension beyond those that coordinates hold inline.
 const SLICE_BYTES: u64 = 192;
 const DIMENSION_BYTES: u64 = 3 * 8;
 const DIMENSIONS: u64 = 6;
 
-/// How the elements of a box of an array follow each other in a flat file.
+/// The order of the elements of a box in a flat file.
 pub(super) struct FileLayout {
     pub(super) region: Region,
-    /// The dimension of the array that each dimension of the file is, outermost first; `None` for their own order.
+    /// The array's dimension for each dimension of the file, outermost first; `None` for the array's order.
     pub(super) order: Option<Box<[usize]>>,
     /// Bytes of an element.
     pub(super) element: usize,
@@ -26,7 +26,7 @@ pub(super) struct FileLayout {
     pub(super) length: u64,
 }
 
-/// Returns a length or an offset inside the buffer of one read.
+/// Converts a length or an offset in the buffer of one read.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "it is at most the length of the buffer, which is a usize"
@@ -35,13 +35,13 @@ pub(super) fn in_buffer(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// Returns the elements of `size` bytes that hold a range of bytes.
+/// Returns the elements of `size` bytes that contain a range of bytes.
 pub(super) fn elements(size: usize, range: &Range<u64>) -> Range<u64> {
     let size = size as u64;
     range.start / size..range.end.div_ceil(size)
 }
 
-/// Returns a box of permuted dimensions as one of the array.
+/// Converts a box with permuted dimensions to the array's order.
 fn restored(part: &Region, order: &[usize]) -> Region {
     let mut found = part.clone();
     for (place, &axis) in order.iter().enumerate() {
@@ -66,19 +66,19 @@ impl FileLayout {
         })
     }
 
-    /// Returns the dimension of the array that is the slowest one of the file.
+    /// Returns the array's dimension that is the slowest one of the file.
     pub(super) fn slowest_axis(&self) -> usize {
         let order = self.order.as_deref().and_then(<[usize]>::first);
         order.map_or(0, |&axis| axis)
     }
 
-    /// Returns the elements that hold a range of bytes.
+    /// Returns the elements that contain a range of bytes.
     pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
         let size = self.element as u64;
         range.start / size..range.end.div_ceil(size)
     }
 
-    /// Returns the most bytes that are read at a time, so that the slices of the chunks under them take about
+    /// Returns the maximum number of bytes that are read at a time, so that the slices of their chunks use about
     /// `MAX_SLICES_BYTES`.
     pub(super) fn max_read(&self, grid: &Grid) -> u64 {
         let row = if grid.is_regular() {
@@ -91,8 +91,8 @@ impl FileLayout {
         (slices * self.element.max(1) as u64).saturating_mul(row)
     }
 
-    /// Calls `visit` with each chunk under a range, its first element and the elements that are wanted of it. The chunks of
-    /// each box that the range is cut into come in C order.
+    /// Calls `visit` with each chunk under a range, its first element and the box of wanted elements. The range is cut
+    /// into boxes; the chunks of each box come in C order.
     pub(super) fn visit(
         &self,
         grid: &Grid,
@@ -115,7 +115,7 @@ impl FileLayout {
         }
     }
 
-    /// Returns the slices of chunks under a range; those of one chunk come one after another.
+    /// Returns the slices of chunks under a range; slices of one chunk are adjacent.
     pub(super) fn slices(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkSlice> {
         let mut slices = Vec::new();
         self.visit(grid, range, |chunk, start, shared| {
@@ -132,7 +132,7 @@ impl FileLayout {
         chunks
     }
 
-    /// Returns where a slice lies in its chunk, and in a buffer of these elements.
+    /// Returns the runs from a slice's chunk to a buffer of these elements.
     pub(super) fn runs(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &slice.start,
@@ -153,7 +153,7 @@ impl FileLayout {
         Runs::permuted(&slice.region, from, to(&start, &shape), order, size)
     }
 
-    /// Returns where a slice lies in a buffer of these elements, and in its chunk.
+    /// Returns the runs from a buffer of these elements to a slice's chunk.
     pub(super) fn runs_into(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &self.region.start,

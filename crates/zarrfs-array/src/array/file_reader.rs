@@ -1,8 +1,8 @@
-//! Reads ranges of a flat file out of the chunks of its array.
+//! Reads ranges of a flat file from the chunks of its array.
 //!
-//! A range of bytes is cut into boxes, these into the chunks under them, and each chunk's runs of bytes are copied into
-//! the answer by an `Assembler`. Chunks are taken one after another, so a read never holds more than one that it has to
-//! load; the other missing ones are meanwhile decoded by the engine's threads.
+//! A range of bytes is cut into boxes, these into the chunks under them, and an `Assembler` copies each chunk's runs of
+//! bytes into the answer. Chunks are taken one after another, so a read holds at most one chunk that it has to load;
+//! the engine's threads decode the other missing chunks concurrently.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
+/// The shortest runs in bytes that are read directly: each run is one buffer of a system call.
 const MIN_DIRECT_RUN: u64 = 256;
 
 /// Reads one flat file.
@@ -30,10 +30,10 @@ pub(super) struct FileReader {
     pub(super) reader: Arc<ChunkReader>,
     layout: Arc<FileLayout>,
     ahead: ReadAhead,
-    /// Whether reads go to the stored chunks themselves, which are not encoded.
+    /// Whether reads go directly to the stored chunks, which are not encoded.
     direct: bool,
     pub(super) missed: PendingSlices,
-    /// Called by each read that has begun to copy.
+    /// Called by each read in the middle of its copy.
     #[cfg(test)]
     pub(super) while_copying: crate::array::assembler::WhileCopying,
 }
@@ -48,7 +48,7 @@ impl Drop for FileReader {
 }
 
 impl FileReader {
-    /// Begins to follow a reader of a file.
+    /// Creates the reader of a file and its tracker.
     pub(super) fn new(prefetcher: Arc<Prefetcher>, layout: Arc<FileLayout>) -> FileReader {
         let reader = prefetcher.reader.clone();
         let direct = layout.order.is_none() && reader.reads_direct(MIN_DIRECT_RUN);
@@ -88,8 +88,8 @@ impl FileReader {
         }
     }
 
-    /// Returns the bytes of a range if all chunks under it are in memory and current; if not, `read` will find its slices
-    /// computed.
+    /// Returns the bytes of a range if all its chunks are in memory and current; otherwise keeps the computed slices
+    /// for `read`.
     fn cached(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
         let (array, grid) = (&self.reader.array, &self.reader.decoder.grid);
         let is_long = range.end - range.start > self.layout.max_read(grid);
@@ -107,7 +107,8 @@ impl FileReader {
             let chunk = chunks.next().ok_or_else(|| Error::invalid("", "no chunk"));
             chunk.map(Source::Chunk)
         };
-        // They were looked up together, under one version of each stored chunk, so their contents need no comparison.
+        // All chunks were looked up together, under one version of each stored chunk, so their contents need no
+        // comparison.
         let bytes = (self.assembler(context)).assemble(&range, &slices, None, source);
         let bytes = bytes.ok()?;
         let (ahead, consumed) = self.ahead.tracker.note(&range);
@@ -116,7 +117,7 @@ impl FileReader {
         Some(bytes).filter(|_| array.store_holds())
     }
 
-    /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
+    /// Returns the bytes of a range; fetches and decodes missing chunks. The range must be inside the file.
     pub(super) fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if !context.may_wait() {
             return self.cached(context, range).ok_or_else(would_wait);
@@ -149,7 +150,7 @@ impl FileReader {
         Ok(out.into())
     }
 
-    /// Returns the bytes of a range that is no longer than `max_read`.
+    /// Returns the bytes of a range of at most `max_read` bytes.
     fn read_part(
         &self,
         context: &RequestContext,
@@ -160,11 +161,11 @@ impl FileReader {
         let slices =
             slices.unwrap_or_else(|| self.layout.slices(&self.reader.decoder.grid, &range));
         if self.direct {
-            // The kernel reads the stored files ahead.
+            // The kernel prefetches the stored files.
             self.ahead.tracker.note(&range);
             return self.read_stored(context, &range, &slices, contents);
         }
-        // Before anything is decoded, so that evicted chunks which the reader needs are spilled.
+        // Before anything is decoded, so that evicted chunks that the reader still needs are spilled.
         let ahead = self.ahead.tracker.begin(&range);
         let mut beside = ParallelDecode::new(&self.ahead, &slices);
         beside.begin();
@@ -181,7 +182,7 @@ impl FileReader {
         bytes
     }
 
-    /// Returns the bytes of a range out of the stored chunks themselves and what was written to them.
+    /// Returns the bytes of a range from stored and dirty chunks.
     fn read_stored(
         &self,
         context: &RequestContext,
@@ -197,8 +198,7 @@ impl FileReader {
         assembler.assemble(range, slices, Some(contents), source)
     }
 
-    /// Has those chunks of a read that was answered evicted first which a sequential reader has consumed. Their memory is
-    /// used again.
+    /// Marks the chunks that a sequential reader has consumed to be evicted first. Their memory is reused.
     fn retire_consumed(&self, slices: &[ChunkSlice], consumed: Option<u64>) {
         let Some(consumed) = consumed else { return };
         let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);

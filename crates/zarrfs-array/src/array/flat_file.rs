@@ -1,6 +1,7 @@
-//! A box of an array as one flat file, little-endian, without a header.
+//! Shows a box of an array as one flat file, little-endian, without a header.
 //!
-//! The order may be that of other dimensions. `FileReader` reads the file, `ChunkWriter` writes its chunks.
+//! The dimensions may be in another order than the array's. `FileReader` reads the file, `ChunkWriter` writes its
+//! chunks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use zarrfs_store::sync::read_bytes::ReadBytes;
 pub struct FlatFile {
     array: Arc<OpenArray>,
     layout: Arc<FileLayout>,
-    /// The error if the array cannot be decoded.
+    /// `Err` if the array cannot be decoded.
     reader: Result<FileReader>,
 }
 
 impl FlatFile {
-    /// Builds the flat file of a box; `Unsupported` or `TooLarge` if it has no length.
+    /// Creates the flat file of a box; `Unsupported` or `TooLarge` if its length cannot be computed.
     pub fn new(array: Arc<OpenArray>, region: Region) -> Result<FlatFile> {
         FlatFile::build(array, region, None)
     }
@@ -47,8 +48,8 @@ impl FlatFile {
         })
     }
 
-    /// Builds the flat file of a box whose dimensions come in another order: that of the array which each dimension of the
-    /// file is, outermost first, each once. Fails as `new`. The file cannot be written.
+    /// Creates the flat file of a box with permuted dimensions: `order` has the array's dimension for each dimension of
+    /// the file, outermost first, each once. Fails as `new` does. The file is read-only.
     pub fn permuted(array: Arc<OpenArray>, region: Region, order: &[usize]) -> Result<FlatFile> {
         let rank = region.shape.len();
         if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
@@ -73,8 +74,8 @@ impl FlatFile {
         self.layout.length
     }
 
-    /// Whether a reader that opens the file now is expected to be sequential: if the last one was or, if there was none, if
-    /// the file is not too long for that.
+    /// Whether a reader that opens the file now is expected to be sequential: if the last one was or, without a last
+    /// one, if the file has at most `MAX_READ_WHOLE` bytes.
     pub fn is_read_on(&self) -> bool {
         match &self.reader {
             Ok(reader) => reader.expects_sequential(),
@@ -92,24 +93,24 @@ impl FlatFile {
         &self.array
     }
 
-    /// Returns the bytes of a range; fetches and decodes the chunks that are missing, or is `WouldWait` if the request may
-    /// not wait. The range must lie in the file.
+    /// Returns the bytes of a range; fetches and decodes missing chunks, or fails with `WouldWait` if the request may
+    /// not block. The range must be inside the file.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         self.reader()?.read(context, range)
     }
 
-    /// Returns the bytes of a range, and remembers the chunks under it while the array is open for writing. The range must
-    /// lie in the file.
+    /// Returns the bytes of a range, and records the digests of its chunks while the array is open for writing. The
+    /// range must be inside the file.
     pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if self.array.is_open_for_writing() {
             context.check_may_wait()?;
-            // Noted before, a change in between is refused at most, and never overwritten.
+            // Recorded before the read: a change in between can cause a refusal, but is never overwritten.
             self.note_shown(context, &range)?;
         }
         self.read(context, range)
     }
 
-    /// Remembers the chunks under a range as they are now.
+    /// Records the present digests of the chunks under a range.
     fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
         let grid = self.array.decoded_grid()?;
         let writers = self.array.buffer.writers();
@@ -126,8 +127,9 @@ impl FlatFile {
         Ok(())
     }
 
-    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, with `Invalid` for a value
-    /// that the data type does not have, and as `OpenArray::check_writable` does. What was written before an error stays.
+    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, since the length is fixed, with `Invalid` for a
+    /// value outside the data type, and as `OpenArray::check_writable` does. Bytes written before an error stay
+    /// written.
     pub fn write(
         &self,
         context: &RequestContext,
@@ -171,14 +173,14 @@ impl FlatFile {
         Ok(())
     }
 
-    /// Whether a chunk is written in part and its other elements have to be read, which may take long.
+    /// Whether a chunk is written in part and has to be read first, which may take long.
     fn has_to_read(&self, writer: &ChunkWriter, slice: &ChunkSlice) -> bool {
         let grid = &writer.reader.decoder.grid;
         let indices = grid.indices(slice.chunk);
         slice.region != grid.region(&indices) && writer.reader.written(slice.chunk).is_none()
     }
 
-    /// Writes what a range of bytes has of one chunk.
+    /// Writes the part of a range of bytes that is in one chunk.
     fn write_part(
         &self,
         context: &RequestContext,
@@ -237,7 +239,7 @@ mod tests {
         let chunks: Vec<u64> = slices.iter().map(|slice| slice.chunk.0).collect();
         assert_eq!(chunks, [0, 1, 2]);
         assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
-        // A read goes by the slices that were kept for it.
+        // A read uses the slices that were kept for it.
         slices.truncate(2);
         file.reader.as_ref().unwrap().missed.keep(1..5, slices);
         assert_eq!(
@@ -254,14 +256,14 @@ mod tests {
         );
         assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
     }
-    /// A copy that another thread is in the middle of: it goes on when it is dropped.
+    /// A copy in another thread that is held in the middle; it goes on when this is dropped.
     struct HeldCopy {
         begun: mpsc::Receiver<()>,
         end: Option<mpsc::Sender<()>>,
     }
 
     impl HeldCopy {
-        /// Returns the copy, and what the thread calls in the middle of it: the first call holds it.
+        /// Returns the held copy, and a function that the thread calls in the middle of it: the first call blocks.
         fn new() -> (HeldCopy, impl Fn() + Send + Sync) {
             let (begin, begun) = mpsc::channel();
             let (end, ended) = mpsc::channel();
@@ -269,7 +271,7 @@ mod tests {
             let hold = move || {
                 if is_first.swap(false, Ordering::SeqCst) {
                     begin.send(()).unwrap();
-                    // Disconnected when the copy may go on; a failure of the test ends it, too.
+                    // Disconnected when the copy may go on; also if the test fails.
                     let _ = ended.lock().recv_timeout(Duration::from_secs(60));
                 }
             };
@@ -354,7 +356,7 @@ mod tests {
         assert_eq!(read(&file, 0..8), expected);
     }
 
-    /// Another array that begins to be written drops from the list what has nothing to store.
+    /// Another array that begins to be written drops clean arrays from the list.
     #[test]
     fn an_array_is_listed_as_written_once_it_has_something_to_store() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);

@@ -1,8 +1,8 @@
-//! Finds and keeps the lengths of files that must be read to know them.
+//! Computes and caches the lengths of files that must be read to know them.
 //!
-//! A length is found once for each content, and kept in memory and, with `--cache-dir`, on disk. It counts only under the
-//! versions of all stored chunks of its file, as the store tells them now, and only for the metadata that it was found
-//! with. What other programs change is seen like a change of the bytes themselves: within the freshness of versions.
+//! A length is computed once for each content, and cached in memory and, with `--cache-dir`, on disk. It is valid only
+//! for the present versions of all stored chunks of its file, and only for the metadata that it was computed with. A
+//! change by another program is seen within the TTL of versions, like a change of the bytes themselves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use zarrfs_store::layer::disk_cache::{EntryHeader, EntryKey};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 use zarrfs_store::sync::pool::parallel_map;
 
-/// The most files of an array whose lengths are kept in memory.
+/// The maximum number of lengths per array in memory.
 const MAX_LENGTHS: usize = 1 << 12;
 
-/// How many chunks are looked up at a time.
+/// The number of chunks that are looked up at a time.
 const BATCH: usize = 1 << 12;
 
-/// The lengths of files of an array that had to be read to know them, by the names of the files.
+/// The cached lengths of an array's files, by file name.
 pub(super) struct FileLengths {
     array: Arc<StoredArray>,
     known: Mutex<HashMap<String, VersionedLength>>,
 }
 
-/// The length of a file that had to be read to know it, in bytes, or that it is too large to be read; and the version of
-/// the chunks that it was made of.
+/// The length of a file in bytes, or the error that it is too large to be read; and the version of the chunks that it
+/// was computed from.
 #[derive(Clone)]
 struct VersionedLength {
     version: Version,
@@ -46,19 +46,19 @@ struct VersionedLength {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionVersion {
     version: Version,
-    /// Whether all versions tell their content from every other one for good.
+    /// Whether all versions are lasting (`Version::is_lasting`), so that lengths may be kept on disk.
     is_lasting: bool,
 }
 
 impl RegionVersion {
-    /// The version of nothing.
+    /// The version of no chunks.
     const NONE: RegionVersion = RegionVersion {
         version: Version::NONE,
         is_lasting: true,
     };
 
-    /// Returns the version of boxes of several arrays together, which counts for as long as the program runs: what is kept
-    /// on disk is found by the metadata of one array.
+    /// Returns the version of boxes of several arrays together. It is valid only while the program runs: entries on
+    /// disk are found by the metadata of one array.
     pub fn of_all(parts: impl Iterator<Item = Result<RegionVersion>>) -> Result<RegionVersion> {
         let mut all = RegionVersion::NONE;
         for part in parts {
@@ -80,10 +80,10 @@ impl RegionVersion {
     }
 }
 
-/// Finds the version of the elements that a file is made of.
+/// Returns the version of the elements that a file is made of.
 pub type VersionOf<'a> = &'a dyn Fn(&RequestContext) -> Result<RegionVersion>;
 
-/// A region's version while its chunks are looked up.
+/// The version of a region while its chunks are looked up.
 struct VersionSum {
     sum: RegionVersion,
     batch: Vec<u64>,
@@ -91,9 +91,8 @@ struct VersionSum {
 }
 
 impl OpenArray {
-    /// Returns the version of the stored chunks under a box; asks the store about those that are not known. `TooLarge` if
-    /// the elements have no fixed length and too many are in the box, `Unavailable` if the store takes longer than a request
-    /// may.
+    /// Returns the version of the stored chunks under a box; asks the store for unknown versions. `TooLarge` if the box
+    /// has too many elements without a fixed length, `Unavailable` if the store takes longer than a request may.
     pub fn region_version(
         &self,
         context: &RequestContext,
@@ -156,7 +155,7 @@ impl OpenArray {
 }
 
 impl FileLengths {
-    /// Begins without a length in memory.
+    /// Creates an empty cache.
     pub(super) fn new(array: Arc<StoredArray>) -> FileLengths {
         FileLengths {
             array,
@@ -164,9 +163,9 @@ impl FileLengths {
         }
     }
 
-    /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is
-    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes
-    /// longer than they wait: a later one finds it.
+    /// Returns the length of file `name`, which is computed from elements of the version `version_of`: the length that
+    /// is known for the present content, or the result of `measure`. Concurrent callers measure once. If that takes
+    /// longer than they wait, it still runs to its end, and a later caller finds the length.
     pub(super) fn length_of(
         &self,
         context: &RequestContext,
@@ -184,7 +183,7 @@ impl FileLengths {
             let length = measure(&UNLIMITED);
             match &length {
                 Ok(length) => self.note(&UNLIMITED, name, version_of, version, *length)?,
-                // To find that out again would take as long.
+                // Computing this error again would take as long.
                 Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                     self.remember(name, version, Err(error.clone()));
                 }
@@ -194,7 +193,7 @@ impl FileLengths {
         })
     }
 
-    /// Returns the length that a file had under a version.
+    /// Returns the length that is cached for a version.
     fn known_length(&self, name: &str, version: RegionVersion) -> Option<Result<u64>> {
         let known = self.known.lock().get(name).cloned();
         if let Some(known) = known.filter(|known| known.version == version.version) {
@@ -205,8 +204,8 @@ impl FileLengths {
         Some(Ok(length))
     }
 
-    /// Keeps the length of file `name`, which was made of elements that had a version before: unless they have another
-    /// one by now.
+    /// Records the length of file `name`, which was computed from elements of the version `version`, unless they have
+    /// another version by now.
     pub(super) fn note(
         &self,
         context: &RequestContext,
@@ -231,14 +230,14 @@ impl FileLengths {
         lengths.insert(name.to_string(), VersionedLength { version, length });
     }
 
-    /// Names a length on disk: by the file, by the program that made it, and by the metadata.
+    /// Returns the key of a length on disk: the file name, the version of the program, and the metadata.
     fn length_entry(&self, name: &str) -> EntryKey {
         let name = format!("{name} {}", env!("CARGO_PKG_VERSION"));
         let number = Version::of(name.as_bytes()).number();
         EntryKey::length(&self.array.path, number, self.array.document_version())
     }
 
-    /// Returns a length that is on disk under a version; nothing if what is there is damaged.
+    /// Returns a length from disk for a version, or `None` if it is missing or damaged.
     fn kept_length(&self, name: &str, version: RegionVersion) -> Option<u64> {
         let disk = self
             .array

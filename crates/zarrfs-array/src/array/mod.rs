@@ -1,13 +1,13 @@
 //! Reads and writes the decoded elements of arrays, chunk by chunk.
 //!
-//! - `FlatFile` asks `ChunkReader` for the chunks under a range of bytes, by way of `FileReader` and `Assembler`.
-//! - `ChunkReader` finds the versions of chunks (`ChunkVersions`), loads and decodes them (`ChunkLoader`, `ShardReader`,
-//!   `Decoder`) and caches them.
-//! - `ReadTracker` follows the reader of a file and tells `Prefetcher` what comes next, by way of `ReadAhead`.
-//! - `ChunkWriter` keeps what is written in a `WriteBuffer` and flushes it.
-//! - `Spill` keeps on disk what is evicted too early.
+//! - `FlatFile` asks `ChunkReader` for the chunks under a range of bytes, through `FileReader` and `Assembler`.
+//! - `ChunkReader` finds the versions of chunks (`ChunkVersions`), loads and decodes them (`ChunkLoader`,
+//!   `ShardReader`, `Decoder`) and caches them.
+//! - `ReadTracker` follows the reader of a file and tells `Prefetcher` through `ReadAhead` which range to prefetch.
+//! - `ChunkWriter` collects written chunks in a `WriteBuffer` and flushes it.
+//! - `Spill` keeps chunks on disk that were evicted before they were consumed.
 //!
-//! An `OpenArray` is the bundle of these for one array, whose place and metadata are a `StoredArray`. An array that cannot
+//! An `OpenArray` bundles these objects for one array; its path and metadata are a `StoredArray`. An array that cannot
 //! be decoded is opened all the same; its reads return the error.
 
 mod arrays;

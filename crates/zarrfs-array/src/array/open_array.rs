@@ -28,10 +28,10 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, LogPosition};
 
-/// What an inner chunk on a network counts for in the block size of files, in bytes.
+/// The size that an inner chunk on a network counts as in the block size of files, in bytes.
 const REMOTE_INNER_CHUNK: u64 = 128;
 
-/// What reads and writes the chunks of an array that decodes.
+/// The objects that read and write the chunks of an array that can be decoded.
 struct Chunks {
     reader: Arc<ChunkReader>,
     writer: Arc<ChunkWriter>,
@@ -41,22 +41,22 @@ struct Chunks {
 /// An array, ready to be read.
 pub struct OpenArray {
     stored: Arc<StoredArray>,
-    /// The error if the array cannot be decoded.
+    /// `Err` if the array cannot be decoded.
     chunks: Result<Chunks>,
     pub(super) versions: Arc<ChunkVersions>,
-    /// What was written and is not stored yet.
+    /// The dirty chunks.
     pub(super) buffer: Arc<WriteBuffer>,
     lengths: FileLengths,
     sparsity: Sparsity,
-    /// The room of the array in the memory budget, until its last holder drops it; nothing if there was none left.
+    /// The memory that the array counts in, until its last holder drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
 
-/// What the content of an array was at some time.
+/// A state of the content of an array, to detect later changes.
 pub struct ArrayState {
     /// The position of the store's change log.
     position: LogPosition,
-    /// The number of the content.
+    /// The content number.
     content: u64,
 }
 
@@ -69,7 +69,7 @@ impl Deref for OpenArray {
 }
 
 impl OpenArray {
-    /// Opens an array whose pending writes are in `buffer`, and which counts in `room`.
+    /// Opens an array whose dirty chunks are in `buffer`, and whose memory counts in `room`.
     pub(super) fn new(
         stored: Arc<StoredArray>,
         buffer: Arc<WriteBuffer>,
@@ -93,7 +93,8 @@ impl OpenArray {
         }
     }
 
-    /// Returns a number that no other open array has: the same as long as the metadata mean the same files.
+    /// Returns the number of this open array. It is unique, and stays the same as long as the metadata describe the
+    /// same files.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -108,12 +109,12 @@ impl OpenArray {
         &self.path
     }
 
-    /// Returns when the documents of the array had last been changed when it was opened.
+    /// Returns the time of the last change of the array's documents, as of when the array was opened.
     pub fn modified(&self) -> SystemTime {
         self.modified
     }
 
-    /// Returns the grid of chunks as stored; it exists whether or not they decode.
+    /// Returns the grid of stored chunks; it exists whether or not the chunks decode.
     pub fn stored_grid(&self) -> Result<&Grid> {
         self.stored.grid()
     }
@@ -123,7 +124,7 @@ impl OpenArray {
         self.decoder().map(drop)
     }
 
-    /// Takes room in the budget for bytes of this array.
+    /// Reserves memory for bytes of this array.
     pub fn room(&self, bytes: u64) -> Result<Reservation> {
         self.reserve(bytes)
     }
@@ -144,9 +145,9 @@ impl OpenArray {
         self.chunks().map(|chunks| &chunks.prefetcher)
     }
 
-    /// Returns a number of the present content: another one once a stored chunk that was read has changed, and never one
-    /// that another content had. Asks the store about all chunks that were read, so it may wait; nothing if these are too
-    /// many.
+    /// Returns the content number. It changes once a stored chunk that was read has changed, and no number is used
+    /// twice. Asks the store about all chunks that were read, so it may block. Returns `None` if these are too many, or
+    /// if the array cannot be decoded.
     pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
         if self.chunks.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
@@ -154,12 +155,12 @@ impl OpenArray {
         Ok(Some(self.content_number()))
     }
 
-    /// Like `content`, by what is known without asking.
+    /// Like `content`, but sends no request.
     pub fn content_number(&self) -> u64 {
         self.versions.content().with(self.buffer.content())
     }
 
-    /// Returns the state of the content by what is known without asking.
+    /// Returns the state of the content, without a request.
     pub fn state(&self) -> ArrayState {
         ArrayState {
             position: self.store().info().changes.position(),
@@ -167,8 +168,8 @@ impl OpenArray {
         }
     }
 
-    /// Whether what was read may have changed since a state, by what is known without asking: something was written to
-    /// the array, or a chunk that was read was changed through the store.
+    /// Whether elements that were read may have changed since `since`: something was written to the array, or a chunk
+    /// that was read was changed through the store. Sends no request.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
         self.chunks.is_ok()
             && (self.content_number() != since.content
@@ -179,9 +180,8 @@ impl OpenArray {
         self.chunks().map(|chunks| &chunks.writer)
     }
 
-    /// Fails if the array cannot be written: `ReadOnly` if encoding would lose something and that is not allowed, or
-    /// if elements have no fixed length; `TooLarge` if chunks are too large for the memory; and with the error that
-    /// stops them from being decoded.
+    /// Fails if the array cannot be written: `ReadOnly` if encoding is lossy and that is not allowed, or if elements
+    /// have no fixed length; `TooLarge` if chunks are too large for the memory; or the error that prevents decoding.
     pub fn check_writable(&self) -> Result<()> {
         if self.metadata.data_type.is_variable() {
             let why = "elements without a fixed length are not written";
@@ -190,8 +190,8 @@ impl OpenArray {
         self.writer()?.check_writable()
     }
 
-    /// Stores all that was written to the array, through any handle. Returns the first error, after all chunks were
-    /// tried; `Changed` if the metadata give the chunks another meaning by now.
+    /// Stores all dirty chunks of the array, whichever handle wrote them. Tries all chunks, then returns the first
+    /// error; `Changed` if the metadata have changed the meaning of the chunks.
     pub fn flush(&self, context: &RequestContext) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -199,35 +199,35 @@ impl OpenArray {
         self.writer()?.flush(context)
     }
 
-    /// Returns how many written chunks were dropped so far because their keys had changed, and the error of the last.
+    /// Returns how many written chunks were dropped so far because of a conflict, and the last error.
     pub fn lost(&self) -> (u64, Option<Error>) {
         self.buffer.lost()
     }
 
-    /// Notes that the array is opened for writing by the file at a path of the mount. `Busy` if another file of it is; one
-    /// that was closed just now is waited for.
+    /// Registers a handle for writing of the file at a path of the mount. `Busy` if the array is open for writing
+    /// through another file; waits if that file was closed just now.
     pub fn begin_writing(&self, file: &str) -> Result<()> {
         let added = self.buffer.writers().add(file);
         added.map_err(|other| busy(file, &other))
     }
 
-    /// Notes that a handle for writing was closed.
+    /// Unregisters a handle for writing.
     pub fn end_writing(&self) {
         self.buffer.writers().remove();
     }
 
-    /// Notes that the kernel has dropped its pages of the file that is open for writing.
+    /// Records that the kernel has dropped its pages of the file that is open for writing.
     pub fn note_pages_dropped(&self) {
         self.buffer.writers().note_pages_dropped();
     }
 
-    /// Notes that pages are written.
+    /// Counts a write of pages.
     pub fn note_page_write(&self) {
         let writes = &self.buffer.writers().page_writes;
         writes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns how many times pages were written.
+    /// Returns the number of page writes so far.
     pub fn page_writes(&self) -> u64 {
         self.buffer.writers().page_writes.load(Ordering::Acquire)
     }
@@ -237,26 +237,26 @@ impl OpenArray {
         self.buffer.writers().are_some()
     }
 
-    /// Returns how a stored chunk decodes; fails if the array cannot be decoded.
+    /// Returns the codec pipeline of a stored chunk; fails if the array cannot be decoded.
     pub fn pipeline_of(&self, chunk: ChunkIndex) -> Result<Arc<Pipeline>> {
         self.decoder()?.pipeline_of(chunk)
     }
 
-    /// Returns the grid of the smallest chunks that decode alone: chunks, or inner chunks of shards. Fails if the array
-    /// cannot be decoded.
+    /// Returns the grid of the smallest chunks that can be decoded alone: chunks, or inner chunks of shards. Fails if
+    /// the array cannot be decoded.
     pub fn decoded_grid(&self) -> Result<&Grid> {
         self.decoder().map(|decoder| &decoder.grid)
     }
 
-    /// Returns how many levels of shards lie around such a chunk. Fails if the array cannot be decoded.
+    /// Returns the number of shard levels around such a chunk. Fails if the array cannot be decoded.
     pub fn shard_levels(&self) -> Result<usize> {
         self.decoder()
             .map(|decoder| decoder.pipeline.shards().len())
     }
 
-    /// Returns the bytes of a chunk as it is decoded, from which the block size of files follows; 0 if the array cannot be.
-    /// Inner chunks on a network count as short ones: a program that fills a buffer to look at a header has the few inner
-    /// chunks fetched that lie under 128 KiB.
+    /// Returns the decoded size of a chunk in bytes, which determines the block size of files; 0 if the array cannot be
+    /// decoded. Inner chunks on a network count as short ones: a program that fills a buffer to look at a header then
+    /// fetches only the few inner chunks under 128 KiB.
     pub fn chunk_bytes(&self) -> u64 {
         let Ok(decoder) = self.decoder() else {
             return 0;
@@ -271,14 +271,14 @@ impl OpenArray {
         }
     }
 
-    /// Whether its stored chunks are shards. Fails if the array cannot be decoded.
+    /// Whether the stored chunks are shards. Fails if the array cannot be decoded.
     pub fn has_shards(&self) -> Result<bool> {
         Ok(!self.decoder()?.pipeline.shards().is_empty())
     }
 
-    /// Returns the shard with these indices; nothing if it is not stored or there is no such one.
+    /// Returns the shard with these indices, or `None` if it is not stored or outside the grid.
     ///
-    /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
+    /// Fails if a request fails or the array cannot be decoded; an unreadable shard index is no error here.
     pub fn shard_file(
         &self,
         context: &RequestContext,
@@ -287,23 +287,23 @@ impl OpenArray {
         ShardFile::find(self.reader()?, context, indices)
     }
 
-    /// Whether `stored_chunks` can tell which chunks are stored.
+    /// Whether `stored_chunks` can list the stored chunks.
     pub fn tells_stored_chunks(&self) -> bool {
         self.metadata.keys.is_known() && self.hierarchy.store().info().lists
     }
 
-    /// Begins to read which chunks are stored; `Unsupported` if the store cannot list its keys.
+    /// Begins to list the stored chunks; `Unsupported` if the store cannot list its keys.
     pub fn stored_chunks(&self) -> Result<StoredChunks> {
         StoredChunks::new(self.stored.clone())
     }
 
-    /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where that is not
-    /// known after a request or two, it is not.
+    /// Whether the array is large and almost none of it is stored. Returns false if one or two requests do not show
+    /// that.
     pub fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
         self.sparsity.is_sparse(context)
     }
 
-    /// Begins to read which chunks are stored, with `threads` requests at a time; fails as `stored_chunks` does.
+    /// Begins to list the stored chunks with up to `threads` requests at a time; fails as `stored_chunks` does.
     pub fn scan_chunks(
         &self,
         context: &RequestContext,
@@ -313,9 +313,9 @@ impl OpenArray {
         ChunkScan::new(self.stored.clone(), context, detail, threads)
     }
 
-    /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is
-    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes
-    /// longer than they wait: a later one finds it.
+    /// Returns the length of file `name`, which is computed from elements of the version `version_of`: the length that
+    /// is known for the present content, or the result of `measure`. Concurrent callers measure once. If that takes
+    /// longer than they wait, it still runs to its end, and a later caller finds the length.
     pub fn length_of(
         &self,
         context: &RequestContext,
@@ -326,8 +326,8 @@ impl OpenArray {
         self.lengths.length_of(context, name, version_of, measure)
     }
 
-    /// Keeps the length of file `name`, which was made of elements that had a version before: unless they have another
-    /// one by now.
+    /// Records the length of file `name`, which was computed from elements of the version `version`, unless they have
+    /// another version by now.
     pub fn note_length(
         &self,
         context: &RequestContext,
@@ -340,18 +340,18 @@ impl OpenArray {
             .note(context, name, version_of, version, length)
     }
 
-    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
-    /// `Corrupt` if a chunk does not have as many elements as it should.
+    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than 1/2 of the budget, `Corrupt` if a
+    /// chunk has the wrong number of elements.
     pub fn records(&self, context: &RequestContext, region: &Region) -> Result<RaggedElements> {
         VlenReader::new(self.prefetcher()?).read(context, region)
     }
 
-    /// Returns the number of elements of a box; `TooLarge` if even empty ones need more than half of the budget.
+    /// Returns the number of elements of a box; `TooLarge` if even empty elements need more than 1/2 of the budget.
     pub(super) fn element_count(&self, region: &Region) -> Result<usize> {
         self.growing().count(region)
     }
 
-    /// Begins to put bytes together, of at most half of the budget.
+    /// Creates a growing buffer of at most 1/2 of the budget.
     pub fn growing(&self) -> Growing<'_> {
         Growing::new(&self.stored)
     }

@@ -1,6 +1,6 @@
-//! Keeps arrays open: those in use, and others as far as memory allows.
+//! Keeps arrays open while they are in use, and longer if memory allows.
 //!
-//! An array counts until its last holder drops it. One for which there is no room is open while it is in use.
+//! An array counts until its last holder drops it. An array without room in the budget is open only while it is in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use zarrfs_store::Key;
 use zarrfs_store::sync::aged_map::{AgedMap, Minute};
 use zarrfs_store::sync::budget::{Evict, MemoryBudget, Priority};
 
-/// The least number of arrays in use at which those are dropped that no longer are.
+/// The least value of `swept_at`.
 const MIN_SWEPT: usize = 1 << 10;
 
 /// The open arrays.
@@ -21,16 +21,16 @@ pub(super) struct OpenArrays {
 }
 
 struct KeptArrays {
-    /// Those that were used last, kept open whether they are in use or not.
+    /// The last arrays that were used, kept open even if they are not in use.
     kept: AgedMap<Key, Arc<OpenArray>>,
-    /// Those that are in use, and some that no longer are.
+    /// The arrays in use, and some that no longer are.
     used: HashMap<Key, Weak<OpenArray>>,
-    /// The number of arrays in use at which the others among them are dropped.
+    /// The length of `used` at which arrays that are no longer in use are removed.
     swept_at: usize,
 }
 
 impl OpenArrays {
-    /// Builds an empty set that gives way to other memory of a budget.
+    /// Creates an empty set that is evicted when the budget needs memory.
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<OpenArrays> {
         let arrays = Arc::new(OpenArrays {
             state: Mutex::new(KeptArrays {
@@ -51,7 +51,7 @@ impl OpenArrays {
             return Some(array.clone());
         }
         let array = state.used.get(path)?.upgrade()?;
-        // None was kept in its place.
+        // The array was not in `kept`, so nothing is replaced.
         let _ = state.keep(&array);
         Some(array)
     }
@@ -70,7 +70,7 @@ impl OpenArrays {
 }
 
 impl KeptArrays {
-    /// Keeps an array open if it counts somewhere; returns the one that was kept in its place.
+    /// Keeps an array open if it counts in the budget; returns the array that it replaces.
     fn keep(&mut self, array: &Arc<OpenArray>) -> Option<Arc<OpenArray>> {
         array.room.as_ref()?;
         self.kept.put(array.path().clone(), array.clone())

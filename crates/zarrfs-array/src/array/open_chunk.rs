@@ -1,4 +1,4 @@
-//! Reads a stored chunk that is kept open: one content of its key.
+//! Reads one content of a stored chunk that is kept open.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -8,18 +8,19 @@ use zarr_format::grid::Runs;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Meta, Reader, Store};
 
-/// A stored chunk kept open.
+/// A stored chunk that is open.
 pub(super) struct OpenChunk {
     pub(super) key: Key,
     pub(super) meta: Meta,
     pub(super) reader: Arc<dyn Reader>,
 }
 
-/// The most buffers that one system call fills (IOV_MAX).
+/// The maximum number of buffers in one system call (IOV_MAX).
 const MAX_BUFFERS: usize = 1024;
 
 impl OpenChunk {
-    /// Opens an object; `known` is what the store said of it just now.
+    /// Opens an object, or returns `None` if it is missing; `known` are its attributes if the store returned them just
+    /// now.
     pub(super) fn open(
         context: &RequestContext,
         store: &dyn Store,
@@ -35,7 +36,7 @@ impl OpenChunk {
         Ok(Some(OpenChunk { key, meta, reader }))
     }
 
-    /// Fails with `Changed` if the object may hold something else than when it was opened.
+    /// Fails with `Changed` if the object may have changed since it was opened.
     pub(super) fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
         if self.reader.meta(context)?.version != self.meta.version {
             return Err(self.changed());

@@ -1,8 +1,8 @@
-//! Opens the stored chunks of an array and reads them, each as one content.
+//! Opens the stored chunks of an array and reads each as one content.
 //!
-//! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced
-//! meanwhile. One that is overwritten in place is noticed and opened again. `ChunkVersions` says whether the content is
-//! still the current one.
+//! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced. If it is
+//! overwritten in place, that is detected and it is opened again. `ChunkVersions` decides whether the content is
+//! current.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,10 +19,10 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store, Version};
 
-/// How often a chunk that changes while it is read is opened again.
+/// The maximum number of times that a chunk is opened again if it changes while it is read.
 const MAX_REOPENS: usize = 3;
 
-/// The open chunks of an array, by their numbers in its grid of stored chunks.
+/// The open chunks of an array, by number in the grid of stored chunks.
 pub(super) struct OpenChunks {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -31,7 +31,7 @@ pub(super) struct OpenChunks {
 }
 
 impl OpenChunks {
-    /// Begins without any that is open.
+    /// Creates the list; no chunk is open yet.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -51,8 +51,8 @@ impl OpenChunks {
         self.array.engine.readers.forget((self.array.id, number));
     }
 
-    /// Closes a stored chunk that does not read, and forgets its indexes: a proxy may have cut the answer short by which it
-    /// was opened, and its true length comes with the next one.
+    /// Closes a stored chunk that could not be read, and drops its indexes: a proxy may have truncated the answer that
+    /// it was opened with, and the next one has the true length.
     fn forget_doubtful(&self, number: u64, key: &Key, error: &Error) {
         if !matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
             return;
@@ -68,7 +68,7 @@ impl OpenChunks {
         self.indexes.forget(number, holds_shards);
     }
 
-    /// Returns a stored chunk, open and current; nothing if it is missing.
+    /// Returns a stored chunk, open and current, or `None` if it is missing.
     fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
         let version = match self.versions.state(number) {
             VersionState::Known(version) => version,
@@ -85,8 +85,8 @@ impl OpenChunks {
         self.open(context, number)
     }
 
-    /// Calls `read` with a stored chunk; again with the chunk opened anew when `read` returns `Changed`, at most
-    /// `MAX_REOPENS` times. Returns nothing if the chunk is missing.
+    /// Calls `read` with a stored chunk. If `read` returns `Changed`, opens the chunk again and retries, at most
+    /// `MAX_REOPENS` times. Returns `None` if the chunk is missing.
     pub(super) fn read<T>(
         &self,
         context: &RequestContext,
@@ -110,16 +110,16 @@ impl OpenChunks {
         stored.map(|open| read(&open)).transpose()
     }
 
-    /// Opens a stored chunk; threads that want the same one at the same time open it once.
+    /// Opens a stored chunk; concurrent callers share one request.
     fn open(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
         let keys = self.array.stored_keys(number)?;
         let changes = &self.array.store().info().changes;
         let changed = keys.iter().map(|key| changes.last_change(key)).max();
-        // Who comes after a change of the chunk must not be given what was opened before it.
+        // A caller after a change of the chunk must not join a request from before the change.
         let question = (self.array.id, number, changed.unwrap_or_default());
         let opening = &self.array.engine.opening;
         opening.run(context, &question, self.array.engine.deadline(), || {
-            // Another thread may have opened it since this one looked.
+            // Another thread may have opened it since.
             if let VersionState::Known(Some(version)) = self.versions.state(number)
                 && let Some(open) = self.opened(number, version)
             {
@@ -135,7 +135,7 @@ impl OpenChunks {
         open.filter(|stored| stored.meta.version == version)
     }
 
-    /// Opens a stored chunk under the first of its keys that exists, and notes its version.
+    /// Opens a stored chunk under the first of its keys that exists, and records its version.
     fn open_first(
         &self,
         context: &RequestContext,
@@ -143,8 +143,8 @@ impl OpenChunks {
         keys: &[Key],
     ) -> Result<Option<Arc<OpenChunk>>> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
-        // Over a network the request for the index of a shard tells what else there is to know of it. One that brings
-        // all of the shard would be made again for its inner chunks.
+        // Over a network the request for the index of a shard also returns its attributes. If the server ignores ranges
+        // and sends the whole shard, the same request would be made again for its inner chunks.
         let sends_parts = &self.array.store().info().sends_parts;
         let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);
@@ -175,7 +175,7 @@ impl OpenChunks {
         Ok(stored)
     }
 
-    /// Opens a shard by a read of its index; returns the bytes of the index as well.
+    /// Opens a shard by reading its index; also returns the bytes of the index.
     fn open_by_index(
         &self,
         context: &RequestContext,
@@ -203,7 +203,7 @@ impl OpenChunks {
     }
 }
 
-/// Returns the part of a shard that is its index.
+/// Returns the byte range of the index in a shard.
 fn index_range(level: &ShardLevel) -> ByteRange {
     let length = level.index_bytes() as u64;
     if level.index_at_end() {

@@ -1,15 +1,15 @@
-//! Numbers the content that the kernel's pages of an array's files are of.
+//! Numbers the content of an array's files in the kernel's page cache.
 //!
-//! A change of what readers see gives a content another number, and no number is given twice.
+//! The number changes with the content that readers see, and no number is used twice.
 //!
-//! The kernel keeps the pages of a decoded file as long as the number of its content is the same. An array that is opened
-//! again may have changed meanwhile, so it begins with a number of its own.
+//! The kernel keeps the pages of a decoded file as long as its content number is the same. The array may have changed
+//! while it was closed, so it gets a new number when it is opened.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use twox_hash::XxHash64;
 
-/// The number that was given last, to any content of the process.
+/// The last number used, for any content of the process.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 fn next() -> u64 {
@@ -20,12 +20,12 @@ fn next() -> u64 {
 pub(super) struct PageVersion(AtomicU64);
 
 impl PageVersion {
-    /// Numbers a content of which nothing is known.
+    /// Creates a number for a content that was just opened.
     pub(super) fn new() -> PageVersion {
         PageVersion(AtomicU64::new(next()))
     }
 
-    /// Gives the content another number, once it has changed.
+    /// Replaces the number, after the content has changed.
     pub(super) fn renew(&self) {
         self.0.store(next(), Ordering::Release);
     }
@@ -35,7 +35,7 @@ impl PageVersion {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Returns the number of what this content and another are together.
+    /// Returns the number of this content combined with another.
     pub(super) fn with(&self, other: &PageVersion) -> u64 {
         let both = [self.get().to_le_bytes(), other.get().to_le_bytes()];
         XxHash64::oneshot(0, both.as_flattened())

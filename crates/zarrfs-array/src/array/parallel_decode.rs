@@ -1,4 +1,4 @@
-//! Has the chunks of one read decoded by the engine's threads.
+//! Decodes the chunks of one read on the engine's threads.
 
 use std::sync::atomic::Ordering;
 
@@ -7,21 +7,21 @@ use crate::array::prefetcher::Taken;
 use crate::array::read_ahead::ReadAhead;
 use zarr_format::grid::ChunkIndex;
 
-/// The chunks of a read beside the one that it takes itself, which are decoded by the engine's threads.
+/// The chunks of a read that the engine's threads decode while the read consumes them.
 pub(super) struct ParallelDecode<'a> {
     file: &'a ReadAhead,
-    /// Each once, in the order in which they are taken.
+    /// Each chunk once, in the order in which they are consumed.
     chunks: Vec<ChunkIndex>,
-    /// How many the threads have.
+    /// The number of chunks that were submitted to the threads.
     submitted: usize,
-    /// How many chunks are decoded before they are taken.
+    /// The maximum number of chunks that are decoded ahead.
     ahead: usize,
     taken: Taken,
 }
 
 impl<'a> ParallelDecode<'a> {
-    /// Prepares a read of some slices. Where memory has no room for a row of chunks, only a few are decoded at a time:
-    /// more would evict what is kept of the row.
+    /// Prepares a read of some slices. If a chunk row does not fit in memory, only a few chunks are decoded at a time:
+    /// more would evict the cached part of the row.
     pub(super) fn new(file: &'a ReadAhead, slices: &[ChunkSlice]) -> ParallelDecode<'a> {
         let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);
         let chunk = |group: &[ChunkSlice]| Some(group.first()?.chunk);
@@ -32,7 +32,7 @@ impl<'a> ParallelDecode<'a> {
         ParallelDecode {
             file,
             chunks: groups.filter_map(chunk).collect(),
-            // Inner chunks are read together with the first one.
+            // Inner chunks are read together with the first one, so that one is submitted too.
             submitted: usize::from(!file.prefetcher.reader.decoder.reads_groups()),
             ahead: if is_row_too_long {
                 file.prefetcher.reader.array.engine.encoders
@@ -43,12 +43,12 @@ impl<'a> ParallelDecode<'a> {
         }
     }
 
-    /// Has the first chunks decoded that come after the one that is taken first.
+    /// Submits the first chunks after the one that the read loads itself.
     pub(super) fn begin(&mut self) {
         self.submit(1);
     }
 
-    /// Notes that the next chunk is taken, and has those decoded that come after it.
+    /// Records that the next chunk is consumed, and submits the ones after it.
     pub(super) fn take(&mut self) {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
         self.submit(taken);

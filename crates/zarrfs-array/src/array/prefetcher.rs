@@ -1,7 +1,7 @@
-//! Decodes chunks before a reader takes them, on the engine's threads.
+//! Decodes chunks on the engine's threads before a reader takes them.
 //!
-//! Chunks go to the threads in batches that are worth a hand-over. Nothing waits for a batch; an error in it is found
-//! again, and returned, by the read that wants the chunk.
+//! Chunks are submitted in batches that are worth a hand-over. Nothing waits for a batch; an error in it occurs again
+//! in the read that wants the chunk, and is returned there.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::array::shard_groups::{LoadedGroup, OrderedSpan};
 use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::{RequestContext, RequestLimit};
 
-/// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
+/// Decoded bytes of a batch, enough to be worth the hand-over to another thread.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Decoded bytes of inner chunks that one request over a network is for, at least and at most.
+/// The minimum and maximum decoded bytes of inner chunks per request over a network.
 const MIN_GROUP_BYTES: usize = 1 << 20;
 const MAX_GROUP_BYTES: usize = 4 << 20;
 
-/// How many bytes of inner chunks over a network are read before more are fetched ahead: a program that looks at the header
-/// has at most as many read by the kernel, and each plane may have parts of many shards.
+/// Bytes that must be read before inner chunks are prefetched over a network: the kernel reads at most this much for a
+/// program that looks at a header, and each plane may have parts of many shards.
 const AFTER_HEADER: u64 = 2 << 20;
 
-/// The least distance to read ahead, in bytes.
+/// The minimum prefetch window in bytes.
 const MIN_WINDOW: u64 = 16 << 20;
 
-/// How many of its chunks a read has taken; all once it was answered.
+/// The number of chunks that a read has taken; `usize::MAX` once it was answered.
 pub(super) type Taken = Arc<AtomicUsize>;
 
-/// A chunk, and how many chunks its reader takes before it.
+/// A chunk, and the number of chunks that its reader takes before it.
 pub(super) type PlacedChunk = (usize, ChunkIndex);
 
 /// Prefetches the chunks of an array.
@@ -42,12 +42,12 @@ pub(super) struct Prefetcher {
     pub(super) reader: Arc<ChunkReader>,
     /// The readers of the open files of the array.
     pub(super) trackers: Arc<ReadTrackers>,
-    /// Whether a warning was logged that memory has no room for a row of chunks.
+    /// Whether a warning was logged that memory has no room for a chunk row.
     pub(super) has_warned: AtomicBool,
 }
 
 impl Prefetcher {
-    /// Prefetches the chunks of an array.
+    /// Creates the prefetcher of an array.
     pub(super) fn new(reader: Arc<ChunkReader>) -> Arc<Prefetcher> {
         let trackers = Arc::new(ReadTrackers::new(reader.decoder.grid.clone()));
         if let Some(spill) = &reader.array.engine.spill
@@ -62,12 +62,13 @@ impl Prefetcher {
         })
     }
 
-    /// Returns how far to prefetch for a sequential reader of a file: one row of chunks, so that the next row decodes while
-    /// this one is read. Over a network as much again, since requests for the row after that must be under way when this
-    /// row's last chunk is waited for. Nothing if a row does not fit a quarter of the memory.
+    /// Returns the prefetch window for a sequential reader of a file: one chunk row, so that the next row is decoded
+    /// while this one is read. Over a network it is at least two rows, since requests for the row after next must be in
+    /// flight when the last chunk of this row is waited for. The window is empty if a row needs more than 1/4 of the
+    /// memory.
     pub(super) fn window(&self, rows: ChunkRows) -> Window {
         let limits = &self.reader.array.engine.limits;
-        // Of short chunks a byte of the file takes several of the memory.
+        // A short chunk takes several times its bytes in memory.
         let chunk = self.reader.decoder.pipeline.chunk_bytes().max(1) as u64;
         let times = 1 + CHUNK_OVERHEAD / chunk;
         let (row, quarter) = (rows.bytes, limits.memory / 4 / times);
@@ -91,8 +92,8 @@ impl Prefetcher {
         Window { least, most, after }
     }
 
-    /// Has chunks decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
-    /// them before.
+    /// Submits chunks to the engine's threads until their queue is full. A chunk is skipped if its reader has taken it
+    /// before.
     pub(super) fn decode_beside(
         self: &Arc<Prefetcher>,
         chunks: impl Iterator<Item = PlacedChunk>,
@@ -104,7 +105,7 @@ impl Prefetcher {
         if self.reader.decoder.reads_groups() {
             return self.decode_groups(missing.collect(), taken, span);
         }
-        // Over a network each chunk is fetched by a thread of its own.
+        // Over a network each chunk is fetched by its own thread.
         let size = match self.reader.array.engine.limits.fetches {
             0 => self.count_of(BATCH_BYTES),
             _ => 1,
@@ -118,18 +119,18 @@ impl Prefetcher {
         }
     }
 
-    /// Has inner chunks decoded by the engine's threads, those of a shard together.
+    /// Submits inner chunks to the engine's threads, grouped by shard.
     fn decode_groups(
         self: &Arc<Prefetcher>,
         mut missing: Vec<PlacedChunk>,
         taken: &Taken,
         span: Option<Arc<OrderedSpan>>,
     ) {
-        // A range that begins and ends within rows of chunks meets many of them more than once.
+        // A range that begins and ends within chunk rows visits many chunks more than once.
         let mut met = HashSet::new();
         missing.retain(|(_, chunk)| met.insert(chunk.0) && !self.reader.groups.contains(*chunk));
         let size = self.group_size(missing.len());
-        // A thread that waits for the network does nothing else.
+        // A thread that waits for the network does nothing else, so every group gets its own.
         let least = if self.reader.array.engine.limits.fetches == 0 {
             size
         } else {
@@ -154,8 +155,8 @@ impl Prefetcher {
         }
     }
 
-    /// Returns how many of `count` inner chunks are decoded together. Over a network there are enough groups for all
-    /// requests that may be under way, unless these would be short.
+    /// Returns the number of inner chunks, out of `count`, that are decoded together. Over a network there are enough
+    /// groups for all concurrent requests, unless the groups would be too short.
     fn group_size(&self, count: usize) -> usize {
         let bytes = match self.reader.array.engine.limits.fetches {
             0 => BATCH_BYTES,
@@ -168,8 +169,8 @@ impl Prefetcher {
         self.count_of(bytes)
     }
 
-    /// Returns how many chunks have `bytes` decoded bytes; at least one. On this machine those beside their elements count,
-    /// since lists of the chunks of a batch are held; over a network a request is for elements.
+    /// Returns the number of chunks in `bytes` decoded bytes, at least one. In a local store the overhead of chunks
+    /// counts, since lists of a batch's chunks are held; over a network a request is for elements only.
     fn count_of(&self, bytes: usize) -> usize {
         let beside = match self.reader.array.engine.limits.fetches {
             0 => in_buffer(CHUNK_OVERHEAD),
@@ -178,7 +179,7 @@ impl Prefetcher {
         (bytes / (self.reader.decoder.usual_bytes() + beside).max(1)).max(1)
     }
 
-    /// Has chunks decoded that no read wants yet; `span` as in `ShardGroups::begin`.
+    /// Prefetches chunks that no read wants yet; `span` as in `ShardGroups::begin`.
     pub(super) fn decode_ahead(
         self: &Arc<Prefetcher>,
         chunks: impl Iterator<Item = ChunkIndex>,
@@ -188,7 +189,7 @@ impl Prefetcher {
         self.decode_beside(chunks, &Taken::default(), span);
     }
 
-    /// Hands a batch to the engine's threads; false if these have no room for more work.
+    /// Submits a batch to the engine's threads; returns false if their queue is full.
     fn submit(
         self: &Arc<Prefetcher>,
         batch: Vec<PlacedChunk>,
@@ -201,7 +202,7 @@ impl Prefetcher {
             let _groups = groups;
             let reader = &prefetcher.reader;
             for (place, chunk) in batch {
-                // A reader may have loaded it or passed it meanwhile.
+                // A reader may have loaded or passed the chunk since.
                 let is_passed = || prefetcher.trackers.is_passed(chunk);
                 let is_taken = place < taken.load(Ordering::Relaxed);
                 if !is_taken && !reader.has(chunk) && !is_passed() {
@@ -213,8 +214,8 @@ impl Prefetcher {
     }
 }
 
-/// The read that chunks are decoded beside, until it has ended: by an error, or because its program waits no more. What is
-/// decoded ahead belongs to none, and is always waited for.
+/// Limits a batch that is decoded for a read: the batch ends with the read, which may fail or whose program may no
+/// longer wait. Prefetched chunks belong to no read and are always loaded.
 struct ReadBeside(Taken);
 
 impl RequestLimit for ReadBeside {
@@ -229,8 +230,7 @@ impl RequestLimit for ReadBeside {
     }
 }
 
-/// Returns inner chunks by their shards, which come in the order of their first ones; those that a reader in order wants by
-/// the layers of these as well.
+/// Groups inner chunks by shard, in the order of each shard's first chunk; for a sequential reader also by layer.
 fn by_shard(
     decoder: &Decoder,
     chunks: Vec<PlacedChunk>,

@@ -1,4 +1,4 @@
-//! Elements without a fixed length, one after the other in memory that is reserved first.
+//! Holds variable-length elements one after the other, in reserved memory.
 
 use std::ops::{Deref, Range};
 
@@ -8,10 +8,10 @@ use zarr_format::grid::Region;
 use zarr_format::model::{DataType, bytes_of};
 use zarrfs_store::sync::budget::Reservation;
 
-/// Bytes of the length before an element.
+/// Bytes of the length prefix of an element.
 const PREFIX: usize = 4;
 
-/// Elements in C order, each its length in bytes (u32, little-endian) and its bytes.
+/// Elements in C order, each with its length in bytes (u32, little-endian) and its bytes.
 pub struct RaggedElements {
     data_type: DataType,
     bytes: ReservedBytes,
@@ -19,7 +19,7 @@ pub struct RaggedElements {
 }
 
 impl RaggedElements {
-    /// Takes `len` elements with their lengths.
+    /// Takes `len` elements with their length prefixes.
     pub(super) fn new(data_type: DataType, bytes: ReservedBytes, len: usize) -> RaggedElements {
         RaggedElements {
             data_type,
@@ -33,27 +33,27 @@ impl RaggedElements {
         &self.data_type
     }
 
-    /// Returns the elements with their lengths.
+    /// Returns the elements with their length prefixes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns how many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the elements with their lengths, without a copy.
+    /// Returns the elements with their length prefixes, without a copy.
     pub fn into_bytes(self) -> ReservedBytes {
         self.bytes
     }
 
-    /// Returns where the element lies that begins at byte `start`, without its length; an empty range at the end.
+    /// Returns the byte range of the element at `start`, without its length prefix; an empty range at the end.
     pub fn after(&self, start: usize) -> Range<usize> {
         let rest = self.bytes().get(start..).and_then(split);
         rest.map_or(start..start, |(element, after)| {
@@ -62,7 +62,7 @@ impl RaggedElements {
         })
     }
 
-    /// Returns the elements one after the other.
+    /// Iterates over the elements.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.bytes();
         std::iter::from_fn(move || {
@@ -74,7 +74,7 @@ impl RaggedElements {
 }
 
 impl RaggedElements {
-    /// Puts elements together by their numbers, in any order.
+    /// Copies the elements with these numbers, in this order.
     pub fn picked(&self, numbers: &[usize], mut out: Growing<'_>) -> Result<RaggedElements> {
         let all: Vec<&[u8]> = self.iter().collect();
         for &number in numbers {
@@ -92,13 +92,13 @@ impl RaggedElements {
     }
 }
 
-/// Splits the first element off; returns it without its length, and the rest.
+/// Splits off the first element; returns it without its length prefix, and the rest.
 pub(super) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk::<PREFIX>()?;
     rest.split_at_checked(u32::from_le_bytes(*count) as usize)
 }
 
-/// Bytes and the room that they take in the budget.
+/// Bytes and the memory reserved for them.
 #[derive(Default)]
 pub struct ReservedBytes {
     bytes: Vec<u8>,
@@ -106,14 +106,14 @@ pub struct ReservedBytes {
 }
 
 impl ReservedBytes {
-    /// Whether the bytes take room in the budget.
+    /// Whether the bytes count in the budget.
     pub fn is_counted(&self) -> bool {
         !self.room.is_empty()
     }
 }
 
 impl From<Vec<u8>> for ReservedBytes {
-    /// Holds bytes that take no room in the budget.
+    /// Holds bytes that do not count in the budget.
     fn from(bytes: Vec<u8>) -> ReservedBytes {
         ReservedBytes {
             bytes,
@@ -130,21 +130,21 @@ impl Deref for ReservedBytes {
     }
 }
 
-/// Bytes being put together; their room in the budget is taken before they are there.
+/// A growing buffer whose memory is reserved before it is filled.
 pub struct Growing<'a> {
     array: &'a StoredArray,
     bytes: Vec<u8>,
     room: Vec<Reservation>,
-    /// Bytes of the chunks that are held meanwhile.
+    /// Bytes of the chunks that are held during the copy.
     pub(super) held: u64,
     limit: u64,
 }
 
-/// The least room that is taken at a time, in bytes.
+/// The least memory that is reserved at a time, in bytes.
 const MIN_GROWTH: usize = 1 << 16;
 
 impl Growing<'_> {
-    /// Begins to put bytes together, of at most half of the budget.
+    /// Creates a growing buffer of at most 1/2 of the budget.
     pub(super) fn new(array: &StoredArray) -> Growing<'_> {
         Growing {
             array,
@@ -155,7 +155,7 @@ impl Growing<'_> {
         }
     }
 
-    /// Returns the number of elements of a box; `TooLarge` if even empty ones need more than there may be.
+    /// Returns the number of elements of a box; `TooLarge` if even empty elements do not fit.
     pub(super) fn count(&self, region: &Region) -> Result<usize> {
         let count = usize::try_from(bytes_of(&region.shape, 1)?).ok();
         let most = self.limit / PREFIX as u64;
@@ -164,7 +164,7 @@ impl Growing<'_> {
     }
 
     fn too_large(&self) -> Error {
-        // A file of a group has no part of this kind, and one of its arrays has.
+        // The hint names a slice of this array: a file of a group cannot be sliced, but a file of its array can.
         let name = String::from_utf8_lossy(self.array.path.name());
         let (limit, memory) = (self.limit, self.array.engine.cache.budget().option());
         let found = format!(
@@ -174,12 +174,12 @@ impl Growing<'_> {
         Error::too_large(&self.array.path, found)
     }
 
-    /// Returns the most bytes that there may be.
+    /// Returns the maximum length in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// `TooLarge` if so many more bytes are too many.
+    /// Fails with `TooLarge` if `more` further bytes do not fit.
     pub fn check_room(&self, more: u64) -> Result<()> {
         let length = (self.bytes.len() as u64).saturating_add(more);
         if length.saturating_add(self.held) > self.limit {
@@ -188,7 +188,7 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Counts a chunk that is held.
+    /// Counts the bytes of a chunk that is held.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         self.held += bytes;
         if self.held + self.bytes.len() as u64 > self.limit {
@@ -197,7 +197,7 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Appends bytes; `TooLarge` if they and the chunks that are held need more than half of the budget.
+    /// Appends bytes; `TooLarge` if they and the chunks that are held need more than 1/2 of the budget.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
         if length as u64 + self.held > self.limit {
@@ -214,7 +214,7 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Returns what was put together.
+    /// Returns the filled buffer.
     pub fn finish(self) -> ReservedBytes {
         ReservedBytes {
             bytes: self.bytes,

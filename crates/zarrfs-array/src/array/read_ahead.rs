@@ -1,6 +1,6 @@
-//! Prefetches for the reader of one file what its `ReadTracker` predicts.
+//! Prefetches the ranges that the `ReadTracker` of a file predicts.
 //!
-//! What a sequential reader needs of a row of chunks decides how: memory for all of them, and whole shards.
+//! A sequential reader needs memory for all chunks of a row, and over a network whole shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::array::shard_groups::OrderedSpan;
 use zarr_format::buffer;
 use zarr_format::grid::ChunkIndex;
 
-/// How much a reader in order has read, in bytes, before it is taken to read on: more than a program that looks at a header
-/// asks for, and the kernel reads ahead of it.
+/// A sequential reader counts as going on after this many bytes: more than a program that looks at a header reads, with
+/// the kernel's readahead.
 const GONE_ON: u64 = 4 << 20;
 
-/// Number of chunks that are decoded ahead of a reader in equal steps when nothing comes over a network.
+/// The number of chunks that are prefetched for a reader in equal steps on a local store.
 const MIN_STEPPED_CHUNKS: usize = 4;
 
-/// The longest file, in bytes, that its first reader is taken to read whole.
+/// The longest file in bytes whose first reader is expected to read it whole.
 pub(super) const MAX_READ_WHOLE: u64 = 16 << 30;
 
 /// Prefetches for the reader of one file.
@@ -36,7 +36,7 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Prefetches for the reader of a file that `tracker` follows.
+    /// Creates the prefetching for the reader that `tracker` follows.
     pub(super) fn new(
         prefetcher: Arc<Prefetcher>,
         layout: Arc<FileLayout>,
@@ -52,19 +52,19 @@ impl ReadAhead {
         }
     }
 
-    /// Whether the reader is expected to be sequential before it has read: if the last one was or, if there was none, if
-    /// the file is not too long for that.
+    /// Whether the reader is expected to be sequential before it has read: if the last one was or, without a last one,
+    /// if the file has at most `MAX_READ_WHOLE` bytes.
     pub(super) fn expects_sequential(&self) -> bool {
         let last = self.prefetcher.trackers.was_sequential();
         last.unwrap_or(self.layout.length <= MAX_READ_WHOLE)
     }
 
-    /// Whether memory has no room for a row of chunks.
+    /// Whether a chunk row does not fit in memory.
     pub(super) fn is_row_too_long(&self) -> bool {
         self.rows.bytes > self.reader.decoder.room_for_row()
     }
 
-    /// Logs once for an array what to do where a row of chunks has room neither in memory nor on disk.
+    /// Logs a hint, once for an array, if a chunk row fits neither in memory nor on disk.
     pub(super) fn warn_of_row(&self) {
         let (array, row) = (&*self.reader.array, self.rows.bytes);
         let spill = array.engine.spill.as_ref();
@@ -86,8 +86,8 @@ impl ReadAhead {
         );
     }
 
-    /// Returns what the reader of the file is going to read of shards on a network, if it goes on from one plane of them
-    /// to the next.
+    /// Returns the range of shards on a network that the reader is going to read, if it goes through them plane by
+    /// plane.
     pub(super) fn ordered_span(&self) -> Option<Arc<OrderedSpan>> {
         if self.reader.array.engine.limits.fetches == 0 || !self.reader.decoder.reads_groups() {
             return None;
@@ -98,7 +98,7 @@ impl ReadAhead {
         );
         let own: Vec<usize> = (0..shape.len()).collect();
         let order = self.layout.order.as_deref().unwrap_or(&own);
-        // A shard that has one index along a dimension is read whole at each of them.
+        // A shard with one index along a dimension is read whole at that index.
         let is_deep = |&axis: &usize| shape[axis].min(shard[axis]) > 1;
         let place = order.iter().position(is_deep)?;
         let inner = order.get(place + 1..)?;
@@ -119,7 +119,7 @@ impl ReadAhead {
         });
         let (axis, mut region) = (order[place], self.layout.region.clone());
         if place == 0 {
-            // Planes before those that the reader began with are not wanted.
+            // Planes before the start of the reader are not wanted.
             let planes = self.tracker.first_byte() / plane.max(1);
             let planes = planes.min(region.shape[axis].saturating_sub(1));
             region.start[axis] += planes;
@@ -134,19 +134,19 @@ impl ReadAhead {
         }))
     }
 
-    /// Whether the chunks of a row are loaded again for each plane: memory has no room for them, and the disk none either.
+    /// Whether the chunks of a row are loaded again for each plane, since the row fits neither in memory nor on disk.
     fn reloads_row(&self) -> bool {
         self.is_row_too_long() && !self.spills_row()
     }
 
-    /// Whether the chunks of a row go to disk where memory has no room for them.
+    /// Whether the chunks of a row are spilled if they do not fit in memory.
     fn spills_row(&self) -> bool {
         let spill = self.reader.array.engine.spill.as_ref();
         self.reader.decoder.is_encoded()
             && spill.is_some_and(|spill| spill.has_room_for(self.rows.bytes))
     }
 
-    /// Has the chunks decoded that the reader is expected to read next.
+    /// Prefetches the chunks that the reader is expected to read next.
     pub(super) fn prefetch(&self, ahead: &Prediction) {
         match ahead {
             Prediction::Nothing => {}
@@ -168,7 +168,7 @@ impl ReadAhead {
         }
     }
 
-    /// Has as many chunks decoded of the next steps as can be fetched at a time.
+    /// Prefetches chunks of the next steps, as many as can be fetched concurrently.
     fn prefetch_steps(&self, ahead: &Prediction) {
         let limits = &self.reader.array.engine.limits;
         let size = self.reader.decoder.pipeline.chunk_bytes() as u64 + CHUNK_OVERHEAD;

@@ -1,30 +1,31 @@
-//! Notes which content of its stored chunk each chunk of a read is of.
+//! Records the version of the stored chunk of each chunk in a read.
 //!
-//! Chunks come out of memory, from disk and from the store one after another, and another program may replace their shard
-//! in between. A read whose chunks are of several contents of one stored chunk is made again, then it is `Changed`.
+//! Chunks come from memory, from disk and from the store one after another, and another program may replace their shard
+//! in between. A read whose chunks are of several versions of one stored chunk is retried, and then fails with
+//! `Changed`.
 
 use crate::array::chunk::Chunk;
 use crate::array::decoder::Decoder;
 use zarr_format::grid::ChunkIndex;
 use zarrfs_store::Version;
 
-/// The chunks that a read has taken, but for those that were of the same content as the one before.
+/// The chunks of a read, without those of the same version as the one before.
 #[derive(Default)]
 pub(super) struct ReadContents(Vec<(ChunkIndex, ChunkContent)>);
 
-/// Which content of the stored chunk a chunk was of.
+/// The content of the stored chunk that a chunk belongs to.
 #[derive(Clone, Copy)]
 pub(super) enum ChunkContent {
-    /// What was written here and is not stored yet: it belongs to any content.
+    /// A dirty chunk, which belongs to any content.
     Written,
-    /// The one of this version.
+    /// The content of this version.
     Stored(Version),
-    /// One that does not have the chunk.
+    /// A content that lacks the chunk.
     Lacking,
 }
 
 impl ChunkContent {
-    /// Returns the content that a chunk is of.
+    /// Returns the content that a chunk belongs to.
     pub(super) fn of(chunk: &Chunk) -> ChunkContent {
         match chunk {
             Chunk::Data(decoded) if decoded.is_written() => ChunkContent::Written,
@@ -35,14 +36,14 @@ impl ChunkContent {
 }
 
 impl ReadContents {
-    /// Returns the chunks that were taken.
+    /// Returns the recorded chunks.
     pub(super) fn into_chunks(self) -> Vec<(ChunkIndex, ChunkContent)> {
         self.0
     }
 
-    /// Notes a chunk that was taken.
+    /// Records a chunk.
     pub(super) fn note(&mut self, decoder: &Decoder, chunk: ChunkIndex, content: ChunkContent) {
-        // Shards have thousands of chunks that follow each other.
+        // Shards have thousands of chunks in a row.
         if let ChunkContent::Stored(version) = content
             && let Some(&(last, ChunkContent::Stored(known))) = self.0.last()
             && version == known
@@ -54,7 +55,7 @@ impl ReadContents {
     }
 }
 
-/// The chunks that a read has taken of one stored chunk.
+/// The chunks of a read that are in one stored chunk.
 #[derive(Default)]
 pub(super) struct TakenChunks {
     pub(super) version: Option<Version>,

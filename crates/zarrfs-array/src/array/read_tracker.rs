@@ -1,12 +1,12 @@
-//! Follows the reader of one open file: what it reads next, and what it has consumed.
+//! Follows the reader of one open file and predicts its next reads.
 //!
-//! Each file that is open has a `ReadTracker`. It is told of each read by its range of bytes, and says
+//! Each open file has a `ReadTracker`. It is given the byte range of each read and determines
 //! - whether the reader is sequential, or reads in equal steps;
-//! - what to prefetch (`Prediction`);
-//! - up to where a sequential reader has consumed the file: chunks that end before are evicted first;
-//! - which chunks a sequential reader still needs: they are spilled when they are evicted.
+//! - the range to prefetch (`Prediction`);
+//! - the offset up to which a sequential reader has consumed the file: chunks that end before it are evicted first;
+//! - the chunks that a sequential reader still needs: they are spilled when they are evicted.
 //!
-//! `ReadTrackers` are those of all open files of an array. Which chunks lie under a range is left to `prefetch`.
+//! `ReadTrackers` holds the trackers of all open files of an array. `ReadAhead` maps ranges to chunks.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -18,27 +18,27 @@ use crate::array::chunk_rows::ChunkRows;
 use crate::array::chunk_slice::ChunkSlice;
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 
-/// How far from its expected offset a read may begin and still be sequential, in bytes: the kernel sends the requests of
-/// its readahead side by side.
+/// A read is sequential if it begins at most this many bytes from the expected offset: the kernel sends readahead
+/// requests concurrently.
 const REORDER_TOLERANCE: u64 = 4 << 20;
 
-/// How many bytes a sequential reader may have skipped at any time, beside as many as it has read.
+/// A sequential reader may have skipped at most this many bytes, plus as many as it has read.
 const GAP_TOLERANCE: u64 = 1 << 20;
 
-/// Bytes that must have been read sequentially before anything is prefetched.
+/// Bytes that must be read sequentially before anything is prefetched.
 const MIN_SEQUENTIAL: u64 = 256 << 10;
 
-/// Equal steps in a row after which the next ones are prefetched.
+/// Number of equal steps in a row after which the next steps are prefetched.
 const MIN_EQUAL_STEPS: u32 = 3;
 
-/// The most steps that a prediction goes ahead.
+/// The maximum number of steps that are predicted.
 const MAX_STEPS: u32 = 4096;
 
-/// How long after its last read a reader still needs what it has not read.
+/// A reader that is idle for this long no longer needs its unread chunks.
 const READER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes read in one go that make a sequential reader, and seeks that make another one: the next reader of the array is
-/// expected to be like the last one.
+/// A reader counts as sequential after this many bytes in one run, and as random after this many seeks. The next reader
+/// of the array is expected to be like the last one.
 const MIN_READ_ON: u64 = 8 << 20;
 const MIN_SEEKS: u32 = 8;
 
@@ -56,17 +56,17 @@ pub(super) enum Prediction {
 /// How far to prefetch for a sequential reader, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
-    /// As soon as the reader is known to be sequential.
+    /// The window as soon as the reader is known to be sequential.
     pub(super) least: u64,
-    /// Once it has read much; never more, whatever `least` says. Nothing is prefetched if this is 0.
+    /// The upper limit of the window, also of `least`. Nothing is prefetched if this is 0.
     pub(super) most: u64,
-    /// How many bytes must have been read in order before anything is prefetched.
+    /// Bytes that must be read sequentially before anything is prefetched.
     pub(super) after: u64,
 }
 
 /// Follows the reader of one open file.
 pub(super) struct ReadTracker {
-    /// The part of the array that the file has, and the order of its dimensions, if it is another one.
+    /// The part of the array in the file, and the order of its dimensions if it differs from the array's.
     region: Region,
     order: Option<Box<[usize]>>,
     /// Bytes of an element.
@@ -75,30 +75,30 @@ pub(super) struct ReadTracker {
     history: Mutex<ReadHistory>,
 }
 
-/// What the reads so far have shown.
+/// State computed from the reads so far.
 struct ReadHistory {
-    /// The sequential reads: where they began, where the furthest one ended, and the bytes of all.
+    /// The present sequential run: its start, its furthest end, and the bytes read.
     start: u64,
     end: u64,
     sequential: u64,
-    /// Up to where prefetching was predicted.
+    /// The end of the range that was predicted last.
     predicted: u64,
-    /// The length of the last read, its offset, that offset's distance from the one before, and how often in a row that
+    /// The length and offset of the last read, the distance from the offset before, and how many times in a row that
     /// distance was the same.
     length: u64,
     offset: u64,
     step: i128,
     steps: u32,
-    /// The most bytes that were read sequentially, and how often a read began elsewhere.
+    /// The longest sequential run in bytes, and the number of seeks.
     longest: u64,
     seeks: u32,
-    /// The offsets of the reads that were not answered yet.
+    /// The offsets of the reads in flight.
     in_flight: Vec<u64>,
     last_read: Instant,
 }
 
 impl Prediction {
-    /// Returns the reads that are expected, in order, inside a file of `length` bytes.
+    /// Returns the expected reads in order, inside a file of `length` bytes.
     pub(super) fn ranges(&self, length: u64) -> impl Iterator<Item = Range<u64>> + use<> {
         let (first, step, len, count) = match self.clone() {
             Prediction::Nothing => (0, 0, 0, 0),
@@ -113,8 +113,8 @@ impl Prediction {
 }
 
 impl ReadTracker {
-    /// Begins to follow a reader of a part of an array with elements of `element` bytes. `order` is the order of the file's
-    /// dimensions, if it is not that of the array's.
+    /// Creates the tracker of a file with elements of `element` bytes. `order` is the order of the file's dimensions,
+    /// if it differs from the array's.
     pub(super) fn new(
         region: Region,
         order: Option<Box<[usize]>>,
@@ -130,15 +130,15 @@ impl ReadTracker {
         }
     }
 
-    /// Notes a read before it is answered; returns what to prefetch. Must be followed by `finish`.
+    /// Records a read before it is answered; returns the ranges to prefetch. Must be followed by `finish`.
     pub(super) fn begin(&self, range: &Range<u64>) -> Prediction {
         let mut history = self.history.lock();
         history.in_flight.push(range.start);
         history.note(range, self.window)
     }
 
-    /// Notes that a read was answered; returns up to where a sequential reader has consumed the file, `None` if the reader
-    /// is not known to be sequential.
+    /// Records that a read was answered. Returns the offset up to which a sequential reader has consumed the file, or
+    /// `None` if the reader is not known to be sequential.
     pub(super) fn finish(&self, range: &Range<u64>) -> Option<u64> {
         let mut history = self.history.lock();
         let mut in_flight = history.in_flight.iter();
@@ -148,33 +148,33 @@ impl ReadTracker {
         history.consumed()
     }
 
-    /// `begin` and `finish` at once, of a read that was answered from memory.
+    /// `begin` and `finish` at once, for a read that was answered from memory.
     pub(super) fn note(&self, range: &Range<u64>) -> (Prediction, Option<u64>) {
         let mut history = self.history.lock();
         (history.note(range, self.window), history.consumed())
     }
 
-    /// Whether so many bytes were read sequentially, and enough for the reader to be expected to go on.
+    /// Whether at least `bytes` bytes, and at least `MIN_SEQUENTIAL`, were read sequentially.
     pub(super) fn has_read(&self, bytes: u64) -> bool {
         self.history.lock().sequential >= bytes.max(MIN_SEQUENTIAL)
     }
 
-    /// Whether the sequential reads began at the start of the file and are longer than those of a program that looks at
-    /// its first bytes.
+    /// Whether the sequential run began at the start of the file with reads longer than those of a program that looks
+    /// at a header.
     pub(super) fn begins_with_long_reads(&self) -> bool {
         let history = self.history.lock();
         history.start == 0 && history.sequential > 0 && history.length > MIN_SEQUENTIAL / 2
     }
 
-    /// Returns where the sequential reads may have begun, at the earliest: the one that came first was not the first of
-    /// them where the kernel sends several side by side.
+    /// Returns the earliest possible start of the sequential run. The read that arrived first need not be the first
+    /// one, since the kernel sends several concurrently.
     pub(super) fn first_byte(&self) -> u64 {
         let start = self.history.lock().start;
         start.saturating_sub(REORDER_TOLERANCE)
     }
 
-    /// Returns the part of a predicted range that may have chunks which the reader has not met yet. Each plane of a row of
-    /// chunks has parts of all of them, so after one plane the rest of the row has nothing new.
+    /// Returns the part of a predicted range that may have chunks the reader has not reached yet. Each plane of a chunk
+    /// row has parts of all its chunks, so after one plane the rest of the row has no new chunks.
     pub(super) fn unmet(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
         let row = rows.range_at(range.start);
         let first_met = self.history.lock().start.max(row.start);
@@ -183,13 +183,14 @@ impl ReadTracker {
         start.min(range.end)..range.end
     }
 
-    /// Whether a chunk ends before a byte of the file. `slice` is any slice of it, `shape` the chunk's shape.
+    /// Whether a chunk ends before byte `byte` of the file. `slice` is any slice of the chunk, `shape` its shape.
     pub(super) fn ends_before(&self, slice: &ChunkSlice, shape: &[u64], byte: u64) -> bool {
         let end = self.end_of(&slice.start, shape);
         end.is_some_and(|end| end <= byte)
     }
 
-    /// Whether the reader is sequential and still needs a chunk; `None` if that is unknown, or the file has nothing of it.
+    /// Whether the reader is sequential and still needs a chunk; `None` if that is unknown, or the chunk is not in the
+    /// file.
     fn needs(&self, chunk: &Region) -> Option<bool> {
         let end = self.end_of(&chunk.start, &chunk.shape)?;
         let history = self.history.lock();
@@ -198,7 +199,7 @@ impl ReadTracker {
         Some(end > consumed)
     }
 
-    /// Returns where the last byte of a box of the array ends in the file; `None` if the file has nothing of it.
+    /// Returns the end of the last byte of a box in the file, or `None` if the box is not in the file.
     fn end_of(&self, start: &[u64], shape: &[u64]) -> Option<u64> {
         let mut elements: u64 = 0;
         for place in 0..self.region.shape.len() {
@@ -233,7 +234,7 @@ impl ReadHistory {
         }
     }
 
-    /// Notes a read; returns what to prefetch.
+    /// Records a read; returns the ranges to prefetch.
     fn note(&mut self, range: &Range<u64>, window: Window) -> Prediction {
         let length = range.end - range.start;
         (self.last_read, self.length) = (Instant::now(), length);
@@ -250,8 +251,8 @@ impl ReadHistory {
         self.next_range(window)
     }
 
-    /// Whether a read goes on with those before it: it is near their end, and they have left few gaps. Rows of a window may
-    /// be near each other as well, but what lies between them is not read.
+    /// Whether a read continues the sequential run: it begins near the end of the run, and the run has few gaps. Rows
+    /// of a window may be near each other too, but the bytes between them are not read.
     fn is_sequential(&self, range: &Range<u64>) -> bool {
         let earliest = self.end.saturating_sub(REORDER_TOLERANCE);
         let latest = self.end.saturating_add(REORDER_TOLERANCE);
@@ -293,7 +294,7 @@ impl ReadHistory {
         let length = window.most.min(wanted);
         let far = self.end.saturating_add(length);
         let near = self.predicted.max(self.end);
-        // Small batches cost more than they bring: a quarter of the window has to be free.
+        // Small batches cost more than they bring: wait until 1/4 of the window is free.
         if far <= near || (far - near).saturating_mul(4) < length {
             return Prediction::Nothing;
         }
@@ -301,8 +302,8 @@ impl ReadHistory {
         Prediction::Range(near..far)
     }
 
-    /// Returns up to where a sequential reader has consumed the file; `None` if the reader is not known to be sequential.
-    /// One that began at the start of the file is expected to be.
+    /// Returns the offset up to which a sequential reader has consumed the file, or `None` if the reader is not known
+    /// to be sequential. A run from the start of the file is expected to be sequential.
     fn consumed(&self) -> Option<u64> {
         let is_first = self.start == 0 && self.sequential > 0;
         let in_flight = self.in_flight.iter().copied().min();
@@ -310,7 +311,7 @@ impl ReadHistory {
         (is_first || self.sequential >= MIN_SEQUENTIAL).then_some(consumed)
     }
 
-    /// Whether the reader was sequential; `None` if it has read too little to tell.
+    /// Whether the reader was sequential; `None` if it has read too little.
     fn was_sequential(&self) -> Option<bool> {
         if self.longest >= MIN_READ_ON {
             Some(true)
@@ -324,12 +325,12 @@ impl ReadHistory {
 pub(super) struct ReadTrackers {
     chunks: Grid,
     open: Mutex<Vec<Weak<ReadTracker>>>,
-    /// Whether the last reader that showed it was sequential.
+    /// Whether the last reader with a known pattern was sequential.
     last: Mutex<Option<bool>>,
 }
 
 impl ReadTrackers {
-    /// Begins without a file.
+    /// Creates the list without trackers.
     pub(super) fn new(chunks: Grid) -> ReadTrackers {
         ReadTrackers {
             chunks,
@@ -353,7 +354,7 @@ impl ReadTrackers {
         open.is_empty()
     }
 
-    /// Whether the last reader that showed it was sequential; `None` if there was none.
+    /// Whether the last reader with a known pattern was sequential; `None` if there was none.
     pub(super) fn was_sequential(&self) -> Option<bool> {
         *self.last.lock()
     }
@@ -369,7 +370,7 @@ impl ReadTrackers {
         needs.peek().is_some() && !needs.any(|is_needed| is_needed)
     }
 
-    /// Returns of each sequential reader that has a chunk in its file whether it still needs it.
+    /// Returns for each sequential reader with this chunk in its file whether it still needs the chunk.
     fn needs(&self, chunk: ChunkIndex) -> impl Iterator<Item = bool> {
         let region = self.chunks.region(&self.chunks.indices(chunk));
         let open = self.open.lock().clone().into_iter();
@@ -392,7 +393,7 @@ mod tests {
         }
     }
 
-    /// The tracker of a file of 1 TiB, with a window of so many MiB.
+    /// The tracker of a file of 1 TiB, with window sizes in MiB.
     fn tracker(least: u64, most: u64) -> ReadTracker {
         let window = Window {
             after: 0,
@@ -402,7 +403,7 @@ mod tests {
         ReadTracker::new(region(&[0], &[1 << 40]), None, 1, window)
     }
 
-    /// Notes a read; returns what to prefetch.
+    /// Records a read; returns the ranges to prefetch.
     fn read(tracker: &ReadTracker, offset: u64, length: u64) -> Prediction {
         tracker.note(&(offset..offset + length)).0
     }
@@ -548,7 +549,7 @@ mod tests {
         assert_eq!([0, 3].map(state), [(false, false); 2]);
     }
 
-    /// Rows of chunks of 10 bytes of a plane of 100 bytes; the first row has three planes, the others four.
+    /// Chunk rows with chunks of 10 bytes per plane of 100 bytes; the first row has three planes, the others four.
     #[test]
     fn one_plane_of_a_row_of_chunks_is_prefetched_and_no_chunk_is_left_out() {
         let chunks = Grid::new(&[41, 10, 10], &[4, 1, 10]).unwrap();

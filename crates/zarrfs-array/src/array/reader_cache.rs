@@ -10,13 +10,13 @@ use crate::array::open_chunk::OpenChunk;
 use zarrfs_store::LogPosition;
 use zarrfs_store::sync::descriptors::ClosesFiles;
 
-/// Number of stored chunks that are kept open.
+/// The maximum number of stored chunks that are kept open.
 const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// The numbers of an array and of a stored chunk in its grid, and the last change of that chunk before it is opened.
+/// The numbers of an array and of a stored chunk in its grid, and the last change of that chunk before the request.
 pub(super) type OpenQuestion = (u64, u64, LogPosition);
 
-/// The stored chunks that are open, by the number of their array and theirs in its grid.
+/// The open stored chunks, by array number and number in the grid of stored chunks.
 pub(super) struct ReaderCache(Mutex<LruCache<(u64, u64), Arc<OpenChunk>>>);
 
 impl Default for ReaderCache {

@@ -1,8 +1,8 @@
-//! An array in memory for the tests of this folder.
+//! Builds an array in memory for the tests of this folder.
 //!
-//! It is of `uint8`, and each element follows from its place and a seed.
+//! Its type is `uint8`, and each element is computed from its place and a seed.
 //!
-//! What is known of the store counts for a minute, so that reads are answered from memory.
+//! The TTL of the store is a minute, so that reads are answered from memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use zarrfs_store::layer::Layer;
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 use zarrfs_store::{Key, Store, StoreInfo};
 
-/// A store whose answers count for a minute.
+/// A store with a TTL of a minute.
 struct MinuteStore(MemoryStore, StoreInfo);
 
 impl Layer for MinuteStore {
@@ -38,7 +38,7 @@ pub(super) struct SampleArray {
 }
 
 impl SampleArray {
-    /// Puts an array with chunks of the seed 0.
+    /// Creates an array with the chunks of seed 0.
     pub(super) fn new(shape: &[u64], chunk: &[u64]) -> SampleArray {
         let document = serde_json::json!({
             "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
@@ -73,7 +73,7 @@ impl SampleArray {
         key
     }
 
-    /// Returns the elements of a box, C order.
+    /// Returns the elements of a box in C order.
     pub(super) fn elements(&self, region: &Region, seed: u64) -> Vec<u8> {
         let (mut at, mut bytes) = (region.start.clone(), Vec::new());
         loop {
@@ -86,7 +86,7 @@ impl SampleArray {
         }
     }
 
-    /// Opens the array with so many bytes of memory.
+    /// Opens the array with `memory` bytes of memory.
     pub(super) fn open(&self, memory: u64) -> Arc<OpenArray> {
         let limits = Limits {
             memory,
@@ -113,7 +113,7 @@ fn value(place: u64, seed: u64) -> u8 {
     ((place ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Returns the bytes of a range, as the kernel is answered.
+/// Returns the bytes of a range, read as for the kernel.
 pub(super) fn read(file: &FlatFile, range: Range<u64>) -> Vec<u8> {
     let cached = file.read(&WITHOUT_WAITING, range.clone());
     cached

@@ -14,7 +14,7 @@ pub(super) struct Shard<'a> {
 }
 
 impl Shard<'_> {
-    /// Takes a whole stored object for a shard.
+    /// Creates a shard that is a whole stored object.
     pub(super) fn whole(stored: &OpenChunk) -> Shard<'_> {
         Shard {
             stored,
@@ -23,7 +23,7 @@ impl Shard<'_> {
         }
     }
 
-    /// Takes a part of a stored object for a shard.
+    /// Creates a shard that is a range of a stored object.
     pub(super) fn part(stored: &OpenChunk, place: Range<u64>) -> Shard<'_> {
         Shard {
             stored,
@@ -32,7 +32,7 @@ impl Shard<'_> {
         }
     }
 
-    /// Reads `length` bytes; `Corrupt` if there are fewer, `Changed` if they may be of another content.
+    /// Reads `length` bytes; `Corrupt` if there are fewer, `Changed` if the object may have changed.
     pub(super) fn read(
         &self,
         context: &RequestContext,

@@ -1,7 +1,7 @@
-//! A stored shard: where its index says that inner chunks are, and their bytes.
+//! Reads a stored shard: its index, and the bytes of its inner chunks.
 //!
-//! A shard whose index does not read is found all the same, with what is wrong; its inner chunks are that error. An inner
-//! chunk of a shard of shards is such a shard again, whose bytes are a part of the stored object.
+//! A shard with an unreadable index is returned all the same, with its error; its inner chunks return that error. An
+//! inner chunk of a shard of shards is a shard again, whose bytes are a part of the stored object.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use zarr_format::grid::{ChunkIndex, Coordinates, Grid};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Meta};
 
-/// A stored shard, or a shard in one, and its index as it is now.
+/// A stored or nested shard, with its present index.
 pub struct ShardFile {
     /// The key of the stored object.
     pub key: Key,
@@ -26,26 +26,26 @@ pub struct ShardFile {
     number: u64,
     pipeline: Arc<Pipeline>,
     place: ShardPlace,
-    /// Its inner chunks.
+    /// The grid of its inner chunks.
     inner: Grid,
     index: Result<Arc<CachedShardIndex>>,
 }
 
-/// Where a shard is.
+/// The place of a shard.
 #[derive(Clone)]
 struct ShardPlace {
-    /// How many shards it lies in.
+    /// The number of shards around it.
     depth: usize,
-    /// Its bytes in the stored object.
+    /// Its byte range in the stored object.
     bytes: Range<u64>,
     /// Its number among all shards of this depth.
     number: u64,
 }
 
-/// The key of a shard, its attributes, where it is, and its index or what is wrong with that.
+/// The key of a shard, its attributes, its place, and its index or the error of the index.
 type FoundShard = (Key, Meta, ShardPlace, Result<Arc<CachedShardIndex>>);
 
-/// Reads the index of a shard; what is wrong with it is part of the answer.
+/// Reads the index of a shard; an unreadable index is part of the result, not an error.
 fn read_index(
     reader: &ChunkReader,
     context: &RequestContext,
@@ -73,9 +73,9 @@ fn inner_grid(level: &ShardLevel) -> Result<Grid> {
 }
 
 impl ShardFile {
-    /// Returns the shard with these indices; nothing if it is not stored or there is no such one.
+    /// Returns the shard with these indices, or `None` if it is not stored or outside the grid.
     ///
-    /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
+    /// Fails if a request fails or the array cannot be decoded; an unreadable shard index is no error here.
     pub(super) fn find(
         reader: &Arc<ChunkReader>,
         context: &RequestContext,
@@ -109,24 +109,24 @@ impl ShardFile {
         }))
     }
 
-    /// Returns how its inner chunks are counted along each dimension.
+    /// Returns the grid of its inner chunks, one index per inner chunk.
     pub fn inner(&self) -> &Grid {
         &self.inner
     }
 
-    /// Returns the bytes of an inner chunk decoded; 0 for elements without a fixed length.
+    /// Returns the decoded size of an inner chunk in bytes; 0 for elements without a fixed length.
     pub fn inner_bytes(&self) -> u64 {
         let element = self.reader.array.metadata.element_size().unwrap_or(0) as u64;
         let lengths = self.level().map_or(&[][..], ShardLevel::inner_shape).iter();
         lengths.fold(element, |all, &length| all.saturating_mul(length))
     }
 
-    /// Returns which bytes of the stored object it consists of.
+    /// Returns its byte range in the stored object.
     pub fn bytes(&self) -> &Range<u64> {
         &self.place.bytes
     }
 
-    /// Returns how many bytes it has.
+    /// Returns its length in bytes.
     pub fn byte_length(&self) -> u64 {
         self.place.bytes.end.saturating_sub(self.place.bytes.start)
     }
@@ -136,9 +136,9 @@ impl ShardFile {
         self.pipeline.shards().len() > self.place.depth + 1
     }
 
-    /// Returns the shard that an inner chunk is, by its number in C order; nothing if it is not stored or is no shard.
+    /// Returns the shard in an inner chunk, by its number in C order, or `None` if it is not stored or not a shard.
     ///
-    /// Fails as `range` does, and with `Changed` if the stored object is another one now.
+    /// Fails as `range` does, and with `Changed` if the stored object has changed.
     pub fn shard_within(&self, context: &RequestContext, number: u64) -> Result<Option<ShardFile>> {
         let levels = self.pipeline.shards();
         let Some(level) = levels.get(self.place.depth + 1) else {
@@ -168,9 +168,9 @@ impl ShardFile {
         }))
     }
 
-    /// Returns the number that the shard in an inner chunk has among all of its depth.
+    /// Returns the number of the shard in an inner chunk among all shards of its depth.
     fn number_within(&self, number: u64) -> Result<u64> {
-        // Counted by the largest shard, as other readers of its index do.
+        // Counted by the largest shard, so that it is the cache key that `ShardReader` uses.
         let largest = self.reader.decoder.pipeline.shards();
         let level = largest.get(self.place.depth);
         let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());
@@ -181,7 +181,7 @@ impl ShardFile {
         self.pipeline.shards().get(self.place.depth)
     }
 
-    /// Returns where the index lies in the shard; nothing if the shard is too short for one.
+    /// Returns the byte range of the index in the shard, or `None` if the shard is too short for an index.
     pub fn index_range(&self) -> Option<Range<u64>> {
         let level = self.level()?;
         let (size, length) = (self.byte_length(), level.index_bytes() as u64);
@@ -192,19 +192,19 @@ impl ShardFile {
 
     /// Whether the index has a checksum.
     pub fn has_checksum(&self) -> bool {
-        // Nothing else that codecs of a fixed length do makes an index longer than its entries.
+        // Of the codecs with a fixed length, only checksums make an index longer than its entries.
         self.level()
             .is_some_and(|level| level.index_bytes() > level.entries_bytes())
     }
 
-    /// Returns what is wrong with the index, if it does not read.
+    /// Returns the error of the index, if it cannot be read.
     pub fn fault(&self) -> Option<&Error> {
         self.index.as_ref().err()
     }
 
-    /// Returns where an inner chunk lies in the shard, by its number in C order; nothing if it is not stored.
+    /// Returns the byte range of an inner chunk in the shard, by its number in C order, or `None` if it is not stored.
     ///
-    /// Fails with `Corrupt` if the index does not read or names bytes outside of the shard.
+    /// Fails with `Corrupt` if the index cannot be read or has a range outside of the shard.
     pub fn range(&self, number: u64) -> Result<Option<Range<u64>>> {
         let index = self.index.as_ref().map_err(Error::clone)?;
         let number = usize::try_from(number).unwrap_or(usize::MAX);
@@ -212,12 +212,12 @@ impl ShardFile {
         range.map_err(|error| error.about(&self.key))
     }
 
-    /// Returns the indices of an inner chunk, counted in the shard.
+    /// Returns the indices of an inner chunk within the shard.
     pub fn indices(&self, number: u64) -> Coordinates {
         self.inner.indices(ChunkIndex(number))
     }
 
-    /// Reads a part of the shard; `Changed` if the stored object is another one now, `Corrupt` if it is shorter.
+    /// Reads a part of the shard; `Changed` if the stored object has changed, `Corrupt` if it is shorter.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<Vec<u8>> {
         let length = range.end - range.start;
         self.read_unchanged(context, |stored| {
@@ -225,7 +225,7 @@ impl ShardFile {
         })
     }
 
-    /// Reads of the stored object if it is the one that was found; else it is `Changed`.
+    /// Reads from the stored object; `Changed` if it is not the object that was found.
     fn read_unchanged<T>(
         &self,
         context: &RequestContext,
@@ -233,7 +233,7 @@ impl ShardFile {
     ) -> Result<T> {
         let read = self.reader.open.read(context, self.number, |stored| {
             if !stored.meta.version.may_be(self.meta.version) {
-                // Not `Changed`, by which it would be opened anew.
+                // Not `Changed`, which would make `OpenChunks` open it again.
                 return Ok(None);
             }
             read(stored).map(Some)

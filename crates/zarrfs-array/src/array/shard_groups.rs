@@ -1,11 +1,11 @@
-//! Fetches inner chunks of a shard together that are wanted together.
+//! Fetches neighbouring inner chunks of a shard in one request.
 //!
-//! A read of each inner chunk alone costs a round trip, or system calls that take longer than its decoding. So the load
-//! of the first of a run of neighbours reads all of the run, and the others take their bytes out of it. A reader in
-//! order over a network passes over each shard once for each layer of its inner chunks. Two layers are fetched at once
-//! for one that may only look at a header; for one that has read on, as many as memory has room for in all the shards
-//! that it passes over before it comes back. Bytes count only for the content of the shard that they were read of. An
-//! inner chunk that has no neighbours is read alone.
+//! Reading each inner chunk alone costs a round trip, or system calls that take longer than decoding. So the first load
+//! in a run of neighbours reads the whole run, and the others take their bytes from it. A sequential reader over a
+//! network passes over each shard once per layer of inner chunks. Two layers are fetched at once for a reader that may
+//! only look at a header; for a reader that has gone on, as many as memory can hold for all the shards that it passes
+//! over before it comes back. The bytes of a run are used only for the version of the shard that they were read from.
+//! An inner chunk without neighbours is read alone.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -30,22 +30,22 @@ use zarrfs_store::sync::budget::{MemoryBudget, Priority, Reservation};
 use zarrfs_store::sync::cache::Cache;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// Runs take at most 1/4 of the memory budget: as much as is decoded ahead of a reader.
+/// Runs may use 1/N of the memory budget, as much as prefetched chunks.
 const SHARE_OF_MEMORY: u64 = 4;
 
-/// What a run may have beside what is wanted: to read it costs less than one more read.
+/// The unwanted bytes that a run may include: reading them costs less than another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gaps {
-    /// The most bytes between two neighbours.
+    /// The maximum number of bytes between two neighbours.
     most: u64,
-    /// How many eighths of what is wanted may be read in vain.
+    /// The maximum share of unwanted bytes, in eighths of the wanted ones.
     eighths: u64,
-    /// Whether a reader in order will want what the run has of other layers.
+    /// Whether a sequential reader will want the other layers in the run.
     is_ordered: bool,
 }
 
 impl Gaps {
-    /// On this machine, and over a network.
+    /// For local stores, and over a network.
     const LOCAL: Gaps = Gaps {
         most: 16 << 10,
         eighths: 8,
@@ -55,59 +55,60 @@ impl Gaps {
         most: 256 << 10,
         ..Gaps::LOCAL
     };
-    /// Of a reader in order: layers of inner chunks in Morton order lie in chunks with nearly as much between them.
+    /// For a sequential reader: a layer of inner chunks in Morton order is stored in pieces with gaps of nearly their
+    /// size.
     const ORDERED: Gaps = Gaps {
         eighths: 16,
         is_ordered: true,
         ..Gaps::REMOTE
     };
-    /// Of one for whose layers memory has no room with what lies between them: that would be fetched again.
+    /// For a sequential reader whose layers do not fit in memory with their gaps: the gaps would be fetched again.
     const EXACT: Gaps = Gaps {
         eighths: 1,
         ..Gaps::ORDERED
     };
 
-    /// Returns the most bytes of a run of which so many are wanted.
+    /// Returns the maximum length of a run in bytes that has `wanted` wanted bytes.
     fn most_around(self, wanted: u64) -> u64 {
         let more = wanted.saturating_mul(self.eighths) / 8;
         wanted.saturating_add(more)
     }
 }
 
-/// The most bytes of a run, so that others are read at the same time. Runs of 4 MiB took 100 requests in place of 68 for 32
-/// shards of 5 MiB, 20 and 50 ms away, and 1.02 to 1.06 of the time.
+/// The maximum length of a run in bytes, so that several are read concurrently. Runs of 4 MiB took 100 requests in
+/// place of 68 for 32 shards of 5 MiB, 20 and 50 ms away, and 1.02 to 1.06 of the time.
 const MAX_RUN: u64 = 8 << 20;
 
-/// What an inner chunk of a run takes beside its bytes.
+/// The overhead of an inner chunk in a run, in bytes.
 const PART_BYTES: u64 = 96;
 
-/// The most runs of a shard that are read at the same time: two layers in Morton order are four.
+/// The maximum number of runs of a shard that are read concurrently: two layers in Morton order are four.
 const MAX_TOGETHER: usize = 4;
 
-/// The most inner chunks of a shard whose runs are found together; where they lie counts in no budget.
+/// The maximum number of inner chunks of a shard that are planned together; plans count in no budget.
 const MAX_PLANNED: u64 = 1 << 14;
 
-/// What a reader in order over a network is going to read.
+/// The range that a sequential reader over a network is going to read.
 pub(super) struct OrderedSpan {
-    /// The box of the array that its file is.
+    /// The box of the array in its file.
     pub(super) region: Region,
     /// The dimension along which it passes over each shard layer by layer.
     pub(super) axis: usize,
-    /// Whether the box begins where the reader did.
+    /// Whether the box begins where the reader began.
     pub(super) begins_here: bool,
-    /// How many shards it passes over before it comes back to one.
+    /// The number of shards that it passes over before it comes back to one.
     pub(super) shards: u64,
-    /// Whether it has read so much that it is taken to read on.
+    /// Whether it has read enough to be expected to go on.
     pub(super) has_gone_on: bool,
 }
 
-/// How many layers are fetched at once for a reader that may not go on, and of the shard that a reader begins with: the one
-/// that it wants, and as much again.
+/// The number of layers that are fetched at once for a reader that may not go on, and in the first shard of a reader:
+/// the wanted layer and one more.
 const FIRST_LAYERS: u64 = 2;
 
 impl OrderedSpan {
-    /// Returns which of the layers of a shard are fetched with one of them if there is room: more, the more was read.
-    /// `begun` is the one that the reader began with, if that is in this shard.
+    /// Returns the layers of a shard to fetch with `layer` if there is room; more if the reader has gone on. `begun` is
+    /// the layer that the reader began with, if it is in this shard.
     fn together(&self, layer: u64, begun: Option<u64>, end: u64) -> Range<u64> {
         let later = begun.map_or(0, |first| first + FIRST_LAYERS);
         if self.has_gone_on && layer >= later {
@@ -119,38 +120,38 @@ impl OrderedSpan {
     }
 }
 
-/// The bytes of a run of inner chunks as they are stored, each until it is taken.
+/// The encoded bytes of a run of inner chunks; each is removed when it is taken.
 pub(super) struct ShardRun {
     version: Version,
-    /// By their places in the shard.
+    /// By offset in the shard.
     parts: Mutex<HashMap<u64, Bytes>>,
     _room: Reservation,
 }
 
-/// Which run of inner chunks.
+/// Identifies a run of inner chunks.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunKey {
     /// The number of the array.
     array: u64,
     /// The number of the shard in the grid of stored chunks.
     shard: u64,
-    /// Where the run begins and ends in the shard.
+    /// The byte range of the run in the shard.
     start: u64,
     end: u64,
-    /// Whether it is one of a reader in order, which others of the same reader take inner chunks out of.
+    /// Whether it was planned for a sequential reader, and is shared by all loads of that reader.
     is_ordered: bool,
 }
 
-/// Runs that were read and not taken out whole.
+/// Runs that were read and still have inner chunks.
 pub(super) type ShardRuns = Cache<RunKey, Arc<ShardRun>>;
 
-/// Builds the place of the runs of a mount.
+/// Creates the cache of the runs of a mount.
 pub(super) fn shard_runs(budget: &Arc<MemoryBudget>) -> Arc<ShardRuns> {
     let part = budget.part(budget.limit() / SHARE_OF_MEMORY);
     Cache::new(part, Priority::Used, None)
 }
 
-/// The groups of an array that are being loaded, by their chunks.
+/// The groups of an array that are being loaded, by chunk.
 pub(super) struct ShardGroups {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -158,18 +159,18 @@ pub(super) struct ShardGroups {
     loading: Mutex<HashMap<u64, Arc<ShardGroup>>>,
 }
 
-/// Inner chunks of one shard that are wanted together, and of one of its layers if a reader in order wants them.
+/// Inner chunks of one shard that are wanted together; all in one layer if a sequential reader wants them.
 pub(super) struct ShardGroup {
     chunks: Vec<ChunkIndex>,
-    /// The reader in order that wants them.
+    /// The sequential reader that wants them.
     span: Option<Arc<OrderedSpan>>,
-    /// The runs of all that the reader will want of some layers of the shard, and those of the group alone.
+    /// The runs of all that the reader will want from some layers of the shard, and the runs of this group alone.
     ordered: OnceLock<ShardPlan>,
     alone: OnceLock<ShardPlan>,
     is_done: AtomicBool,
 }
 
-/// Where the runs lie in one content of a shard.
+/// The runs in one version of a shard.
 struct ShardPlan {
     version: Version,
     runs: Vec<PlannedRun>,
@@ -177,11 +178,11 @@ struct ShardPlan {
 
 struct PlannedRun {
     key: RunKey,
-    /// Those of its inner chunks, ascending.
+    /// The byte ranges of its inner chunks, ascending.
     ranges: Vec<Range<u64>>,
 }
 
-/// A group for as long as its chunks are being loaded.
+/// Keeps a group registered while its chunks are being loaded.
 pub(super) struct LoadedGroup {
     groups: Arc<ShardGroups>,
     group: Arc<ShardGroup>,
@@ -207,7 +208,7 @@ impl Drop for LoadedGroup {
 }
 
 impl ShardGroups {
-    /// Begins without groups.
+    /// Creates an empty list of groups.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -226,8 +227,8 @@ impl ShardGroups {
         self.loading.lock().contains_key(&chunk.0)
     }
 
-    /// Has chunks of one shard read together until the answer is dropped, and with them what the reader in order of
-    /// `span` will want of the shard. Returns `None` if there is nothing to read together.
+    /// Registers chunks of one shard to be read together until the returned value is dropped, with all chunks of the
+    /// shard that the sequential reader of `span` will want. Returns `None` if there is nothing to read together.
     pub(super) fn begin(
         self: &Arc<ShardGroups>,
         chunks: Vec<ChunkIndex>,
@@ -252,7 +253,7 @@ impl ShardGroups {
         Some(LoadedGroup { groups, group })
     }
 
-    /// Drops what was read of shards and has not been wanted.
+    /// Drops runs of this array that were read and not used.
     pub(super) fn forget_runs(&self) {
         self.array
             .engine
@@ -260,9 +261,9 @@ impl ShardGroups {
             .forget_all(|key| key.array == self.array.id);
     }
 
-    /// Returns the stored bytes of an inner chunk that lies at `range` of its shard, if it is one of a run that is read.
+    /// Returns the encoded bytes of the inner chunk at `range` of its shard, or `None` if it is in no run.
     ///
-    /// Fails with `Changed` if the shard may be another one by now, and as the store does.
+    /// Fails with `Changed` if the shard may have changed, and as the store does.
     pub(super) fn bytes_of(
         &self,
         context: &RequestContext,
@@ -305,8 +306,8 @@ impl ShardGroups {
         bytes
     }
 
-    /// Finds the runs of what a reader in order will want of some layers of a shard, the one of the chunk among them. All
-    /// chunks of these layers have the same runs. There are none if memory has no room for a single layer.
+    /// Plans the runs that a sequential reader will want from some layers of a shard, including the layer of this
+    /// chunk. All chunks of these layers get the same runs. The plan is empty if memory has no room for a single layer.
     fn ordered_plan(
         &self,
         context: &RequestContext,
@@ -348,7 +349,7 @@ impl ShardGroups {
                     true
                 });
                 let plan = self.plan(context, chunks.into_iter(), gaps, load, stored);
-                // With what lies between those that are wanted.
+                // With the gaps between wanted chunks.
                 let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
                 if lengths.sum::<u64>() <= room {
                     return plan;
@@ -358,7 +359,7 @@ impl ShardGroups {
                 gaps = Gaps::EXACT;
                 continue;
             }
-            // Halves of halves: all chunks of the layers that are fetched come to the same ones.
+            // Halving gives the same layers for all chunks in them.
             let middle = layers.start + (layers.end - layers.start).div_ceil(2);
             if middle >= layers.end {
                 return ShardPlan::empty(stored);
@@ -371,9 +372,9 @@ impl ShardGroups {
         }
     }
 
-    /// Reads the runs of a plan at the same time, where there are several: one thread takes their inner chunks in
-    /// order, and would wait for each run. With little memory one would be evicted before its inner chunks are taken:
-    /// then each is read where it is wanted, as is one that cannot be read here.
+    /// Reads the runs of a plan concurrently if there are several: a single thread takes their inner chunks in order,
+    /// and would wait for each run. With little memory a run could be evicted before its inner chunks are taken, so
+    /// each run is then read when it is wanted. Errors are dropped: the later read returns them.
     fn read_together(
         &self,
         context: &RequestContext,
@@ -402,7 +403,7 @@ impl ShardGroups {
         );
     }
 
-    /// Takes an inner chunk out of a run, which is read if it is not there.
+    /// Takes an inner chunk out of a run, and reads the run first if necessary.
     fn take(
         &self,
         context: &RequestContext,
@@ -433,13 +434,13 @@ impl ShardGroups {
                 }
                 Ok(bytes.filter(|_| run.version == stored.meta.version))
             }
-            // There is no room for it, or the shard is shorter than its index says: not all of it needs to be wrong.
+            // No room, or the shard is shorter than its index says, which need not affect this inner chunk.
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Corrupt) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Finds the runs of some chunks in one content of their shard; none if its index does not read.
+    /// Plans the runs of some chunks in one version of their shard; empty if its index cannot be read.
     fn plan(
         &self,
         context: &RequestContext,
@@ -485,7 +486,7 @@ impl ShardGroups {
         stored: &OpenChunk,
         run: &PlannedRun,
     ) -> Result<ShardRun> {
-        // What lies between them stays in memory with them.
+        // The gaps stay in memory with the inner chunks.
         let length = run.key.end.saturating_sub(run.key.start);
         let length = length.saturating_add(PART_BYTES * run.ranges.len() as u64);
         let room = self.array.engine.shard_runs.budget().try_reserve(length);
@@ -511,8 +512,8 @@ impl ShardPlan {
     }
 }
 
-/// Returns runs of at least two ranges that lie near each other, with no more between them than `gaps` allow and `most`
-/// bytes in all. Each range is in one run at most; ranges that share bytes are in none together.
+/// Groups ranges into runs of at least two, with gaps within `gaps` and at most `most` bytes in all. Each range is in
+/// one run at most; ranges that overlap are never in one run.
 fn neighbours(mut ranges: Vec<Range<u64>>, gaps: Gaps, most: u64) -> Vec<Vec<Range<u64>>> {
     ranges.retain(|range| range.start < range.end);
     ranges.sort_unstable_by_key(|range| (range.start, range.end));

@@ -1,4 +1,4 @@
-//! Finds the indexes of an array's shards, in memory or by a read.
+//! Reads and caches the indexes of an array's shards.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,12 +18,12 @@ pub(super) struct ShardIndexes {
 }
 
 impl ShardIndexes {
-    /// Begins with what the cache of the mount has, which is nothing for an array that was opened just now.
+    /// Creates the reader of an array's indexes; the cache is the mount's.
     pub(super) fn new(array: Arc<StoredArray>) -> Arc<ShardIndexes> {
         Arc::new(ShardIndexes { array })
     }
 
-    /// Returns the index of a shard by its depth and its number there, from the cache or fetched.
+    /// Returns the index of a shard, by its depth and its number there, from the cache or fetched.
     pub(super) fn get(
         &self,
         context: &RequestContext,
@@ -46,7 +46,7 @@ impl ShardIndexes {
         });
         match loaded? {
             Cached::Index(index) if index.version.may_be(shard.stored.meta.version) => Ok(index),
-            // Another reader loaded it, of a content before or after this one.
+            // Another reader loaded it, for another version.
             Cached::Index(_) => Err(shard.stored.changed()),
             Cached::Chunk(_) => Err(Error::corrupt(
                 &shard.stored.key,
@@ -86,8 +86,8 @@ impl ShardIndexes {
         index.map_err(|error| error.about(&shard.stored.key))
     }
 
-    /// Keeps the index that a shard was opened by. One that does not decode is read again, and reported, where it is
-    /// wanted.
+    /// Caches the index that a shard was opened with. An index that cannot be decoded is read again when it is needed,
+    /// and the error is returned there.
     pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &OpenChunk, bytes: &[u8]) {
         let length = bytes.len() as u64;
         let Some(room) = self
@@ -102,7 +102,7 @@ impl ShardIndexes {
         if let Ok(index) = decoded_index(level, &Shard::whole(stored), bytes, room) {
             let (key, index) = ((self.array.id, 1, number), Cached::Index(Arc::new(index)));
             self.array.engine.cache.forget(&key);
-            // One that another thread puts there meanwhile does as well.
+            // The index of a concurrent load is as good.
             let _ = (self.array.engine.cache).load(
                 &UNLIMITED,
                 &key,
@@ -112,7 +112,7 @@ impl ShardIndexes {
         }
     }
 
-    /// Forgets the index of a stored shard; those of all shards in shards as well if it may hold such.
+    /// Drops the index of a stored shard; with `holds_shards`, also the indexes of all nested shards.
     pub(super) fn forget(&self, number: u64, holds_shards: bool) {
         let cache = &self.array.engine.cache;
         cache.forget(&(self.array.id, 1, number));
@@ -122,12 +122,12 @@ impl ShardIndexes {
     }
 }
 
-/// Returns the room for an index of so many bytes, as it is stored and decoded.
+/// Returns the memory for an index of `length` bytes, encoded and decoded.
 fn room_of_index(length: u64) -> u64 {
     length.saturating_mul(2).saturating_add(CHUNK_OVERHEAD)
 }
 
-/// Decodes the index of a shard; `room` is what is taken for its bytes and the decoded index.
+/// Decodes the index of a shard; `room` is the memory for its bytes and the decoded index.
 fn decoded_index(
     level: &ShardLevel,
     shard: &Shard,

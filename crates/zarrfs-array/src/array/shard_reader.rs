@@ -1,8 +1,7 @@
 //! Loads single inner chunks of shards.
 //!
-//! Only the indexes on the way to an inner chunk and its own bytes are fetched. Indexes and bytes are of one content of
-//! the stored key: after each read the object is checked to be the one that was opened, and if it is not, everything is
-//! read again.
+//! Only the indexes on the path to an inner chunk and its own bytes are fetched. All are of one content of the stored
+//! key: after each read the object's version is checked, and if it has changed, everything is read again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 
-/// The shards of an array.
+/// Reads the inner chunks of an array's shards.
 pub(super) struct ShardReader {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -30,7 +29,7 @@ pub(super) struct ShardReader {
 }
 
 impl ShardReader {
-    /// Reads the shards of an array.
+    /// Creates the reader of an array's shards.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -47,7 +46,7 @@ impl ShardReader {
         })
     }
 
-    /// Fetches and decodes an inner chunk; nothing if it is not stored.
+    /// Fetches and decodes an inner chunk; returns `None` if it is not stored.
     pub(super) fn load(
         &self,
         context: &RequestContext,
@@ -60,7 +59,7 @@ impl ShardReader {
         Ok(read?.flatten())
     }
 
-    /// Returns what lacks an inner chunk; nothing if it is stored.
+    /// Returns the reason why an inner chunk is missing, or `None` if it is stored.
     pub(super) fn without(
         &self,
         context: &RequestContext,
@@ -85,7 +84,7 @@ impl ShardReader {
         })
     }
 
-    /// Whether the content of a stored chunk that has a version, or the current one, has none of some inner chunks.
+    /// Whether this version of a stored chunk, or the current one, lacks all of `chunks`.
     pub(super) fn lacks(
         &self,
         context: &RequestContext,
@@ -116,7 +115,7 @@ impl ShardReader {
         Ok(lacks?.unwrap_or(version.is_none()))
     }
 
-    /// Finds where an inner chunk lies in its shard; nothing if it is not stored.
+    /// Returns the place of an inner chunk in its shard, or `None` if it is not stored.
     fn find_inner<'a>(
         &self,
         context: &RequestContext,
@@ -169,7 +168,7 @@ impl ShardReader {
             .map(Some)
     }
 
-    /// Returns the number of a shard among all of its depth, counted by the inner chunks of the largest shard.
+    /// Returns the number of a shard among all shards of its depth, counted by the largest shard.
     fn index_number(&self, load: &Load, depth: usize) -> u64 {
         let levels = self.decoder.pipeline.shards();
         let outer = levels.iter().zip(&load.location.inner).take(depth);

@@ -1,24 +1,24 @@
 //! Estimates the sizes of chunks whose elements have no fixed length.
 //!
-//! The metadata tell only what no chunk exceeds, and memory has room for two such chunks at most. So a chunk is taken to
-//! be longer by half, at most, than the longest that was seen of its array, encoded and decoded. One that turns out to
-//! be longer still is loaded again, with room for any; nothing but the time that it takes depends on a guess.
+//! The metadata give only an upper bound, and memory has room for at most two such chunks. So a chunk is expected to be
+//! at most 1.5 times as long as the longest chunk of its array so far, encoded and decoded. A chunk that is longer is
+//! loaded again, with room for any length; a wrong estimate costs only time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zarr_format::codec::Pipeline;
 
-/// Bytes by which a chunk may exceed the longest one and its half: short ones differ more.
+/// Bytes by which a chunk may exceed 1.5 times the longest one: short chunks differ more.
 const SLACK: u64 = 4 << 10;
 
-/// The lengths in bytes that a chunk is taken to have at most.
+/// The expected maximum lengths of a chunk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EstimatedSizes {
     pub(super) encoded: u64,
     pub(super) decoded: u64,
 }
 
-/// The longest chunks that were decoded, in bytes; 0 if there were none.
+/// The lengths of the longest decoded chunks in bytes; 0 if there were none.
 #[derive(Default)]
 pub(super) struct SizeEstimate {
     encoded: AtomicU64,
@@ -26,13 +26,13 @@ pub(super) struct SizeEstimate {
 }
 
 impl SizeEstimate {
-    /// Notes the lengths of a chunk.
+    /// Records the lengths of a chunk.
     pub(super) fn note(&self, encoded: u64, decoded: u64) {
         self.encoded.fetch_max(encoded, Ordering::Relaxed);
         self.decoded.fetch_max(decoded, Ordering::Relaxed);
     }
 
-    /// Returns the lengths that the next chunk is taken to have; nothing if none was seen.
+    /// Returns the expected lengths of the next chunk, or `None` if no chunk was decoded yet.
     pub(super) fn guess(&self) -> Option<EstimatedSizes> {
         let decoded = self.decoded.load(Ordering::Relaxed);
         let encoded = self.encoded.load(Ordering::Relaxed);
@@ -43,13 +43,13 @@ impl SizeEstimate {
     }
 }
 
-/// Returns the most bytes of a chunk beside one of `bytes`.
+/// Returns 1.5 times `bytes`, plus `SLACK`.
 fn with_half(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 2).saturating_add(SLACK)
 }
 
 impl EstimatedSizes {
-    /// Returns the bytes that a chunk takes while it is decoded.
+    /// Returns the memory in bytes that a chunk needs while it is decoded.
     pub(super) fn while_decoded(self, pipeline: &Pipeline) -> u64 {
         let copies = pipeline.decoded_copies().max(1);
         let decoded = self.decoded.saturating_mul(copies);

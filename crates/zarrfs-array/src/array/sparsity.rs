@@ -1,4 +1,4 @@
-//! Tells whether next to nothing of a large array is stored.
+//! Estimates whether almost none of a large array is stored.
 
 use std::sync::Arc;
 
@@ -11,32 +11,32 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, QueryStamp};
 
-/// An array of fewer bytes and chunks than these is never sparse: it is read as a whole within seconds.
+/// An array with fewer bytes and chunks is never sparse: it can be read whole within seconds.
 const MIN_LARGE_BYTES: u64 = 4 << 30;
 const MIN_LARGE_CHUNKS: u64 = 1 << 20;
 
-/// An array is sparse if less than one of so many chunks is stored.
+/// An array is sparse if less than 1/N of its chunks are stored.
 const SPARSE: u64 = 16;
 
-/// How many chunks are looked for on a store of this machine, evenly spread over the grid.
+/// The number of chunks that are sampled in a local store, evenly spread over the grid.
 const SAMPLES: u64 = 64;
 
-/// The most chunks, and folders with chunks, that are counted on another store that lists folder by folder.
+/// The maximum number of chunks, and of folders with chunks, that are counted in a remote store listed by folder.
 const MAX_FOUND: u64 = 1000;
 const MAX_FOLDERS: u64 = 16;
 
 /// The fraction of the golden ratio in units of 2^-64: its multiples are spread evenly over the unit interval.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Whether an array is sparse, once that was asked.
+/// Caches whether an array is sparse.
 pub(super) struct Sparsity {
     array: Arc<StoredArray>,
-    /// The answer and how old it is.
+    /// The answer and its age.
     known: Mutex<Option<(bool, QueryStamp)>>,
 }
 
 impl Sparsity {
-    /// Begins without an answer.
+    /// Creates the cache; the answer is not known yet.
     pub(super) fn new(array: Arc<StoredArray>) -> Sparsity {
         Sparsity {
             array,
@@ -44,8 +44,8 @@ impl Sparsity {
         }
     }
 
-    /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where that is not
-    /// known after a request or two, it is not.
+    /// Whether the array is large and almost none of it is stored. Returns false if one or two requests do not show
+    /// that.
     pub(super) fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
         let grid = self.array.grid()?;
         let is_large = grid.len() >= MIN_LARGE_CHUNKS
@@ -68,7 +68,7 @@ impl Sparsity {
         Ok(is_sparse)
     }
 
-    /// Whether what was asked of the array's folder still counts.
+    /// Whether an answer about the array's folder is still valid.
     fn holds(&self, stamp: QueryStamp) -> bool {
         let is_fresh = self.array.store().info().is_fresh(stamp.asked);
         is_fresh && !self.array.chunks_may_have_changed(stamp.position)
@@ -97,7 +97,7 @@ impl Sparsity {
         Ok(stored <= count / SPARSE)
     }
 
-    /// Whether the first page of the listing of all keys in the array's folder is the last one, and has few chunks.
+    /// Whether the listing of all keys in the array's folder has one page, with few chunks.
     fn few_are_listed(&self, context: &RequestContext) -> Result<bool> {
         let (keys, grid) = (&self.array.metadata.keys, self.array.grid()?);
         let folder = Key::new(keys.folder())?;
@@ -118,7 +118,7 @@ impl Sparsity {
             && (listing.has_ended() || listing.next(context)?.is_none()))
     }
 
-    /// The same of a store that is listed folder by folder.
+    /// Like `few_are_listed`, for a store that is listed folder by folder.
     fn few_are_found(&self, context: &RequestContext) -> Result<bool> {
         let most = (self.array.grid()?.len() / SPARSE).min(MAX_FOUND);
         let mut stored = StoredChunks::new(self.array.clone())?;
@@ -134,7 +134,7 @@ impl Sparsity {
     }
 }
 
-/// Returns number `sample` of numbers that are spread evenly over those below `count`.
+/// Returns number `sample` of a sequence that is evenly spread over the numbers below `count`.
 fn spread(sample: u64, count: u64) -> u64 {
     let share = u128::from(sample.wrapping_add(1).wrapping_mul(GOLDEN_RATIO));
     u64::try_from((share * u128::from(count)) >> 64).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Keeps evicted chunks on disk that a sequential reader still needs.
+//! Spills evicted chunks to disk that a sequential reader still needs.
 //!
-//! A chunk is read back instead of being decoded again, and only for the content that it was decoded of. `read_tracker`
-//! says which chunks are needed; `spill_file` keeps them.
+//! A spilled chunk is read back instead of decoded again, and is valid only for its version. `read_tracker` decides
+//! which chunks are needed; `spill_file` stores them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -16,19 +16,19 @@ use zarr_format::grid::{ChunkIndex, Runs};
 use zarrfs_store::Version;
 use zarrfs_store::stats::Stats;
 
-/// How many chunks without a reader leave the file for each that comes.
+/// The maximum number of unneeded chunks that are dropped for each chunk that is written.
 const DROPPED_AT_ONCE: usize = 4;
 
-/// The chunks of a mount's arrays on disk.
+/// The spilled chunks of a mount's arrays.
 pub(super) struct Spill {
     file: SpillFile,
-    /// The readers of the arrays that may have chunks there.
+    /// The trackers of the arrays that may have spilled chunks, by array number.
     arrays: Mutex<HashMap<u64, Weak<ReadTrackers>>>,
     stats: Arc<Stats>,
 }
 
 impl Spill {
-    /// Opens the file; nothing if there can be none.
+    /// Creates the spill file, or returns `None` if no folder allows it.
     pub(super) fn open(config: &SpillConfig, memory: u64, stats: Arc<Stats>) -> Option<Spill> {
         let file = spill_file::open(config, memory)?;
         Some(Spill {
@@ -38,12 +38,12 @@ impl Spill {
         })
     }
 
-    /// Writes an evicted chunk to disk, if a sequential reader still needs it.
+    /// Spills an evicted chunk if a sequential reader still needs it.
     pub(super) fn write_evicted(&self, chunk: SpilledChunk, value: &Cached) {
         let Cached::Chunk(decoded) = value else {
             return;
         };
-        // A chunk that was read from disk may have been dropped there since.
+        // A chunk that was read from the file may have been dropped there since.
         let is_there = decoded.is_on_disk && self.file.has(&chunk);
         if is_there || !decoded.version.is_lasting() || !self.is_needed(&chunk) {
             return;
@@ -54,7 +54,7 @@ impl Spill {
         }
     }
 
-    /// Notes that an array may have chunks on disk.
+    /// Registers an array that may spill chunks.
     pub(super) fn add(&self, array: u64, trackers: &Arc<ReadTrackers>) {
         let mut arrays = self.arrays.lock();
         arrays.retain(|_, trackers| trackers.strong_count() > 0);
@@ -67,28 +67,28 @@ impl Spill {
         trackers.is_some_and(|trackers| trackers.is_needed(ChunkIndex(chunk.1)))
     }
 
-    /// Drops the oldest chunks that no reader needs, at most `most`.
+    /// Drops the oldest chunks that no reader needs, at most `most` of them.
     pub(super) fn drop_unwanted(&self, most: usize) {
         self.file
             .drop_unwanted(most, |chunk| !self.is_needed(chunk));
     }
 
-    /// Whether so many bytes of chunks have room there.
+    /// Whether the empty file would have room for `bytes` bytes.
     pub(super) fn has_room_for(&self, bytes: u64) -> bool {
         self.file.has_room_for(bytes)
     }
 
-    /// Whether no chunk is on disk.
+    /// Whether the file has no chunks.
     pub(super) fn is_empty(&self) -> bool {
         self.file.is_empty()
     }
 
-    /// Whether some content of a chunk is on disk.
+    /// Whether the file has any version of a chunk.
     pub(super) fn has(&self, chunk: &SpilledChunk) -> bool {
         self.file.has(chunk)
     }
 
-    /// Returns the bytes of a chunk if they are on disk, of this version and `length` many.
+    /// Returns the `length` bytes of a chunk of this version, or `None` if they are not in the file.
     pub(super) fn find(
         &self,
         chunk: &SpilledChunk,
@@ -100,7 +100,7 @@ impl Spill {
         Some(bytes)
     }
 
-    /// Reads runs of such a chunk into their places in `out`; false if it is not there.
+    /// Reads runs of such a chunk into their places in `out`; returns false if the chunk is not in the file.
     pub(super) fn find_runs(
         &self,
         chunk: &SpilledChunk,

@@ -1,8 +1,8 @@
-//! A private file for decoded chunks that memory has no room for.
+//! Keeps decoded chunks that do not fit in memory in an unnamed file.
 //!
-//! The file has no name, so that nothing is left of it however the process ends. It grows up to a limit, to half of
-//! what is free on its disk, and on a disk that is memory up to the memory budget; once its chunks have no readers
-//! it gives its room back. An error of the disk is never that of a reader: the chunk is decoded again.
+//! The file has no name, so nothing is left of it however the process ends. It grows up to the configured limit and up
+//! to 1/2 of the free space of its disk; on a tmpfs also up to the memory budget. Once all chunks are removed it is
+//! truncated. A disk error is never returned to a reader: the chunk is decoded again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,40 +20,40 @@ use zarr_format::buffer::Buffer;
 use zarr_format::grid::Runs;
 use zarrfs_store::Version;
 
-/// The type of a file system in memory (`statfs(2)`).
+/// The magic numbers of tmpfs and ramfs (`statfs(2)`).
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Where decoded chunks go that memory has no room for, and how many; by default nowhere.
+/// Where decoded chunks are spilled that do not fit in memory; by default nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpillConfig {
-    /// The folders that are tried, in order; none to keep nothing on disk.
+    /// The folders to try, in order; empty to spill nothing.
     pub folders: Vec<PathBuf>,
-    /// The most bytes.
+    /// The maximum length of the file in bytes.
     pub limit: u64,
 }
 
-/// An array and the number of a chunk of it.
+/// The number of an array, and the number of a chunk in it.
 pub(super) type SpilledChunk = (u64, u64);
 
-/// The file.
+/// The spill file.
 pub(super) struct SpillFile {
     file: File,
     limit: u64,
     state: Mutex<SpillState>,
-    /// How many chunks were written.
+    /// The number of chunks written so far.
     written: AtomicU64,
 }
 
 #[derive(Default)]
 struct SpillState {
-    /// By when they were written.
+    /// By the order in which they were written.
     slots: Option<LruCache<SpilledChunk, SpillSlot>>,
-    /// Places without a chunk, by their lengths.
+    /// The offsets of free slots, by length.
     free: HashMap<usize, Vec<u64>>,
     end: u64,
-    /// Whether the disk is full, or failed.
+    /// Whether the disk is full or has failed.
     is_full: bool,
-    /// How many chunks are being written.
+    /// The number of chunks that are being written.
     writers: usize,
 }
 
@@ -62,11 +62,11 @@ struct SpillSlot {
     offset: u64,
     length: usize,
     version: Version,
-    /// Tells what is there from what another write has put there.
+    /// Distinguishes this write from a later one to the same offset.
     number: u64,
 }
 
-/// Opens the file in the first folder that can have one.
+/// Creates the file in the first folder that allows it.
 pub(super) fn open(config: &SpillConfig, memory: u64) -> Option<SpillFile> {
     let mut folders = config.folders.iter();
     let found = folders.find_map(|folder| {
@@ -108,24 +108,24 @@ impl SpillState {
 }
 
 impl SpillFile {
-    /// Whether no chunk is there.
+    /// Whether the file has no chunks.
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().slots().is_empty()
     }
 
-    /// Whether a chunk is there.
+    /// Whether the file has a chunk.
     pub(super) fn has(&self, chunk: &SpilledChunk) -> bool {
         self.state.lock().slots().contains(chunk)
     }
 
-    /// Whether so many bytes have room, beside nothing else.
+    /// Whether the empty file would have room for `bytes` bytes.
     pub(super) fn has_room_for(&self, bytes: u64) -> bool {
         let state = self.state.lock();
         let more = bytes.saturating_sub(state.end);
         bytes <= self.limit && !state.is_full && (more == 0 || self.has_room(state.end, more))
     }
 
-    /// Writes a chunk; false if there is no room for it.
+    /// Writes a chunk; returns false if there is no room for it.
     pub(super) fn write(&self, chunk: SpilledChunk, version: Version, bytes: &[u8]) -> bool {
         self.remove(&chunk);
         let Some(offset) = self.take_place(bytes.len()) else {
@@ -152,7 +152,7 @@ impl SpillFile {
         true
     }
 
-    /// Returns the bytes of a chunk that is there, of this version and `length` many.
+    /// Returns the `length` bytes of a chunk of this version, or `None` if they are not in the file.
     pub(super) fn read(
         &self,
         chunk: &SpilledChunk,
@@ -170,7 +170,7 @@ impl SpillFile {
         None
     }
 
-    /// Reads runs of such a chunk into their places in `out`; false if it is not there.
+    /// Reads runs of such a chunk into their places in `out`; returns false if the chunk is not in the file.
     pub(super) fn read_runs(
         &self,
         chunk: &SpilledChunk,
@@ -190,7 +190,7 @@ impl SpillFile {
         found
     }
 
-    /// Reads a chunk by `read`, which is given where it lies; false if it is not there.
+    /// Reads a chunk with `read`, which is passed its offset; returns false if the chunk is not in the file.
     fn read_by(
         &self,
         chunk: &SpilledChunk,
@@ -204,7 +204,7 @@ impl SpillFile {
             return false;
         };
         let is_read = read(&self.file, slot.offset).is_ok();
-        // Its place may have been given to another chunk meanwhile.
+        // The slot may have been reused for another chunk during the read.
         let is_same = self.state.lock().slots().peek(chunk) == Some(&slot);
         if !is_read {
             self.remove(chunk);
@@ -212,7 +212,7 @@ impl SpillFile {
         is_read && is_same
     }
 
-    /// Drops the oldest chunks for as long as they are `unwanted`, at most `most`.
+    /// Drops the oldest chunks as long as they are `unwanted`, at most `most` of them.
     pub(super) fn drop_unwanted(&self, most: usize, unwanted: impl Fn(&SpilledChunk) -> bool) {
         for _ in 0..most {
             let oldest = self
@@ -235,13 +235,13 @@ impl SpillFile {
         };
         state.free(slot);
         if state.slots().is_empty() && state.writers == 0 {
-            // A failure costs room until the process ends.
+            // If this fails, the space stays allocated until the process ends.
             let _ = self.file.set_len(0);
             *state = SpillState::default();
         }
     }
 
-    /// Returns a place for so many bytes; nothing if there is none.
+    /// Returns the offset of a free slot of `length` bytes, or `None` if there is no room.
     fn take_place(&self, length: usize) -> Option<u64> {
         let mut state = self.state.lock();
         if let Some(offset) = state.free.get_mut(&length).and_then(Vec::pop) {
@@ -258,7 +258,8 @@ impl SpillFile {
         Some(offset)
     }
 
-    /// Whether the file may grow: it has at most as much of the disk as is left.
+    /// Whether the file, of `held` bytes, may grow by `more`: it may be at most as long as the space left free on its
+    /// disk.
     fn has_room(&self, held: u64, more: u64) -> bool {
         let Ok(found) = fstatvfs(&self.file) else {
             return false;

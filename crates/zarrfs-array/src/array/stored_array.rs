@@ -1,4 +1,4 @@
-//! An array as it is in the store: its place, its metadata and the grid of its chunks.
+//! Describes a stored array: its path, its metadata and its chunk grid.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,30 +13,30 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, LogPosition, QueryStamp, Store};
 
-/// An array of a store, which may not decode.
+/// An array of a store, which may not be decodable.
 pub struct StoredArray {
-    /// Different for each array that is opened.
+    /// Unique for each array that is opened.
     pub(super) id: u64,
     pub(super) path: Key,
-    /// When its documents had last been changed when it was opened.
+    /// The time of the last change of its documents, as of when it was opened.
     pub(super) modified: SystemTime,
-    /// How often all of the store had been replaced when its documents were read.
+    /// How many times the whole store had been replaced when the documents were read.
     replacements: u64,
-    /// The version of the node's documents that were last found to describe this array.
+    /// The last version of the node's documents that was found to describe this array.
     same_version: AtomicU64,
     /// Without attributes, which are not needed to read data.
     pub(super) metadata: Arc<Array>,
-    /// Bytes of an element; 0 if that is unknown.
+    /// Bytes of an element; 0 if unknown.
     pub(super) element: usize,
     pub(super) grid: Result<Grid>,
-    /// The document and the folder of the chunks, for an array of a draft.
+    /// For an array of a draft: the key of its document and the folder of its chunks.
     pub(super) draft_keys: Option<(Key, Key)>,
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) engine: Arc<Engine>,
 }
 
 impl StoredArray {
-    /// Takes what a node says of an array.
+    /// Takes the metadata of an array from its node.
     pub(super) fn new(
         entry: &NodeEntry,
         metadata: Arc<Array>,
@@ -58,7 +58,7 @@ impl StoredArray {
         })
     }
 
-    /// Returns the grid of chunks as stored; it exists whether or not they decode.
+    /// Returns the grid of stored chunks; it exists whether or not the chunks decode.
     pub(super) fn grid(&self) -> Result<&Grid> {
         self.grid.as_ref().map_err(Error::clone)
     }
@@ -68,7 +68,7 @@ impl StoredArray {
         &**self.hierarchy.store()
     }
 
-    /// Returns an error about a chunk that does not fit with the option that gives it more room.
+    /// Adds the option that raises the limit to an error about a chunk that is too large.
     pub fn with_option(&self, error: Error) -> Error {
         let is_variable = self.metadata.data_type.is_variable();
         match error.kind() {
@@ -77,7 +77,7 @@ impl StoredArray {
         }
     }
 
-    /// Returns the keys that a chunk may be stored under, by its indices.
+    /// Returns the keys that a chunk may be stored under, by chunk indices.
     pub(super) fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
         self.metadata
             .keys
@@ -86,12 +86,12 @@ impl StoredArray {
             .map(Key::new)
             .collect()
     }
-    /// Returns the keys that a chunk may be stored under, by its number.
+    /// Returns the keys that a chunk may be stored under, by chunk number.
     pub(super) fn stored_keys(&self, number: u64) -> Result<Vec<Key>> {
         self.keys(&self.grid()?.indices(ChunkIndex(number)))
     }
 
-    /// Returns the key that a chunk is stored under, or the first that it may have.
+    /// Returns the key that a chunk is stored under, or its first possible key if it is not stored.
     pub(super) fn key_of(&self, context: &RequestContext, indices: &[u64]) -> Result<Key> {
         let keys = self.keys(indices)?;
         if keys.len() > 1 {
@@ -105,7 +105,7 @@ impl StoredArray {
         keys.into_iter().next().ok_or_else(none)
     }
 
-    /// Asks the store; returns its answer and how old that is.
+    /// Sends a request to the store; returns the answer and its age.
     pub(super) fn ask<T>(
         &self,
         context: &RequestContext,
@@ -117,7 +117,7 @@ impl StoredArray {
             .ask(context, |context| question(context, store))
     }
 
-    /// Whether anything was changed through the store since a position in the folder that all chunks lie in.
+    /// Whether any key in the folder of the chunks was changed through the store since a position.
     pub(super) fn chunks_may_have_changed(&self, since: LogPosition) -> bool {
         let folder = Key::new(self.metadata.keys.folder());
         let log = &self.store().info().changes;
@@ -126,18 +126,18 @@ impl StoredArray {
             || folder.is_ok_and(|folder| log.below_changed_since(since, &folder))
     }
 
-    /// Takes room in the budget for bytes of this array.
+    /// Reserves memory for bytes of this array.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
         room.map_err(|error| error.about(&self.path))
     }
 
-    /// Returns the version of the documents that were last found to describe this array.
+    /// Returns the last version of the documents that was found to describe this array.
     pub(super) fn document_version(&self) -> u64 {
         self.same_version.load(Ordering::Relaxed)
     }
 
-    /// Whether a node is this array with the same files: only attributes may have changed.
+    /// Whether a node is this array with the same files; only attributes may differ.
     pub(super) fn is_same(&self, found: &NodeEntry) -> bool {
         if found.replacements != self.replacements {
             return false;
@@ -155,7 +155,7 @@ impl StoredArray {
         is_same
     }
 
-    /// Fails with `Changed` if the metadata are no longer those that the array was opened with.
+    /// Fails with `Changed` if the metadata differ from those that the array was opened with.
     pub(super) fn check_metadata(&self, context: &RequestContext) -> Result<()> {
         match self.hierarchy.node(context, &self.path)? {
             Some(found) if self.is_same(&found) => Ok(()),
@@ -163,7 +163,7 @@ impl StoredArray {
         }
     }
 
-    /// Fails with `Changed` if the metadata give stored chunks another meaning by now; the shape may be another.
+    /// Fails with `Changed` if the metadata have changed the meaning of stored chunks; the shape may differ.
     pub(super) fn check_chunks_hold(&self, context: &RequestContext) -> Result<()> {
         let found = self.hierarchy.node(context, &self.path)?;
         let array = found.as_deref().and_then(NodeEntry::array);
@@ -173,13 +173,13 @@ impl StoredArray {
         }
     }
 
-    /// Whether all of the store is as it was when the metadata were read: chunks of an archive and of another one that has
-    /// taken its place are never mixed.
+    /// Whether the whole store is the one that the metadata were read from: chunks of an archive and of its replacement
+    /// must never be mixed.
     pub(super) fn store_holds(&self) -> bool {
         self.store().info().replacements.count() == self.replacements
     }
 
-    /// Fails with `Changed` if it is not. What was read before the call is of the one content.
+    /// Fails with `Changed` if the store was replaced. If it succeeds, all reads before the call came from one store.
     pub(super) fn check_store(&self) -> Result<()> {
         if self.store_holds() {
             return Ok(());
@@ -196,7 +196,7 @@ impl StoredArray {
         Error::new(Kind::Changed, &self.path, why)
     }
 
-    /// Whether the metadata are known to be those that the array was opened with, without asking.
+    /// Whether the metadata are known to be those that the array was opened with; sends no request.
     pub(super) fn metadata_hold(&self, context: &RequestContext) -> bool {
         let known = self.hierarchy.node(&context.without_waiting(), &self.path);
         matches!(known, Ok(Some(found)) if self.is_same(&found))

@@ -1,8 +1,8 @@
-//! Lists the stored chunks of an array; the cost follows what is stored.
+//! Lists the stored chunks of an array; cost follows the stored chunks, not the grid.
 //!
-//! A name counts if it is the key of a chunk of the grid. Nothing is held but the listings of the folders that are being
-//! read. A shard counts as a whole: which of its inner chunks are stored is in its index, which would be a request for
-//! each shard. A store that cannot list its keys does not say which chunks it has, and that is an error.
+//! A name counts if it is the key of a chunk in the grid. The only state is the listings of the folders being read. A
+//! shard counts as a whole: its inner chunks are listed in its index, which would cost a request per shard. A store
+//! that cannot list its keys is an error.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use zarrfs_store::{EntryKind, Key, Listing, Name};
 /// The stored chunks of an array, in the order of the store's listing.
 pub struct StoredChunks {
     array: Arc<StoredArray>,
-    /// The separators of keys that are still to be looked for.
+    /// The key separators that are still to be tried.
     separators: std::vec::IntoIter<char>,
-    /// The separator that is looked for now.
+    /// The present key separator.
     separator: char,
-    /// The folders on the way to the next name.
+    /// The folders on the path to the next name.
     folders: Vec<ChunkFolder>,
     /// Whether chunks were found under the first separator.
     has_first: bool,
     found: u64,
-    /// How many folders were listed.
+    /// The number of folders that were listed.
     pub(super) entered: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct FoundChunk {
     pub indices: Coordinates,
     /// Its key.
     pub key: Key,
-    /// Its length as it is stored, in bytes, if that is known.
+    /// Its encoded length in bytes, if known.
     pub size: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ struct ChunkFolder {
 }
 
 impl StoredChunks {
-    /// Begins to read which chunks are stored; `Unsupported` if the store cannot list its keys.
+    /// Begins to list the stored chunks; `Unsupported` if the store cannot list its keys.
     pub(super) fn new(array: Arc<StoredArray>) -> Result<StoredChunks> {
         if !array.store().info().lists {
             let why = "the server does not list names, so which chunks are stored is not known; each \
@@ -75,12 +75,12 @@ impl StoredChunks {
         })
     }
 
-    /// Returns the indices of the next chunk, or nothing after the last one.
+    /// Returns the indices of the next chunk, or `None` after the last one.
     pub fn next_chunk(&mut self, context: &RequestContext) -> Result<Option<Coordinates>> {
         Ok(self.next_found(context)?.map(|found| found.indices))
     }
 
-    /// Returns the next chunk, or nothing after the last one; its length if the listing has it.
+    /// Returns the next chunk, or `None` after the last one; with its length if the listing has it.
     pub fn next_found(&mut self, context: &RequestContext) -> Result<Option<FoundChunk>> {
         if self.array.metadata.shape.is_empty() {
             return self.next_scalar(context);
@@ -96,13 +96,13 @@ impl StoredChunks {
                 self.folders.pop();
                 continue;
             };
-            // A name that cannot be part of a key is none.
+            // A name that cannot be part of a key is not a chunk.
             let Ok(path) = folder.path.child(&name.name) else {
                 continue;
             };
             if let Some(indices) = self.look_at(context, path.clone(), &name)? {
                 self.found += 1;
-                // A link is as long as what it leads to, which the listing does not have.
+                // The size of a symlink is the size of its target, which the listing does not have.
                 let meta = name.meta.filter(|meta| meta.kind == EntryKind::File);
                 return Ok(Some(FoundChunk {
                     indices,
@@ -113,7 +113,7 @@ impl StoredChunks {
         }
     }
 
-    /// Begins to look for keys with the next separator; returns false if there is none.
+    /// Begins to look for keys with the next separator; returns false after the last one.
     fn begin(&mut self, context: &RequestContext) -> Result<bool> {
         let Some(separator) = self.separators.next() else {
             return Ok(false);
@@ -141,7 +141,7 @@ impl StoredChunks {
         Ok(None)
     }
 
-    /// Goes on with the names in a folder, if there is one.
+    /// Lists a folder next, if it exists.
     fn enter(&mut self, context: &RequestContext, path: Key) -> Result<()> {
         self.entered += 1;
         match self.array.store().list(context, &path) {
@@ -152,7 +152,7 @@ impl StoredChunks {
         Ok(())
     }
 
-    /// Returns the indices of the chunk that a name is; enters the folder that it may be on the way to chunks.
+    /// Returns the indices of the chunk with this name; enters the folder if it may contain chunks.
     fn look_at(
         &mut self,
         context: &RequestContext,
@@ -178,12 +178,12 @@ impl StoredChunks {
         Ok(None)
     }
 
-    /// Whether a prefix of other keys is an object as well.
+    /// Whether a path is an object, although it may also be a prefix of other keys.
     fn is_object(&self, context: &RequestContext, path: &Key) -> Result<bool> {
         Ok(self.array.store().version(context, path)?.is_some())
     }
 
-    /// Whether a chunk that was found was not found before, under its other key.
+    /// Whether a chunk was not already listed under its other key.
     fn is_first(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
         let first = self.array.keys(indices)?.into_iter().next();
         match first.filter(|_| self.has_first) {

@@ -1,7 +1,7 @@
-//! Selected elements of an array as one flat file, with gaps or reordered.
+//! Shows selected elements of an array as one flat file, strided or reordered.
 //!
-//! Any range of it costs the chunks that hold elements of the range, taken one after another, and no others. It cannot be
-//! written. Boxes are read by `flat_file`, which copies less and reads ahead.
+//! A read costs the chunks that hold elements of its range, one after another, and no others. The file is read-only.
+//! Boxes are read by `flat_file`, which copies less and prefetches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use zarr_format::model::bytes_of;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// How many chunks of a read are handed to the decoding threads at most.
+/// The maximum number of chunks of a read that are handed to the decoding threads.
 const MAX_BESIDE: usize = 1024;
 
 /// Selected elements as a flat file.
 pub struct StridedFile {
     array: Arc<OpenArray>,
     selection: Selection,
-    /// The dimension of the array that each dimension of the file is, outermost first.
+    /// The array's dimension for each dimension of the file, outermost first.
     order: Vec<usize>,
-    /// Elements along each dimension of the file, dropped ones too.
+    /// The number of elements along each dimension of the file, including dropped dimensions.
     shape: Coordinates,
     length: u64,
 }
 
-/// Selected elements along one dimension that lie in one chunk.
+/// Selected elements along one dimension that are in one chunk.
 #[derive(Clone, Copy)]
 struct AxisRun {
     /// The index of the chunk along the dimension, and its first element.
@@ -42,12 +42,12 @@ struct AxisRun {
     start: u64,
     /// Elements of the chunk along the dimension.
     length: u64,
-    /// The number of the first selected element, and how many there are.
+    /// The number of the first selected element, and their count.
     number: u64,
     count: u64,
 }
 
-/// A dimension of the elements that are copied out of one chunk: how many, and the bytes from one to the next.
+/// One dimension of a copy out of a chunk: the count of elements, and the strides in bytes in source and target.
 struct Lane {
     count: usize,
     from: isize,
@@ -55,8 +55,8 @@ struct Lane {
 }
 
 impl StridedFile {
-    /// Builds the flat file of a selection whose dimensions come in an order that has each of the array's once; fails as
-    /// `FlatFile::new`.
+    /// Creates the flat file of a selection; `order` has each dimension of the array once. Fails as `FlatFile::new`
+    /// does.
     pub fn new(
         array: Arc<OpenArray>,
         selection: Selection,
@@ -88,7 +88,7 @@ impl StridedFile {
         &self.array
     }
 
-    /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
+    /// Returns the bytes of a range; fetches and decodes missing chunks. The range must be inside the file.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if range.is_empty() {
             return Ok(ReadBytes::default());
@@ -127,8 +127,8 @@ impl StridedFile {
         Ok(ReadBytes::Own(out))
     }
 
-    /// Calls `visit` with each chunk under a box of selected elements, and with the runs in it along each dimension of
-    /// the array, until it returns false.
+    /// Calls `visit` with each chunk under a box of selected elements, and with the chunk's runs along each dimension
+    /// of the array, until it returns false.
     fn visit(
         &self,
         decoder: &Decoder,
@@ -154,7 +154,7 @@ impl StridedFile {
         }
     }
 
-    /// Returns the run of selected elements that begins with element `number`, as far as it lies in the box.
+    /// Returns the run of selected elements from element `number` to the end of the chunk or the box.
     fn run(&self, decoder: &Decoder, axis: usize, number: u64, bounds: (u64, u64)) -> AxisRun {
         let selected = self.selection.axes[axis];
         let chunk = decoder.grid.chunk_at(axis, selected.at(number));
@@ -169,7 +169,7 @@ impl StridedFile {
         }
     }
 
-    /// Goes to the next chunk; false after the last.
+    /// Moves to the next chunk; returns false after the last one.
     fn step(&self, decoder: &Decoder, runs: &mut [AxisRun], bounds: &[(u64, u64)]) -> bool {
         for axis in (0..runs.len()).rev() {
             let next = runs[axis].number + runs[axis].count;
@@ -182,7 +182,7 @@ impl StridedFile {
         false
     }
 
-    /// Copies selected elements of one chunk into a buffer whose first element is number `first` of the file.
+    /// Copies selected elements of one chunk into a buffer that begins with element `first` of the file.
     fn copy(&self, chunk: &Chunk, runs: &[AxisRun], first: u64, out: &mut [u8]) -> Result<()> {
         let size = self.array.element;
         let (mut from, mut to) = (0_u64, 0_u64);
@@ -194,7 +194,7 @@ impl StridedFile {
             let apart: u64 = self.shape[place + 1..].iter().product();
             from += (selected.at(run.number) - run.start) * within;
             to += run.number * apart;
-            // The distance to the next one means nothing for one element alone, and may be any.
+            // A single element has no next one, so its stride may have any value, even one that does not fit.
             let step = if run.count > 1 { selected.step } else { 0 };
             let step = i128::from(step) * i128::from(within) * size as i128;
             let apart = if run.count > 1 { apart } else { 0 };
@@ -221,7 +221,7 @@ impl StridedFile {
     }
 }
 
-/// Copies elements of `size` bytes from one place to another, along each lane, the last one fastest.
+/// Copies elements of `size` bytes along each lane, the last lane fastest.
 fn copy_lanes(
     lanes: &[Lane],
     source: &[u8],

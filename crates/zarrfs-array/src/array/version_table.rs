@@ -1,11 +1,10 @@
-//! A table of what is known of the versions of stored chunks.
+//! Caches the versions of stored chunks.
 //!
-//! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from
-//! when that counts; and the position in the store's log of changes from before it was asked for, since a change of the
-//! chunk's key ends it. A cached chunk is used only under the version in this table, so the cache needs no
-//! invalidation. A version that changes gives the array's content another number. Entries count in the memory of open
-//! arrays; if that has no room for another one, the older half is dropped, and since those chunks may change unnoticed
-//! from then on, the content gets another number.
+//! Every stored chunk that was read has an entry: its version or that it is missing, the time of the request (for the
+//! TTL), and the position in the change log from before the request, since a change of the chunk's key invalidates the
+//! entry. A cached chunk is used only under the version in this table, so the chunk cache needs no invalidation. A new
+//! version renews the array's content number. Entries count in the memory of open arrays. If that has no room for
+//! another entry, the older half is dropped; those chunks may then change unnoticed, so the content number is renewed.
 
 use lru::LruCache;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -19,37 +18,37 @@ use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::sync::stepped_room::SteppedRoom;
 use zarrfs_store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
 
-/// What is known of a stored chunk.
+/// The state of a stored chunk's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionState {
-    /// The store was not asked yet.
+    /// The store has not been asked.
     Unknown,
-    /// The store has to be asked again.
+    /// The entry expired or was invalidated; the store has to be asked again.
     Stale,
-    /// The version; nothing if the chunk is missing.
+    /// The version; `None` if the chunk is missing.
     Known(Option<Version>),
 }
 
-/// The most chunks that the store is asked about when a file is opened.
+/// The maximum number of chunks that the store is asked about when a file is opened.
 const MAX_CHUNKS_ASKED: usize = 1 << 12;
 
-/// The bytes of an entry: its own, and its places in the order and in the table, which has room for more.
+/// The bytes of an entry, with its places in the LRU order and in the hash table, which has spare capacity.
 const ENTRY_BYTES: u64 = 128;
 
-/// Entries that count with the array itself.
+/// The number of entries that count in the memory of the array itself.
 const FREE_ENTRIES: usize = 16;
 
-/// An answer of the store and how old it is.
+/// An answer of the store with its age.
 struct VersionEntry {
     version: Option<Version>,
     asked: Instant,
-    /// The last change of the store that is known to have left the chunk as it is.
+    /// The log position up to which the chunk is known to be unchanged.
     position: MovingPosition,
 }
 
 /// The versions of an array's stored chunks.
 pub(super) struct VersionTable {
-    /// By the chunk's number in the grid, in the order in which they were noted.
+    /// By chunk number in the grid, in the order of insertion.
     entries: RwLock<LruCache<u64, VersionEntry>>,
     room: SteppedRoom,
     content: PageVersion,
@@ -59,7 +58,7 @@ pub(super) struct VersionTable {
 }
 
 impl VersionTable {
-    /// Builds an empty table for at most `chunks` chunks of a store, whose entries will count in `memory`.
+    /// Creates an empty table for at most `chunks` chunks of a store, whose entries count in `memory`.
     pub(super) fn new(info: &StoreInfo, chunks: u64, memory: &Arc<MemoryBudget>) -> VersionTable {
         let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
         VersionTable {
@@ -72,12 +71,12 @@ impl VersionTable {
         }
     }
 
-    /// Returns the time by which versions grow old.
+    /// Returns the time by the clock of the store.
     pub(super) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Locks the table to look up several chunks; others may look up chunks meanwhile.
+    /// Locks the table for several lookups; other lookups may run concurrently.
     pub(super) fn lock(&self) -> LockedVersions<'_> {
         LockedVersions {
             entries: self.entries.read(),
@@ -85,7 +84,7 @@ impl VersionTable {
         }
     }
 
-    /// Whether an entry still counts; if so, its position moves on past the changes of other keys.
+    /// Whether an entry is still valid; if so, advances its position past changes of other keys.
     fn holds(
         &self,
         entry: &VersionEntry,
@@ -106,27 +105,27 @@ impl VersionTable {
         is_unchanged
     }
 
-    /// Whether no key that a chunk may have was changed through the store since a position.
+    /// Whether none of a chunk's possible keys was changed through the store since a position.
     fn is_unchanged(&self, since: LogPosition, keys: impl FnOnce() -> Result<Vec<Key>>) -> bool {
         let is_unchanged = |key: &Key| !self.log.changed_since(since, key);
         keys().is_ok_and(|keys| keys.iter().all(is_unchanged))
     }
 
-    /// Notes the version of a chunk that the store returned.
+    /// Records the version of a chunk that the store returned.
     pub(super) fn note(&self, number: u64, version: Option<Version>, stamp: QueryStamp) {
         if self.replace(number, version, stamp) {
             self.content.renew();
         }
     }
 
-    /// Notes the version of a chunk that was put; what readers see has not changed by it.
+    /// Records the version of a chunk that was put; the content that readers see is the same.
     pub(super) fn note_put(&self, number: u64, version: Version, stamp: QueryStamp) {
         self.replace(number, Some(version), stamp);
     }
 
-    /// Puts an entry into the table, unless a newer answer is there; returns whether it replaces one of another version.
+    /// Inserts an entry unless the table has a newer one; returns whether it replaces another version.
     fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
-        // Before the table is locked: to take room may close arrays.
+        // Before the table is locked, since reserving memory may close arrays.
         let counted = || (self.entries.read().len() + 1).saturating_sub(FREE_ENTRIES);
         let has_room = self.room.cover(counted);
         let mut entries = self.entries.write();
@@ -137,7 +136,7 @@ impl VersionTable {
             return false;
         }
         if !has_room && !entries.contains(&number) {
-            // Many at a time: the kernel drops its pages of a content that gets another number.
+            // Half at a time: each new content number makes the kernel drop its pages.
             for _ in 0..entries.len().div_ceil(2) {
                 entries.pop_lru();
             }
@@ -152,19 +151,19 @@ impl VersionTable {
         replaced.is_some_and(|replaced| replaced.version != version)
     }
 
-    /// Returns the number of the content, as far as changes of it were seen.
+    /// Returns the content number, which changes with each change of a version that was seen.
     pub(super) fn content(&self) -> &PageVersion {
         &self.content
     }
 
-    /// Returns when the store was asked about the chunk of which that is longest ago; nothing if it was asked about none.
+    /// Returns the time of the oldest request, or `None` if the table is empty.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let entries = self.entries.read();
         entries.iter().map(|(_, entry)| entry.asked).min()
     }
 
-    /// Returns the chunks that the store has to be asked about again, `None` if there may be too many; `keys` returns the
-    /// keys that a chunk may have.
+    /// Returns the chunks whose entries are stale, or `None` if the table has too many entries; `keys` returns the keys
+    /// that a chunk may have.
     pub(super) fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
         let now = self.now();
         let entries = self.entries.read();
@@ -197,7 +196,7 @@ pub(super) struct LockedVersions<'a> {
 }
 
 impl LockedVersions<'_> {
-    /// Returns what is known of a chunk; `keys` returns the keys that it may have.
+    /// Returns the state of a chunk; `keys` returns the keys that it may have.
     pub(super) fn of(
         &self,
         number: u64,
@@ -313,7 +312,7 @@ mod tests {
             VersionState::Known(Some(Version::numbered(2)))
         );
         assert_eq!(versions.content().get(), number);
-        // An answer from memory may be older than what a change of the key has ended.
+        // An answer from memory may be older than the entry that a change of the key invalidated.
         store.changes.note(&key(1).unwrap()[0]);
         let position = store.changes.position();
         versions.note(

@@ -1,7 +1,7 @@
-//! Decodes chunks ahead of a `VlenReader`.
+//! Prefetches chunks for a `VlenReader`.
 //!
-//! The engine's threads have those of the next slabs, as many as a part of the memory holds. What they fail at, or what
-//! has left memory again, is loaded by the one that takes it, under the version that its chunk has then.
+//! The engine's threads decode the chunks of the next slabs, as many as fit in a part of the memory. A chunk that they
+//! could not decode, or that was evicted again, is loaded by the reader, in the version that it has then.
 
 use std::collections::VecDeque;
 use std::slice::Iter;
@@ -11,20 +11,20 @@ use std::sync::atomic::Ordering;
 use crate::array::prefetcher::{Prefetcher, Taken};
 use zarr_format::grid::{ChunkIndex, Region};
 
-/// The part of the memory that chunks take which were not taken yet: one in so many bytes.
+/// Prefetched chunks may use 1/N of the memory.
 const SHARE_OF_MEMORY: u64 = 4;
 
-/// The most chunks that are decoded ahead.
+/// The maximum number of prefetched chunks.
 const MAX_CHUNKS: u64 = 512;
 
-/// The chunks of some slabs, in the order in which they are taken.
+/// The chunks of some slabs, in the order in which they are consumed.
 pub(super) struct VlenAhead<'a> {
     prefetcher: &'a Arc<Prefetcher>,
-    /// The slabs whose chunks do not wait yet.
+    /// The slabs whose chunks are not queued yet.
     slabs: Iter<'a, Region>,
-    /// Chunks that the threads do not have.
+    /// Chunks that were not submitted to the threads yet.
     waiting: VecDeque<ChunkIndex>,
-    /// How many chunks the threads have, or were taken.
+    /// The number of chunks that were submitted or consumed.
     passed: usize,
     taken: Taken,
 }
@@ -41,7 +41,7 @@ impl<'a> VlenAhead<'a> {
         }
     }
 
-    /// Notes that the next chunk is taken, and has those decoded that come after it.
+    /// Records that the next chunk is consumed, and prefetches the ones after it.
     pub(super) fn take(&mut self) {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
         if self.passed < taken {
@@ -50,14 +50,13 @@ impl<'a> VlenAhead<'a> {
             self.passed = taken;
         }
         let (most, ahead) = (self.most(), self.passed - taken);
-        // Many at a time, so that those of a shard are together.
+        // Many at a time, so that the chunks of a shard are fetched together.
         if ahead <= most / 2 {
             self.submit(most - ahead);
         }
     }
 
-    /// Returns how many chunks may be decoded or being decoded that were not taken: none before the first one has told
-    /// how long they are.
+    /// Returns the maximum number of prefetched chunks; 0 until the first one was decoded and its length is known.
     fn most(&self) -> usize {
         let decoder = &self.prefetcher.reader.decoder;
         let Some(guessed) = decoder.estimated_sizes() else {
@@ -68,7 +67,7 @@ impl<'a> VlenAhead<'a> {
         usize::try_from(chunks.min(MAX_CHUNKS)).unwrap_or(0)
     }
 
-    /// Has at least `count` chunks wait, as far as there are more.
+    /// Queues at least `count` chunks if there are as many.
     fn wait_for(&mut self, count: usize) {
         while self.waiting.len() < count
             && let Some(slab) = self.slabs.next()

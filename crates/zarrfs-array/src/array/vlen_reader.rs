@@ -1,8 +1,7 @@
-//! Reads boxes of elements without a fixed length, each as a whole.
+//! Reads whole boxes of elements without a fixed length.
 //!
-//! Where an element lies is known only after all before it were read, so the box is put together once, when a file of it
-//! is opened. A box that needs more than half of the budget, together with the row of chunks that is being read, is
-//! refused.
+//! The offset of an element is known only after all elements before it were read, so a box is assembled once, when its
+//! file is opened. A box that needs more than 1/2 of the budget, with the chunk row that is being read, is refused.
 
 use std::sync::Arc;
 
@@ -21,15 +20,15 @@ use zarrfs_store::request_context::RequestContext;
 struct Cursor {
     chunk: ChunkIndex,
     content: Chunk,
-    /// Number of elements that were passed.
+    /// The number of elements that were passed.
     passed: usize,
-    /// Where the next one begins.
+    /// The offset of the next element.
     offset: usize,
 }
 
 impl Cursor {
-    /// Returns element number `wanted` of the chunk with its length; nothing if it is the fill value. Numbers must
-    /// ascend from call to call.
+    /// Returns element number `wanted` of the chunk with its length prefix, or `None` if it is the fill value. Numbers
+    /// must ascend from call to call.
     fn element(&mut self, wanted: usize) -> Option<Result<&[u8]>> {
         let Chunk::Data(decoded) = &self.content else {
             return None;
@@ -58,7 +57,7 @@ pub(super) struct VlenReader<'a> {
 }
 
 impl VlenReader<'_> {
-    /// Reads the array whose chunks a prefetcher decodes.
+    /// Creates the reader of the array that `prefetcher` prefetches for.
     pub(super) fn new(prefetcher: &Arc<Prefetcher>) -> VlenReader<'_> {
         VlenReader {
             array: &prefetcher.reader.array,
@@ -67,8 +66,8 @@ impl VlenReader<'_> {
         }
     }
 
-    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
-    /// `Corrupt` if a chunk does not have as many elements as it should.
+    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than 1/2 of the budget, `Corrupt` if a
+    /// chunk has the wrong number of elements.
     pub(super) fn read(&self, context: &RequestContext, region: &Region) -> Result<RaggedElements> {
         self.array.check_metadata(context)?;
         let len = Growing::new(self.array).count(region)?;
@@ -96,7 +95,7 @@ impl VlenReader<'_> {
         Ok(RaggedElements::new(data_type, growing.finish(), len))
     }
 
-    /// Appends the elements of a slab, which lies in one row of chunks along the first axis.
+    /// Appends the elements of a slab, which is in one chunk row along the first axis.
     fn add_slab(&self, mut chunks: Vec<Cursor>, slab: &Region, out: &mut Growing) -> Result<()> {
         let fill = &self.array.metadata.fill_value.bytes;
         let length =
@@ -121,7 +120,7 @@ impl VlenReader<'_> {
         }
     }
 
-    /// Returns the chunks under a slab, by number.
+    /// Returns the chunks under a slab, in the order of their numbers.
     fn chunks_of(
         &self,
         context: &RequestContext,
@@ -149,7 +148,7 @@ impl VlenReader<'_> {
         Ok(chunks)
     }
 
-    /// Checks that a chunk has as many elements as it should; returns its length in bytes.
+    /// Checks the number of elements of a chunk; returns its length in bytes.
     fn check_count(&self, chunk: ChunkIndex, content: &Chunk) -> Result<u64> {
         let Chunk::Data(decoded) = content else {
             return Ok(0);
@@ -166,7 +165,7 @@ impl VlenReader<'_> {
         Ok(decoded.bytes().len() as u64)
     }
 
-    /// Cuts a box into slabs, each in one row of chunks along the first axis.
+    /// Cuts a box into slabs, each in one chunk row along the first axis.
     fn slabs(&self, region: &Region) -> Vec<Region> {
         if region.shape.contains(&0) {
             return Vec::new();

@@ -1,25 +1,25 @@
-//! Counts what all arrays together have written and not stored.
+//! Counts the dirty bytes of all arrays.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Chunks that are not stored yet may hold the memory divided by this.
+/// Dirty chunks may use 1/N of the memory.
 pub(super) const DIRTY_SHARE: u64 = 4;
 
-/// What all arrays together have still to store.
+/// The dirty bytes of all arrays, and their limit.
 pub(super) struct WriteBudget {
     /// Bytes of chunks.
     bytes: AtomicU64,
     /// Counts writes, which orders them.
     clock: AtomicU64,
-    /// Whether writes are refused: what is here is stored for the last time.
+    /// Whether writes are refused: the dirty chunks are being stored for the last time.
     is_closed: AtomicBool,
-    /// The bytes that chunks may hold.
+    /// The maximum number of dirty bytes.
     share: u64,
 }
 
 impl WriteBudget {
-    /// Begins with nothing to be stored, beside all that counts in `memory` bytes.
+    /// Creates the counters for a mount with `memory` bytes of memory.
     pub(super) fn new(memory: u64) -> Arc<WriteBudget> {
         Arc::new(WriteBudget {
             bytes: AtomicU64::new(0),
@@ -29,12 +29,12 @@ impl WriteBudget {
         })
     }
 
-    /// Returns the bytes of all chunks.
+    /// Returns the number of dirty bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Refuses all writes from now on. Those that an array has taken are in its table.
+    /// Refuses all writes from now on. Writes that were accepted are in the write buffers.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
     }
@@ -44,22 +44,22 @@ impl WriteBudget {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Returns the bytes that chunks may hold.
+    /// Returns the maximum number of dirty bytes.
     pub(super) fn share(&self) -> u64 {
         self.share
     }
 
-    /// Counts bytes of chunks.
+    /// Adds dirty bytes.
     pub(super) fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes of chunks no more.
+    /// Subtracts dirty bytes.
     pub(super) fn subtract(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a write; returns how many there were before.
+    /// Counts a write; returns the number of writes before it.
     pub(super) fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,9 +1,10 @@
-//! Holds the chunks of an array that were written and are not stored yet.
+//! Holds the dirty chunks of an array until they are stored.
 //!
-//! Of a shard these are its inner chunks. Here a chunk is what is stored under one key, and a subchunk is one that decodes
-//! alone: an inner chunk, or the chunk itself. Written subchunks are the current content for every reader of the array. A
-//! chunk is locked while it is changed or stored, so no change is lost; a subchunk is changed in place only while no reader
-//! shares it. The table's own lock is held for a lookup, or while the bytes of one write are copied.
+//! Of a shard these are inner chunks. In this module a chunk is the object under one key, and a subchunk is the
+//! smallest part that decodes alone: an inner chunk, or the chunk itself. Dirty subchunks are the current content for
+//! every reader of the array. A chunk is locked while it is edited or stored, so no change is lost; a subchunk is
+//! edited in place only if no reader shares it. The lock of the table is held for a lookup, or while the bytes of one
+//! write are copied.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,24 +27,24 @@ use zarrfs_store::{Key, Version};
 /// Number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
 
-/// The subchunks of an array that are not stored yet.
+/// The dirty subchunks of an array.
 pub(super) struct WriteBuffer {
-    /// The array that they belong to, without attributes; its shape may have changed since.
+    /// The array without attributes; its shape may have changed since.
     array: Arc<Array>,
-    /// By the indices of the stored chunk, which stay the same when an array grows.
+    /// By indices of the stored chunk, which stay the same when an array grows.
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
-    /// Number of chunks; readers look here before they take the lock.
+    /// The number of chunks; readers check this before they take the lock.
     count: AtomicUsize,
     content: PageVersion,
-    /// How many chunks were dropped because their keys had changed, and the error of the last one.
+    /// The number of chunks that were dropped because of a conflict, and the last error.
     lost: Mutex<(u64, Option<Error>)>,
-    /// The handles by which the array is open for writing.
+    /// The handles through which the array is open for writing.
     writers: Writers,
     locks: [Mutex<()>; CHUNK_LOCKS],
     budget: Arc<WriteBudget>,
 }
 
-/// The right to change or to store a chunk.
+/// The right to edit or store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
 impl WriteBuffer {
@@ -60,7 +61,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Whether the subchunks have the same meaning in an array of these metadata.
+    /// Whether the subchunks have the same meaning under these metadata.
     pub(super) fn fits(&self, array: &Array) -> bool {
         self.array.is_stored_like(array)
     }
@@ -69,17 +70,17 @@ impl WriteBuffer {
         self.chunks.lock()
     }
 
-    /// Whether everything is stored.
+    /// Whether no chunk is dirty.
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the number of the content that was written.
+    /// Returns the content number of the dirty chunks.
     pub(super) fn content(&self) -> &PageVersion {
         &self.content
     }
 
-    /// Waits until no other thread changes or stores a chunk, and locks it.
+    /// Locks a chunk; blocks while another thread edits or stores it.
     pub(super) fn lock_chunk(&self, chunk: &[u64]) -> ChunkLock<'_> {
         let mut hasher = DefaultHasher::new();
         chunk.hash(&mut hasher);
@@ -87,12 +88,12 @@ impl WriteBuffer {
         self.locks[usize::try_from(slot).unwrap_or(0)].lock()
     }
 
-    /// Returns a subchunk if it is here.
+    /// Returns a subchunk if it is dirty.
     pub(super) fn find(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Arc<DecodedChunk>> {
         self.lock().peek(chunk)?.subchunks.get(inner).cloned()
     }
 
-    /// Returns the digest that a subchunk had when it was read to be written; `None` if the subchunk is not here.
+    /// Returns the digest of a dirty subchunk from when it was read for an edit; `None` if the subchunk is not dirty.
     pub(super) fn read_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let found = chunks.peek(chunk)?;
@@ -100,15 +101,16 @@ impl WriteBuffer {
         is_here.then(|| ReadDigest(found.read.get(inner).copied().flatten()))
     }
 
-    /// Returns the digest of what was read of a subchunk to write the rest of it; `None` if the subchunk is not here,
-    /// or was written whole.
+    /// Returns the digest of the content that the unwritten rest of a subchunk was read from; `None` if the subchunk is
+    /// not dirty, or was written whole.
     pub(super) fn rest_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let read = chunks.peek(chunk)?.read.get(inner);
         read.copied().map(ReadDigest)
     }
 
-    /// Like `find`, but does not wait while another thread has the table locked: a write copies its bytes under the lock.
+    /// Like `find`, but returns `Unknown` if another thread has the table locked: a write copies its bytes under the
+    /// lock.
     pub(super) fn try_find(
         &self,
         chunk: &Coordinates,
@@ -123,7 +125,7 @@ impl WriteBuffer {
             .into()
     }
 
-    /// Fails once writes are refused. The table must be locked: who lists it afterwards has all writes that were taken.
+    /// Fails once writes are refused. The table must be locked: a later listing then has all writes that were accepted.
     fn check_taken(&self) -> Result<()> {
         if self.budget.is_closed() {
             let why = "the mount is about to end: nothing is written any more";
@@ -132,7 +134,8 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Changes bytes of a subchunk in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
+    /// Edits a dirty subchunk in place; returns false if it is not dirty, or a reader shares it. Needs the chunk's
+    /// lock.
     ///
     /// `Unavailable` once writes are refused.
     pub(super) fn edit(
@@ -159,7 +162,7 @@ impl WriteBuffer {
         Ok(true)
     }
 
-    /// Puts a subchunk in the place of the content that readers have seen so far. Needs the chunk's lock.
+    /// Inserts or replaces a dirty subchunk. Needs the chunk's lock.
     ///
     /// `Unavailable` once writes are refused.
     pub(super) fn put(&self, chunk: &Coordinates, written: WrittenSubchunk) -> Result<()> {
@@ -186,19 +189,19 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Notes that bytes of a chunk were written just now.
+    /// Records a write to a chunk.
     fn touch(&self, chunk: &mut DirtyChunk) {
         let touched = self.budget.tick();
         chunk.note_write(touched);
         self.content.renew();
     }
 
-    /// Returns a chunk as it is written, to be stored.
+    /// Returns a copy of a dirty chunk, to be stored.
     pub(super) fn get(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
         self.lock().peek(chunk).cloned()
     }
 
-    /// Returns all chunks, the one that was written longest ago first.
+    /// Returns all chunks, least recently written first.
     pub(super) fn chunks(&self) -> Vec<Coordinates> {
         let chunks = self.lock();
         chunks
@@ -208,8 +211,8 @@ impl WriteBuffer {
             .collect()
     }
 
-    /// Returns the chunk that was written longest ago, and the count of writes then. `kept` is left out; chunks that
-    /// could not be stored are considered only `with_failed`.
+    /// Returns the least recently written chunk except `kept`, and the write count of its last write. Chunks that could
+    /// not be stored are included only `with_failed`.
     pub(super) fn oldest(
         &self,
         kept: Option<&Coordinates>,
@@ -222,36 +225,35 @@ impl WriteBuffer {
         Some((chunk.touched, indices.clone()))
     }
 
-    /// Notes that a chunk could not be stored.
+    /// Records that a chunk could not be stored.
     pub(super) fn note_failure(&self, chunk: &Coordinates) {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
             chunk.failed = true;
         }
     }
 
-    /// Notes that a chunk lies under its key as it was written, in this version, though storing it failed. Needs the
-    /// chunk's lock.
+    /// Records that the key holds the chunk in this version, although storing it returned an error. Needs the chunk's
+    /// lock.
     pub(super) fn confirm(&self, chunk: &Coordinates, version: Version) {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
             chunk.confirm(version);
         }
     }
 
-    /// Drops a chunk that cannot be stored any more; each writer of the array gets the error. Needs the chunk's
-    /// lock.
+    /// Drops a chunk that can no longer be stored; each writer of the array gets the error. Needs the chunk's lock.
     pub(super) fn abandon(&self, chunk: &Coordinates, error: &Error) {
         self.refuse_pages(chunk);
         self.remove(chunk);
         self.note_lost(error);
     }
 
-    /// Refuses pages of a chunk from now on, which have what was written to it.
+    /// Refuses write-back of a chunk's pages from now on, since they hold the dropped content.
     fn refuse_pages(&self, chunk: &Coordinates) {
         let subchunks = self.get(chunk).into_iter().flat_map(|lost| lost.indices);
         subchunks.for_each(|(_, subchunk)| self.writers.refuse(&subchunk));
     }
 
-    /// Notes that something which was written is not kept; each writer of the array gets the error.
+    /// Records a write that was dropped; each writer of the array gets the error.
     pub(super) fn note_lost(&self, error: &Error) {
         let mut lost = self.lost.lock();
         *lost = (lost.0 + 1, Some(error.clone()));
@@ -259,18 +261,18 @@ impl WriteBuffer {
         self.content.renew();
     }
 
-    /// Returns the handles by which the array is open for writing.
+    /// Returns the handles through which the array is open for writing.
     pub(super) fn writers(&self) -> &Writers {
         &self.writers
     }
 
-    /// Whether a key is that of a chunk.
+    /// Whether a key is a chunk of the array.
     pub(super) fn has_key(&self, key: &Key) -> bool {
         let rank = self.array.shape.len();
         self.array.keys.chunk_of(key.as_bytes(), rank).is_some()
     }
 
-    /// Returns how many chunks were dropped so far, and the error of the last one.
+    /// Returns the number of chunks dropped so far, and the last error.
     pub(super) fn lost(&self) -> (u64, Option<Error>) {
         self.lost.lock().clone()
     }
@@ -286,8 +288,8 @@ impl WriteBuffer {
         }
     }
 
-    /// Drops the chunks whose keys lie at a path and below; returns how many there were. Each writer of the array gets an
-    /// error.
+    /// Drops the dirty chunks with keys at a path or below it, and returns their number. Each writer of the array gets
+    /// an error.
     pub(super) fn discard(&self, path: &Key) -> u64 {
         let is_below = |key: Vec<u8>| Key::new(key).is_ok_and(|key| key.below(path).is_some());
         let keys = |chunk: &Coordinates| self.array.keys.candidates(chunk).into_iter();
@@ -296,7 +298,7 @@ impl WriteBuffer {
         let mut dropped = 0;
         for chunk in &chunks {
             let _lock = self.lock_chunk(chunk);
-            // A flush may have stored it meanwhile.
+            // A flush may have stored it since.
             dropped += u64::from(self.lock().contains(chunk));
             self.refuse_pages(chunk);
             self.remove(chunk);
@@ -308,7 +310,7 @@ impl WriteBuffer {
         dropped
     }
 
-    /// Takes the bytes of a chunk off the sum of all arrays.
+    /// Subtracts the bytes of a chunk from the total of all arrays.
     fn uncount(&self, chunk: &DirtyChunk) {
         let subchunks = chunk.subchunks.values();
         let bytes: usize = subchunks.map(|subchunk| subchunk.bytes().len()).sum();

@@ -1,6 +1,6 @@
-//! Lists the arrays that have something to be stored, and stores it when there is too much.
+//! Lists the arrays with dirty chunks, and flushes chunks over the limit.
 //!
-//! When they hold more than their share of the memory, the chunks that were written longest ago are stored at once.
+//! If dirty chunks hold more than their share of the memory, the least recently written ones are flushed at once.
 
 use std::sync::{Arc, Weak};
 
@@ -11,17 +11,17 @@ use zarr_format::error::Result;
 use zarr_format::grid::Coordinates;
 use zarrfs_store::request_context::RequestContext;
 
-/// The arrays of a mount that have something to be stored, and some that no longer have.
+/// The arrays of a mount with dirty chunks, and some that no longer have any.
 #[derive(Default)]
 pub(super) struct WriterList(Mutex<Vec<Weak<ChunkWriter>>>);
 
 impl WriterList {
-    /// Returns the arrays that have something to be stored, and some that no longer have.
+    /// Returns the arrays with dirty chunks, and some that no longer have any.
     pub(super) fn list(&self) -> MutexGuard<'_, Vec<Weak<ChunkWriter>>> {
         self.0.lock()
     }
 
-    /// Registers an array that has something to be stored.
+    /// Registers an array that may have dirty chunks.
     pub(super) fn note(&self, array: &Arc<ChunkWriter>) {
         let mut writers = self.list();
         let is_known = |known: &Weak<ChunkWriter>| known.as_ptr() == Arc::as_ptr(array);
@@ -36,9 +36,9 @@ impl WriterList {
         }
     }
 
-    /// Stores the chunks that were written longest ago until written chunks hold no more than their share of the
-    /// memory. A chunk that cannot be stored stays, and `ChunkWriter::flush` returns the error; once chunks hold twice
-    /// their share, it is returned here. The chunk `kept` is left out: its writer will go on.
+    /// Flushes the least recently written chunks until dirty chunks hold at most their share of the memory. If a chunk
+    /// cannot be stored, it stays dirty and `ChunkWriter::flush` returns the error; once dirty chunks hold twice their
+    /// share, it is returned here. The chunk `kept` is not flushed, since its writer is about to edit it.
     pub(super) fn make_room(
         &self,
         context: &RequestContext,
@@ -50,7 +50,7 @@ impl WriterList {
             let Some((array, chunk)) = self.oldest(writer, kept, false) else {
                 break;
             };
-            // The failure is noted with the chunk.
+            // The failure is recorded with the chunk.
             let _ = array.flush_alone(context, &chunk);
         }
         while budget.bytes() > budget.share().saturating_mul(2) {
@@ -62,7 +62,7 @@ impl WriterList {
         Ok(())
     }
 
-    /// Returns the chunk of any array that was written longest ago; chunks that could not be stored only
+    /// Returns the least recently written chunk of any array; chunks that could not be stored are included only
     /// `with_failed`.
     fn oldest(
         &self,

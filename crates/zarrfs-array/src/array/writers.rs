@@ -1,11 +1,11 @@
-//! Tracks the file by which an array is open for writing, and its pages.
+//! Tracks the file through which an array is open for writing, and its pages.
 //!
-//! The kernel has pages of each file, and writes a page back whole once a program has changed a byte of it by way of a
-//! map. So one file of an array is open for writing at a time, by any number of handles: the pages of another one would
-//! undo what was written here, as would those of the key of a chunk (`written_keys`). Other programs may change chunks
-//! meanwhile. The chunks that were shown are therefore remembered by their digests: a page that is written back over
-//! another content is refused. A digest and no version, since a commit gives a chunk another version and leaves its
-//! content, as a change of another inner chunk does with a shard.
+//! The kernel caches pages per file, and writes a whole page back once a program has changed a byte of it through mmap.
+//! So only one file of an array is open for writing at a time, by any number of handles: write-back of another file's
+//! pages would undo changes made here, as would write-back to the file of a chunk key (`written_keys`). Other programs
+//! may change chunks concurrently. The digests of the chunks that were shown are therefore recorded, and write-back
+//! over another content is refused. A digest and not a version, since a commit, or a write to another inner chunk of
+//! the shard, changes the version but not the content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,20 +21,20 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarrfs_store::Key;
 
-/// The most chunks that are remembered; the one that was noted first is forgotten first.
+/// The maximum number of recorded chunks; the oldest record is dropped first.
 const MAX_CHUNKS: usize = 1 << 16;
 
-/// How long is waited for the last close of another file, of which the kernel tells after the program has gone on.
+/// How long to wait for the last close of another file: the kernel reports it after the program has gone on.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_millis(500);
 
-/// The handles by which an array is open for writing.
+/// The handles through which an array is open for writing.
 #[derive(Default)]
 pub(super) struct Writers {
-    /// Whether there are some; readers look here before they take the lock.
+    /// Whether there are handles; readers check this before they take the lock.
     are_some: AtomicBool,
     open: Mutex<Option<OpenWriters>>,
     closed: Condvar,
-    /// How many pages were written. The kernel writes a page back by any handle by which a program has mapped the file.
+    /// The number of page writes. The kernel writes a page back through any handle that has the file mapped.
     pub(super) page_writes: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ struct OpenWriters {
     /// The path of the file in the mount.
     file: String,
     handles: usize,
-    /// The chunks that the file has shown, by their indices among all chunks of the array.
+    /// The chunks that the file has shown, by indices in the grid of decoded chunks.
     shown: LruCache<Coordinates, ShownChunk>,
 }
 
@@ -56,11 +56,11 @@ impl OpenWriters {
     }
 }
 
-/// A chunk of which the kernel has pages.
+/// A chunk that the kernel has pages of.
 struct ShownChunk {
-    /// The digest of the content that the pages are of; `None` for a chunk that was not stored.
+    /// The digest of the content of the pages; `None` for a chunk that was not stored.
     digest: Option<u64>,
-    /// Whether what was written to the chunk was dropped: its pages are refused until the kernel has dropped them.
+    /// Whether a write to the chunk was dropped: its pages are refused until the kernel has dropped them.
     is_refused: bool,
     /// The digest of the content that was read since, if the chunk was read.
     read_since: Option<ReadDigest>,
@@ -75,7 +75,7 @@ impl ShownChunk {
         }
     }
 
-    /// Whether a read of the chunk has to be noted.
+    /// Whether a read of the chunk has to be recorded.
     fn is_new_to_reader(&self) -> bool {
         self.is_refused && self.read_since.is_none()
     }
@@ -87,7 +87,7 @@ impl Writers {
         self.are_some.load(Ordering::Acquire)
     }
 
-    /// Waits until no file but `own` is open for writing; fails with the name of one that stays open.
+    /// Waits until no file but `own` is open for writing; fails with the name of a file that stays open.
     fn wait_for_others(
         &self,
         own: Option<&str>,
@@ -105,7 +105,7 @@ impl Writers {
         }
     }
 
-    /// Adds a handle of a file; fails with the name of another one that stays open for writing.
+    /// Adds a handle of a file; fails with the name of another file that stays open for writing.
     pub(super) fn add(&self, file: &str) -> std::result::Result<(), String> {
         let mut open = self.wait_for_others(Some(file))?;
         let writers = open.get_or_insert_with(|| OpenWriters {
@@ -118,7 +118,7 @@ impl Writers {
         Ok(())
     }
 
-    /// Waits until no file is open for writing; fails with `Busy` for the key of a chunk if one stays open.
+    /// Waits until no file is open for writing; fails with `Busy` for chunk key `key` if one stays open.
     pub(super) fn wait_for_none(&self, key: &Key) -> Result<()> {
         match self.wait_for_others(None) {
             Ok(_) => Ok(()),
@@ -126,7 +126,7 @@ impl Writers {
         }
     }
 
-    /// Fails with `Busy` for the key of a chunk if a file is open for writing.
+    /// Fails with `Busy` for chunk key `key` if a file is open for writing.
     pub(super) fn check_none(&self, key: &Key) -> Result<()> {
         match &*self.open.lock() {
             None => Ok(()),
@@ -134,7 +134,7 @@ impl Writers {
         }
     }
 
-    /// Removes a handle; with the last one, what was shown is forgotten.
+    /// Removes a handle; the last one drops the records of shown chunks.
     pub(super) fn remove(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -153,21 +153,22 @@ impl Writers {
         open.is_some_and(|writers| writers.shown.contains(chunk))
     }
 
-    /// Whether a read of a chunk has to be noted.
+    /// Whether a read of a chunk has to be recorded.
     pub(super) fn must_note(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
         let shown = open.as_ref().map(|writers| writers.shown.peek(chunk));
         shown.is_some_and(|shown| shown.is_none_or(ShownChunk::is_new_to_reader))
     }
 
-    /// Whether the pages of a chunk may be of another content.
+    /// Whether the pages of a chunk may have another content.
     pub(super) fn has_shown_other(&self, chunk: &Coordinates, digest: Option<u64>) -> bool {
         let open = self.open.lock();
         let shown = open.as_ref().and_then(|writers| writers.shown.peek(chunk));
         shown.is_some_and(|shown| shown.is_refused || shown.digest != digest)
     }
 
-    /// Notes the content with which a chunk is shown, unless it was shown before: pages may still hold the old one.
+    /// Records the content that a chunk is shown with, unless it was shown before: pages may still hold the old
+    /// content.
     pub(super) fn note(&self, chunk: Coordinates, digest: Option<u64>) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -178,8 +179,8 @@ impl Writers {
         }
     }
 
-    /// Notes that a chunk was stored: pages of its chunks hold what was written, also if the file has shown none of
-    /// them. One that was shown with another content than was read to write it stays as it was shown.
+    /// Records that a chunk was stored: the pages of its subchunks now hold the stored content, even if the file has
+    /// not shown them. A subchunk that was edited from another content than was shown keeps its record.
     pub(super) fn note_stored(&self, stored: &DirtyChunk, pipeline: &Pipeline) {
         if !self.are_some() {
             return;
@@ -208,7 +209,7 @@ impl Writers {
         }
     }
 
-    /// Refuses the pages of a chunk from now on: what was written to it was dropped.
+    /// Refuses write-back of a chunk's pages from now on, since a write to the chunk was dropped.
     pub(super) fn refuse(&self, chunk: &Coordinates) {
         if let Some(writers) = &mut *self.open.lock()
             && let Some(shown) = writers.shown.peek_mut(chunk)
@@ -217,7 +218,8 @@ impl Writers {
         }
     }
 
-    /// Notes that the kernel has dropped the pages of the file: those of refused chunks are what was read since.
+    /// Records that the kernel has dropped the pages of the file: refused chunks now have the content that was read
+    /// since.
     pub(super) fn note_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -232,7 +234,7 @@ impl Writers {
     }
 }
 
-/// Returns the error of something that is not changed while a file of its array is open for writing.
+/// Returns the error of a change that is refused while a file of the array is open for writing.
 pub(super) fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
     let why = format!("{file} is open for writing, and one file of an array is at a time");
     Error::new(Kind::Busy, subject, why)

@@ -1,9 +1,9 @@
-//! Tracks the keys that are open for writing.
+//! Tracks the chunk keys that are open for writing.
 //!
-//! The decoded files of their arrays are not opened for that meanwhile.
+//! The decoded files of their arrays cannot be opened for writing at the same time.
 //!
-//! The kernel has pages of a key, which a map writes back whole: they would undo what is written by a decoded file, as
-//! those of a decoded file would undo what is written to a key (`writers`).
+//! The kernel caches pages of a chunk file, and mmap write-back writes whole pages: they would undo writes to a decoded
+//! file, as pages of a decoded file would undo writes to a chunk file (`writers`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct WrittenKeys {
     closed: Condvar,
 }
 
-/// A handle by which a key is open for writing; dropped when it is closed.
+/// A handle through which a key is open for writing; dropped when it is closed.
 pub struct WrittenKey {
     keys: Arc<WrittenKeys>,
     key: Key,
@@ -36,7 +36,7 @@ impl WrittenKeys {
         }
     }
 
-    /// Waits until no key is open that `is_meant`, for the time that a close may take; returns one that stays open.
+    /// Waits until no matching key is open, at most for the time that a close may take; returns a key that stays open.
     pub(super) fn wait_for_none(&self, is_meant: impl Fn(&Key) -> bool) -> Option<Key> {
         let end = Instant::now() + CLOSE_WAIT;
         let mut open = self.open.lock();

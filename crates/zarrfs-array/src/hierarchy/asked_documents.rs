@@ -1,6 +1,6 @@
-//! The documents that a store was asked for when a node was read, and their versions: as long as these stay, the node does.
+//! Records the document versions of a node, to detect that it is unchanged.
 //!
-//! Of short documents nothing is kept: to read them again costs as much as to ask for their versions.
+//! Not used for short documents: reading them again costs as much as a request for their versions.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Object, Version};
 
-/// The bytes of all documents from which on their versions are asked for first.
+/// The versions are asked first if all documents together have at least this many bytes.
 const MIN_ASKED: usize = 64 << 10;
 
-/// Documents and their versions; nothing for those that were missing.
+/// Documents and their versions; `None` for missing documents.
 pub(super) type AskedVersions = Arc<[(Key, Option<Version>)]>;
 
-/// Documents that a store was asked for, and how long they are together.
+/// The documents that were requested, and their total length.
 #[derive(Default)]
 pub(super) struct AskedDocuments {
     versions: Vec<(Key, Option<Version>)>,
@@ -24,14 +24,14 @@ pub(super) struct AskedDocuments {
 }
 
 impl AskedDocuments {
-    /// Notes what the store has given for a key.
+    /// Records an answer of the store.
     pub(super) fn note(&mut self, key: &Key, object: Option<&Object>) {
         self.bytes += object.map_or(0, |object| object.bytes.len());
         let version = object.map(|object| object.version);
         self.versions.push((key.clone(), version));
     }
 
-    /// Returns the versions to ask for before the node is read again; nothing if it has to be read in any case.
+    /// Returns the versions to ask before the node is read again; `None` if it has to be read anyway.
     pub(super) fn worth_asking(self, is_read: bool) -> Option<AskedVersions> {
         let mut known = self.versions.iter().filter_map(|(_, version)| *version);
         let are_lasting = known.all(Version::is_lasting);
@@ -40,7 +40,7 @@ impl AskedDocuments {
 }
 
 impl Hierarchy {
-    /// Whether a node that was read in a scope is known to be the same still, without its documents being read.
+    /// Whether a node that was read earlier is known to be unchanged, without reading its documents.
     pub(super) fn is_unchanged(
         &self,
         context: &RequestContext,

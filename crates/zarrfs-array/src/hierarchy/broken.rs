@@ -1,7 +1,6 @@
-//! Nodes whose documents do not read: which documents these are, and whether they are those of an array.
+//! Describes nodes whose documents cannot be read.
 //!
-//! The bytes of such documents are not held, since they may be anything and many; they are read
-//! when they are asked for.
+//! The bytes of such documents are not held, since they may be arbitrary and long; they are read on request.
 
 use serde_json::Value;
 
@@ -14,28 +13,28 @@ use zarrfs_store::{Key, Object, Version};
 /// A document of a broken node.
 #[derive(Clone, Debug)]
 pub struct BrokenDocument {
-    /// Where it is stored.
+    /// The key of the document.
     pub key: Key,
-    /// Its length in bytes, and which content it is; nothing if the store does not give it.
+    /// Its length in bytes, and its version; `None` if the store cannot return it.
     pub stored: Option<(u64, Version)>,
 }
 
-/// What is known of a node whose documents do not read.
+/// The properties of a node whose documents cannot be read.
 #[derive(Clone, Debug)]
 pub struct BrokenNode {
-    /// Those of its documents that are stored.
+    /// The documents that are stored.
     pub documents: Vec<BrokenDocument>,
-    /// Whether they are an array's, so that the folders in it hold chunks and no nodes.
+    /// Whether they are an array's, so that its folders hold chunks and not nodes.
     pub is_array: bool,
-    /// Whether it is the entry point of a hierarchy, so that the place of what lies below it is not known.
+    /// Whether it is the entry point of a hierarchy, so that the nodes below it cannot be located.
     pub is_entry_point: bool,
 }
 
 impl Hierarchy {
-    /// Reads a document of a broken node as it is stored.
+    /// Reads a document of a broken node from the store.
     ///
-    /// Fails with `Changed` if it is not the one any more that the node was read from, which is read anew then; with the
-    /// error of the store if that does not give it.
+    /// Fails with `Changed` if its version is not the one that the node was read from, which is then read again; with
+    /// the error of the store if that cannot return the document.
     pub fn document_as_found(
         &self,
         context: &RequestContext,
@@ -61,8 +60,7 @@ impl Hierarchy {
     }
 }
 
-/// Whether a document is that of an array, as far as it shows that: by its members or, where it is no JSON, by words
-/// in it.
+/// Whether a document appears to be an array's: by its members or, if it is not JSON, by words in it.
 pub(super) fn is_of_array(document: &Document) -> bool {
     let Some(bytes) = &document.bytes else {
         return false;
@@ -80,7 +78,7 @@ pub(super) fn is_of_array(document: &Document) -> bool {
     is_array || (has("dimensions") && has("blockSize"))
 }
 
-/// Whether a text holds a word in quotes.
+/// Whether a text contains a word in quotes.
 fn has_word(text: &[u8], word: &str) -> bool {
     let quoted = format!("\"{word}\"");
     let mut places = text.windows(quoted.len());

@@ -1,8 +1,8 @@
-//! The children of a group as a stream, one name at a time, each node once.
+//! Lists the children of a group as a stream, each node once.
 //!
-//! Nothing is held but the store's listing, whose cursors are passed on. In a draft a child may be listed as
-//! `a.array.json`, `a.group.json` and `a`: it is returned for the first of them that exists, for which the store is asked
-//! only about names that could be a second one.
+//! The only state is the store's listing, whose cursors are passed on. In a draft, `a.array.json`, `a.group.json` and
+//! `a` may be the same child: it is returned for the first of them that exists, and only such possible duplicates cost
+//! a request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, LeftOut, Listing, Name};
 
 impl Hierarchy {
-    /// Lists all children of a group, as directories, in the order of the store.
+    /// Lists all children of a group as directories, in the order of the store.
     ///
-    /// Fails with `NotADirectory` for an array, broken or not, `Unsupported` if the store cannot list and there are no
-    /// consolidated metadata: attributes that name some children do not tell whether there are others. A broken node may be
-    /// a group; it has the children that are found in its folder.
+    /// Fails with `NotADirectory` for an array, broken or not, and with `Unsupported` if the store cannot list and
+    /// there are no consolidated metadata: attributes may name some children, but not all. A broken node may be a
+    /// group; its children are found by listing its folder.
     pub fn children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -37,8 +37,8 @@ impl Hierarchy {
         Err(unlisted(found))
     }
 
-    /// Lists what `children` does or, where that fails since nothing tells all of them, the children that attributes
-    /// name: the listing says by `left_out` that there may be others. Fails as `children` does if attributes name none.
+    /// Lists the children as `children` does. If no complete list is available, lists the children that attributes
+    /// name, and `left_out` says that there may be others. Fails as `children` does if attributes name none.
     pub fn children_or_named(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -54,7 +54,7 @@ impl Hierarchy {
         Ok(folders(named))
     }
 
-    /// Lists the children that a group has by the listing of its folder.
+    /// Lists the children of a group from the listing of its folder.
     fn stored_children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -67,7 +67,7 @@ impl Hierarchy {
         };
         let stored = match scope.store.list(context, &folder) {
             Ok(stored) => stored,
-            // A group that a document describes needs no key below it.
+            // A group with a document needs no keys below it.
             Err(error) if error.kind() == Kind::NotFound && found.version != 0 => {
                 Box::new(NameList::new([]))
             }
@@ -81,9 +81,9 @@ impl Hierarchy {
         }))
     }
 
-    /// Lists the children of a group that are known: those that `children` lists or, where nothing tells all of them, those
-    /// that attributes name and those that were found by name before and are still cached. A tree over such a store lists
-    /// what was made in it, too.
+    /// Lists the known children of a group: those that `children` lists or, if no complete list is available, those
+    /// that attributes name and those that were looked up before and are still cached. In a tree over such a store, the
+    /// listing also has the children that were created there.
     pub fn known_children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -109,8 +109,8 @@ impl Hierarchy {
         Ok(folders(names))
     }
 
-    /// Returns the names of the children that were found by name and are still cached. One of which something was changed
-    /// through the store since is looked for again.
+    /// Returns the names of children that were looked up before and are still cached. A child that was changed through
+    /// the store since is looked up again.
     fn met_children(&self, context: &RequestContext, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
         let changes = &self.store.info().changes;
         let is_unchanged = |cached: &CachedNode| {
@@ -133,7 +133,7 @@ fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
     Box::new(list.leaving_out(LeftOut::Untold))
 }
 
-/// Returns the error about a group of a store that cannot list, of which nothing tells the children.
+/// Returns the error for a group whose children are unknown because the store cannot list.
 fn unlisted(found: &NodeEntry) -> Error {
     let why = match (&found.node, &found.scope.unread_copies) {
         (Err(fault), _) => format!("the store cannot list, and the metadata do not read: {fault}"),
@@ -148,7 +148,7 @@ fn unlisted(found: &NodeEntry) -> Error {
 }
 
 impl NodeEntry {
-    /// Returns the entry point of the draft that it lies in; nothing for a node whose documents lie in its folder.
+    /// Returns the entry point of the draft that the node is in, or `None` if its documents are in its own folder.
     pub fn entry_point(&self) -> Option<&Arc<EntryPoint>> {
         match &self.scope.rule {
             Rule::Draft(entry) => Some(entry),
@@ -166,7 +166,7 @@ struct Children {
 }
 
 impl Children {
-    /// Returns the name of the child that a name in the store stands for, if it does for one.
+    /// Returns the name of the child that a name in the store belongs to, if there is one.
     fn child(&self, context: &RequestContext, name: &Name) -> Result<Option<Vec<u8>>> {
         match &self.found.scope.rule {
             Rule::Plain(_) => {
@@ -182,7 +182,7 @@ impl Children {
         }
     }
 
-    /// The same in a draft, where documents and folders stand beside each other.
+    /// Like `child`, in a draft, where documents and folders are siblings.
     fn child_in_draft(
         &self,
         context: &RequestContext,

@@ -1,11 +1,11 @@
-//! A store whose documents are known from consolidated metadata, for the nodes below the group that had them.
+//! Serves documents from consolidated metadata, for the nodes below their group.
 //!
-//! Lists only what the consolidated metadata name. On a read-only mount they tell all
-//! documents of a folder that they name: one that they do not have there is missing, and is not asked for. Any other key
-//! that they do not name is asked of the store below. It is put beneath a group after that group's own documents were
-//! read, so it never overrules those, or instead of reading them where they are in there. Changes go to the store below;
-//! what is consolidated stays as it was read until the group is read anew. Its text is held once, for all documents in it
-//! and the nodes that are read from them.
+//! Listings have only names from the consolidated metadata. On a read-only mount the metadata are complete for each
+//! folder that they name: a document that they lack there is missing, and no request is sent. Requests for all other
+//! keys go to the store below. The layer is put below a group after the group's own documents were read, so it never
+//! overrules them; or it replaces reading them, if it has them. Changes go to the store below; the consolidated
+//! metadata stay as they were read until the group is read again. Their text is held once, for all documents in it and
+//! all nodes that are read from them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,36 +31,36 @@ use zarrfs_store::{
 
 /// The document that holds consolidated metadata.
 pub(super) struct ConsolidatedSource {
-    /// Where it is stored.
+    /// The key of the document.
     pub(super) key: Key,
-    /// Which content it is.
+    /// The version of the document.
     pub(super) version: Version,
-    /// When it was last changed.
+    /// The time of its last change.
     pub(super) modified: SystemTime,
-    /// Whether documents that it does not have are missing: the mount is read-only, so that none can be made.
+    /// Whether documents that it lacks are missing: the mount is read-only, so that none can be created.
     pub(super) tells_all: bool,
 }
 
-/// A store over a store.
+/// A layer that serves the documents.
 pub(super) struct Consolidated {
     inner: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
     info: StoreInfo,
-    /// The folder from which the keys of the documents count.
+    /// The folder that document keys are relative to.
     top: Key,
     source: ConsolidatedSource,
     text: Bytes,
-    /// Where in the text the document of each key stands.
+    /// The range of each document in the text, by key.
     documents: BTreeMap<Box<[u8]>, Range<usize>>,
-    /// The memory that the text and the table count in; nothing if there was none left.
+    /// The memory of the text and the table; `None` if the budget had no room.
     room: Option<Reservation>,
 }
 
-/// What a document takes beside its text and the bytes of its key, in bytes.
+/// The overhead of a document besides its text and its key, in bytes.
 const DOCUMENT_OVERHEAD: u64 = 96;
 
 impl Consolidated {
-    /// Puts documents, their keys counted from `top` and their places in a text, over a store and its hints.
+    /// Layers documents over a store and its hints; `places` has the keys relative to `top` and the ranges in `text`.
     pub(super) fn new(
         inner: Arc<dyn Store>,
         hints: Arc<dyn Hints>,
@@ -88,7 +88,7 @@ impl Consolidated {
         }
     }
 
-    /// Counts what it holds in a budget; returns whether that has room for it.
+    /// Counts the memory of the layer in a budget; returns false if that has no room.
     pub(super) fn count_in(&mut self, memory: &Arc<MemoryBudget>) -> bool {
         let keys = self.documents.keys();
         let keys = keys.map(|key| key.len() as u64 + DOCUMENT_OVERHEAD);
@@ -96,13 +96,13 @@ impl Consolidated {
         self.room.is_some()
     }
 
-    /// Returns a document as a part of the text; nothing if there is none.
+    /// Returns a document as a slice of the text, or `None` if it is not in the consolidated metadata.
     pub(super) fn document(&self, key: &Key) -> Option<Bytes> {
         let place = self.documents.get(key.as_bytes())?;
         Some(self.text.slice(place.clone()))
     }
 
-    /// Returns when the consolidated metadata were changed.
+    /// Returns the time of the last change of the consolidated metadata.
     pub(super) fn modified(&self) -> SystemTime {
         self.source.modified
     }
@@ -112,24 +112,23 @@ impl Consolidated {
         &self.source.key
     }
 
-    /// Returns which content the consolidated metadata are.
+    /// Returns the version of the consolidated metadata.
     pub(super) fn version(&self) -> Version {
         self.source.version
     }
 
-    /// Whether a key is that of the document that holds the consolidated metadata.
+    /// Whether a key is the document that holds the consolidated metadata.
     pub(super) fn is_source(&self, key: &Key) -> bool {
         self.source.key == *key
     }
 
-    /// Whether the documents of the group that has the consolidated metadata are in there.
+    /// Whether the consolidated metadata have the documents of their own group.
     pub(super) fn has_own_group(&self) -> bool {
         let own = within(&self.top, ZGROUP.as_bytes());
         self.documents.contains_key(own.as_slice())
     }
 
-    /// Whether a path cannot be that of a node, as it has the name of a file that each node has, in a folder all of whose
-    /// names are known.
+    /// Whether a path cannot be a node: it has the name of a metadata file, in a folder whose names are all known.
     pub(super) fn is_no_node(&self, path: &Key) -> bool {
         let is_known = |folder: Key| self.has_folder(&folder);
         self.source.tells_all
@@ -138,8 +137,8 @@ impl Consolidated {
             && path.parent().is_some_and(is_known)
     }
 
-    /// Returns the names directly under a prefix. From each name the search jumps to the next, so that the
-    /// time depends on how many there are and not on how much lies below them.
+    /// Returns the names directly below a prefix. The search jumps from name to name, so the time depends on their
+    /// number and not on the keys below them.
     fn names(&self, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
         let mut names = BTreeMap::new();
         let mut start = within(prefix, b"");
@@ -148,7 +147,7 @@ impl Consolidated {
             let mut parts = rest.splitn(2, |&byte| byte == b'/');
             let name = parts.next().unwrap_or_default();
             let is_folder = parts.next().is_some();
-            // What sorts after everything in the folder, or after the document of that name.
+            // The least key after everything in the folder, or after the document of that name.
             start = [stem.as_slice(), name, if is_folder { b"0" } else { b"\0" }].concat();
             let kind = if is_folder {
                 EntryKind::Directory
@@ -160,14 +159,14 @@ impl Consolidated {
         names
     }
 
-    /// Returns what follows `stem` in the first key that is not before `start`.
+    /// Returns the rest after `stem` of the first key that is not before `start`.
     fn first_below(&self, start: &[u8], stem: &[u8]) -> Option<&[u8]> {
         let range = (Bound::Included(start), Bound::Unbounded);
         let (key, _) = self.documents.range::<[u8], _>(range).next()?;
         key.strip_prefix(stem)
     }
 
-    /// Returns what the documents tell of a key.
+    /// Returns the kind of a key according to the consolidated metadata.
     pub(super) fn kind_of(&self, key: &Key) -> Known<EntryKind> {
         if self.documents.contains_key(key.as_bytes()) {
             Known::Is(EntryKind::File)
@@ -185,14 +184,14 @@ impl Consolidated {
         self.kind_of(key).map(|kind| self.meta(kind, &bytes))
     }
 
-    /// Whether documents lie below a key.
+    /// Whether there are documents below a key.
     fn has_folder(&self, key: &Key) -> bool {
         let stem = within(key, b"");
         key.is_root() || *key == self.top || self.first_below(&stem, &stem).is_some()
     }
 
-    /// Whether a key is that of a document that would be in there if it were stored. Of the group that has the
-    /// consolidated metadata, they tell the documents only where they have one of them.
+    /// Whether a key is a document that the consolidated metadata would have if it were stored. For their own group
+    /// that holds only if they have one of its documents.
     fn is_told(&self, key: &Key) -> bool {
         let name = key.name();
         let is_document = self.source.tells_all && is_in_node_folder(name);
@@ -203,7 +202,7 @@ impl Consolidated {
             let told = [ZARRAY, ZATTRS, ATTRIBUTES_JSON];
             return self.has_own_group() && told.iter().any(|told| told.as_bytes() == name);
         }
-        // Copies of copies are not made.
+        // Consolidated metadata are not consolidated themselves.
         !is_consolidated(name) && folder.below(&self.top).is_some() && self.has_folder(&folder)
     }
 
@@ -218,7 +217,7 @@ impl Consolidated {
     }
 }
 
-/// Returns a key, counted from a folder, as one counted from the root.
+/// Turns a key relative to a folder into one relative to the root.
 fn within(folder: &Key, key: &[u8]) -> Vec<u8> {
     if folder.is_root() {
         key.to_vec()
@@ -227,7 +226,7 @@ fn within(folder: &Key, key: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Tells one content of a document from another.
+/// Returns a version computed from the content of a document.
 pub(super) fn version_of(bytes: &[u8]) -> Version {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
@@ -349,7 +348,7 @@ mod tests {
         assert_eq!(kind("top/b"), None);
     }
 
-    /// Documents that are not in there, in folders that are.
+    /// Documents that are not in the consolidated metadata, in folders that are.
     const BESIDE: [&str; 4] = [
         "top/a/.zgroup",
         "top/a/zarr.json",

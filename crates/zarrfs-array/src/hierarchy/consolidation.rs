@@ -1,6 +1,6 @@
-//! Finds consolidated metadata and puts them under the children of a group.
+//! Finds consolidated metadata and layers them below the children of a group.
 //!
-//! They are used where the store cannot list, or on request. Those that do not read are warned of and not used.
+//! They are used if the store cannot list, or on request. Unreadable ones cause a warning and are not used.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Object};
 
 impl Hierarchy {
-    /// Whether consolidated metadata are wanted.
+    /// Whether consolidated metadata are to be used.
     pub(super) fn wants_consolidated(&self) -> bool {
         self.config.consolidated || !self.store.info().lists
     }
 
-    /// Puts consolidated metadata under a group's children, where they are wanted and there are some.
+    /// Layers consolidated metadata below a group's children, if they are wanted and exist.
     pub(super) fn consolidate(
         &self,
         context: &RequestContext,
@@ -44,7 +44,7 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Has the root read from `.zmetadata` where that has its documents, so that these are not asked for.
+    /// Reads the root from `.zmetadata` if that has its documents, which then need no requests.
     pub(super) fn consolidate_root(
         &self,
         context: &RequestContext,
@@ -57,7 +57,7 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Finds the consolidated metadata of a group. Those of an earlier reading are kept if they are still the same.
+    /// Finds the consolidated metadata of a group. Reuses the ones of an earlier reading if they are unchanged.
     fn find_consolidated(
         &self,
         context: &RequestContext,
@@ -93,7 +93,7 @@ impl Hierarchy {
         }
     }
 
-    /// Says that consolidated metadata do not read, now and to those who ask for children that only these would tell.
+    /// Records unreadable consolidated metadata: logs a warning, and keeps the error for requests of the children.
     fn note_unread(&self, reading: &mut NodeReading<'_>, why: String) {
         reading.scope.unread_copies = Some(why.as_str().into());
         let mut said = self.unread_copies.lock();
@@ -135,7 +135,7 @@ impl Hierarchy {
         Ok(object.map(|object| (key, text(object))))
     }
 
-    /// Puts documents over the store, and counts them in the memory of nodes.
+    /// Layers documents over the store, and counts them in the memory of nodes.
     fn consolidated(
         &self,
         reading: &NodeReading<'_>,
@@ -156,13 +156,13 @@ impl Hierarchy {
     }
 }
 
-/// The text that holds consolidated metadata, and when it was changed, if that is known.
+/// The text that holds consolidated metadata, and the time of its last change, if known.
 struct ConsolidatedText {
     text: Bytes,
     modified: Option<SystemTime>,
 }
 
-/// Reads the consolidated metadata in a document; nothing if it has none.
+/// Returns the consolidated metadata in a document, or `None` if it has none.
 fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
     if is_consolidated(key.name()) {
         return consolidated::parse_document(bytes).map(Some);

@@ -1,4 +1,4 @@
-//! What consolidated metadata tell of the keys below a node, so that the store need not be asked.
+//! Looks up keys below a node in consolidated metadata, without requests.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,27 +11,27 @@ use zarr_format::model::document::IN_NODE_FOLDER;
 use zarrfs_store::known::Known;
 use zarrfs_store::{EntryKind, Key};
 
-/// What lies under a key.
+/// The kind of a key in consolidated metadata.
 pub enum Copied {
-    /// Documents below it.
+    /// A folder with documents below it.
     Folder,
     /// A document.
     Document(DocumentCopy),
 }
 
-/// A document as it stands in consolidated metadata, of which it is a part.
+/// A document in consolidated metadata, whose text it shares.
 pub struct DocumentCopy {
-    /// Its text there.
+    /// Its text.
     pub text: Bytes,
-    /// When the consolidated metadata were changed.
+    /// The time of the last change of the consolidated metadata.
     pub modified: SystemTime,
     /// Counts the text in the memory budget.
     _held: Arc<Consolidated>,
 }
 
 impl NodeEntry {
-    /// Returns what the consolidated metadata that its children, or the keys of an array, are under tell of a key below
-    /// it.
+    /// Returns the entry of a key below the node in the consolidated metadata that its children, or an array's keys,
+    /// are read from.
     pub fn copied(&self, key: &Key) -> Known<Copied> {
         let Some(used) = &self.scope.consolidated else {
             return Known::Unknown;
@@ -46,14 +46,14 @@ impl NodeEntry {
         })
     }
 
-    /// Returns the keys of the documents in its folder by which it was found, and of its consolidated metadata.
+    /// Returns the keys of the documents in its folder that it was read from, including its consolidated metadata.
     pub fn documents_in_folder(&self) -> Vec<Key> {
         let names = IN_NODE_FOLDER.iter();
         let keys = names.filter_map(|name| self.path.child(name.as_bytes()).ok());
         keys.filter(|key| self.has_read(key)).collect()
     }
 
-    /// Whether a document is one by which the node was found, or holds its consolidated metadata.
+    /// Whether the node was read from a document, or has its consolidated metadata in it.
     fn has_read(&self, key: &Key) -> bool {
         let read = self.documents.as_deref().unwrap_or_default();
         let broken = self.broken.iter().flat_map(|broken| &broken.documents);

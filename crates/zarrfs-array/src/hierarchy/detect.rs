@@ -1,7 +1,7 @@
-//! Finds hierarchies of the draft of 2019, which have no entry point.
+//! Detects hierarchies of the 2019 draft, which have no entry point.
 //!
-//! Each document of the draft has the URI of the specification in it, so the document of the root decides or, where the
-//! root is implied, the first document below `meta`. Names alone decide nothing, and the search is short.
+//! Each document of the draft contains the URI of the specification, so the document of the root decides or, if the
+//! root is implied, the first document below `meta`. Names alone decide nothing, and the search is bounded.
 
 use crate::hierarchy::MAX_DOCUMENT;
 use crate::hierarchy::scope::ChildScope;
@@ -12,13 +12,13 @@ use zarr_format::model::document::{ROOTS_2019, is_draft_document};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Store};
 
-/// How many names are listed before `meta` is taken for an ordinary folder.
+/// The maximum number of names that are listed before `meta` counts as an ordinary folder.
 const MAX_NAMES: usize = 1024;
 
-/// How many documents are read before `meta` is taken for an ordinary folder.
+/// The maximum number of documents that are read before `meta` counts as an ordinary folder.
 const MAX_DOCUMENTS: usize = 8;
 
-/// Whether the folder `top` is a hierarchy of the draft of 2019.
+/// Whether the folder `top` is a hierarchy of the 2019 draft.
 pub(super) fn is_2019(context: &RequestContext, scope: &mut ChildScope, top: &Key) -> Result<bool> {
     let tops = ROOTS_2019.map(|name| top.child(name.as_bytes()));
     let tops = tops.into_iter().collect::<Result<Vec<_>>>()?;
@@ -42,7 +42,7 @@ pub(super) fn is_2019(context: &RequestContext, scope: &mut ChildScope, top: &Ke
     }
 }
 
-/// Looks for a document below a folder, the deepest folders first.
+/// Looks for a document below a folder, depth first.
 fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool> {
     let mut folders = vec![meta];
     let (mut names, mut documents) = (0, 0);
@@ -72,7 +72,7 @@ fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool
     Ok(false)
 }
 
-/// Whether a document is stored and is one of this draft.
+/// Whether a document is stored and belongs to this draft.
 fn is_of_2019(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {
     let bytes = match store.get(context, key, MAX_DOCUMENT) {
         Ok(object) => object.map(|object| object.bytes.into()),
@@ -84,12 +84,12 @@ fn is_of_2019(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<
         bytes,
         ..Document::default()
     };
-    // A document that does not read is of no draft.
+    // An unreadable document belongs to no draft.
     let members = document.object().unwrap_or_default();
     Ok(members.is_some_and(|members| draft::is_2019(&members)))
 }
 
-/// Whether an error concerns this key alone, so that the search goes on.
+/// Whether an error is about this key alone, so that the search goes on.
 fn concerns_key(kind: Kind) -> bool {
     matches!(
         kind,

@@ -1,7 +1,7 @@
-//! Edits of documents one at a time: a document is read, changed and put under the lock of its folder.
+//! Serializes read-modify-write edits of the documents in a folder.
 //!
-//! An edit has one lock at a time. Only other edits of the same folder's documents wait for it, however long the store
-//! takes.
+//! An edit holds one lock at a time. Only edits of documents in the same folder block each other, however long the
+//! store takes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zarrfs_store::Key;
 pub(super) struct DocumentLocks(Mutex<HashMap<Key, Arc<Mutex<()>>>>);
 
 impl DocumentLocks {
-    /// Calls `edit` while no other edit of this folder's documents is under way.
+    /// Calls `edit` while no other edit of documents in this folder runs.
     pub(super) fn with<T>(&self, folder: &Key, edit: impl FnOnce() -> T) -> T {
         let lock = self.0.lock().entry(folder.clone()).or_default().clone();
         let locked = lock.lock();

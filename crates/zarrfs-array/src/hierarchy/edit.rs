@@ -1,9 +1,9 @@
-//! Edits of a node's attributes, in the documents where its dialect has them.
+//! Edits the attributes of a node in its documents.
 //!
-//! An edit is planned from the documents as they are stored, and made on the condition that they still are. If a document
-//! was changed in between, the edit is planned anew, unless the author of the edit has not seen that change: then its
-//! documents are put on the condition of what was seen, and the store answers that they changed. Changed documents are
-//! read back before they are stored: if they would read as another node, they are refused and the old ones stay.
+//! An edit is planned from the stored documents, and put on the condition that they are unchanged. If a document was
+//! changed in between, the edit is planned again. But if the stored node differs from the node that the author saw, the
+//! put is conditional on the versions that the author saw, and so fails with `Changed`. The edited documents are parsed
+//! before they are stored: if they would read as another node, the edit is refused and the old documents stay.
 
 use crate::hierarchy::format::NodeDocuments;
 use crate::hierarchy::publish::{DocumentChange, DocumentVersions, MAX_ATTEMPTS};
@@ -14,12 +14,12 @@ use zarr_format::model::{Attributes, Group, Node};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, Key, Version};
 
-/// What the author of an edit had seen of a node.
+/// The state of a node that the author of an edit saw.
 #[derive(Clone, Copy)]
 pub struct SeenNode<'a> {
-    /// Whether a node shows what was seen.
+    /// Whether a node has the state that was seen.
     pub is_shown_by: &'a dyn Fn(&Node) -> bool,
-    /// The documents that it was read from and their versions; `None` if these are not known.
+    /// The documents that it was read from, with their versions; `None` if these are not known.
     pub documents: Option<&'a [(Key, Version)]>,
 }
 
@@ -27,25 +27,25 @@ pub struct SeenNode<'a> {
 pub struct EditedNode {
     /// The node.
     pub node: Node,
-    /// The documents that describe it and their versions.
+    /// The documents that describe it, with their versions.
     pub documents: DocumentVersions,
 }
 
-/// The changes that an edit makes.
+/// The changes of an edit.
 struct EditPlan {
-    /// The node as it is stored.
+    /// The stored node.
     old: Node,
     /// The node with its new attributes.
     new: Node,
     /// The documents that were read, with their versions.
     read: DocumentVersions,
-    /// The documents that change, with their new bytes.
+    /// The changed documents, with their new bytes.
     changes: DocumentMap,
 }
 
 impl EditPlan {
-    /// Returns the changes, on the condition that documents are as they were `read`; those that are not in there were
-    /// missing.
+    /// Returns the changes with the condition that documents still have the versions in `read`, or are missing if they
+    /// are not in there.
     fn conditional(&self, read: &[(Key, Version)]) -> Vec<DocumentChange> {
         let change = |(key, bytes): &(Key, Vec<u8>)| {
             let version = read.iter().find(|(read, _)| read == key);
@@ -58,7 +58,7 @@ impl EditPlan {
         self.changes.iter().map(change).collect()
     }
 
-    /// Returns the node after its changed documents got these versions.
+    /// Returns the node after its changed documents were put with these versions.
     fn edited(self, published: DocumentVersions) -> EditedNode {
         let mut documents = self.read;
         documents.retain(|(key, _)| self.changes.iter().all(|(changed, _)| changed != key));
@@ -73,8 +73,8 @@ impl EditPlan {
 impl Hierarchy {
     /// Replaces the attributes of a node.
     ///
-    /// Fails with `Invalid` if the changed documents would read as another node, or if no document describes the node;
-    /// `Changed` if the documents are not those any more that the author of the edit has `seen`.
+    /// Fails with `Invalid` if the edited documents would read as another node, or if no document describes the node;
+    /// `Changed` if the documents differ from the state that the author has `seen`.
     pub fn edit(
         &self,
         context: &RequestContext,
@@ -86,7 +86,7 @@ impl Hierarchy {
         self.editing.with(&found.path, edit)
     }
 
-    /// Plans an edit and puts its documents, again if they changed meanwhile.
+    /// Plans an edit and puts its documents; retries if they change concurrently.
     fn try_edits(
         &self,
         context: &RequestContext,
@@ -99,7 +99,7 @@ impl Hierarchy {
         for _ in 0..MAX_ATTEMPTS {
             let plan = self.plan_edit(context, found, attributes)?;
             if plan.changes.is_empty() {
-                // A put that was refused may show here all the same, but is not in the store.
+                // A put that was refused may be visible here, but is not in the store.
                 return match refused {
                     None => Ok(plan.edited(Vec::new())),
                     Some(error) => Err(error),
@@ -123,7 +123,7 @@ impl Hierarchy {
         Err(refused.unwrap_or_else(|| changed(path)))
     }
 
-    /// Plans an edit of a node by its documents as they are stored now.
+    /// Plans an edit from the stored documents of a node.
     fn plan_edit(
         &self,
         context: &RequestContext,
@@ -199,7 +199,7 @@ fn is_same_data(old: &Node, new: &Node) -> bool {
     }
 }
 
-/// Returns the error of a node that no document describes: a folder, or a node whose documents were removed.
+/// Returns the error for a node without documents: a folder, or a node whose documents were removed.
 fn undescribed(found: &NodeEntry) -> Error {
     if found
         .node
@@ -213,7 +213,7 @@ fn undescribed(found: &NodeEntry) -> Error {
     Error::new(Kind::Changed, &found.path, why)
 }
 
-/// Returns the error of an edit that was made from something else than the stored documents.
+/// Returns the error of an edit that was made from a stale state.
 fn changed(path: &Key) -> Error {
     Error::new(Kind::Changed, path, "was changed since it was read")
 }

@@ -1,4 +1,4 @@
-//! The documents of a node and their format: the dialect of a plain node, or the draft of its hierarchy.
+//! Reads the documents of a node in their format: a plain dialect, or a draft.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use zarrfs_store::request_context::RequestContext;
 pub(super) enum DocumentFormat {
     /// Documents of a plain dialect, in the folder of the node.
     Plain(&'static Dialect),
-    /// A document of a draft, where the entry point has it.
+    /// A document of a draft, at the key that the entry point defines.
     Draft(Arc<EntryPoint>),
 }
 
@@ -30,16 +30,16 @@ impl DocumentFormat {
     }
 }
 
-/// The documents that describe a node, all that its format may have; at least one is stored.
+/// The documents that may describe a node in its format; at least one is stored.
 pub(super) struct NodeDocuments {
     pub(super) format: DocumentFormat,
     pub(super) documents: Vec<Document>,
-    /// The versions of those that are stored.
+    /// The versions of the stored documents.
     pub(super) versions: DocumentVersions,
 }
 
 impl NodeDocuments {
-    /// Returns the documents that change when the node gets these attributes.
+    /// Returns the documents that change if the node gets these attributes.
     pub(super) fn edited(&self, attributes: &Attributes) -> Result<DocumentMap> {
         match &self.format {
             DocumentFormat::Plain(dialect) => (dialect.edit)(&self.documents, attributes),
@@ -52,7 +52,7 @@ impl NodeDocuments {
 }
 
 impl Hierarchy {
-    /// Returns the documents of a node as the store has them; nothing for a group that none describes.
+    /// Returns the stored documents of a node, or `None` if no document describes it.
     pub(super) fn documents_of(
         &self,
         context: &RequestContext,
@@ -97,8 +97,8 @@ impl Hierarchy {
         Ok(None)
     }
 
-    /// Returns the document of an array of a draft and the folder of its chunks; nothing for nodes of other dialects. Where
-    /// the user has said which draft it is, the entry point alone would not tell what the document means.
+    /// Returns the document of a draft's array and the folder of its chunks; `None` for other dialects, and if the user
+    /// has chosen the draft, since the meaning of the document then does not follow from the entry point.
     pub fn draft_keys(&self, found: &NodeEntry) -> Option<(Key, Key)> {
         let Rule::Draft(entry) = &found.scope.rule else {
             return None;
@@ -109,14 +109,14 @@ impl Hierarchy {
         let read = found.described_by();
         let keys = entry.documents(&found.path).ok()?.into_iter();
         let of_arrays = keys.filter(|(role, _)| *role == DocumentRole::Array);
-        // A copy in consolidated metadata does not say the key of its document.
+        // A node from consolidated metadata does not have the key of its document.
         let mut documents: Vec<Key> = of_arrays.map(|(_, key)| key).collect();
         documents.sort_by_key(|key| !read.contains(&key));
         let document = documents.into_iter().next()?;
         Some((document, entry.data(&found.path).ok()?))
     }
 
-    /// Returns a document as it is stored, and adds its version. One whose name is too long is missing.
+    /// Returns a stored document, and adds its version. A document whose name is too long is missing.
     fn stored(
         &self,
         context: &RequestContext,
@@ -135,7 +135,7 @@ impl Hierarchy {
         })
     }
 
-    /// Reads the documents of a node; `Corrupt` if they describe none.
+    /// Parses the documents of a node; `Corrupt` if they do not describe one.
     pub(super) fn parsed(
         &self,
         format: &DocumentFormat,
@@ -145,7 +145,7 @@ impl Hierarchy {
         let none = || Error::corrupt(path, "the documents describe no node");
         match format {
             DocumentFormat::Plain(dialect) => {
-                // The documents of a node that is known are a node's, whatever is in them.
+                // The node is known, so its documents are a node's whatever they contain.
                 let is_n5 = dialect.name == n5::DIALECT.name;
                 let parse = if is_n5 {
                     n5::WITHIN.parse

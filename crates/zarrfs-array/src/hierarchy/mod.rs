@@ -1,9 +1,9 @@
-//! Discovery: the nodes of a store, read by the dialects when they are needed.
+//! Finds the groups and arrays of a store and caches them.
 //!
-//! Nodes are found from the root down: each passes a `ChildScope` on to its children, so that an entry point governs what
-//! lies below it. A node is cached for the freshness of the store, counted from when the store was asked for the oldest of
-//! its documents, unless something that it was read from is changed through the store; then its documents are read
-//! again, and a node whose documents did not change keeps its identity. What is cached counts in a memory budget.
+//! Nodes are found from the root down: each passes a `ChildScope` on to its children, so that an entry point governs
+//! the nodes below it. A cached node is valid for the TTL of the store, counted from the request for the oldest of its
+//! documents, unless one of its documents is changed through the store. Then its documents are read again, and the node
+//! keeps its identity if they did not change. Cached nodes count in a memory budget.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -48,27 +48,27 @@ pub use rebuild::RebuiltCopies;
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = zarr_format::dialect::copies::MAX_DOCUMENT;
 
-/// The bytes that nodes may take unless the configuration has another number.
+/// The memory limit of cached nodes in bytes, unless the configuration has another one.
 const USUAL_MEMORY: u64 = 256 << 20;
 
-/// The part of a budget that nodes may take: one in so many bytes.
+/// Nodes may use 1/N of the budget.
 const NODES_SHARE: u64 = 2;
 
-/// The most bytes that nodes may take: twice the longest document, so that each can be kept.
+/// The upper limit for cached nodes, in bytes: twice the longest document, so that each document can be cached.
 const MAX_NODES_BYTES: u64 = 2 * MAX_DOCUMENT;
 
-/// What is said of a symbolic link to a folder that it lies in.
+/// The warning about a symbolic link to one of its own ancestors.
 pub const LEADS_BACK: &str = "a symbolic link to a folder that it lies in, which is left out";
 
-/// How many different warnings are logged.
+/// The maximum number of different warnings that are logged.
 const MAX_WARNINGS: usize = 256;
 
 /// How the nodes of a store are found.
 #[derive(Clone, Debug, Default)]
 pub struct HierarchyConfig {
-    /// The dialect, if it is not to be found from the documents.
+    /// The dialect, or `None` to detect it from the documents.
     pub dialect: Option<Choice>,
-    /// Use consolidated metadata although the store can list.
+    /// Whether to use consolidated metadata even if the store can list its keys.
     pub consolidated: bool,
 }
 
@@ -76,27 +76,27 @@ pub struct HierarchyConfig {
 pub struct Hierarchy {
     store: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
-    /// Whether the store is a tree of files that can be changed.
+    /// Whether the store is a directory tree that programs can change.
     is_tree: bool,
-    /// Whether programs can change documents by way of this one or of one above it.
+    /// Whether programs can change documents through this store or through a layer above it.
     may_change: bool,
     config: HierarchyConfig,
     nodes: Arc<NodeCache>,
     /// Held while documents are edited.
     editing: DocumentLocks,
-    /// The warnings that were logged, and the first path that each was about.
+    /// The warnings that were logged, each with the first path that it was about.
     warned: Mutex<HashMap<String, Key>>,
-    /// What was said of consolidated metadata that do not read.
+    /// The errors of consolidated metadata that could not be read.
     unread_copies: Mutex<BTreeSet<String>>,
 }
 
 impl Hierarchy {
-    /// Builds the hierarchy of a store, its dialects decided by its documents; nothing is read yet.
+    /// Creates the hierarchy of a store and detects the dialects from its documents. Sends no request.
     pub fn new(store: Arc<dyn Store>) -> Hierarchy {
         Hierarchy::configured(store, HierarchyConfig::default())
     }
 
-    /// Builds the hierarchy of a store; nothing is read yet.
+    /// Creates the hierarchy of a store with a configuration. Sends no request.
     pub fn configured(store: Arc<dyn Store>, config: HierarchyConfig) -> Hierarchy {
         Hierarchy {
             store,
@@ -117,21 +117,22 @@ impl Hierarchy {
         self
     }
 
-    /// Counts nodes in a budget.
+    /// Counts cached nodes in a budget.
     pub fn within(mut self, memory: &Arc<MemoryBudget>) -> Hierarchy {
         let most = MAX_NODES_BYTES.min(memory.limit() / NODES_SHARE);
         self.nodes = NodeCache::new(memory.part(most));
         self
     }
 
-    /// Says that the store is a tree of files that programs change.
+    /// Marks the store as a directory tree that programs change.
     pub fn of_tree(mut self) -> Hierarchy {
         self.may_change = true;
         self.is_tree = true;
         self
     }
 
-    /// Takes no copy of a document for what is stored, since programs change the store by way of what lies above.
+    /// Never reads a copy in place of a stored document, since programs change the store through a layer above this
+    /// one.
     pub fn below_changes(mut self) -> Hierarchy {
         self.may_change = true;
         self
@@ -142,12 +143,12 @@ impl Hierarchy {
         &self.store
     }
 
-    /// Returns what is known of the store below without a request.
+    /// Returns the hints of the store, which need no request.
     pub fn hints(&self) -> &dyn Hints {
         &*self.hints
     }
 
-    /// Returns the node at a path from the cache; the store is not asked.
+    /// Returns the cached node at a path, or `Unknown`; sends no request.
     fn cached(&self, context: &RequestContext, path: &Key) -> Known<Arc<NodeEntry>> {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
@@ -165,7 +166,7 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the node at a path; nothing if there is none. A directory without documents is a group.
+    /// Returns the node at a path, or `None` if it does not exist. A directory without documents is a group.
     pub fn node(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
         match self.cached(context, path) {
             Known::Unknown => context.check_may_wait()?,
@@ -199,7 +200,7 @@ impl Hierarchy {
         self.cached_or_read(context, &Key::root(), &scope)
     }
 
-    /// Returns the child of a node by its name; nothing if there is none, as in every array.
+    /// Returns a child of a node by name, or `None` if it does not exist. Arrays have no children.
     pub fn child(
         &self,
         context: &RequestContext,
@@ -247,7 +248,7 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// Notes how old the scope of a node is, if it comes from documents of the nodes above.
+    /// Reports the age of the documents above, if the scope of a node was read from them.
     fn note_scope(&self, context: &RequestContext, path: &Key, scope: &ChildScope) {
         let is_plain = matches!(scope.rule, Rule::Plain(_)) && scope.consolidated.is_none();
         if let Some(above) = path.parent().filter(|_| !is_plain)
@@ -257,7 +258,7 @@ impl Hierarchy {
         }
     }
 
-    /// Logs a warning about how a node was read, each different one once.
+    /// Logs a warning about a node, each different warning once.
     fn warn(&self, path: &Key, warning: Option<String>) {
         let Some(warning) = warning else { return };
         let mut warned = self.warned.lock();
@@ -267,12 +268,12 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the first symbolic link that was left out since it leads to a folder that it lies in.
+    /// Returns the first symbolic link that was left out because it leads to one of its own ancestors.
     pub fn link_back(&self) -> Option<Key> {
         self.warned.lock().get(LEADS_BACK).cloned()
     }
 
-    /// Returns which consolidated metadata did not read when they were wanted, and why: each with its key.
+    /// Returns the errors of consolidated metadata that could not be read, each with its key.
     pub fn unread_copies(&self) -> Vec<String> {
         self.unread_copies.lock().iter().cloned().collect()
     }

@@ -1,7 +1,7 @@
-//! The children of a group that attributes of OME-Zarr name, for stores that cannot list.
+//! Finds the children that OME-Zarr attributes name, for stores that cannot list.
 //!
 //! OME-Zarr 0.1 to 0.5, "multiscales", "labels", "plate", "well" and "bioformats2raw.layout". A name counts only if the
-//! node is there.
+//! node exists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use zarr_format::model::{Attributes, Node};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The most names of one group that are looked for.
+/// The maximum number of names in one group that are looked up.
 const MAX_NAMES: usize = 1 << 16;
 
-/// The group beside the images that bioformats2raw writes: it has their names in order.
+/// The group next to the images that bioformats2raw writes: it lists their names in order.
 const SERIES_GROUP: &[u8] = b"OME";
 
 impl Hierarchy {
-    /// Returns the names of the children of a group that its attributes name, or those of a group above: of a plate
-    /// that names its wells, two levels below it.
+    /// Returns the names of a group's children from its attributes, or from the attributes of an ancestor: a plate
+    /// names its wells, which are two levels below it.
     pub(super) fn named_children(
         &self,
         context: &RequestContext,
@@ -50,7 +50,7 @@ impl Hierarchy {
         Ok(there)
     }
 
-    /// Returns the names that a group's own attributes give its children.
+    /// Returns the names of children in a group's own attributes.
     fn names_in_attributes(
         &self,
         context: &RequestContext,
@@ -69,8 +69,8 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// Returns the names of the images that bioformats2raw has written into a group: those that its group `OME` lists,
-    /// else numbers from 0 on.
+    /// Returns the names of the images that bioformats2raw has written into a group: the list in its group `OME`, else
+    /// numbers from 0.
     fn series(&self, context: &RequestContext, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
         let mut names = vec![SERIES_GROUP.to_vec()];
         if let Some(group) = self.child(context, found, SERIES_GROUP)? {
@@ -79,7 +79,7 @@ impl Hierarchy {
         if names.len() == 1 {
             let numbers = (0..MAX_NAMES).map(|number| number.to_string().into_bytes());
             for name in numbers {
-                // A server may have a page for any key.
+                // Some servers return a page for any key.
                 let child = self.child(context, found, &name)?;
                 if child.is_none_or(|child| child.node.is_err()) {
                     break;
@@ -90,7 +90,7 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// Announces the documents of children, so that their requests do not wait for one another.
+    /// Prefetches the documents of children, so that their requests run concurrently.
     fn prefetch_children(&self, found: &NodeEntry, names: &[Vec<u8>]) -> Result<()> {
         let Rule::Plain([dialect, ..]) = &found.scope.rule else {
             return Ok(());
@@ -104,13 +104,13 @@ impl Hierarchy {
     }
 }
 
-/// Returns a path that counts from a group.
+/// Joins a group's path and a path relative to it.
 fn joined(group: &Key, path: &Key) -> Option<Key> {
     let mut names = path.names();
     names.try_fold(group.clone(), |above, name| above.child(name).ok())
 }
 
-/// What attributes of OME-Zarr say of the nodes below a group; from 0.5 on they stand in the member `ome`.
+/// The OME-Zarr attributes of a group about the nodes below it; from 0.5 on they are in the member `ome`.
 struct ImageAttributes<'a> {
     attributes: Option<&'a Attributes>,
     inner: Option<Value>,
@@ -136,7 +136,7 @@ impl ImageAttributes<'_> {
         }
     }
 
-    /// Returns the paths of nodes, counted from the group.
+    /// Returns the paths of nodes, relative to the group.
     fn paths(&self) -> Vec<Key> {
         let images = items(self.get("multiscales"));
         let levels = images.into_iter().map(|image| member(image, "datasets"));
@@ -152,7 +152,7 @@ impl ImageAttributes<'_> {
             .collect()
     }
 
-    /// Whether this is an image that may have labels.
+    /// Whether the group is an image that may have labels.
     fn is_image(&self) -> bool {
         self.get("multiscales").is_some() && self.get("image-label").is_none()
     }
@@ -162,7 +162,7 @@ impl ImageAttributes<'_> {
         self.get("bioformats2raw.layout").is_some()
     }
 
-    /// Returns the names of images that the group beside them lists.
+    /// Returns the image names that the group `OME` lists.
     fn series(&self) -> Vec<Vec<u8>> {
         let list = items(self.get("series")).into_iter();
         let paths = list.filter_map(|path| Key::new(path.as_str()?).ok());
@@ -171,12 +171,12 @@ impl ImageAttributes<'_> {
     }
 }
 
-/// Takes a member out of an object; nothing if there is none.
+/// Takes a member out of an object, or returns `None` if it has no such member.
 fn member(mut object: Value, name: &str) -> Option<Value> {
     Some(object.get_mut(name)?.take())
 }
 
-/// Returns the objects or texts of a list; nothing for what is none, or of other kinds.
+/// Returns the objects and strings in a list; empty if the value is not a list.
 fn items(value: Option<Value>) -> Vec<Value> {
     let Some(Value::Array(list)) = value else {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! The nodes that were read last, by their paths, as many as a memory budget allows.
+//! Caches the last nodes by path, within a memory budget.
 //!
-//! A node counts until its last holder drops it, with the text of its attributes and the values of its metadata. One for
-//! which there is no room is given out and not kept. Whether an answer is still true is for the hierarchy to say.
+//! A node counts until its last holder drops it, with the text of its attributes and its metadata. A node without room
+//! is returned to the caller but not cached. The hierarchy decides whether a cached answer is still valid.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -13,38 +13,38 @@ use zarrfs_store::sync::aged_map::{AgedMap, Minute};
 use zarrfs_store::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use zarrfs_store::{Dependencies, Key, QueryStamp};
 
-/// What an answer takes beside its node and the bytes of its path, in bytes.
+/// The overhead of an answer besides its node and its path, in bytes.
 const ANSWER_OVERHEAD: u64 = 320;
 
-/// What a node takes beside its text, its metadata and the bytes of its path, in bytes.
+/// The overhead of a node besides its text, its metadata and its path, in bytes.
 const NODE_OVERHEAD: u64 = 768;
 
-/// The answer to a path, which may be that there is no node.
+/// The answer for a path, which may be that there is no node.
 pub(super) struct CachedNode {
     found: Option<Arc<NodeEntry>>,
-    /// How old the answers are that it was read from.
+    /// The age of the answers that it was read from.
     pub(super) stamp: QueryStamp,
-    /// What it was read from.
+    /// The keys that it was read from.
     pub(super) depends: Dependencies,
     _room: Reservation,
 }
 
 impl CachedNode {
-    /// Whether the node that it has, if any, was read when all of the store had been replaced so often.
+    /// Whether its node, if any, was read after the whole store had been replaced `replacements` times.
     pub(super) fn is_of(&self, replacements: u64) -> bool {
         let found = self.found.as_ref();
         found.is_none_or(|found| found.replacements == replacements)
     }
 }
 
-/// Nodes by their paths.
+/// The cached nodes.
 pub(super) struct NodeCache {
     nodes: Mutex<AgedMap<Key, CachedNode>>,
     memory: Arc<MemoryBudget>,
 }
 
 impl NodeCache {
-    /// Builds an empty cache in a budget.
+    /// Creates an empty cache in a budget.
     pub(super) fn new(memory: Arc<MemoryBudget>) -> Arc<NodeCache> {
         let cache = Arc::new(NodeCache {
             nodes: Mutex::new(AgedMap::default()),
@@ -60,7 +60,7 @@ impl NodeCache {
         &self.memory
     }
 
-    /// Returns the answer to a path and when the store was asked for it, if there is one that is valid.
+    /// Returns the answer for a path and the time of its request, if it is cached and valid.
     pub(super) fn get(
         &self,
         path: &Key,
@@ -71,21 +71,21 @@ impl NodeCache {
         Some((cached.found.clone(), cached.stamp.asked))
     }
 
-    /// Returns the answer to a path and when the store was asked for it, however long ago that was.
+    /// Returns the cached answer for a path and the time of its request, valid or not.
     pub(super) fn peek(&self, path: &Key) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
         let nodes = self.nodes.lock();
         let cached = nodes.peek(path)?;
         Some((cached.found.clone(), cached.stamp.asked))
     }
 
-    /// Takes room for a node that was read, if there is some.
+    /// Reserves memory for a node that was read, if there is room.
     pub(super) fn counted(&self, mut node: NodeEntry) -> NodeEntry {
         let bytes = bytes_of(&node);
         node.room = self.memory.try_reserve(bytes);
         node
     }
 
-    /// Keeps an answer, if there is room for it and its node has some.
+    /// Caches an answer, if there is room for it and its node.
     pub(super) fn put(
         &self,
         path: &Key,
@@ -113,7 +113,7 @@ impl NodeCache {
         drop(replaced);
     }
 
-    /// Notes that a node that is kept was found to be the same at another time; false if it is not kept any more.
+    /// Renews the age of a cached node that was found unchanged; returns false if it is no longer cached.
     pub(super) fn renew(&self, path: &Key, node: &Arc<NodeEntry>, stamp: QueryStamp) -> bool {
         let mut nodes = self.nodes.lock();
         let same = nodes.get(path).filter(|cached| {
@@ -123,13 +123,13 @@ impl NodeCache {
         same.map(|cached| cached.stamp = stamp).is_some()
     }
 
-    /// Forgets the answer to a path.
+    /// Removes the answer for a path.
     pub(super) fn forget(&self, path: &Key) {
         let forgotten = self.nodes.lock().pop(path);
         drop(forgotten);
     }
 
-    /// Returns the names of the nodes directly under a path that are kept, sorted, each with what `tell` says of it.
+    /// Returns the names of the cached nodes directly below a path, sorted, each with the result of `tell`.
     pub(super) fn names_below<T: Ord>(
         &self,
         path: &Key,
@@ -154,8 +154,8 @@ impl Evict for NodeCache {
     }
 }
 
-/// Returns the bytes that a node takes. Attributes that share a document count as their own length alone: they are most of
-/// the document, and one of consolidated metadata counts there.
+/// Returns the memory of a node in bytes. Attributes that share the text of a document count with their own length
+/// only: they are most of the document, and the text of consolidated metadata counts with that layer.
 fn bytes_of(node: &NodeEntry) -> u64 {
     let path = 4 * node.path.as_bytes().len() as u64;
     let own = node.node.as_ref().map_or(0, |read| {
@@ -175,7 +175,7 @@ mod tests {
 
     const LENGTH: u64 = 50_000;
 
-    /// Returns a hierarchy of arrays with long attributes, of which nothing was read yet, in a budget.
+    /// Creates a hierarchy of arrays with long attributes, in a budget; nothing has been read yet.
     fn hierarchy(memory: &Arc<MemoryBudget>) -> Hierarchy {
         let store = MemoryStore::default();
         let words = "x".repeat(usize::try_from(LENGTH).unwrap());

@@ -1,4 +1,4 @@
-//! A node as its documents were read last: never changed, and shared by all that hold it.
+//! Holds a node as last read from its documents; immutable and shared by its users.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -13,30 +13,30 @@ use zarr_format::model::{Array, Node};
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, Version};
 
-/// A node of a hierarchy, as its documents were read last.
+/// A node of a hierarchy, as last read from its documents.
 pub struct NodeEntry {
     /// Its path.
     pub path: Key,
     /// The node, or the error about its documents.
     pub node: Result<Node>,
-    /// Differs between states of the documents; 0 where there is nothing but a folder.
+    /// Differs between states of the documents; 0 for a folder without documents.
     pub version: u64,
-    /// How often all of the store had been replaced when it was read.
+    /// How many times the whole store had been replaced when it was read.
     pub replacements: u64,
-    /// When the documents were last changed.
+    /// The time of the last change of any of its documents.
     pub modified: SystemTime,
-    /// What is known beside the error of a node whose documents do not read.
+    /// The properties of a node whose documents cannot be read.
     pub broken: Option<BrokenNode>,
-    /// The documents that it was read from and their versions; nothing if it was read from consolidated metadata.
+    /// The documents that it was read from, with their versions; `None` if it was read from consolidated metadata.
     pub documents: Option<Arc<[(Key, Version)]>>,
-    /// How long the documents are that views make of it, by their place in there; views note it.
+    /// The lengths of the metadata and attributes documents that views generate from the node; set by the views.
     pub lengths: [OnceLock<u64>; 2],
-    /// What the store was asked for, if that is worth asking about before the node is read again.
+    /// The versions to ask before the node is read again, if that is worth a request.
     pub(super) asked: Option<AskedVersions>,
-    /// The scope that it was found in.
+    /// The identity of the scope that it was found in.
     pub(super) found_in: (u64, Option<Version>),
     pub(super) scope: ChildScope,
-    /// The room of the node in the memory budget, until its last holder drops it; nothing if there was none left.
+    /// The memory that the node counts in, until its last holder drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Debug for NodeEntry {
 }
 
 impl NodeEntry {
-    /// Returns the array that this is; nothing if it is a group.
+    /// Returns the array, or `None` if the node is a group or broken.
     pub fn array(&self) -> Option<&Array> {
         match &self.node {
             Ok(Node::Array(array)) => Some(array),
@@ -58,7 +58,7 @@ impl NodeEntry {
         }
     }
 
-    /// Returns the name of the dialect whose documents describe it; nothing if none does.
+    /// Returns the name of the dialect of its documents, or `None` if no document describes it.
     pub fn dialect(&self) -> Option<&'static str> {
         if let Some(array) = self.array() {
             return Some(array.dialect);
@@ -74,7 +74,7 @@ impl NodeEntry {
         DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
     }
 
-    /// Whether another reading has found the same documents, in the same content of a store that is replaced as a whole.
+    /// Whether another reading has found the same documents, without a replacement of the whole store in between.
     pub(super) fn is_same_as(&self, other: &NodeEntry) -> bool {
         self.version == other.version && self.replacements == other.replacements
     }
@@ -84,19 +84,19 @@ impl NodeEntry {
         self.scope.consolidated.is_some()
     }
 
-    /// Whether this is an array, whether it reads or not: it has no children.
+    /// Whether this is an array, broken or not: it has no children.
     pub fn is_array(&self) -> bool {
         let is_broken_array = self.broken.as_ref().is_some_and(|broken| broken.is_array);
         is_broken_array || self.array().is_some()
     }
 
-    /// Whether a document describes it; not so a folder that is a group only because nodes lie in it.
+    /// Whether a document describes it; false for a folder that is a group only because it contains nodes.
     pub fn is_described(&self) -> bool {
         let documents = self.documents.as_deref();
         documents.is_none_or(|documents| !documents.is_empty())
     }
 
-    /// Returns the keys of the documents that it was read from: its own, or that of the consolidated metadata.
+    /// Returns the keys of the documents that it was read from: its own, or the consolidated metadata.
     pub fn described_by(&self) -> Vec<&Key> {
         let consolidated = self.scope.consolidated.as_ref();
         match &self.documents {

@@ -1,13 +1,14 @@
-//! Documents put into the store, each on the condition that its key still holds what was read of it.
+//! Puts documents on the condition that their keys are unchanged.
 //!
-//! Their copies in consolidated metadata are not put: the overlay derives them of the documents (`overlay/derived.rs`).
+//! Their copies in consolidated metadata are not put: the overlay derives them from the documents
+//! (`overlay/derived.rs`).
 
 use crate::hierarchy::Hierarchy;
 use zarr_format::error::{Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, ETag, Key, PutBody, Version};
 
-/// How often a change of a document is made anew because another one was put in between.
+/// The maximum number of attempts of an edit that conflicts with other changes.
 pub(super) const MAX_ATTEMPTS: usize = 16;
 
 /// Documents and their versions.
@@ -17,13 +18,13 @@ pub type DocumentVersions = Vec<(Key, Version)>;
 pub(super) struct DocumentChange {
     pub(super) key: Key,
     pub(super) bytes: Vec<u8>,
-    /// What the key must hold.
+    /// The condition of the put.
     pub(super) condition: Condition,
 }
 
 impl Hierarchy {
-    /// Puts documents, in the given order, and returns their versions. `Changed` if a key holds something else than what its
-    /// change was made from.
+    /// Puts documents in the given order, and returns their versions. `Changed` if a key does not have the content that
+    /// its change was made from.
     pub(super) fn publish(
         &self,
         context: &RequestContext,
@@ -37,7 +38,7 @@ impl Hierarchy {
         Ok(versions)
     }
 
-    /// Puts a document. What is remembered of one that was changed meanwhile does not count any more.
+    /// Puts a document. On a conflict, invalidates cached answers about its key.
     pub(super) fn put(
         &self,
         context: &RequestContext,

@@ -1,6 +1,6 @@
-//! Reads the node at a path from its documents, by the rule of the scope that it is found in.
+//! Reads the node at a path from its documents.
 //!
-//! A document that does not read makes a broken node, which is still a node; only a failed store is an error.
+//! An unreadable document makes a broken node, which is still a node; only a failed request is an error.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use zarr_format::model::{Group, Node};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Dependencies, EntryKind, Key, Meta};
 
-/// Bytes that every entry point holds and few other documents do, so that most documents are parsed only once.
+/// Every entry point contains these bytes and few other documents do, so that most documents are parsed only once.
 const ENTRY_POINT_MARKER: &[u8] = b"\"metadata_encoding\"";
 
 /// The longest entry point that is read, in bytes.
 const MAX_ENTRY_POINT: usize = 1 << 20;
 
-/// What reading a node came to: a failure of the store, no node, or a node that may be broken.
+/// The result of reading a node: a failed request, no node, or a node that may be broken.
 type ReadOutcome = Result<Option<Result<Node>>>;
 
 impl Hierarchy {
-    /// Reads the node at a path; nothing if there is none. `old` is the entry of an earlier reading. Returns as well what
-    /// the answer depends on.
+    /// Reads the node at a path, or returns `None` if it does not exist, with the dependencies of the answer. `old` is
+    /// the entry of an earlier reading.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -54,7 +54,8 @@ impl Hierarchy {
         Ok((Some(reading.entry(node)), depends))
     }
 
-    /// Whether a path is a link to a folder that it lies in. It is no node, or a walk through all nodes had no end.
+    /// Whether a path is a symlink to one of its ancestors. Such a path is no node, or a walk through all nodes would
+    /// not end.
     fn leads_back(&self, context: &RequestContext, reading: &mut NodeReading<'_>) -> Result<bool> {
         if !self.store.leads_back(context, reading.path)? {
             return Ok(false);
@@ -74,7 +75,7 @@ impl Hierarchy {
         match outcome {
             Ok(Some(node)) => Ok(Some(node)),
             Ok(None) => self.read_implied(context, reading),
-            // Documents that can never be read are a fault of the node, not of the store.
+            // Documents that can never be read make a broken node; they are not a failed request.
             Err(error) if is_lasting(error.kind()) => {
                 let is_broken_link = self.is_broken_link(context, reading)?;
                 Ok((!is_broken_link).then_some(Err(error)))
@@ -83,7 +84,7 @@ impl Hierarchy {
         }
     }
 
-    /// Whether a path is a link that may not or cannot be followed, so that there is no node.
+    /// Whether a path is a symlink that cannot be followed, so that there is no node.
     fn is_broken_link(
         &self,
         context: &RequestContext,
@@ -98,17 +99,17 @@ impl Hierarchy {
             && self.store.list(context, path).is_err())
     }
 
-    /// Reads a node by its own documents, or the entry point of a draft.
+    /// Reads a node from its own documents, or the entry point of a draft.
     fn read_plain(
         &self,
         context: &RequestContext,
         reading: &mut NodeReading<'_>,
         dialects: &'static [&'static Dialect],
     ) -> ReadOutcome {
-        // What programs change through the mount counts more than copies.
+        // Documents that programs change through the mount take precedence over copies.
         let asks_copies = reading.path.is_root() && self.wants_consolidated() && !self.may_change;
         if reading.path.is_root() && !asks_copies {
-            // At the root any dialect is as likely; below, most nodes have that of the node above.
+            // At the root any dialect is equally likely; below, most nodes have the dialect of their parent.
             prefetch_all(reading, dialects)?;
         }
         match self.config.dialect {
@@ -217,7 +218,7 @@ impl Hierarchy {
         ))
     }
 
-    /// Reads a node of a draft: as an array first, then as a group (drafts, "Determine if a node exists").
+    /// Reads a node of a draft: first as an array, then as a group (drafts, "Determine if a node exists").
     fn read_in_draft(
         &self,
         context: &RequestContext,
@@ -269,7 +270,7 @@ impl Hierarchy {
         Ok(Some(Ok(Node::Group(Group::default()))))
     }
 
-    /// Reads a node by its own documents in one dialect.
+    /// Reads a node from its own documents in one dialect.
     fn read_in_dialect(
         &self,
         context: &RequestContext,
@@ -304,7 +305,7 @@ impl Hierarchy {
     }
 }
 
-/// Announces the documents that may describe a node in any of these dialects.
+/// Prefetches the documents that may describe a node in any of these dialects.
 fn prefetch_all(reading: &NodeReading<'_>, dialects: &[&Dialect]) -> Result<()> {
     let keys = dialects
         .iter()

@@ -1,4 +1,4 @@
-//! The state of one reading of a node: which documents were read, and what the answer depends on.
+//! Holds the state of one reading of a node: its documents and its dependencies.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -23,37 +23,37 @@ use zarrfs_store::{Dependencies, EntryKind, Key, Object, Version};
 /// One reading of a node.
 pub(super) struct NodeReading<'a> {
     pub(super) path: &'a Key,
-    /// The scope that the node was found in, and step by step that of its children.
+    /// The scope that the node was found in; becomes the scope of its children step by step.
     pub(super) scope: ChildScope,
-    /// What tells the scope that the node was found in from others.
+    /// The identity of the scope that the node was found in.
     found_in: (u64, Option<Version>),
-    /// How often all of the store had been replaced before.
+    /// How many times the whole store had been replaced before the reading.
     replacements: u64,
-    /// What the answer depends on beside what the scope does.
+    /// The dependencies of the answer besides those of the scope.
     pub(super) depends: Dependencies,
-    /// When the newest of its documents was changed.
+    /// The time of the last change of any of its documents.
     pub(super) modified: Option<SystemTime>,
     /// Whether no document describes the node.
     pub(super) is_implied: bool,
-    /// Whether a document that does not read is that of an array.
+    /// Whether an unreadable document is an array's.
     pub(super) is_array: bool,
-    /// A document that was read already and is needed once more.
+    /// A document that was read and is needed once more.
     pub(super) kept: Option<Document>,
-    /// The consolidated metadata that were looked for before the node's own documents, if there are some.
+    /// The consolidated metadata that were looked up before the node's own documents.
     pub(super) looked_up: Known<Arc<Consolidated>>,
     /// The entry of an earlier reading.
     pub(super) old: Option<&'a NodeEntry>,
-    /// The documents that are stored.
+    /// The documents that exist in the store.
     stored: Vec<BrokenDocument>,
-    /// What the store was asked for, by which a later reading finds out whether it has to be read again.
+    /// The keys and versions that show a later reading whether the node is unchanged.
     asked: AskedDocuments,
-    /// The documents that were read, with their versions; nothing if they are copies.
+    /// The documents that were read, with their versions; `None` if they are copies.
     documents: Option<DocumentVersions>,
     versions: DefaultHasher,
 }
 
 impl<'a> NodeReading<'a> {
-    /// Begins to read the node at a path, of which an earlier reading has found `old`.
+    /// Begins a reading of the node at a path; `old` is the entry of an earlier reading.
     pub(super) fn new(
         path: &'a Key,
         scope: ChildScope,
@@ -79,21 +79,21 @@ impl<'a> NodeReading<'a> {
         }
     }
 
-    /// Puts consolidated metadata under the node's children.
+    /// Layers consolidated metadata below the node's children.
     pub(super) fn use_consolidated(&mut self, used: Arc<Consolidated>) {
         self.scope.store = used.clone();
         self.scope.hints = used.clone();
         self.scope.consolidated = Some(used);
     }
 
-    /// Has the node's own documents read from consolidated metadata, too.
+    /// Reads the node's own documents from consolidated metadata too.
     pub(super) fn read_copies(&mut self, used: Arc<Consolidated>) {
         self.documents = None;
         self.use_consolidated(used);
     }
 
-    /// Reads a document. One whose name is too long is missing. One that is too long is refused in its own text alone:
-    /// attributes of any length stop no data.
+    /// Reads a document. A document whose name is too long is missing. A document that is too long gets a refusal in
+    /// place of its text, so that attributes of any length do not block access to the data.
     pub(super) fn document(&mut self, context: &RequestContext, key: &Key) -> Result<Document> {
         if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
             return Ok(kept);
@@ -121,7 +121,7 @@ impl<'a> NodeReading<'a> {
         })
     }
 
-    /// Reads a document from the store, or why its text is refused.
+    /// Reads a document from the store; returns the reason in place of the text if it is too long.
     fn stored(
         &mut self,
         context: &RequestContext,
@@ -140,7 +140,7 @@ impl<'a> NodeReading<'a> {
         }
     }
 
-    /// Has the node depend on a document as it was read.
+    /// Records the version and time of a document in the node's version.
     fn note_version(&mut self, context: &RequestContext, key: &Key, object: &Object) -> Result<()> {
         (key, object.version).hash(&mut self.versions);
         if let Some(documents) = &mut self.documents {
@@ -158,12 +158,12 @@ impl<'a> NodeReading<'a> {
         Ok(())
     }
 
-    /// Notes what the store has given for a key.
+    /// Records an answer of the store.
     pub(super) fn note_asked(&mut self, key: &Key, object: Option<&Object>) {
         self.asked.note(key, object);
     }
 
-    /// Returns a document that consolidated metadata have, which is not copied.
+    /// Returns a document from consolidated metadata, as a slice of their text.
     fn copy_of(&mut self, key: &Key) -> Known<Bytes> {
         let Some(copies) = self.scope.consolidated.clone() else {
             return Known::Unknown;
@@ -186,7 +186,7 @@ impl<'a> NodeReading<'a> {
         Known::Is(bytes)
     }
 
-    /// Notes a document that the store has, though it may not give it.
+    /// Records a document that exists in the store, even if it cannot be read.
     fn note_stored(&mut self, key: &Key, answer: &Result<Option<Object>>) {
         let stored = match answer {
             Ok(Some(object)) => Some((object.size, object.version)),
@@ -197,7 +197,7 @@ impl<'a> NodeReading<'a> {
         self.stored.push(BrokenDocument { key, stored });
     }
 
-    /// Returns all that the answer depends on.
+    /// Returns all dependencies of the answer.
     pub(super) fn dependencies(&self) -> Dependencies {
         self.scope.depends.with(&self.depends)
     }
@@ -243,12 +243,12 @@ impl<'a> NodeReading<'a> {
     }
 }
 
-/// Whether a document is that of an array by its name.
+/// Whether a document is an array's by its name.
 fn is_of_v2_array(document: &BrokenDocument) -> bool {
     document.key.name() == ZARRAY.as_bytes()
 }
 
-/// Whether an error is about the documents themselves and not about the store: asking again would not help.
+/// Whether an error is about the documents and not about the store, so that a retry would not help.
 pub(super) fn is_lasting(kind: Kind) -> bool {
     matches!(
         kind,

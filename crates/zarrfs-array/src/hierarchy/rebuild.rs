@@ -1,8 +1,8 @@
-//! Consolidated metadata made anew: a copy of each document that should have one, of the others only those that are
-//! there.
+//! Rebuilds consolidated metadata from the documents that they copy.
 //!
-//! What is put carries the condition that the key still holds what was read of it, so that the change of another program
-//! is never lost. Copies that are right keep their text, and a document whose copies are all right is not put.
+//! There is a copy of each document that should have one; other existing copies stay if their documents are stored. The
+//! put is conditional on the version that was read, so that a change by another program is never lost. Correct copies
+//! keep their text, and a document whose copies are all correct is not put.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,19 +16,19 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key};
 
-/// How many documents are read before the next ones are looked for.
+/// The number of documents that are read before the next ones are looked for.
 const PART: usize = 256;
 
-/// What the consolidated metadata in a document became.
+/// The result of rebuilding the consolidated metadata in one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RebuiltCopies {
-    /// The document.
+    /// The key of the document.
     pub key: Key,
-    /// How many copies there were none of before.
+    /// The number of copies that were added.
     pub made: u64,
-    /// How many were others.
+    /// The number of copies that were changed.
     pub changed: u64,
-    /// How many there are none of any more.
+    /// The number of copies that were removed.
     pub removed: u64,
     /// Whether the document was put.
     pub is_put: bool,
@@ -38,11 +38,11 @@ pub struct RebuiltCopies {
 type WantedCopies = BTreeMap<(usize, String), Key>;
 
 impl Hierarchy {
-    /// Makes the copies in a document anew. It has one of each of these documents that is a JSON object, and keeps those
-    /// of other documents that are stored. `threads` is how many documents are read at a time.
+    /// Rebuilds the copies in a document. It gets one for each of `documents` that is a JSON object, and keeps copies
+    /// of other documents that are stored. `threads` is the number of concurrent reads.
     ///
-    /// Fails with `Changed` if another program changed the document meanwhile, `Invalid` if it has a name twice or is the
-    /// document of a group and no JSON, `TooLarge` for more copies than a document may hold.
+    /// Fails with `Changed` on a conflict with another program, `Invalid` if the document has a duplicate name or is a
+    /// group's document without JSON, `TooLarge` if the copies do not fit in a document.
     pub fn rebuild_copies(
         &self,
         context: &RequestContext,
@@ -99,13 +99,13 @@ impl Hierarchy {
             )
             .map_err(|error| refused(holder, error))?;
         }
-        // A comparison asks the store anew, and sees what was changed meanwhile.
+        // Later comparisons ask the store again, and see concurrent changes.
         let log = &self.store.info().changes;
         documents.iter().for_each(|document| log.note(document));
         Ok(rebuilt)
     }
 
-    /// Reads the documents that copies are made of.
+    /// Reads the documents to copy.
     fn read_copies(
         &self,
         context: &RequestContext,
@@ -114,7 +114,7 @@ impl Hierarchy {
         threads: usize,
     ) -> Result<Vec<MemberChange>> {
         let mut copies = Vec::new();
-        // Counted where they are read: a part of long documents must not be in memory before it is found too long.
+        // Checked during reading, since a batch of long documents must not fill the memory before the check.
         let length = AtomicUsize::new(0);
         let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
             check_length(holder, length.load(Ordering::Relaxed))?;
@@ -137,7 +137,7 @@ impl Hierarchy {
     }
 }
 
-/// Returns the copies of a document that can be changed one by one; nothing if all have to be made anew.
+/// Returns the copies of a document that can be edited one by one, or `None` if all have to be rebuilt.
 fn readable_copies<'a>(holder: &CopyHolder, bytes: &'a [u8]) -> Option<Copies<'a>> {
     let reads = if holder.is_member() {
         consolidated::parse_member(bytes).map(|found| found.is_some())
@@ -150,7 +150,7 @@ fn readable_copies<'a>(holder: &CopyHolder, bytes: &'a [u8]) -> Option<Copies<'a
     holder.copies(bytes).ok().flatten()
 }
 
-/// Returns a document with these copies and no others.
+/// Returns a document with exactly these copies.
 fn whole_document(holder: &CopyHolder, old: &[u8], copies: &[MemberChange]) -> Result<Vec<u8>> {
     let members = copies.iter().filter_map(|(name, text)| {
         let name = serde_json::Value::from(name.as_str());
@@ -172,7 +172,7 @@ fn whole_document(holder: &CopyHolder, old: &[u8], copies: &[MemberChange]) -> R
     Ok([mark, group.edited(&[member], 1).as_bytes()].concat())
 }
 
-/// Fails with `TooLarge` if no document may be so long.
+/// Fails with `TooLarge` if a document may not have `length` bytes.
 fn check_length(holder: &CopyHolder, length: usize) -> Result<()> {
     if length as u64 <= MAX_DOCUMENT {
         return Ok(());
@@ -181,7 +181,7 @@ fn check_length(holder: &CopyHolder, length: usize) -> Result<()> {
     Err(Error::new(Kind::TooLarge, holder.key(), why))
 }
 
-/// Returns the error of a put, which says that nothing was lost if another program was faster.
+/// Returns the error of a put; on a conflict it says that nothing was lost.
 fn refused(holder: &CopyHolder, error: Error) -> Error {
     if error.kind() != Kind::Changed {
         return error;
@@ -190,7 +190,7 @@ fn refused(holder: &CopyHolder, error: Error) -> Error {
     Error::new(Kind::Changed, holder.key(), why)
 }
 
-/// Counts what changes of copies do.
+/// Counts the added, changed and removed copies.
 fn counted(
     holder: &CopyHolder,
     old: Option<&Copies<'_>>,

@@ -1,4 +1,4 @@
-//! What a node passes on to its children: where their documents are, and what has them.
+//! Defines where the documents of a node's children are found.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -8,42 +8,42 @@ use zarr_format::dialect::Dialect;
 use zarr_format::dialect::draft::EntryPoint;
 use zarrfs_store::{Dependencies, Hints, Store, Version};
 
-/// How the documents of nodes are found.
+/// The rule that locates the documents of nodes.
 #[derive(Clone)]
 pub(super) enum Rule {
-    /// In the folder of each node, in the first of these dialects that has some.
+    /// In the folder of each node, in the first of these dialects that has documents there.
     Plain(&'static [&'static Dialect]),
-    /// Where the entry point of the hierarchy has them.
+    /// At the keys that the entry point of the hierarchy defines.
     Draft(Arc<EntryPoint>),
-    /// Not at all, since the entry point above does not read.
+    /// Nowhere, since the entry point above cannot be read.
     Closed,
 }
 
-/// What a node passes on to its children: how their documents are found, and in which store.
+/// The state that a node passes on to its children: how their documents are found, and in which store.
 #[derive(Clone)]
 pub(super) struct ChildScope {
     pub(super) rule: Rule,
-    /// Where documents are read: the store, or consolidated metadata over it.
+    /// The store that documents are read from: the plain store, or consolidated metadata over it.
     pub(super) store: Arc<dyn Store>,
     /// The hints of that store.
     pub(super) hints: Arc<dyn Hints>,
-    /// What the rule and the consolidated metadata were read from.
+    /// The keys that the rule and the consolidated metadata were read from.
     pub(super) depends: Dependencies,
-    /// The consolidated metadata that the store begins with, if it does.
+    /// The consolidated metadata layer of `store`, if there is one.
     pub(super) consolidated: Option<Arc<Consolidated>>,
-    /// Which consolidated metadata do not read, and why, if there are such.
+    /// The error of consolidated metadata that could not be read.
     pub(super) unread_copies: Option<Arc<str>>,
     /// Differs between rules; 0 for the rule of the root.
     pub(super) version: u64,
 }
 
 impl ChildScope {
-    /// Returns what tells one scope of a path from another.
+    /// Returns a value that differs between scopes of one path.
     pub(super) fn identity(&self) -> (u64, Option<Version>) {
         (self.version, self.consolidated_version())
     }
 
-    /// Returns the version of a group that no document describes.
+    /// Returns the version of a group without documents.
     pub(super) fn implied_version(&self) -> u64 {
         match self.consolidated_version() {
             None => self.version,
