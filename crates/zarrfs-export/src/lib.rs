@@ -1,8 +1,8 @@
-//! Arrays and groups as files of other formats, and facts about them.
+//! Exports arrays and groups as files of other formats, and inspects and compares stores.
 //!
-//! [`formats`] lays an array or a group out as a file of another format, such as `.npy`, `.tif` or `.nc4`: what comes before
-//! the elements, the elements, and what comes after them, so that any range of the file can be read. [`compare`] says
-//! where two arrays differ. [`inspect`] has the facts that commands print and the names by which files are opened.
+//! [`formats`] lays out an array or a group as a file of another format, such as `.npy`, `.tif` or `.nc4`: a header,
+//! the elements and a trailer. Any range of it can be read. [`compare`] finds the regions in which two arrays
+//! differ. [`inspect`] collects the facts that commands print, and parses file names.
 //!
 //! ```
 //! use zarr_format::model::DataType;

@@ -1,20 +1,20 @@
-//! Affine maps between spaces of a few dimensions: a matrix and an offset.
+//! Affine maps between low-dimensional spaces: a matrix and an offset.
 
-/// A map from places with `inputs` coordinates to places with as many as there are rows.
+/// An affine map from `inputs` coordinates to one coordinate per row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AffineMap {
-    /// For each coordinate of the result the factors of those of the place.
+    /// The matrix: for each output, the factors of the inputs.
     rows: Vec<Vec<f64>>,
-    /// What is added to each coordinate of the result.
+    /// The offset of each output.
     offset: Vec<f64>,
     inputs: usize,
 }
 
-/// A number that is a smaller part than this of the largest one that was in its row is what rounding has left of 0.
+/// A pivot below this fraction of its row's largest number counts as 0: it is a rounding error.
 const SMALLEST_PIVOT: f64 = 1e-12;
 
 impl AffineMap {
-    /// Builds a map; nothing if a row has another number of factors, or there are more rows or fewer than offsets.
+    /// Builds a map, or returns `None` if a row has the wrong length, or the numbers of rows and offsets differ.
     pub(super) fn new(rows: Vec<Vec<f64>>, offset: Vec<f64>, inputs: usize) -> Option<AffineMap> {
         let is_whole = rows.iter().all(|row| row.len() == inputs);
         (is_whole && rows.len() == offset.len()).then_some(AffineMap {
@@ -24,12 +24,12 @@ impl AffineMap {
         })
     }
 
-    /// Returns the map of each place to itself.
+    /// Returns the identity.
     pub(super) fn identity(rank: usize) -> AffineMap {
         AffineMap::scale(&vec![1.0; rank])
     }
 
-    /// Returns the map that multiplies each coordinate.
+    /// Returns the map that multiplies each coordinate by its factor.
     pub(super) fn scale(factors: &[f64]) -> AffineMap {
         let rank = factors.len();
         let row = |(place, &factor): (usize, &f64)| {
@@ -44,7 +44,7 @@ impl AffineMap {
         }
     }
 
-    /// Returns the map that adds to each coordinate.
+    /// Returns the map that adds an offset to each coordinate.
     pub(super) fn translation(offset: &[f64]) -> AffineMap {
         AffineMap {
             offset: offset.to_vec(),
@@ -52,45 +52,45 @@ impl AffineMap {
         }
     }
 
-    /// Returns the map whose results are multiplied by these factors; nothing if they are not as many.
+    /// Returns this map followed by a scaling, or `None` if the number of factors is wrong.
     pub(super) fn scaled(&self, factors: &[f64]) -> Option<AffineMap> {
         self.then(&AffineMap::scale(factors))
     }
 
-    /// Returns the map to whose results these numbers are added; nothing if they are not as many.
+    /// Returns this map followed by a translation, or `None` if the number of offsets is wrong.
     pub(super) fn moved(&self, offset: &[f64]) -> Option<AffineMap> {
         self.then(&AffineMap::translation(offset))
     }
 
-    /// Returns the number of coordinates of a place.
+    /// Returns the number of input coordinates.
     pub(super) fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Returns the number of coordinates of a result.
+    /// Returns the number of output coordinates.
     pub(super) fn outputs(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns how much a coordinate of the result grows with one of the place.
+    /// Returns the factor of an input in an output.
     pub(super) fn factor(&self, output: usize, input: usize) -> f64 {
         let row = self.rows.get(output);
         let factor = row.and_then(|row| row.get(input)).copied();
         factor.unwrap_or(0.0)
     }
 
-    /// Returns a coordinate of the place that the first one is mapped to.
+    /// Returns the offset of an output.
     pub(super) fn offset(&self, output: usize) -> f64 {
         self.offset.get(output).copied().unwrap_or(0.0)
     }
 
-    /// Returns the map that applies this one and then the next; nothing if that takes another number of coordinates.
+    /// Returns this map followed by `next`, or `None` if the numbers of coordinates do not match.
     pub(super) fn then(&self, next: &AffineMap) -> Option<AffineMap> {
         if next.inputs != self.outputs() {
             return None;
         }
         let through = |row: &Vec<f64>, of: &dyn Fn(usize) -> f64| -> f64 {
-            // A factor of 0 takes no part, also where the other one is not finite.
+            // Factors of 0 are skipped, so that 0 times infinity does not become NaN.
             let parts = row.iter().enumerate();
             let parts = parts.map(|(middle, &factor)| (factor, of(middle)));
             let parts = parts.filter(|&(factor, other)| factor != 0.0 && other != 0.0);
@@ -109,13 +109,13 @@ impl AffineMap {
         })
     }
 
-    /// Returns the map that takes this one back; nothing if it has none.
+    /// Returns the inverse map, or `None` if there is none.
     pub(super) fn inverse(&self) -> Option<AffineMap> {
         let rank = self.inputs;
         if self.outputs() != rank || !self.is_finite() {
             return None;
         }
-        // The matrix beside the identity, which becomes the inverse as the matrix becomes the identity.
+        // Gauss-Jordan elimination: the matrix becomes the identity, and the identity becomes the inverse.
         let mut left = self.rows.clone();
         let mut right = AffineMap::identity(rank).rows;
         let largest = |row: &Vec<f64>| {
@@ -126,7 +126,7 @@ impl AffineMap {
         for column in 0..rank {
             let part = |row: usize| (left[row][column] / largest[row]).abs();
             let pivot = (column..rank).max_by(|&a, &b| part(a).total_cmp(&part(b)))?;
-            // A row of zeros has no part, which is not a number.
+            // A row of zeros gives 0/0, which is NaN.
             if part(pivot).is_nan() || part(pivot) < SMALLEST_PIVOT {
                 return None;
             }
@@ -162,8 +162,8 @@ impl AffineMap {
         all.all(|number| number.is_finite())
     }
 
-    /// Returns for each coordinate of a place the one of the result that it alone makes; nothing if one makes several, or
-    /// is made of several.
+    /// Returns, for each input, the only output that depends on it; `None` if an input affects several outputs, or an
+    /// output depends on several inputs.
     pub(super) fn permutation(&self) -> Option<Vec<usize>> {
         if self.outputs() != self.inputs {
             return None;
@@ -178,8 +178,8 @@ impl AffineMap {
         is_all.then_some(places)
     }
 
-    /// Returns the map of the places that are `step` apart from `start` on along each kept coordinate. Others are dropped,
-    /// with the coordinate of the result that each of them alone makes; nothing if one makes more.
+    /// Returns the map for every `step`th place from `start` on along the kept inputs. Each dropped input is removed
+    /// together with the output that depends on it alone; `None` if it affects several outputs.
     pub(super) fn taken(&self, kept: &[(usize, f64, f64)]) -> Option<(AffineMap, Vec<usize>)> {
         let mut outputs: Vec<usize> = (0..self.outputs()).collect();
         let is_kept = |input: usize| kept.iter().any(|&(axis, ..)| axis == input);

@@ -1,8 +1,8 @@
-//! What the dimensions of an array mean: names, units, scale and origin, as far as the metadata tell.
+//! Interprets an array's dimensions: names, units, scale and origin, as far as metadata give them.
 //!
-//! OME-Zarr's `multiscales` of the group (0.1 to 0.6) come first, then the array's own names of dimensions and its attributes
-//! `spacing`, `origin` and `units`, if these are lists of a value each dimension. Coordinate variables are not read: the
-//! header of a file would depend on chunks.
+//! OME-Zarr's `multiscales` of the group (0.1 to 0.6) come first, then the array's own dimension names and its
+//! attributes `spacing`, `origin` and `units`, if these are lists with one value per dimension. Coordinate variables
+//! are not read: otherwise the header of a file would depend on chunks.
 
 use serde_json::Value;
 
@@ -16,18 +16,18 @@ use crate::formats::units::Measured;
 
 pub use crate::formats::axis_kind::AxisKind;
 
-/// What the metadata say of a dimension.
+/// The meaning of a dimension, according to the metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AxisMeaning {
     /// Its name.
     pub name: Option<String>,
-    /// What it is.
+    /// Its kind, such as a direction of space or time.
     pub kind: AxisKind,
     /// The unit of scale and origin.
     pub unit: Option<String>,
-    /// The distance from one element to the next, finite and not 0; nothing if that is not known.
+    /// The distance between neighbouring elements, finite and not 0; `None` if unknown.
     pub scale: Option<f64>,
-    /// Where the first element is, finite.
+    /// The position of the first element, finite.
     pub origin: f64,
 }
 
@@ -42,38 +42,38 @@ impl Measured for AxisMeaning {
 }
 
 impl AxisMeaning {
-    /// Returns the distance from one element to the next, 1 if it is not known.
+    /// Returns the distance between neighbouring elements, or 1 if it is unknown.
     pub fn step(&self) -> f64 {
         self.scale.unwrap_or(1.0)
     }
 }
 
-/// What the metadata say of all dimensions of a box.
+/// The meaning of all dimensions of a box.
 pub(super) struct Dimensions {
-    /// The meaning of each one, outermost first. Of an image that lies aslant, it is that in a coordinate system in which it
-    /// does not.
+    /// The meaning of each dimension, outermost first. For an oblique image, they are those in a coordinate system in
+    /// which the image is straight.
     pub(super) axes: Vec<AxisMeaning>,
-    /// Where the box lies, if it lies aslant or in a body.
+    /// The place of the box, if it is oblique or has an anatomical orientation.
     pub(super) oblique: Option<Oblique>,
-    /// What no file has, and why.
+    /// The facts that no file has, with the reasons.
     pub(super) left_out: Vec<String>,
 }
 
-/// Where a box lies whose dimensions do not go along the axes of space, or in ways of a body.
+/// The place of a box whose dimensions are not parallel to the axes of space, or have an anatomical orientation.
 pub(super) struct Oblique {
     /// The name of the coordinate system, if it has one.
     system: Option<String>,
-    /// Its axes, as many as the box has dimensions.
+    /// One axis per dimension of the box.
     pub(super) axes: Vec<DescribedAxis>,
-    /// Leads from indices in the box to coordinates.
+    /// Maps indices in the box to coordinates.
     pub(super) map: AffineMap,
-    /// The ways of its axes in a body, for a sentence. The coordinates are then those of ITK's space of a body, to the left, to
-    /// the back and to the head.
+    /// The anatomical orientations of the axes, for a message. The coordinates are then in ITK's LPS space (left,
+    /// posterior, superior).
     pub(super) orientation: Option<String>,
 }
 
 impl Dimensions {
-    /// Returns what a file leaves out whose format has no directions.
+    /// Returns the message for a format without a direction matrix, or `None` if nothing is omitted.
     pub(super) fn without_directions(&self) -> Option<String> {
         let oblique = self.oblique.as_ref()?;
         if let Some(orientation) = &oblique.orientation
@@ -93,7 +93,7 @@ pub fn axes_of(subject: &Subject) -> Vec<AxisMeaning> {
     dimensions_of(subject).axes
 }
 
-/// Returns what the metadata say of the dimensions of a box.
+/// Returns the meaning of all dimensions of a box.
 pub(super) fn dimensions_of(subject: &Subject) -> Dimensions {
     let mut found = of_array(subject);
     let Some(taken) = subject.taken else {
@@ -139,17 +139,17 @@ pub(super) fn dimensions_of(subject: &Subject) -> Dimensions {
     found
 }
 
-/// Returns a number if it can be the distance between elements: a product of distances may be none.
+/// Returns a number if it can be the distance between elements; a product of distances may overflow to infinity or 0.
 fn distance(number: f64) -> Option<f64> {
     (number.is_finite() && number != 0.0).then_some(number)
 }
 
-/// Returns a number if it is a place, and else 0.
+/// Returns a number if it is finite, or else 0.
 fn place(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
 
-/// Returns what the metadata say of the dimensions of an array.
+/// Returns the meaning of all dimensions of an array.
 fn of_array(subject: &Subject) -> Dimensions {
     let rank = subject.array.shape.len();
     let mut axes: Vec<AxisMeaning> = (0..rank).map(|axis| named(subject, axis)).collect();
@@ -173,7 +173,7 @@ fn of_array(subject: &Subject) -> Dimensions {
 }
 
 impl Dimensions {
-    /// Takes over what an image of OME-Zarr says of one of its levels.
+    /// Applies the description of a level of an OME-Zarr image.
     fn set_level(&mut self, level: Level) {
         let described = level.axes.into_iter().flatten();
         for (axis, described) in self.axes.iter_mut().zip(described) {
@@ -202,7 +202,7 @@ impl Dimensions {
             });
             match aslant {
                 Ok(oblique) => {
-                    // Without a system in which it is straight, the distances count all the same.
+                    // Without a coordinate system in which it is straight, use the distances of the oblique one.
                     for (input, axis) in self.axes.iter_mut().enumerate() {
                         axis.scale = distance(oblique.step(input));
                     }
@@ -219,7 +219,7 @@ impl Dimensions {
         }
     }
 
-    /// Returns where a level lies in a body, with the ways of its axes; nothing if these do not tell it, which is said.
+    /// Returns the anatomical place of a level, or `None` with a message if the orientations do not define it.
     fn in_body(
         &mut self,
         place: &LevelPlace,
@@ -235,7 +235,7 @@ impl Dimensions {
         Some((body?, told))
     }
 
-    /// Takes over where a level lies whose dimensions go along an axis each, those at these places.
+    /// Applies the place of a level whose dimensions are parallel to the axes `outputs`.
     fn set_place(&mut self, place_of: &LevelPlace, outputs: &[usize]) {
         for (input, (axis, &output)) in self.axes.iter_mut().zip(outputs).enumerate() {
             if let Some(described) = place_of.axes.as_ref().and_then(|axes| axes.get(output)) {
@@ -246,8 +246,8 @@ impl Dimensions {
         }
     }
 
-    /// Returns where a level lies whose dimensions of space go aslant; its coordinate system if they do not fill that, or
-    /// others go aslant as well.
+    /// Returns the place of a level whose dimensions of space are oblique. Fails with the coordinate system's name if
+    /// these dimensions do not fill it, or if other dimensions are oblique as well.
     fn aslant(&self, place: LevelPlace) -> Result<Oblique, Option<String>> {
         let (map, rank) = (place.map, self.axes.len());
         let Some(axes) = place.axes.filter(|axes| axes.len() == rank) else {
@@ -255,7 +255,7 @@ impl Dimensions {
         };
         let is_space = |output: usize| axes.get(output).is_some_and(|axis| axis.kind.is_space());
         let is_same = |input: usize, output: usize| {
-            // Indices need not have names of space.
+            // An index dimension need not have a name of a space axis.
             let kind = self.axes.get(input).map(|axis| axis.kind);
             kind.is_some_and(|kind| kind == AxisKind::Other || kind.is_space() == is_space(output))
         };
@@ -284,7 +284,7 @@ impl Dimensions {
 }
 
 impl Oblique {
-    /// Returns the same place in a body, of axes that go these ways.
+    /// Returns the same place with anatomical orientations.
     fn in_ways(self, orientation: String) -> Oblique {
         Oblique {
             orientation: Some(orientation),
@@ -292,13 +292,13 @@ impl Oblique {
         }
     }
 
-    /// Returns the distance from one element to the next along a dimension.
+    /// Returns the distance between neighbouring elements along a dimension.
     pub(super) fn step(&self, input: usize) -> f64 {
         let factors = (0..self.map.outputs()).map(|output| self.map.factor(output, input));
         factors.map(|factor| factor * factor).sum::<f64>().sqrt()
     }
 
-    /// Returns what a file leaves out for programs that take no map with shear.
+    /// Returns the message for programs that do not support shear.
     pub(super) fn without_shear(&self) -> String {
         let place = match &self.system {
             Some(name) => format!("coordinate system {name:?}"),
@@ -307,7 +307,7 @@ impl Oblique {
         format!("{place} for programs that know no shear, such as ITK")
     }
 
-    /// Whether each of two dimensions goes at a right angle to the other, but for what rounding has left.
+    /// Whether all pairs of dimensions are at right angles, within rounding errors.
     pub(super) fn is_rectangular(&self) -> bool {
         let rank = self.map.inputs();
         let mut pairs = (0..rank).flat_map(|one| (0..one).map(move |other| (one, other)));
@@ -320,11 +320,11 @@ impl Oblique {
     }
 }
 
-/// The largest cosine of a right angle that numbers with the digits of `float` make.
+/// The largest cosine that counts as a right angle, given numbers with the precision of an `f32`.
 const LARGEST_COSINE: f64 = 1e-5;
 
 impl AxisMeaning {
-    /// Takes over name, kind and unit.
+    /// Applies name, kind and unit.
     fn describe(&mut self, described: &DescribedAxis) {
         if !described.name.is_empty() {
             self.name = Some(described.name.clone());
@@ -334,13 +334,13 @@ impl AxisMeaning {
     }
 }
 
-/// Whether scale or origin of a dimension are known.
+/// Whether the scale or the origin of a dimension is known.
 pub fn has_scale(axes: &[AxisMeaning]) -> bool {
     axes.iter()
         .any(|axis| axis.scale.is_some() || axis.origin != 0.0)
 }
 
-/// Returns numbers with blanks between them.
+/// Joins numbers with spaces.
 pub fn joined(numbers: impl IntoIterator<Item = impl ToString>) -> String {
     let numbers: Vec<String> = numbers
         .into_iter()
@@ -360,7 +360,7 @@ fn named(subject: &Subject, axis: usize) -> AxisMeaning {
     }
 }
 
-/// Returns a list of one value a dimension.
+/// Returns a list with one value per dimension, or `None` if the value is anything else.
 fn list_of(value: Option<Value>, rank: usize) -> Option<Vec<Value>> {
     match value {
         Some(Value::Array(list)) if list.len() == rank => Some(list),

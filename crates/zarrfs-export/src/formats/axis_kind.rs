@@ -1,19 +1,19 @@
-//! What a dimension is: a direction of space, time, channels.
+//! The kind of a dimension: a direction of space, time or channels.
 
-/// What a dimension is, by its name or by what OME-Zarr says.
+/// The kind of a dimension, by its name or by OME-Zarr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AxisKind {
-    /// The first direction of space: longitude, columns.
+    /// The first direction of space: longitude, easting, columns.
     X,
-    /// The second: latitude, rows.
+    /// The second direction of space: latitude, northing, rows.
     Y,
-    /// The third: depth, height, level.
+    /// The third direction of space: depth, height, level.
     Z,
     /// Time.
     Time,
     /// Channels or bands.
     Channel,
-    /// Anything else, or not known.
+    /// Another kind, or unknown.
     Other,
 }
 
@@ -24,7 +24,7 @@ impl AxisKind {
     }
 }
 
-/// Returns what a dimension of a name is.
+/// Returns the kind of a dimension by its name.
 pub(super) fn kind_of(name: &str) -> AxisKind {
     match name.to_ascii_lowercase().as_str() {
         "x" | "lon" | "longitude" | "easting" | "col" | "cols" | "column" | "columns" => {

@@ -1,14 +1,14 @@
-//! What attributes say of the numbers of a map: their unit, and how they are packed.
+//! Reads the unit and the packing of a map's numbers from attributes.
 
 use serde_json::Value;
 
 use crate::formats::Subject;
 use crate::formats::georeference::escaped;
 
-/// The most bytes of a text that is written for each band.
+/// Maximum number of bytes of a text that is written for each band.
 const MAX_TEXT: usize = 1 << 10;
 
-/// The facts that GDAL has of each band, as XML holds them.
+/// GDAL's per-band metadata, escaped for XML.
 pub(super) struct BandFacts {
     pub(super) unit: Option<String>,
     pub(super) offset: Option<String>,
@@ -16,7 +16,7 @@ pub(super) struct BandFacts {
 }
 
 impl BandFacts {
-    /// Returns the facts of an array, of which each band has the same; a unit of more than 1024 bytes is left out.
+    /// Returns the facts of an array, the same for each band. A unit of more than 1024 bytes is left out.
     pub(super) fn of(subject: &Subject) -> BandFacts {
         let attribute = |name| subject.array.attributes.get(name);
         let number = |name| {

@@ -1,9 +1,9 @@
-//! Where an image lies in a body, whose axes have orientations (RFC 4 of OME-Zarr).
+//! Places images with anatomical orientations (RFC 4 of OME-Zarr) in a body.
 
 use crate::formats::axis_kind::AxisKind;
 use crate::formats::coordinate_systems::{DescribedAxis, LevelPlace};
 
-/// Returns the orientations of axes for a sentence; `None` if no axis has one.
+/// Returns the orientations of axes for a message; `None` if no axis has one.
 pub(super) fn ways(axes: &[DescribedAxis]) -> Option<String> {
     let told = axes.iter().filter_map(|axis| {
         let text = &axis.orientation.as_ref()?.text;
@@ -13,17 +13,17 @@ pub(super) fn ways(axes: &[DescribedAxis]) -> Option<String> {
     (!told.is_empty()).then(|| format!("orientation of {}", told.join(", ")))
 }
 
-/// The first voxel of an image of which a program has written another place than its axes tell.
+/// The first voxel of an image, if its program wrote another place than the axes give.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FirstVoxel {
     /// Its coordinates.
     pub(super) coordinates: Vec<f64>,
-    /// For a coordinate along x, y and z, what makes it a place in ITK's space of a body.
+    /// The signs that turn its x, y and z coordinates into ITK's LPS space.
     pub(super) signs: [f64; 3],
 }
 
-/// Returns a place in ITK's space of a body (LPS), in which the axes of space have the kinds X, Y and Z; `None` if an
-/// axis of space has no orientation, or not one that is parallel to an axis of that space, or two have the same.
+/// Returns a place in ITK's LPS space, in which the axes of space have the kinds X, Y and Z. Returns `None` if an
+/// axis of space has no orientation or one that is not parallel to an LPS axis, or two axes have the same one.
 pub(super) fn in_body(place: &LevelPlace, first: Option<&FirstVoxel>) -> Option<LevelPlace> {
     let axes = place.axes.as_ref()?;
     let mut body = axes.clone();

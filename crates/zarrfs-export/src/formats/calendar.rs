@@ -1,29 +1,29 @@
-//! The calendars of CF: dates as numbers of days.
+//! The calendars of CF: converts dates to day numbers and back.
 //!
-//! Days are counted since 1970-01-01; in calendars whose days other people do not have, since a day of their own.
+//! Days are counted from 1970-01-01; in model calendars, whose days do not match real ones, from a day of their own.
 
 /// A calendar of CF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calendar {
-    /// That of today, for all times.
+    /// The Gregorian calendar, extended to all times.
     Gregorian,
-    /// With a leap day every fourth year.
+    /// A leap day every fourth year.
     Julian,
-    /// Years of 365 days.
+    /// Every year has 365 days.
     NoLeap,
-    /// Years of 366 days.
+    /// Every year has 366 days.
     AllLeap,
-    /// Months of 30 days.
+    /// Every month has 30 days.
     Days360,
 }
 
 impl Calendar {
-    /// Returns the days to a date from 1970-01-01, or from a day of the calendar's own.
+    /// Returns the day number of a date.
     pub(super) fn days(self, year: i64, month: i64, day: i64) -> i64 {
         if self == Calendar::Days360 {
             return year * 360 + (month - 1) * 30 + day - 1;
         }
-        // Years begin in March, so that the day that not all of them have is the last.
+        // Years start in March, so that a leap day is the last day of its year.
         let year = if month <= 2 { year - 1 } else { year };
         let in_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
         let leap_days = match self {
@@ -35,13 +35,13 @@ impl Calendar {
         year * 365 + leap_days + in_year - 719_468
     }
 
-    /// Returns the year, month and day of what `days` returns.
+    /// Returns the year, month and day of a day number; the inverse of `days`.
     pub(super) fn date(self, days: i64) -> (i64, i64, i64) {
         if self == Calendar::Days360 {
             let within = days.rem_euclid(360);
             return (days.div_euclid(360), within / 30 + 1, within % 30 + 1);
         }
-        // The year whose first of March is the last one up to that day.
+        // Finds the last first of March up to that day.
         let since = days + 719_468;
         let mut year = since.div_euclid(365).min(since.div_euclid(366)) - 1;
         while self.days(year + 1, 3, 1) <= days {

@@ -1,9 +1,10 @@
-//! `NAME.cf.EXT`: the values that the attributes of an array say its elements mean, by the CF conventions.
+//! `NAME.cf.EXT`: decodes elements by the CF conventions in the attributes of an array.
 //!
-//! `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`, `units` of time and xarray's `dtype` are
-//! applied to each element by itself. Types are those that xarray gives. The fill value of v2 stands for `_FillValue`, as
-//! xarray has it; that of final v3 does not. An attribute of these that says nothing, such as a factor that is text, leaves
-//! the elements without values: numbers as they are stored would be taken for them.
+//! Applies `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`, `units` of time and xarray's
+//! `dtype` to each element by itself. The result has xarray's data types. As in xarray, the fill value of
+//! v2 takes the place of a missing `_FillValue`, and the fill value of final v3 does not. If one of these attributes
+//! is invalid, such as a factor that is text, there are no decoded values: a user would take the stored numbers for
+//! them.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
 pub use crate::formats::cf_attributes::NoValues;
 
-/// The attributes that are applied, and so have no meaning for the values.
+/// The attributes that are applied, and removed from the decoded array.
 const APPLIED: [&str; 5] = [
     "scale_factor",
     "add_offset",
@@ -33,45 +34,45 @@ const APPLIED: [&str; 5] = [
 const FILLS: [&str; 2] = ["_FillValue", "missing_value"];
 const PACKING: [&str; 3] = ["scale_factor", "add_offset", "_Unsigned"];
 
-/// The attributes that say which numbers are values. They are in the unit of those that are stored.
+/// The attributes that limit the valid numbers, in the unit of the stored numbers.
 pub const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
 
-/// An array as its attributes mean it.
+/// An array decoded by its attributes.
 pub struct DecodedArray {
-    /// The array with the type and the attributes that the values have.
+    /// The array with the data type and the attributes of the decoded values.
     pub array: Array,
-    /// What becomes of each element; nothing if it stays as it is.
+    /// The conversion of each element; `None` if elements stay unchanged.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
-/// What becomes of numbers that count times or durations.
+/// The treatment of numbers that count times or durations.
 #[derive(Clone, Copy, PartialEq)]
 enum Counts {
     /// They become times or durations.
     Decoded,
-    /// They stay numbers, with the attributes that say what they count.
+    /// They stay numbers, with the attributes of their unit.
     Kept,
 }
 
-/// Returns an array as its attributes mean it, or why they mean nothing.
+/// Returns an array as its attributes decode it, or the reason why they are invalid.
 pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
     decoded_with(array, Counts::Decoded)
 }
 
-/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`: for formats whose readers decode them,
-/// in calendars and years that no type of this program has. Whole numbers among them keep `_FillValue` as well, since NaN
-/// would make floats of them, which lack their digits.
+/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`: for formats whose readers decode
+/// them, also in calendars and years that no data type here has. Integers among them keep `_FillValue` as well, since
+/// NaN would turn them into floats and lose digits.
 pub fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
     decoded_with(array, Counts::Kept)
 }
 
 fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues> {
     let array = &*array.in_files();
-    // Whether values are other numbers than those that are stored.
+    // Whether decoded values differ from the stored numbers.
     let mut are_others = false;
     let mut kept_fill = KeptFill::None;
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
-        // Times are what they mean.
+        // Times are already decoded.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
         DataType::Complex(size) => {
             let mask = ComplexMask::of(array, *size)?;
@@ -117,7 +118,7 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
     })
 }
 
-/// Returns the attributes that decoded values of a type still have.
+/// Returns the attributes that remain on decoded values of a data type.
 fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
     let applied: &[&str] = match (data_type, kept_fill) {
         // Complex numbers are not scaled.
@@ -158,7 +159,7 @@ pub struct CountedTimes {
 }
 
 impl CountedTimes {
-    /// Returns what the numbers of an array count; `None` if they count no times.
+    /// Returns the counted times of an array, or `None` if its numbers count no times.
     pub fn of(array: &Array) -> Result<Option<CountedTimes>, NoValues> {
         let array = &*array.in_files();
         let Some(stored) = Stored::of(&array.data_type) else {
@@ -175,12 +176,13 @@ impl CountedTimes {
         }))
     }
 
-    /// Returns the calendar that the times are in.
+    /// Returns the calendar of the times.
     pub fn calendar(&self) -> Calendar {
         self.count.calendar
     }
 
-    /// Returns the times of elements in nanoseconds, as `Labels::Times` has them; `None` for what is no time.
+    /// Returns the times of elements in nanoseconds, in the form of `Labels::Times`; `None` for an element that is
+    /// not a time.
     pub fn times(&self, elements: &[u8]) -> Vec<Option<i128>> {
         times_of(
             self.decoding.stored,
@@ -191,26 +193,26 @@ impl CountedTimes {
     }
 }
 
-/// How the elements of an array are decoded.
+/// The decoding of an array's elements.
 struct Decoding {
-    /// What is stored, after `_Unsigned`.
+    /// The stored type, after `_Unsigned` was applied.
     stored: Stored,
     meaning: Meaning,
     fills: Vec<FillNumber>,
     is_reread: bool,
-    /// Whether the numbers are truth values.
+    /// Whether the numbers are booleans.
     is_truth: bool,
     kept_fill: KeptFill,
 }
 
-/// What says which whole numbers stand for no value, where they stay among the values.
+/// The source of the fill number, where fill numbers stay among the values.
 #[derive(Clone, PartialEq)]
 enum KeptFill {
-    /// None of them stays.
+    /// No fill number stays.
     None,
-    /// The attributes as they are.
+    /// The attributes, unchanged.
     Attributes,
-    /// The attributes, with this one as `_FillValue`.
+    /// The attributes, with this number as `_FillValue`.
     Number(Value),
 }
 
@@ -223,30 +225,30 @@ impl KeptFill {
     }
 }
 
-/// What `units` say that numbers count.
+/// The quantity that numbers count, by `units`.
 #[derive(Clone, Copy, PartialEq)]
 enum Counted {
-    /// Nothing is known of a count that does not read.
+    /// Times; `None` if `units` or `calendar` is not understood.
     Times(Option<TimeCount>),
-    /// Durations of so many nanoseconds.
+    /// Durations in a unit of this many nanoseconds.
     Durations(i64),
     Other,
 }
 
-/// What attributes say of the numbers of an array.
+/// The attributes of an array that decide how its numbers are decoded.
 struct Told {
     stored: Stored,
-    /// Whether there is a factor or a summand, be it null, with which xarray computes in floats.
+    /// Whether there is a factor or an offset, even null: xarray then computes in floats.
     is_packed: bool,
     scale: Option<AttributeNumber>,
     offset: Option<AttributeNumber>,
-    /// Whether a number stands for no value.
+    /// Whether a number marks missing values.
     masks: bool,
-    /// Whether one does, or NaN.
+    /// Whether a number or NaN marks missing values.
     has_fill: bool,
     counted: Counted,
     counts: Counts,
-    /// The type that xarray had the values in.
+    /// The data type that xarray decoded the values to before it wrote them.
     dtype: String,
 }
 
@@ -255,7 +257,7 @@ impl Decoding {
         Decoding::told(array, found, counts).map(|(decoding, _)| decoding)
     }
 
-    /// The same, with what the attributes say.
+    /// Returns the decoding without a meaning, and the attributes that decide the meaning.
     fn told(array: &Array, found: Stored, counts: Counts) -> Result<(Decoding, Told), NoValues> {
         let attributes = &array.attributes;
         let stored = signed_as_told(found, attributes)?;
@@ -271,7 +273,7 @@ impl Decoding {
             masks: !fills.is_empty(),
             has_fill,
             counted: match counted(attributes) {
-                // Whoever reads the numbers may know what they count.
+                // Readers of the undecoded numbers may understand the unit.
                 Err(_) if counts == Counts::Kept => Counted::Times(None),
                 counted => counted?,
             },
@@ -289,7 +291,7 @@ impl Decoding {
             meaning,
             kept_fill: match fills.last().filter(|_| told.keeps_fill()) {
                 None => KeptFill::None,
-                // The last one is that of `_FillValue` or of the array.
+                // The last fill number is that of `_FillValue` or of the array.
                 Some(fill) if has_own_fill && (is_of_array || stored != found) => fill
                     .whole_value()
                     .map_or(KeptFill::Attributes, KeptFill::Number),
@@ -304,7 +306,7 @@ impl Decoding {
         self.meaning == Meaning::Same && !self.is_reread && !self.is_truth
     }
 
-    /// Whether values are other numbers than those that are stored.
+    /// Whether decoded values differ from the stored numbers.
     fn makes_others(&self) -> bool {
         let is_scaled = |packing: CfPacking| packing.factor != 1.0 || packing.summand != 0.0;
         self.is_reread
@@ -326,7 +328,7 @@ impl Decoding {
         }
     }
 
-    /// Returns the type of the numbers.
+    /// Returns the data type of the decoded numbers.
     fn number_type(&self) -> DataType {
         let unit = |name: &str| TimeUnit {
             name: name.to_string(),
@@ -364,7 +366,7 @@ impl Decoding {
     }
 }
 
-/// Returns an attribute that is text.
+/// Returns an attribute that is text, or `None` if it is missing or has another type.
 fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     match attributes.get(name) {
         Some(Value::String(text)) => Some(text),
@@ -372,14 +374,14 @@ fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     }
 }
 
-/// Returns the type of numbers whose sign `_Unsigned` corrects.
+/// Returns the integer type with the sign that `_Unsigned` gives.
 fn signed_as_told(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
     let told = attributes.get("_Unsigned").unwrap_or_default();
     match told.as_str() {
         _ if stored.is_float() || told.is_null() => Ok(stored),
         Some("true") => Ok(stored.unsigned()),
         Some("false") => Ok(stored.signed()),
-        // Some readers take "True" or true for unsigned and others do not.
+        // Some readers treat "True" or true as unsigned and others do not.
         _ => Err(NoValues::of("_Unsigned", &told, "\"true\" or \"false\"")),
     }
 }
@@ -392,13 +394,13 @@ fn counted(attributes: &Attributes) -> Result<Counted, NoValues> {
         let count = time_count(&units, attributes)?;
         return Ok(Counted::Times(Some(count)));
     }
-    // xarray knows durations by their long names alone, and times by short ones too.
+    // xarray reads only the long names of units as durations, and short ones too as times.
     let is_whole = units.ends_with("seconds") || ["minutes", "hours", "days"].contains(&&*units);
     let unit = unit_of(&units).filter(|_| is_whole && units == units.to_lowercase());
     Ok(unit.map_or(Counted::Other, Counted::Durations))
 }
 
-/// Reads units that count times.
+/// Parses units that count times.
 fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValues> {
     let calendar = match attributes.get("calendar") {
         None | Some(Value::Null) => Value::from("standard"),
@@ -425,17 +427,17 @@ enum Computed {
 }
 
 impl Told {
-    /// Chooses the type of numbers before they become times, as xarray does.
+    /// Chooses the data type that numbers have before they become times, as xarray does.
     fn computed(&self) -> Computed {
         let is_time = self.counted != Counted::Other;
         if self.is_packed {
             if self.has_fill && !self.masks && !is_time {
-                // A fill value that is NaN leaves the type alone.
+                // A fill value of NaN does not change the type.
                 return Computed::AsStored;
             }
             let factor = match (self.scale, self.offset) {
                 (None, None) if self.stored.fits_single() => return Computed::Single,
-                // Numbers of JSON are floats of eight bytes, or whole.
+                // A number of JSON is a double or an integer.
                 (Some(AttributeNumber::Whole(factor)), None) if !self.masks => factor,
                 _ => return Computed::Double,
             };
@@ -453,7 +455,7 @@ impl Told {
         }
     }
 
-    /// Whether whole numbers stay as they are, with the one that stands for no value.
+    /// Whether integers stay unchanged, together with their fill number.
     fn keeps_fill(&self) -> bool {
         let is_time = self.counted != Counted::Other;
         let stay = self.counts == Counts::Kept && !self.is_packed && !self.stored.is_float();
@@ -467,7 +469,7 @@ impl Told {
         }
     }
 
-    /// Returns what elements are before they count.
+    /// Returns the form of elements before they count times or durations.
     fn numbers(&self) -> CountedNumbers {
         match self.computed() {
             Computed::Long { factor } => CountedNumbers::Long { factor },
@@ -502,7 +504,7 @@ impl Told {
         })
     }
 
-    /// Returns what becomes of numbers that keep their type.
+    /// Returns the conversion of numbers that keep their data type.
     fn own_meaning(&self, packing: CfPacking) -> Meaning {
         match self.stored {
             _ if !self.masks && packing.is_none() => Meaning::Same,
@@ -514,8 +516,8 @@ impl Told {
     }
 }
 
-/// Returns the unit of numpy in which xarray has durations that count so many nanoseconds, and its nanoseconds: the one
-/// that it had them in, or a finer one that they count.
+/// Returns the numpy unit that xarray uses for durations counted in `counted` nanoseconds, and the unit's
+/// nanoseconds: the unit in `dtype`, or a finer one if the count needs it.
 fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoValues> {
     let steps = [
         ("s", 1_000_000_000),

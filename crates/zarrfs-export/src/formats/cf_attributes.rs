@@ -1,4 +1,4 @@
-//! The numbers that attributes of CF give: as they are written, in lists of one, and as xarray encodes fill values.
+//! Parses numeric CF attributes: plain, in one-element lists, and as xarray encodes fill values.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 use crate::formats::cf_numbers::{FillNumber, Stored};
 use zarr_format::model::{Array, Attributes};
 
-/// Why an array has no values by the CF conventions.
+/// The reason why an array has no decoded values by the CF conventions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoValues {
-    /// Its elements are no numbers.
+    /// Its elements are not numbers.
     NotNumbers,
-    /// One of the attributes says nothing: which one, and why.
+    /// An attribute is invalid: its name and the reason.
     Attribute(String),
 }
 
 impl NoValues {
-    /// An attribute that is not what it has to be.
+    /// Returns the reason for an attribute that is not `wanted`.
     pub(super) fn of(name: &str, value: &Value, wanted: &str) -> NoValues {
         NoValues::Attribute(format!(
             "the attribute {name} is {} and has to be {wanted}",
@@ -37,10 +37,10 @@ impl fmt::Display for NoValues {
     }
 }
 
-/// The most letters of an attribute that a message has.
+/// Maximum number of characters of an attribute in a message.
 const MAX_SHOWN: usize = 60;
 
-/// Returns the value of an attribute as a message has it.
+/// Returns the value of an attribute for a message.
 pub(super) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(MAX_SHOWN) {
@@ -49,7 +49,7 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// A number of an attribute; whether it was written as a whole one decides about types.
+/// A number in an attribute; whether it is written as an integer decides the data type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum AttributeNumber {
     Whole(i128),
@@ -57,7 +57,7 @@ pub(super) enum AttributeNumber {
 }
 
 impl AttributeNumber {
-    /// Reads a number, a list of one, or a word for one that JSON lacks.
+    /// Parses a number, a list of one number, or a word for a number that JSON lacks.
     pub(super) fn read(value: &Value) -> Option<AttributeNumber> {
         match value {
             Value::Number(number) => {
@@ -95,7 +95,7 @@ impl AttributeNumber {
         matches!(self, AttributeNumber::Float(number) if number.is_nan())
     }
 
-    /// Returns the number if it is a whole one, however it is written.
+    /// Returns the number if it is an integer in any notation.
     #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
     fn whole(self) -> Option<i128> {
         match self {
@@ -106,7 +106,7 @@ impl AttributeNumber {
         }
     }
 
-    /// Returns the number as an attribute, if it is a whole one.
+    /// Returns the number as an attribute if it is an integer.
     pub(super) fn whole_value(self) -> Option<Value> {
         let whole = self.whole()?;
         let signed = i64::try_from(whole).map(Value::from);
@@ -123,7 +123,7 @@ impl AttributeNumber {
     }
 }
 
-/// Returns the number that elements are multiplied by, or that is added to them; nothing if there is none, or null.
+/// Returns a scale factor or an offset, or `None` if the attribute is missing or null.
 pub(super) fn packing_number(
     attributes: &Attributes,
     name: &str,
@@ -132,7 +132,7 @@ pub(super) fn packing_number(
     if value.is_null() {
         return Ok(None);
     }
-    // NaN may stand there without quotes, as Python writes it; a number in quotes is text to each reader.
+    // Python writes NaN without quotes; a number in quotes is text to every reader.
     let is_number = !has_text(&value) || attributes.is_beyond_json(name, &value);
     let number = AttributeNumber::read(&value).filter(|_| is_number);
     let refused = || NoValues::of(name, &value, "a number");
@@ -147,8 +147,8 @@ fn has_text(value: &Value) -> bool {
     }
 }
 
-/// Returns the numbers that stand for no value, NaN among them; of `_FillValue` and `missing_value`, or the fill value of
-/// v2. Elements are stored as `found` and read as `stored`, as which `_FillValue` is read, too.
+/// Returns the numbers that mark missing values, including NaN: those of `_FillValue` and `missing_value`, or the
+/// fill value of v2. Elements are stored as `found` and interpreted as `stored`, and so is `_FillValue`.
 pub(super) fn fill_numbers(
     array: &Array,
     found: Stored,
@@ -170,22 +170,22 @@ pub(super) fn fill_numbers(
         }
         fills.push(read);
     }
-    // Whole numbers are never NaN, and xarray drops such a fill value entirely.
+    // Integers are never NaN; xarray drops such a fill value.
     if !found.is_float() {
         fills.retain(|fill| !fill.is_nan());
     }
     Ok(fills)
 }
 
-/// The attribute whose number stands for no value.
+/// The attribute of the fill number.
 pub(super) const FILL: &str = "_FillValue";
 
-/// Returns the numbers of `missing_value`.
+/// Returns the numbers in `missing_value`.
 pub(super) fn missing_numbers(attributes: &Attributes) -> Result<Vec<AttributeNumber>, NoValues> {
     listed_numbers(attributes, "missing_value", &AttributeNumber::read)
 }
 
-/// Returns the fill value of v2, or the numbers of `_FillValue`.
+/// Returns the fill value of v2, or the numbers in `_FillValue`.
 fn own_fills(array: &Array, stored: Stored) -> Result<Vec<AttributeNumber>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         return Ok(vec![stored.number(&array.fill_value.bytes).into()]);
@@ -196,7 +196,7 @@ fn own_fills(array: &Array, stored: Stored) -> Result<Vec<AttributeNumber>, NoVa
     })
 }
 
-/// Returns the numbers of an attribute that has one, or a list of them.
+/// Returns the numbers of an attribute: a single number, or a list.
 fn listed_numbers(
     attributes: &Attributes,
     name: &str,
@@ -221,7 +221,7 @@ impl From<FillNumber> for AttributeNumber {
     }
 }
 
-/// Reads a number of a fill value as xarray writes it: a float of eight bytes as base64.
+/// Parses a number of a fill value that xarray wrote: a double in base64.
 pub(super) fn encoded_number(value: &Value) -> Option<AttributeNumber> {
     let bytes = BASE64_STANDARD.decode(value.as_str()?).ok()?;
     let number = f64::from_le_bytes(bytes.try_into().ok()?);

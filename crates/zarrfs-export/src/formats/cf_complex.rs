@@ -1,6 +1,6 @@
-//! Complex numbers of CF: those that stand for no value become NaN in both parts, as xarray has them.
+//! Masks complex numbers of CF: missing values become NaN in both parts, as in xarray.
 //!
-//! CF packs no complex numbers, so `scale_factor` and `add_offset` stay attributes.
+//! CF does not pack complex numbers, so `scale_factor` and `add_offset` stay attributes.
 
 use serde_json::Value;
 
@@ -10,18 +10,18 @@ use crate::formats::cf_attributes::{
 use crate::formats::conversion::{Conversion, digest_of};
 use zarr_format::model::Array;
 
-/// What becomes of each number.
+/// Replaces missing complex numbers by NaN.
 #[derive(Debug)]
 pub(super) struct ComplexMask {
-    /// Bytes of a number.
+    /// Size of a number in bytes.
     size: usize,
-    /// The numbers that stand for no value. As xarray has it they are floats of eight bytes, so that one of an attribute that
-    /// is rounded in the array is another one.
+    /// The numbers that mark missing values. They are doubles, as in xarray: a number in an attribute does not equal
+    /// an element that was rounded to a float.
     fills: Vec<[f64; 2]>,
 }
 
 impl ComplexMask {
-    /// Returns what becomes of the numbers of an array; nothing if none of them stands for no value.
+    /// Returns the mask of an array, or `None` if no number marks missing values.
     pub(super) fn of(array: &Array, size: usize) -> Result<Option<ComplexMask>, NoValues> {
         let missing = missing_numbers(&array.attributes)?.into_iter();
         let mut fills: Vec<[f64; 2]> = missing.map(|number| [number.to_float(), 0.0]).collect();
@@ -31,7 +31,7 @@ impl ComplexMask {
     }
 }
 
-/// Returns the number that the fill value of v2 or `_FillValue` is; nothing if there is none.
+/// Returns the number of the fill value of v2 or of `_FillValue`, or `None` without a fill value.
 fn fill_number(array: &Array, size: usize) -> Result<Option<[f64; 2]>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         let bytes = &array.fill_value.bytes;
@@ -65,13 +65,13 @@ fn wide(part: [u8; 4]) -> f64 {
     f64::from(f32::from_le_bytes(part))
 }
 
-/// Returns the parts of complex numbers.
+/// Returns the two parts of each complex number.
 fn pairs<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [[u8; N]; 2]> {
     let parts = bytes.as_chunks::<N>().0.as_chunks::<2>().0;
     parts.iter().copied()
 }
 
-/// Writes complex numbers, `nothing` in both parts for those that stand for no value.
+/// Copies complex numbers, and writes `nothing` into both parts of missing ones.
 fn mask<const N: usize>(
     decoded: &[u8],
     written: &mut [u8],

@@ -1,30 +1,30 @@
-//! Numbers of CF that count times and durations, as nanoseconds.
+//! Converts CF counts of times and durations into nanoseconds.
 //!
-//! xarray counts by numpy, in nanoseconds whose fraction is cut off, and where that has no such date or unit by cftime, in
-//! whole microseconds.
+//! xarray converts with numpy, in nanoseconds with the fraction cut off; where numpy lacks the date or the unit, it
+//! uses cftime, in whole microseconds.
 
 use half::f16;
 
 use crate::formats::cf_numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
 use crate::formats::times::TimeCount;
 
-/// The smallest number: not a time.
+/// NaT: the smallest number.
 pub(super) const NOT_A_TIME: i64 = i64::MIN;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// What elements are before they count.
+/// The form of elements before they count times or durations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum CountedNumbers {
-    /// As they are stored.
+    /// Stored numbers.
     Stored,
-    /// Floats, packed.
+    /// Doubles after scaling.
     Double(CfPacking),
-    /// Whole numbers of eight bytes.
+    /// 64-bit integers after scaling.
     Long { factor: i64 },
 }
 
-/// A number that counts.
+/// A number that counts units.
 #[derive(Clone, Copy)]
 enum CountValue {
     Whole(i128),
@@ -32,7 +32,7 @@ enum CountValue {
 }
 
 impl CountedNumbers {
-    /// Returns the number of an element; nothing for a fill value and for what is no number.
+    /// Returns the number of an element, or `None` for a fill value or NaN.
     fn value<T: CfNumber<N>, const N: usize>(
         self,
         number: T,
@@ -57,7 +57,7 @@ impl CountedNumbers {
     }
 }
 
-/// Returns the time that an element counts, as nanoseconds since 1970.
+/// Returns the time that an element counts, in nanoseconds since 1970.
 pub(super) fn time_of<T: CfNumber<N>, const N: usize>(
     number: T,
     fills: &[FillNumber],
@@ -76,7 +76,7 @@ pub(super) fn time_of<T: CfNumber<N>, const N: usize>(
     nanoseconds.checked_add(count.origin)
 }
 
-/// Returns the times that elements count.
+/// Returns the times that elements count, in nanoseconds since 1970.
 pub(super) fn times_of(
     stored: Stored,
     elements: &[u8],
@@ -98,21 +98,22 @@ fn each_time<T: CfNumber<N>, const N: usize>(
         .collect()
 }
 
-/// Returns whole microseconds as cftime counts them: rounded, and to whole seconds what is one off.
+/// Returns whole microseconds as cftime computes them: rounded, and moved to a whole second that is one microsecond
+/// away.
 fn microseconds(value: CountValue, unit: i64) -> Option<i128> {
-    // Whole numbers become floats as well.
+    // cftime converts integers to floats as well.
     let (mantissa, exponent) = match value {
         CountValue::Whole(whole) => parts(whole_double(whole))?,
         CountValue::Float(float) => parts(float)?,
     };
-    // The unit is one of nanoseconds that has whole microseconds, or a nanosecond.
+    // The unit is a whole number of microseconds, or one nanosecond.
     let (over, under) = if unit < 1000 {
         (1, 1000)
     } else {
         (unit / 1000, 1)
     };
     let product = mantissa * i128::from(over);
-    // Beyond 100 bits nothing is left of the fraction.
+    // A shift by more than 100 bits leaves no fraction.
     let (product, divisor) = if exponent >= 0 {
         (product << exponent, under)
     } else {
@@ -132,7 +133,7 @@ fn microseconds(value: CountValue, unit: i64) -> Option<i128> {
     })
 }
 
-/// Returns a float as a whole number times a power of 2; nothing if it is too large for any time.
+/// Returns a float as mantissa and power of 2, or `None` if it is too large for any time.
 fn parts(float: f64) -> Option<(i128, i32)> {
     if float.abs() > 1e19 || !float.is_finite() {
         return None;
@@ -149,9 +150,9 @@ fn parts(float: f64) -> Option<(i128, i32)> {
     Some((i128::from(mantissa) * sign, exponent))
 }
 
-/// Returns the duration that an element counts in units of `unit` nanoseconds, in steps of `step`.
+/// Returns the duration that an element counts, from units of `unit` nanoseconds to units of `step` nanoseconds.
 ///
-/// As xarray does, seconds are multiplied by 1000 as long as they have a fraction.
+/// As xarray does, multiplies seconds by 1000 until they have no fraction.
 pub(super) fn duration_of<T: CfNumber<N>, const N: usize>(
     number: T,
     fills: &[FillNumber],
@@ -169,7 +170,7 @@ pub(super) fn duration_of<T: CfNumber<N>, const N: usize>(
     Some(cut(float) * i128::from(own) / i128::from(step))
 }
 
-/// Cuts a fraction off.
+/// Truncates to an integer.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "what does not fit is no time either"
@@ -191,7 +192,7 @@ fn whole_double(number: i128) -> f64 {
     number as f64
 }
 
-/// Returns a time as it is written; one that does not fit is not a time.
+/// Returns the bytes of a time; a time that does not fit becomes NaT.
 pub(super) fn time_bytes(time: Option<i128>) -> [u8; 8] {
     let time = time.and_then(|time| i64::try_from(time).ok());
     time.unwrap_or(NOT_A_TIME).to_le_bytes()
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(minutes(-1.5), Some(-90_000_000));
         assert_eq!(minutes(1e300), None);
         assert_eq!(minutes(1e-300), Some(0));
-        // One off a whole second.
+        // One microsecond from a whole second.
         let seconds = |float: f64| microseconds(CountValue::Float(float), SECOND);
         assert_eq!(seconds(0.999_998_8), Some(999_999));
         assert_eq!(seconds(0.999_999_2), Some(1_000_000));

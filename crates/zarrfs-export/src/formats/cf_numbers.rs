@@ -1,10 +1,10 @@
-//! The number types of elements whose values CF gives a meaning, read and cast as numpy does.
+//! The number types that CF decoding supports, read and cast as numpy does.
 
 use half::f16;
 
 use zarr_format::model::DataType;
 
-/// A number type of elements.
+/// A number type of stored elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stored {
     I1,
@@ -20,35 +20,35 @@ pub(super) enum Stored {
     F8,
 }
 
-/// A value that stands for none.
+/// A number that marks missing values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum FillNumber {
     Whole(i128),
     Float(f64),
 }
 
-/// What numbers are multiplied by, and what is added to them.
+/// The factor and the offset of packed numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CfPacking {
-    /// 1 where no attribute gives one.
+    /// 1 if no attribute gives a factor.
     pub(super) factor: f64,
-    /// -0 where no attribute gives one, which changes not even the sign of zero.
+    /// -0 if no attribute gives an offset: adding it does not even change the sign of a zero.
     pub(super) summand: f64,
 }
 
 impl CfPacking {
-    /// Returns a packed number.
+    /// Returns the unpacked number.
     pub(super) fn double(self, number: f64) -> f64 {
         number * self.factor + self.summand
     }
 
-    /// Whether it changes nothing.
+    /// Whether unpacking changes nothing.
     pub(super) fn is_none(self) -> bool {
         self.factor == 1.0 && self.summand == 0.0 && self.summand.is_sign_negative()
     }
 }
 
-/// Calls a generic function for the type of the elements.
+/// Calls a generic function with the element type.
 macro_rules! for_type {
     ($stored:expr, $function:ident, $($argument:expr),*) => {
         match $stored {
@@ -68,7 +68,7 @@ macro_rules! for_type {
 }
 
 impl Stored {
-    /// Returns the number type of elements, if they are real numbers that numpy has.
+    /// Returns the number type of elements, or `None` if they are not real numbers of numpy.
     pub(super) fn of(data_type: &DataType) -> Option<Stored> {
         Some(match data_type {
             DataType::Int(1) => Stored::I1,
@@ -107,7 +107,7 @@ impl Stored {
         matches!(self, Stored::F2 | Stored::F4 | Stored::F8)
     }
 
-    /// Whether floats of four bytes hold each of the numbers.
+    /// Whether a 32-bit float can hold every number of the type.
     pub(super) fn fits_single(self) -> bool {
         self.size() <= 2 || self == Stored::F4
     }
@@ -132,7 +132,7 @@ impl Stored {
         }
     }
 
-    /// Returns a whole number as an element has it; nothing if the type has no such number.
+    /// Returns the bytes of an integer as an element, or `None` if the type cannot hold it.
     pub(super) fn bytes_of(self, number: i128) -> Option<Vec<u8>> {
         let bytes = number.to_le_bytes()[..self.size()].to_vec();
         (self.number(&bytes) == FillNumber::Whole(number)).then_some(bytes)
@@ -144,14 +144,14 @@ impl Stored {
     }
 }
 
-/// Returns the value of an element; 0 for fewer bytes than it has.
+/// Returns the value of an element, or 0 if bytes are missing.
 fn one<T: CfNumber<N>, const N: usize>(bytes: &[u8]) -> FillNumber {
     let number = T::read(bytes.first_chunk().copied().unwrap_or([0; N]));
     let float = || FillNumber::Float(number.double());
     number.whole().map_or_else(float, FillNumber::Whole)
 }
 
-/// A number type whose elements are read.
+/// A number type that elements are read as.
 pub(super) trait CfNumber<const N: usize>: Copy {
     fn read(bytes: [u8; N]) -> Self;
     fn double(self) -> f64;
@@ -234,7 +234,7 @@ impl FillNumber {
     }
 }
 
-/// Whether an element is one of the values that stand for none.
+/// Whether an element is a fill number.
 pub(super) fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[FillNumber]) -> bool {
     fills.iter().any(|fill| match (fill, number.whole()) {
         (FillNumber::Whole(fill), Some(number)) => *fill == number,
@@ -242,7 +242,7 @@ pub(super) fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[Fil
     })
 }
 
-/// Returns a float as a whole number of eight bytes, as processors cast it: what does not fit is the smallest one.
+/// Casts a float to a 64-bit integer as processors do: a float out of range gives the smallest integer.
 #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
 fn long_of(number: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;

@@ -1,6 +1,6 @@
-//! The arithmetic of CF: elements of any number type masked, scaled and counted as times.
+//! CF arithmetic: masks and scales elements, and converts counts to times.
 //!
-//! Results are those of numpy with the types that xarray computes in, bit for bit.
+//! Results equal those of numpy with xarray's data types bit for bit.
 
 use half::f16;
 
@@ -10,15 +10,15 @@ use crate::formats::conversion::{Conversion, digest_of};
 use crate::formats::times::TimeCount;
 use zarr_format::grid::element_blocks;
 
-/// What numbers become.
+/// The result of decoding a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Meaning {
-    /// The same.
+    /// The unchanged number.
     Same,
     Half(CfPacking),
     Single(CfPacking),
     Double(CfPacking),
-    /// Whole numbers of eight bytes.
+    /// 64-bit integers.
     Long {
         factor: i64,
     },
@@ -27,7 +27,7 @@ pub(super) enum Meaning {
         count: TimeCount,
         numbers: CountedNumbers,
     },
-    /// Numbers of `unit` nanoseconds as numbers of `step` nanoseconds, which numpy calls `name`.
+    /// Durations, from units of `unit` nanoseconds to units of `step` nanoseconds, numpy's unit `name`.
     Duration {
         unit: i64,
         step: i64,
@@ -36,13 +36,13 @@ pub(super) enum Meaning {
     },
 }
 
-/// What becomes of each element.
+/// The conversion of CF elements.
 #[derive(Debug)]
 pub(super) struct CfConversion {
-    /// The elements, after `_Unsigned`.
+    /// The number type, after `_Unsigned` was applied.
     pub(super) stored: Stored,
     pub(super) meaning: Meaning,
-    /// Values that stand for none.
+    /// The fill numbers.
     pub(super) fills: Vec<FillNumber>,
 }
 
@@ -68,12 +68,12 @@ impl Conversion for CfConversion {
     }
 }
 
-/// Whether numbers are other than 0, as those that stand for none are.
+/// Converts numbers to booleans: 0 and fill numbers are false.
 #[derive(Debug)]
 pub(super) struct Truth {
-    /// Bytes of a number.
+    /// Size of a number in bytes.
     pub(super) size: usize,
-    /// Whether its highest bit is a sign alone.
+    /// Whether the highest bit is only a sign, so that -0 is false.
     pub(super) is_float: bool,
 }
 
@@ -105,7 +105,7 @@ fn each<T: CfNumber<N>, const N: usize, const M: usize>(
 
 fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
     let fills: Vec<f64> = of.fills.iter().map(FillNumber::double).collect();
-    // Most arrays have one fill value or none; a loop without another in it is compiled to instructions for several elements.
+    // Most arrays have at most one fill number; a loop without an inner loop is vectorized.
     match fills[..] {
         [] => convert_with::<T, N>(of, decoded, written, |_| false),
         [one] => convert_with::<T, N>(of, decoded, written, |number| number == one),
@@ -177,7 +177,7 @@ fn singles<T: CfNumber<N>, const N: usize>(
     });
 }
 
-/// Converts elements into whole numbers, fill values of which are compared as such.
+/// Converts elements into integers; they are compared with fill numbers as integers.
 fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
     let fills = &of.fills[..];
     match of.meaning {

@@ -1,7 +1,7 @@
-//! Elements in another form than that in which they are decoded: other byte order, another type.
+//! Converts decoded elements to another form, such as another byte order or data type.
 //!
-//! A conversion takes each element by itself, so any range of a file needs the elements under it and no others. Those of
-//! this file keep every value, but for text: what is no code point becomes the sign for that.
+//! A conversion handles each element by itself, so any range of a file needs only its own elements. The conversions
+//! in this file preserve every value, except for invalid code points in text, which become U+FFFD.
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,36 +11,36 @@ use half::f16;
 
 use zarr_format::grid::element_blocks;
 
-/// What becomes of each element.
+/// A conversion of each element.
 pub trait Conversion: Debug + Send + Sync {
-    /// Returns the bytes of an element as it is written.
+    /// Returns the size of a written element in bytes.
     fn written_size(&self) -> usize;
-    /// Writes elements, given as they are decoded, all of them whole. `written` has room for as many and any content: each
-    /// byte of it is written.
+    /// Converts whole decoded elements. `written` has room for the same number of elements; its previous content is
+    /// arbitrary, and every byte of it is written.
     fn convert(&self, decoded: &[u8], written: &mut [u8]);
-    /// Like `convert`, for conversions to which it matters where elements stand: `first` is the number of the first one in
-    /// the file.
+    /// Like `convert`, for conversions that depend on the position of elements; `first` is the number of the first
+    /// one in the file.
     fn convert_at(&self, _first: u64, decoded: &[u8], written: &mut [u8]) {
         self.convert(decoded, written);
     }
-    /// Returns a number that another conversion does not have.
+    /// Returns a number that differs between conversions.
     fn digest(&self) -> u64;
 }
 
-/// Returns a number of all that a conversion consists of.
+/// Returns a hash of all settings of a conversion.
 pub(super) fn digest_of(conversion: &impl Debug) -> u64 {
     let mut hasher = DefaultHasher::new();
     format!("{conversion:?}").hash(&mut hasher);
     hasher.finish()
 }
 
-/// Words in big-endian order; of integers whose sign the format lacks or demands, the highest bit is inverted, which
+/// Big-endian words. For integers whose signedness the format does not support, the highest bit is inverted, which
 /// adds half of their range.
 #[derive(Debug)]
 pub struct BigEndian {
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub size: usize,
-    /// Bytes of a word, the unit of byte order.
+    /// Size in bytes of a word, the unit of byte order.
     pub word: usize,
     /// Whether the highest bit is inverted.
     pub inverts_top: bool,
@@ -76,7 +76,7 @@ impl Conversion for BigEndian {
     }
 }
 
-/// Reverses words of a length known at compile time, and inverts bits of the first byte that each then has.
+/// Reverses words of a size known at compile time, and XORs their first byte with `top`.
 fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
     element_blocks::convert(decoded, written, |mut word: [u8; N]| {
         word.reverse();
@@ -87,7 +87,7 @@ fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
     });
 }
 
-/// Half floats as floats of four bytes, big-endian.
+/// Half floats as big-endian 32-bit floats.
 #[derive(Debug)]
 pub struct BigEndianSingle;
 
@@ -107,7 +107,7 @@ impl Conversion for BigEndianSingle {
     }
 }
 
-/// bfloat16, the upper half of a float of four bytes, as such a float, big-endian.
+/// bfloat16, the upper half of a 32-bit float, as big-endian 32-bit floats.
 #[derive(Debug)]
 pub struct BrainFloat;
 
@@ -125,10 +125,10 @@ impl Conversion for BrainFloat {
     }
 }
 
-/// Integers without a sign as big-endian ones of twice their length.
+/// Unsigned integers as big-endian ones of twice their size.
 #[derive(Debug)]
 pub struct WidenedUnsigned {
-    /// Bytes of an element.
+    /// Size of a decoded element in bytes.
     pub width: usize,
 }
 
@@ -152,7 +152,7 @@ impl Conversion for WidenedUnsigned {
     }
 }
 
-/// Bytes as little-endian integers of two bytes.
+/// Bytes as little-endian 16-bit integers.
 #[derive(Debug)]
 pub struct WidenedByte;
 
@@ -170,17 +170,17 @@ impl Conversion for WidenedByte {
     }
 }
 
-/// The most bytes between two conversions, if not a single element has more.
+/// Maximum number of bytes in the buffer between two conversions, unless a single element is larger.
 const BETWEEN: usize = 32 << 10;
 
-/// One conversion after another.
+/// A conversion followed by another one.
 #[derive(Debug)]
 pub struct Chained {
-    /// The first, of decoded elements.
+    /// The first conversion, of decoded elements.
     pub first: Arc<dyn Conversion>,
-    /// The second, of what the first has made.
+    /// The second conversion, of the results of the first.
     pub second: Arc<dyn Conversion>,
-    /// Bytes of a decoded element.
+    /// Size of a decoded element in bytes.
     pub size: usize,
 }
 
@@ -199,7 +199,7 @@ impl Conversion for Chained {
             self.first.written_size(),
             self.second.written_size().max(1),
         );
-        // What stays in the processor's own memory until the second one takes it.
+        // Small enough to stay in the processor's cache until the second conversion.
         let count = (BETWEEN / middle.max(1)).min(decoded.len() / size).max(1);
         let mut between = vec![0; count * middle];
         let blocks = decoded
@@ -217,10 +217,10 @@ impl Conversion for Chained {
     }
 }
 
-/// Text of a fixed number of code points, given as UTF-32, in UTF-8 padded with zeros to as many bytes.
+/// Text of a fixed number of code points from UTF-32 to UTF-8, padded with zeros to the same number of bytes.
 #[derive(Debug)]
 pub struct Utf8 {
-    /// Bytes of a text, a multiple of four.
+    /// Size of a text in bytes, a multiple of four.
     pub size: usize,
 }
 
@@ -239,7 +239,7 @@ impl Conversion for Utf8 {
             for point in points.iter().take(length.map_or(0, |last| last + 1)) {
                 let letter = char::from_u32(u32::from_le_bytes(*point));
                 let letter = letter.unwrap_or(char::REPLACEMENT_CHARACTER);
-                // A code point takes four bytes at most, as it does in UTF-32.
+                // A code point takes at most four bytes in UTF-8, so it fits its place in UTF-32.
                 let (place, after) = rest.split_at_mut(letter.len_utf8());
                 letter.encode_utf8(place);
                 rest = after;
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Adds the number of the element to a byte.
+    /// Adds the number of the element to each byte.
     #[derive(Debug)]
     struct Numbered;
 

@@ -1,7 +1,8 @@
-//! The coordinate systems of an image of OME-Zarr and of its scene, and the way between them (RFC-5).
+//! The coordinate systems of an OME-Zarr image and its scene, and maps between them (RFC-5).
 //!
-//! Systems and transformations are a graph: a transformation of the image leads from one of its systems to another one or
-//! to one of its labels, one of the scene above it between systems of images and its own.
+//! Systems and transformations form a graph. A transformation of the image leads from one of its systems to another
+//! one or to one of its labels; a transformation of the scene above it connects systems of images and systems of the
+//! scene.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -20,33 +21,33 @@ pub(super) struct DescribedAxis {
     pub(super) name: String,
     pub(super) kind: AxisKind,
     pub(super) unit: Option<String>,
-    /// Which way it goes in a body.
+    /// The anatomical orientation.
     pub(super) orientation: Option<Orientation>,
-    /// Whether it counts elements.
+    /// Whether it is an array axis, which counts elements.
     is_array: bool,
 }
 
-/// Where a level lies in a coordinate system.
+/// The place of a level in a coordinate system.
 #[derive(Clone, Debug)]
 pub(super) struct LevelPlace {
     /// The name of the coordinate system, from 0.6 on.
     pub(super) system: Option<String>,
-    /// Its axes; nothing if these are not described.
+    /// The axes of the system; `None` if they are not described.
     pub(super) axes: Option<Vec<DescribedAxis>>,
-    /// Leads from indices to coordinates.
+    /// Maps indices to coordinates.
     pub(super) map: AffineMap,
 }
 
-/// The most coordinate systems of an image or a scene that are read: real ones have a few.
+/// Maximum number of coordinate systems read of an image or a scene; real ones have a few.
 const MAX_SYSTEMS: usize = 64;
 
-/// The most transformations of a scene that are read: there is one for each tile of an image.
+/// Maximum number of transformations read of a scene; a tiled image has one per tile.
 pub(super) const MAX_LINKS: usize = 1 << 16;
 
-/// The most images that are named which an image is linked to.
+/// Maximum number of linked images that are named in a message.
 const MAX_NAMED: usize = 8;
 
-/// An image, or a scene, and the numbers of its transformations that are stored in arrays.
+/// An image or a scene, with the numbers of its transformations that are stored in arrays.
 #[derive(Clone, Copy)]
 pub(super) struct Described<'a> {
     pub(super) value: &'a Value,
@@ -55,13 +56,14 @@ pub(super) struct Described<'a> {
 
 /// A coordinate system.
 struct System {
-    /// The path of the group that describes it, from the scene if there is one and else from the image.
+    /// The path of the group that describes it, from the scene's group, or from the image's group if there is no
+    /// scene.
     group: String,
     name: String,
     axes: Vec<DescribedAxis>,
 }
 
-/// A coordinate system by the path of its group and its name.
+/// A coordinate system, by the path of its group and its name.
 type End = (String, String);
 
 /// A transformation between two systems.
@@ -71,28 +73,28 @@ struct Link<'a> {
     stored: &'a [StoredNumbers],
 }
 
-/// The coordinate systems that an image can be shown in: those of its scene, and then its own.
+/// The coordinate systems in which an image can be shown: those of its scene, then its own.
 pub(super) struct Systems<'a> {
     all: Vec<System>,
     links: Vec<Link<'a>>,
-    /// The path of the image from the scene, or nothing.
+    /// The path of the image from the scene; empty without a scene.
     image: String,
     stored: &'a [StoredNumbers],
 }
 
-/// What is said of the coordinate systems beside an image's own.
+/// The result of a search for systems beyond the image's own one.
 #[derive(Default)]
 pub(super) struct OtherSystems {
-    /// The one that is shown in place of it, with the map to it.
+    /// The place in the system that is shown instead of the image's own one.
     pub(super) shown: Option<LevelPlace>,
     pub(super) left_out: Vec<String>,
 }
 
-/// A way from the image's own system to another one: a map, or why there is none.
+/// The map from the image's own system to another one, or why it does not exist.
 type Way = Result<AffineMap, String>;
 
 impl<'a> Systems<'a> {
-    /// Reads the systems of an image, and of the scene in which it has a path.
+    /// Reads the systems of an image, and of the scene together with the image's path in it.
     pub(super) fn of(image: Described<'a>, scene: Option<(Described<'a>, &[u8])>) -> Systems<'a> {
         let path = scene.map_or(&b""[..], |(_, path)| path);
         let path = plain_path(&String::from_utf8_lossy(path));
@@ -109,7 +111,7 @@ impl<'a> Systems<'a> {
         systems
     }
 
-    /// Adds the systems and the transformations that a group describes.
+    /// Adds the systems and transformations that a group describes.
     fn add(&mut self, described: Described<'a>, group: &str) {
         let found = items(described.value, "coordinateSystems").take(MAX_SYSTEMS);
         self.all.extend(found.filter_map(|system| {
@@ -130,7 +132,7 @@ impl<'a> Systems<'a> {
         }));
     }
 
-    /// Whether the image has none.
+    /// Whether the image has no coordinate systems.
     pub(super) fn is_empty(&self) -> bool {
         self.of_image().next().is_none()
     }
@@ -139,15 +141,15 @@ impl<'a> Systems<'a> {
         TransformationReader::new(self.stored)
     }
 
-    /// Returns the places of the image's own systems.
+    /// Returns the indices of the image's own systems.
     fn of_image(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         let all = self.all.iter().enumerate();
-        // A scene has the path "", and then the image another one.
+        // The path of a scene's own systems is "", which an image in a scene never has.
         let of_image = all.filter(|(_, system)| system.group == self.image);
         of_image.map(|(place, _)| place)
     }
 
-    /// Returns the place of the system that the transformation of a level leads to, or of the last one.
+    /// Returns the index of the system that a level's transformation leads to, or else of the image's last one.
     pub(super) fn own(&self, level: &Value) -> usize {
         let named = transformations(level).find_map(|step| {
             let end = end(step, "output", &self.image)?;
@@ -171,8 +173,8 @@ impl<'a> Systems<'a> {
         self.all.get(place).map(|system| system.axes.clone())
     }
 
-    /// Finds the system that is shown: the first one that a way leads to and that says no less of its axes than the image's
-    /// own.
+    /// Finds the system to show: the first one that can be reached and whose axes are described at least as well as
+    /// those of the image's own system.
     pub(super) fn others(&self, own: usize) -> OtherSystems {
         let mut found = OtherSystems::default();
         let Some(start) = self.all.get(own) else {
@@ -222,7 +224,7 @@ impl<'a> Systems<'a> {
         found
     }
 
-    /// Says to which other images transformations of a scene without systems of its own lead.
+    /// Names the other images that the transformations of a scene without its own systems lead to.
     fn of_other_images(&self) -> Vec<String> {
         if self.all.iter().any(|system| system.group != self.image) {
             return Vec::new();
@@ -246,7 +248,7 @@ impl<'a> Systems<'a> {
         said.collect()
     }
 
-    /// Finds the ways from a system to all others that are described: those by the fewest transformations.
+    /// Finds the maps from a system to all other described ones, each over the fewest transformations.
     fn ways(&self, start: &System) -> HashMap<End, Way> {
         let mut at: HashMap<&End, Vec<&Link>> = HashMap::new();
         for link in &self.links {
@@ -259,7 +261,7 @@ impl<'a> Systems<'a> {
         let mut missing: HashSet<End> = self.all.iter().map(System::end).collect();
         missing.remove(&first);
         let (mut next, mut failed) = (VecDeque::from([first]), VecDeque::new());
-        // Ways that cannot be followed are not preferred to longer ones that can.
+        // Failed maps are continued last, so that a longer path that works is preferred.
         while let Some(end) = next.pop_front().or_else(|| failed.pop_front()) {
             if missing.is_empty() {
                 break;
@@ -288,7 +290,7 @@ impl<'a> Systems<'a> {
         ways
     }
 
-    /// Returns the map along a link that begins where a map leads to.
+    /// Continues a map along a link.
     fn along(&self, link: &Link, from: &End, map: &AffineMap) -> Way {
         let mut reader = TransformationReader::new(link.stored);
         let next = if link.ends.0 == *from {
@@ -310,28 +312,28 @@ impl System {
     }
 }
 
-/// Returns the system that an end of a transformation names, which is described in a group.
+/// Returns the system that an end of a transformation names. `group` has the transformation.
 fn end(step: &Value, member: &str, group: &str) -> Option<End> {
     let end = step.get(member)?;
-    // Drafts had a name alone.
+    // In drafts an end was only a name.
     let name = end.as_str().or_else(|| end.get("name")?.as_str())?;
     let path = end.get("path").and_then(Value::as_str).unwrap_or_default();
     let path = plain_path(&format!("{group}/{path}"));
     Some((path, name.to_string()))
 }
 
-/// Returns a path without what does not change it.
+/// Returns a path without empty and `.` components.
 fn plain_path(path: &str) -> String {
     let names = path.split('/').filter(|name| !["", "."].contains(name));
     names.collect::<Vec<_>>().join("/")
 }
 
-/// Returns the transformations that an image or a level has.
+/// Returns the transformations of an image or a level.
 pub(super) fn transformations(described: &Value) -> impl Iterator<Item = &Value> {
     items(described, "coordinateTransformations").take(MAX_STEPS + 1)
 }
 
-/// Returns a list of axes; nothing if it is none. Before 0.4 an axis is a name alone.
+/// Parses a list of axes, or returns `None` if it is invalid. Before 0.4 an axis is only a name.
 pub(super) fn axes_of(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK {
@@ -359,7 +361,7 @@ pub(super) fn axes_of(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
         });
         is_space.push(of_type.as_deref() == Some("space"));
     }
-    // Names are free. The order is z, y, x.
+    // Names are arbitrary. The order is z, y, x.
     let count = is_space.iter().filter(|&&is_space| is_space).count();
     if (1..=3).contains(&count) && !axes.iter().any(|axis| axis.kind.is_space()) {
         let kinds = [AxisKind::X, AxisKind::Y, AxisKind::Z];

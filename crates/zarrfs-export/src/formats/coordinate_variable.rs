@@ -1,4 +1,4 @@
-//! What a coordinate variable says of its dimension: what it counts, and where its elements lie.
+//! Interprets a coordinate variable: its quantity, unit and spacing.
 
 use serde_json::Value;
 
@@ -11,57 +11,58 @@ use zarr_format::model::Attributes;
 pub struct CoordinateVariable {
     /// Its name.
     pub name: String,
-    /// What its attributes or its name say that the dimension is.
+    /// The kind and the quantity of the dimension, by the variable's attributes or its name.
     pub meaning: CoordinateMeaning,
-    /// Where the elements along the dimension lie.
+    /// The positions of the elements along the dimension.
     pub line: Line,
 }
 
-/// What the values of a coordinate variable are.
+/// The meaning of a coordinate variable's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoordinateMeaning {
-    /// X of what runs east, Y of what runs north.
+    /// X if the values increase eastward, Y if northward.
     pub kind: AxisKind,
-    /// What is counted, and in which unit.
+    /// The quantity and its unit.
     pub quantity: Quantity,
 }
 
-/// What the values of a coordinate variable count.
+/// The quantity of a coordinate variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
     /// Degrees of longitude or latitude.
     Degrees,
-    /// Angles that are neither: of a grid with a pole of its own, or as a satellite sees them. The unit in radians.
+    /// Other angles, of a rotated grid or as a satellite sees them, with the unit in radians.
     Angles(f64),
-    /// Distances on a plane. The unit in metres.
+    /// Distances on a plane, with the unit in metres.
     Lengths(f64),
-    /// The same in a unit that is the system's own, if that is a plane: feet, or so many metres, as rioxarray spells it.
+    /// Like `Lengths`, in the unit of the projected system itself: feet, or a multiple of a metre as rioxarray writes
+    /// it.
     OwnLengths(f64),
-    /// Anything else, or not known.
+    /// Anything else, or unknown.
     Unknown,
 }
 
-/// Where the elements along a dimension lie.
+/// The positions of the elements along a dimension.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
-    /// At equal distances: the place of the first, and the distance to the next.
+    /// Equal spacing.
     Regular {
         /// The first value.
         first: f64,
-        /// From one value to the next; not 0.
+        /// The distance between values; not 0.
         step: f64,
     },
-    /// There is one alone, which is this.
+    /// A single element, at this position.
     Single(f64),
-    /// At distances that differ.
+    /// Unequal spacing.
     Irregular,
-    /// The values are no numbers, for this reason.
+    /// The values are not numbers, for this reason.
     NoNumbers(String),
-    /// Nobody knows how long the distances are, which are told in this unit.
+    /// The values are in this unit, whose length is unknown.
     UnknownUnit(String),
 }
 
-/// Names of coordinate variables that say what these are where their attributes do not.
+/// Names of coordinate variables that define their meaning if the attributes do not.
 const NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("lon", AxisKind::X, Quantity::Degrees),
     ("longitude", AxisKind::X, Quantity::Degrees),
@@ -79,7 +80,7 @@ const NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("projection_y_coordinate", AxisKind::Y, Quantity::Unknown),
 ];
 
-/// Standard names of CF, and what they name.
+/// Standard names of CF and their meaning.
 const STANDARD_NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("longitude", AxisKind::X, Quantity::Degrees),
     ("latitude", AxisKind::Y, Quantity::Degrees),
@@ -101,7 +102,7 @@ const STANDARD_NAMES: &[(&str, AxisKind, Quantity)] = &[
 
 const DEGREE: f64 = std::f64::consts::PI / 180.0;
 
-/// Units, and what they count.
+/// Units and their quantity.
 const UNITS: &[(&str, Quantity)] = &[
     ("degree", Quantity::Angles(DEGREE)),
     ("degrees", Quantity::Angles(DEGREE)),
@@ -115,17 +116,17 @@ const UNITS: &[(&str, Quantity)] = &[
     ("urad", Quantity::Angles(1e-6)),
     ("microradian", Quantity::Angles(1e-6)),
     ("microradians", Quantity::Angles(1e-6)),
-    // The survey's foot is another one.
+    // The US survey foot differs from the international foot.
     ("US_survey_foot", Quantity::OwnLengths(1200.0 / 3937.0)),
     ("US_survey_feet", Quantity::OwnLengths(1200.0 / 3937.0)),
     ("US survey foot", Quantity::OwnLengths(1200.0 / 3937.0)),
     ("us-ft", Quantity::OwnLengths(1200.0 / 3937.0)),
 ];
 
-/// The most letters of a unit that is read.
+/// Maximum number of bytes of a unit that is parsed.
 const MAX_UNIT: usize = 64;
 
-/// Returns what a unit counts: a name, or a number of what a name says.
+/// Returns the quantity of a unit: a name, or a number followed by a name.
 fn measured(units: &str) -> Option<Quantity> {
     if units.len() > MAX_UNIT {
         return None;
@@ -154,11 +155,11 @@ fn measured(units: &str) -> Option<Quantity> {
     })
 }
 
-/// Returns the unit of a variable that is none of those of maps.
+/// Returns the unit of a variable if it is not a known unit of maps.
 pub fn unknown_unit(attributes: &Attributes) -> Option<String> {
     let units = attributes.get("units")?;
     let units = units.as_str()?.trim();
-    // Times are told as such when they are read.
+    // Times are recognized when the values are read.
     let is_time = units.contains(" since ");
     let is_known =
         units.is_empty() || is_time || kind_of_units(units).is_some() || measured(units).is_some();
@@ -166,7 +167,7 @@ pub fn unknown_unit(attributes: &Attributes) -> Option<String> {
 }
 
 impl CoordinateMeaning {
-    /// Reads what a variable is: by its units, its standard name, its axis or its name, in this order.
+    /// Finds the meaning of a variable by its units, its standard name, its axis or its name, in this order.
     pub fn of(name: &str, attributes: &Attributes) -> CoordinateMeaning {
         let text = |name: &str| match attributes.get(name) {
             Some(Value::String(text)) => text.trim().to_string(),
@@ -198,7 +199,7 @@ impl CoordinateMeaning {
             .flatten()
             .any(|(named, counted)| named == kind && counted == Quantity::Degrees);
         let quantity = match measured {
-            // Longitudes and latitudes whose unit does not say which of both.
+            // Longitudes and latitudes whose unit does not say which of the two they are.
             Some(Quantity::Angles(DEGREE)) if is_degrees => Quantity::Degrees,
             Some(measured) => measured,
             None if is_degrees && units.is_empty() => Quantity::Degrees,
@@ -207,20 +208,20 @@ impl CoordinateMeaning {
         CoordinateMeaning { kind, quantity }
     }
 
-    /// Whether the values are longitudes, of which 360 degrees more are the same.
+    /// Whether the values are longitudes, which repeat after 360 degrees.
     pub fn is_longitude(&self) -> bool {
         self.kind == AxisKind::X && self.quantity == Quantity::Degrees
     }
 }
 
-/// Returns what a coordinate variable of a name is where nothing else says it.
+/// Returns the kind of a coordinate variable by its name alone.
 pub(super) fn kind_of_name(name: &str) -> Option<AxisKind> {
     let name = name.to_ascii_lowercase();
     let known = NAMES.iter().find(|known| known.0 == name);
     known.map(|known| known.1)
 }
 
-/// Returns what CF's units of longitude and latitude are units of.
+/// Returns the kind of CF's units of longitude and latitude.
 fn kind_of_units(units: &str) -> Option<AxisKind> {
     let units = units.to_ascii_lowercase();
     let rest = units
@@ -233,14 +234,14 @@ fn kind_of_units(units: &str) -> Option<AxisKind> {
     }
 }
 
-/// How far an element may lie from where equal distances would have it, in distances.
+/// Maximum deviation from equal spacing, as a fraction of the spacing.
 const TOLERANCE: f64 = 1e-3;
 
-/// The same where the values were rounded to floats of four bytes, which may be farther off.
+/// The same for values that were rounded to 32-bit floats.
 const SINGLE_TOLERANCE: f64 = 0.05;
 
 impl Line {
-    /// Finds the distance between values, which may be floats of four bytes, or longitudes that go on at -180 behind 180.
+    /// Finds the spacing of values, which may be 32-bit floats, or longitudes that wrap from 180 to -180.
     pub fn of(values: &[f64], is_single: bool, is_longitude: bool) -> Line {
         let turned = is_longitude.then(|| turned(values));
         let values = turned.as_deref().unwrap_or(values);
@@ -261,7 +262,7 @@ impl Line {
         }
         let is_regular = values.iter().enumerate().all(|(number, value)| {
             let expected = first + step * number as f64;
-            // Not so of NaN.
+            // False for NaN.
             (value - expected).abs() <= tolerance
         });
         if is_regular {
@@ -272,7 +273,7 @@ impl Line {
     }
 }
 
-/// Returns longitudes each of which is at most half a turn from the one before.
+/// Unwraps longitudes, so that neighbours differ by at most half a turn.
 fn turned(values: &[f64]) -> Vec<f64> {
     let mut turns = 0.0;
     let mut before = None;
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn values_that_were_rounded_are_regular() {
-        // A thirtieth of a degree around 180, where floats of four bytes are 1.5e-5 apart.
+        // A 1/300 degree step around 180, where 32-bit floats are 1.5e-5 apart.
         let values: Vec<f64> = (0..900)
             .map(|number| f64::from((170.0 + f64::from(number) / 300.0) as f32))
             .collect();

@@ -1,11 +1,11 @@
-//! numpy's name of a data type, as a `.npy` header spells it.
+//! Formats numpy's name of a data type for a `.npy` header.
 //!
-//! Little-endian always, since decoded elements are. Numbers that numpy lacks are shown as what their bytes
-//! can be read as; elements without a fixed length have no such name.
+//! Always little-endian, since decoded elements are. Numbers that numpy lacks get a type of the same size that can
+//! show their bytes; elements without a fixed length have no name.
 
 use zarr_format::model::{DataType, Field};
 
-/// Returns the value of `descr` as Python reads it, quotes included.
+/// Returns the value of `descr` as a Python literal, with quotes; `None` if numpy has no such type.
 pub fn of(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Struct(fields) => {
@@ -50,14 +50,14 @@ fn field(field: &Field) -> Option<String> {
     Some(format!("({name}, {descr}, {})", tuple(&field.shape)))
 }
 
-/// Returns lengths as Python's tuple.
+/// Formats lengths as a Python tuple.
 pub fn tuple(lengths: &[u64]) -> String {
     let names: Vec<String> = lengths.iter().map(u64::to_string).collect();
     let comma = if lengths.len() == 1 { "," } else { "" };
     format!("({}{comma})", names.join(", "))
 }
 
-/// Returns text as Python's literal.
+/// Formats text as a Python string literal.
 fn quoted(text: &str) -> String {
     let mut literal = String::from("'");
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! The dimensions that the arrays of a group share, as netCDF wants them: each has one name and one length.
+//! The dimensions shared by a group's arrays, each with one name and length for netCDF.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -6,28 +6,28 @@ use std::rc::Rc;
 use crate::formats::netcdf_names::legal_name;
 use zarr_format::model::Array;
 
-/// Numbers and lengths of dimensions by their names.
+/// The number and the length of each dimension, by its name.
 type NumberedDimensions = BTreeMap<String, (u64, u64)>;
 
-/// The dimensions of a group and of those above it, the nearest first.
+/// The dimensions of a group and of the groups above it, the nearest first.
 pub(super) type VisibleDimensions = Vec<Rc<NumberedDimensions>>;
 
 /// The dimensions of a group.
 #[derive(Default)]
 pub(super) struct GroupDimensions {
     numbers: NumberedDimensions,
-    /// The number of the first one.
+    /// The number of the first dimension.
     first: u64,
-    /// Those of the groups above, and those of them that the group uses.
+    /// The dimensions of the groups above; `used` has the ones that this group uses.
     above: VisibleDimensions,
     used: NumberedDimensions,
-    /// Names that no dimension gets.
+    /// Names that no dimension may get.
     taken: BTreeSet<String>,
 }
 
 impl GroupDimensions {
-    /// Returns dimensions that have numbers from `first` on, none of which gets one of the names in `taken`, below groups
-    /// with others.
+    /// Returns the dimensions of a group below others. Their numbers start at `first`, and they get none of the names
+    /// in `taken`.
     pub(super) fn below(
         above: VisibleDimensions,
         first: u64,
@@ -42,13 +42,13 @@ impl GroupDimensions {
         }
     }
 
-    /// Returns the dimensions that the groups below see.
+    /// Returns the dimensions that groups below can use.
     pub(super) fn visible(self) -> VisibleDimensions {
         let own = Rc::new(self.numbers);
         std::iter::once(own).chain(self.above).collect()
     }
 
-    /// Adds the dimensions of coordinate variables: of dimensions of one name theirs keeps it.
+    /// Adds the dimensions of coordinate variables first, so that they keep their names on a conflict.
     pub(super) fn add_coordinates<'a>(
         &mut self,
         arrays: impl Iterator<Item = (&'a str, &'a Array)>,
@@ -62,8 +62,8 @@ impl GroupDimensions {
         }
     }
 
-    /// Returns the number of a dimension: one of the group, or of a group above if it has its name and length. One that has
-    /// the name of another, of another length, gets its length as a suffix.
+    /// Returns the number of a dimension: of the group's own, or of one above with this name and length. On a
+    /// conflict with another length, the name gets its length as a suffix.
     pub(super) fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
         if let Some(name) = name.map(legal_name)
             && !self.numbers.contains_key(&name)
@@ -101,7 +101,7 @@ impl GroupDimensions {
         self.add(name, length)
     }
 
-    /// Returns the number that no dimension has yet.
+    /// Returns the first unused number.
     pub(super) fn next(&self) -> u64 {
         self.first + self.numbers.len() as u64
     }
@@ -112,7 +112,7 @@ impl GroupDimensions {
         number
     }
 
-    /// Returns names and lengths in order of the numbers.
+    /// Returns names and lengths in the order of the numbers.
     pub(super) fn list(&self) -> Vec<(&str, u64)> {
         let mut list: Vec<_> = self.numbers.iter().collect();
         list.sort_by_key(|(_, (number, _))| *number);

@@ -1,6 +1,7 @@
-//! Which numbers of EPSG are systems of longitude and latitude; the others of its systems of two dimensions are planes.
+//! Classifies EPSG codes: geographic systems (longitude and latitude) or projected ones.
 
-/// The first and the last number of each run of such systems that has no plane in it, of EPSG 11.022.
+/// The first and last code of each run of two-dimensional geographic systems in EPSG 11.022; no run contains a
+/// projected one.
 const GEOGRAPHIC: &[u16] = &[
     3819, 3824, 3889, 3889, 3906, 3906, 4001, 4025, 4027, 4036, 4041, 4047, 4052, 4055, 4075, 4081,
     4120, 4216, 4218, 4326, 4463, 4463, 4470, 4470, 4475, 4483, 4490, 4490, 4555, 4558, 4600, 4646,
@@ -23,7 +24,7 @@ const GEOGRAPHIC: &[u16] = &[
     10606, 10623, 10623, 10628, 10628, 10671, 10673, 20033, 20041, 20046, 20046,
 ];
 
-/// The same of its systems of three dimensions.
+/// The same for geographic systems of three dimensions, and geocentric ones.
 const OF_THREE_DIMENSIONS: &[u16] = &[
     3822, 3823, 3887, 3888, 4000, 4017, 4039, 4040, 4073, 4080, 4327, 4389, 4465, 4466, 4468, 4469,
     4472, 4473, 4479, 4482, 4556, 4557, 4882, 5012, 5244, 5245, 5250, 5251, 5262, 5263, 5322, 5323,
@@ -39,12 +40,12 @@ const OF_THREE_DIMENSIONS: &[u16] = &[
     10474, 10569, 10570, 10604, 10605, 10669, 10672, 20039, 20040, 20044, 20045,
 ];
 
-/// Whether a system of EPSG has longitudes and latitudes.
+/// Whether an EPSG code is a geographic system.
 pub(super) fn is_geographic(code: u16) -> bool {
     is_in(GEOGRAPHIC, code)
 }
 
-/// Whether a system of EPSG is a plane.
+/// Whether an EPSG code is a projected system.
 pub(super) fn is_plane(code: u16) -> bool {
     !is_in(GEOGRAPHIC, code) && !is_in(OF_THREE_DIMENSIONS, code)
 }
@@ -67,7 +68,7 @@ mod tests {
             assert!(!is_geographic(code), "{code}");
             assert!(is_plane(code), "{code}");
         }
-        // Of three dimensions.
+        // Three dimensions.
         for code in [4326, 4979, 4978, 4937, 20045] {
             assert!(!is_plane(code), "{code}");
         }

@@ -1,7 +1,7 @@
 //! `.fits`: one image of FITS 4.0, big-endian, in blocks of 2880 bytes.
 //!
-//! Integers whose sign FITS lacks are stored with half of their range added, which `BZERO` takes away again. There are no
-//! checksums, since those would need every byte.
+//! Integers whose signedness FITS lacks are stored with an offset of half their range, which `BZERO` removes. There
+//! are no checksums, since those would need every byte.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub const FORMAT: Format = Format {
 const BLOCK: usize = 2880;
 const CARD: usize = 80;
 
-/// How elements of a type are stored.
+/// The stored form of a data type.
 struct StoredType {
     bitpix: i32,
     bzero: Option<&'static str>,
@@ -111,12 +111,12 @@ fn header(subject: &Subject, axes: &[AxisMeaning], stored: &StoredType) -> Vec<u
     bytes
 }
 
-/// Returns a card with a number or a truth value.
+/// Returns a card with a number or a boolean.
 fn card(name: &str, value: &str) -> String {
     format!("{:CARD$}", format!("{name:8}= {value:>20}"))
 }
 
-/// Returns a card with text; nothing if FITS cannot hold it.
+/// Returns a card with text, or `None` if FITS cannot hold it.
 fn text_card(name: &str, text: &str) -> Option<String> {
     let text = text.replace('\'', "''");
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
@@ -124,7 +124,7 @@ fn text_card(name: &str, text: &str) -> Option<String> {
         .then(|| format!("{:CARD$}", format!("{name:8}= '{text:8}'")))
 }
 
-/// Returns the cards of a dimension: name, and where its elements are.
+/// Returns the cards of a dimension: its name, and the position of its elements.
 fn axis_cards(number: usize, axis: &AxisMeaning) -> Vec<String> {
     let mut cards = Vec::new();
     if let Some(name) = &axis.name {
@@ -139,7 +139,7 @@ fn axis_cards(number: usize, axis: &AxisMeaning) -> Vec<String> {
     cards
 }
 
-/// Returns a number as FITS writes reals, with all of its digits.
+/// Formats a number as a FITS real with all of its digits.
 fn real(number: f64) -> String {
     let text = format!("{number:E}");
     if text.contains('.') {
@@ -149,7 +149,7 @@ fn real(number: f64) -> String {
     }
 }
 
-/// Returns what FITS calls the unit of a dimension.
+/// Returns the unit of a dimension in FITS notation.
 fn unit(axis: &AxisMeaning) -> Option<String> {
     match Unit::of(axis)?.symbol {
         "\u{c5}" => Some("Angstrom".to_string()),

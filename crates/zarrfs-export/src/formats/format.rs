@@ -1,7 +1,7 @@
-//! What a format is: which arrays it can hold, and what a file of one consists of.
+//! Defines a format: the arrays that it holds, and the parts of its files.
 //!
-//! A format is pure. Of the metadata it makes the bytes before and after the elements, and says how the elements between
-//! are written; of elements without a fixed length it makes a whole file when that is opened.
+//! A format does no I/O. From metadata it makes the bytes before and after the elements, and the form of the elements
+//! between them. For elements without a fixed length it makes the whole file when the file is opened.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,18 +19,18 @@ use zarrfs_store::request_context::RequestContext;
 
 /// A file format for an array.
 pub struct Format {
-    /// What a file name ends with, without the dot before it.
+    /// The ending of file names, without the dot.
     pub extension: &'static str,
-    /// Which arrays it can hold, as it is said after "needs".
+    /// The arrays that it can hold, as a phrase after "needs".
     pub needs: &'static str,
-    /// Returns what a file consists of whose elements have a fixed length; nothing if the format cannot hold them. A
-    /// format without it is for elements without a fixed length alone.
+    /// Returns the parts of a file of elements with a fixed length, or `None` if the format cannot hold them. A
+    /// format without this function is only for elements without a fixed length.
     pub parts: Option<PartsFn>,
-    /// How a file is made when it is opened: one of elements without a fixed length, or of any; nothing if the format
-    /// cannot hold them.
+    /// Makes a file when it is opened, from elements without a fixed length or from any elements; `None` if the
+    /// format cannot do so.
     pub ragged: Option<Ragged>,
-    /// Whether each array and each chunk has the file, also where the format cannot hold the elements: opening it then
-    /// returns the error. Other formats have files of those arrays alone which they can hold.
+    /// Whether every array and every chunk has this file, even if the format cannot hold the elements: opening the
+    /// file then fails. Files of other formats exist only for arrays that the format can hold.
     pub is_basic: bool,
 }
 
@@ -40,59 +40,60 @@ impl fmt::Debug for Format {
     }
 }
 
-/// Where elements begin is a multiple of this in formats that leave it open: they are aligned in a map, and copied faster.
+/// Alignment of the first element where a format leaves it open: aligned elements can be mapped, and are copied
+/// faster.
 pub(super) const ALIGNMENT: usize = 64;
 
 type PartsFn = fn(&Subject) -> Option<FileParts>;
 
-/// How a file is made of all elements of a box.
+/// The way in which a file is made of all elements of a box.
 #[derive(Clone, Copy)]
 pub enum Ragged {
-    /// It is the elements with their lengths.
+    /// The file is the elements, each after its length.
     Records,
-    /// It is put together out of them.
+    /// Made from all elements at once.
     Made(RaggedFn),
-    /// It is put together row by row, also of elements of a fixed length: what the metadata tell says whether there is
-    /// one.
+    /// Made row by row, also of elements with a fixed length. The metadata decide whether there is a file.
     Rows(RowsFn),
 }
 
-/// Makes a file of the elements of a box of this shape.
+/// Makes a file of the elements of a box with this shape.
 type RaggedFn = fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>;
 
-/// Reads the elements of an array, which is called as its path says, and makes a file of them.
+/// Reads the elements of an array, named by the member's path, and makes a file of them.
 type RowsFn = fn(&RequestContext, &GroupMember, &mut Growing<'_>) -> Result<()>;
 
-/// What a file is made of, as far as the metadata tell.
+/// The input of a format: the metadata of a box and its surroundings.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The array, with its attributes.
     pub array: &'a Array,
-    /// Elements along each dimension of the box that the file holds.
+    /// Number of elements along each dimension of the box in the file.
     pub shape: &'a [u64],
-    /// What the array's files are named after.
+    /// The name that the array's files start with.
     pub name: &'a [u8],
-    /// What stands between that and the extension in the name of this file: `@0,:` and `.cf`.
+    /// The part of the file name between that and the extension, such as `@0,:` or `.cf`.
     pub chosen: &'a str,
-    /// What the metadata of other nodes say of the array.
+    /// Facts about the array from the metadata of other nodes.
     pub around: Surroundings<'a>,
-    /// What the dimensions of the box are, outermost first; nothing for those of the array from their first element on.
+    /// The dimensions of the box, outermost first; `None` for the array's own dimensions from their first elements
+    /// on.
     pub taken: Option<&'a [TakenDimension]>,
 }
 
-/// A dimension of which a box has elements at equal distances.
+/// A dimension of a box, which has elements at a fixed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenDimension {
-    /// Its place among those of the array.
+    /// Its number among the array's dimensions.
     pub axis: usize,
-    /// The first element.
+    /// Index of the first element.
     pub start: u64,
-    /// From one element to the next.
+    /// Step from one element to the next.
     pub step: i64,
 }
 
 impl TakenDimension {
-    /// Returns what the dimensions are that a selection leaves.
+    /// Returns the dimensions that a selection keeps.
     pub fn of_selection(selection: &Selection) -> Vec<TakenDimension> {
         let kept = selection.kept().into_iter();
         kept.filter_map(|axis| {
@@ -108,7 +109,7 @@ impl TakenDimension {
 }
 
 impl<'a> Subject<'a> {
-    /// Returns an array of which nothing but its own metadata is known.
+    /// Returns the subject of an array without any surroundings.
     pub fn alone(array: &'a Array, shape: &'a [u64]) -> Subject<'a> {
         Subject {
             array,
@@ -120,70 +121,69 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the group of the image of OME-Zarr that the array is a level of, if it is one.
+    /// Returns the group of the OME-Zarr image that the array is a level of, or `None`.
     pub fn image(&self) -> Option<ImageGroup<'a>> {
         self.around.image_of(self.name)
     }
 
-    /// Returns the name as text, for formats that write it into a file; nothing if it is no text of one line.
+    /// Returns the name as text, for formats that write it into a file; `None` if it is not text of one line.
     pub fn text_name(&self) -> Option<&'a str> {
         std::str::from_utf8(self.name)
             .ok()
             .filter(|name| is_plain(name))
     }
 
-    /// Returns the name of the file beside this one that has the same elements and nothing else; nothing if a header
-    /// cannot say it.
+    /// Returns the name of the `.raw` file with the same elements, or `None` if a header cannot contain it.
     pub fn raw_file(&self) -> Option<String> {
         let name = self.text_name()?;
         is_plain(self.chosen).then(|| format!("{name}{}.raw", self.chosen))
     }
 
-    /// Returns the same name for headers that take one with `%` for a pattern of several.
+    /// Like `raw_file`, for headers that take `%` in a name as a pattern of several files.
     pub fn raw_file_alone(&self) -> Option<String> {
         self.raw_file().filter(|file| !file.contains('%'))
     }
 
-    /// Whether the box has elements and at least one and at most `most` dimensions, as formats of images want.
+    /// Whether the box has elements, and from 1 to `most` dimensions, as image formats require.
     pub fn is_image(&self, most: usize) -> bool {
         (1..=most).contains(&self.shape.len()) && !self.shape.contains(&0)
     }
 }
 
-/// Returns how many bytes are to be added to so many for the elements behind them to be aligned.
+/// Returns the number of padding bytes after `length` bytes that align the elements behind them.
 pub(super) fn filling(length: usize) -> usize {
     length.next_multiple_of(ALIGNMENT) - length
 }
 
-/// Whether text can stand in a line of any header.
+/// Whether text is valid in a line of any header.
 fn is_plain(text: &str) -> bool {
     !text.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter))
 }
 
-/// What a file of elements of a fixed length consists of.
+/// The parts of a file of elements with a fixed length.
 #[derive(Clone, Default)]
 pub struct FileParts {
     /// The bytes before the elements.
     pub header: Vec<u8>,
-    /// How the elements are written; nothing for a file beside the one that has them.
+    /// The form of the elements; `None` for a header file, whose elements are in another file.
     pub elements: Option<ElementForm>,
     /// The bytes after the elements.
     pub trailer: Vec<u8>,
-    /// What the metadata say and the file does not have: each thing, a colon and the reason.
+    /// The metadata that the file omits: each a name, a colon and the reason.
     pub left_out: Vec<String>,
 }
 
-/// How elements are written.
+/// The form in which elements are written.
 #[derive(Clone, Default)]
 pub struct ElementForm {
-    /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
+    /// For each dimension of the file the array's dimension, outermost first; `None` for the array's own order.
     pub order: Option<Vec<usize>>,
-    /// What becomes of each element; nothing if it is written as it is decoded, little-endian.
+    /// The conversion of each element; `None` if it is written as decoded, little-endian.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
 impl FileParts {
-    /// Returns a file of elements as they are decoded, in C order, behind a header.
+    /// Returns a file of a header and decoded elements in C order.
     pub fn plain(header: Vec<u8>) -> FileParts {
         FileParts {
             header,
@@ -192,7 +192,7 @@ impl FileParts {
         }
     }
 
-    /// Returns a file of elements as they are decoded, the first dimension fastest, behind a header.
+    /// Returns a file of a header and decoded elements in Fortran order (first dimension fastest).
     pub fn fortran(header: Vec<u8>, shape: &[u64]) -> FileParts {
         let order = Some((0..shape.len()).rev().collect());
         FileParts {
@@ -213,7 +213,7 @@ impl FileParts {
         }
     }
 
-    /// Has elements of `size` bytes converted before the format writes them.
+    /// Adds a conversion before the format's own one. Decoded elements have `size` bytes.
     pub fn after(mut self, first: &Arc<dyn Conversion>, size: usize) -> FileParts {
         if let Some(form) = &mut self.elements {
             let second = form.conversion.take();
@@ -229,9 +229,10 @@ impl FileParts {
         self
     }
 
-    /// Returns the length in bytes of all elements of a box, which have `size` bytes when they are decoded.
+    /// Returns the length in bytes of all elements of a box as the file has them; decoded elements have `size` bytes.
     pub fn elements_len(&self, shape: &[u64], size: usize) -> Result<u64> {
-        // Also where the file has none of them, so that no array has a side file alone.
+        // Checked even if the file has no elements: otherwise an array that is too large would have only its header
+        // file.
         let decoded = bytes_of(shape, size)?;
         match &self.elements {
             None => Ok(0),
@@ -245,7 +246,7 @@ impl FileParts {
         }
     }
 
-    /// Returns the length in bytes of the file of a box; `TooLarge` beyond that of any file.
+    /// Returns the length in bytes of the file of a box; `TooLarge` if it exceeds the maximum length of a file.
     pub fn len(&self, shape: &[u64], size: usize) -> Result<u64> {
         let around = self.header.len() as u64 + self.trailer.len() as u64;
         let whole = self.elements_len(shape, size)?.checked_add(around);
@@ -254,8 +255,8 @@ impl FileParts {
             .ok_or_else(|| Error::too_large("shape", format!("a file of {shape:?} elements")))
     }
 
-    /// Returns a number of the content: another one where attributes have made other bytes before or after the elements
-    /// of the array whose number is `array`.
+    /// Returns a content number, derived from the array's number `array`. It changes if attributes change the bytes
+    /// before or after the elements.
     pub fn content(&self, array: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (array, &self.header, &self.trailer).hash(&mut hasher);
@@ -273,12 +274,12 @@ impl FileParts {
 impl Format {
     /// Whether the format has files of an array.
     pub fn fits(&self, subject: &Subject) -> bool {
-        // An array that does not decode has its files all the same; opening them returns the error.
+        // A basic format has files even of an array that does not decode; opening them returns the error.
         let is_fixed = !subject.array.data_type.is_variable();
         (self.is_basic && is_fixed && self.parts.is_some()) || self.holds(subject)
     }
 
-    /// Whether the format has files of an array that decodes.
+    /// Whether the format has files of an array, provided that the array decodes.
     pub fn holds(&self, subject: &Subject) -> bool {
         match self.ragged {
             Some(Ragged::Records | Ragged::Made(_)) if subject.array.data_type.is_variable() => {
@@ -289,17 +290,18 @@ impl Format {
         }
     }
 
-    /// Whether a file of an array is made when it is opened, so that its length is not known before.
+    /// Whether a file of an array is made when it is opened, so that its length is unknown before.
     pub fn is_made(&self, array: &Array) -> bool {
         array.data_type.is_variable() || matches!(self.ragged, Some(Ragged::Rows(_)))
     }
 
-    /// Returns what the format needs, or `None` if it has a file of an array that decodes.
+    /// Returns the requirements of the format, or `None` if it has a file of the array, provided that the array
+    /// decodes.
     pub fn why_not(&self, subject: &Subject) -> Option<String> {
         (!self.holds(subject)).then(|| format!("needs {}", self.needs))
     }
 
-    /// Returns what a file consists of, by the attributes that files have.
+    /// Returns the parts of a file. The attributes are limited to those that files have.
     fn make(&self, subject: &Subject) -> Option<FileParts> {
         let array = subject.array.in_files();
         let mut parts = (self.parts?)(&Subject {
@@ -312,28 +314,28 @@ impl Format {
         Some(parts)
     }
 
-    /// Returns what the metadata say and a file of an array that decodes does not have.
+    /// Returns the metadata that a file of an array omits, in the form of `FileParts::left_out`.
     pub fn left_out(&self, subject: &Subject) -> Vec<String> {
         self.make(subject)
             .map_or(Vec::new(), |parts| parts.left_out)
     }
 
-    /// Whether a file says where a map lies, which coordinate variables tell.
+    /// Whether a file contains a georeference, which may come from coordinate variables.
     pub fn is_map(&self) -> bool {
         ["tif", "vrt", "hdr"].contains(&self.extension)
     }
 
-    /// Whether this is another format.
+    /// Whether two formats are the same.
     pub fn is(&self, other: &Format) -> bool {
         self.extension == other.extension
     }
 
-    /// Returns what a file of an array consists of; `Unsupported` if the format cannot hold the elements, or with the
-    /// error that stops the array from being decoded.
+    /// Returns the parts of a file of an array. Fails with `Unsupported` if the format cannot hold the elements, or
+    /// with the error of an array that does not decode.
     pub fn parts_of(&self, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
         self.make(subject)
             .ok_or_else(|| match array.check_decodable() {
-                // Why an array does not decode says more than that its type has no form here.
+                // The decoding error is more specific than that the format cannot hold the type.
                 Err(error) => error,
                 Ok(()) => {
                     let held = &subject.array.data_type;
@@ -345,7 +347,7 @@ impl Format {
             })
     }
 
-    /// Returns a number of the content of a file of an array, which stays while the file is written in place.
+    /// Returns the content number of an array's file, which stays the same while the file is written in place.
     pub fn content(&self, array: &OpenArray, parts: &FileParts) -> u64 {
         // The header of a basic format does not depend on attributes.
         if self.is_basic {

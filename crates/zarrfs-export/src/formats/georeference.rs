@@ -1,8 +1,8 @@
-//! Where a map lies: the reference system and the place of the first pixel, as attributes and coordinate variables tell.
+//! Finds a map's reference system and the place of its first pixel.
 //!
-//! Attributes are those of the array, of its grid mapping and of its group, as GDAL, GeoZarr, EOPF and CF write them. Where
-//! they and the coordinate variables contradict each other the variables count: programs that cut a map keep its old
-//! attributes. What cannot be said is left out, and why.
+//! Reads the attributes of the array, of its grid mapping and of its group, as GDAL, GeoZarr, EOPF and CF write them,
+//! and the coordinate variables. If they contradict each other, the coordinate variables win: programs that cut a map
+//! keep its old attributes. Anything that a file cannot express is listed in `left_out` with the reason.
 
 use serde_json::Value;
 
@@ -14,20 +14,20 @@ use crate::formats::told_place::Place;
 use crate::formats::{Subject, TakenDimension, grid_mapping, told_place};
 use zarr_format::model::Attributes;
 
-/// Where a map lies, as far as a file can say it.
+/// The georeference of a map, as far as a file can express it.
 #[derive(Default)]
 pub(super) struct Georeference {
-    /// What the numbers of the place are.
+    /// The reference system of the place's numbers.
     pub(super) system: Option<ReferenceSystem>,
     /// The place of the first pixel.
     pub(super) place: Option<Place>,
-    /// Whether more than the distances of an image is known.
+    /// Whether the place is one on a map, not only the pixel spacing of an image.
     pub(super) is_map: bool,
-    /// What is left out, as `FileParts::left_out`.
+    /// The omitted facts, in the form of `FileParts::left_out`.
     pub(super) left_out: Vec<String>,
 }
 
-/// Returns the dimensions of rows and columns: those with these names, or the last two.
+/// Returns the dimensions of rows and columns: by their names, or else the last two.
 pub(super) fn plane(axes: &[AxisMeaning]) -> Option<(usize, usize)> {
     let find = |kind| axes.iter().position(|axis| axis.kind == kind);
     match (find(AxisKind::Y), find(AxisKind::X)) {
@@ -36,7 +36,7 @@ pub(super) fn plane(axes: &[AxisMeaning]) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns the meaning of each dimension of a box as that of a map: which are y and x is said by their names, by
+/// Returns the meaning of each dimension of a box on a map. The y and x dimensions are found by their names, by
 /// `spatial:dimensions` of GeoZarr, or by the coordinate variables.
 pub(super) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
     let spatial = told_by(subject).find_map(|told| match told.get("spatial:dimensions") {
@@ -66,7 +66,7 @@ pub(super) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
     axes
 }
 
-/// Returns which dimension of the array a dimension of the box is.
+/// Returns the array's dimension for a dimension of the box.
 fn axis_of_array(subject: &Subject, place: usize) -> Option<usize> {
     match subject.taken {
         Some(taken) => Some(taken.get(place)?.axis),
@@ -74,12 +74,12 @@ fn axis_of_array(subject: &Subject, place: usize) -> Option<usize> {
     }
 }
 
-/// Returns the coordinate variable of a dimension of the array.
+/// Returns the coordinate variable of a dimension of the array, or `None` if there is none.
 fn coordinates<'a>(subject: &Subject<'a>, axis: usize) -> Option<&'a CoordinateVariable> {
     subject.around.coordinates.get(axis)?.as_ref()
 }
 
-/// Returns where a box lies whose dimensions of rows and columns are these; `axes` are those of `map_axes`.
+/// Returns the georeference of a box with these dimensions of rows and columns; `axes` come from `map_axes`.
 pub(super) fn georeference(
     subject: &Subject,
     axes: &[AxisMeaning],
@@ -101,7 +101,7 @@ pub(super) fn georeference(
             let sentence = "the place on the map: the rows and the columns of the file do not run along y and x";
             left_out.push(sentence.to_string());
         }
-        // The distances of an image whose rows are heights count all the same, not those of an exchanged one.
+        // If the rows are heights, the spacing still counts; if x and y are exchanged, it does not.
         let is_exchanged = y.kind == AxisKind::X || x.kind == AxisKind::Y;
         return Georeference {
             place: (!is_exchanged)
@@ -114,7 +114,7 @@ pub(super) fn georeference(
     told.into_georeference(subject, (rows, columns), (y, x))
 }
 
-/// Returns the level of which others were made; nothing if nobody knows where it lies.
+/// Returns the base level of derived levels, or `None` if its place is unknown.
 pub fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
     let axes = map_axes(subject);
     let (rows, columns) = plane(&axes)?;
@@ -125,7 +125,7 @@ pub fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
     Some(LevelBase::new(source, found.system, place, shape))
 }
 
-/// Returns the place of the first pixel that the distances along the dimensions give.
+/// Returns the place of the first pixel by the spacing and origin of the dimensions.
 fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<Place> {
     let axes = [y.clone(), x.clone()];
     let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
@@ -133,10 +133,10 @@ fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<P
     has_scale(&axes).then(|| in_metres(subject, place()))
 }
 
-/// No angle at a satellite reaches this, in radians, and no map that it sees is of so few metres.
+/// In radians: satellite angles are always below this, and no satellite map is this few metres wide.
 const MAX_ANGLE: f64 = 2.0;
 
-/// Returns a place in metres: CF has angles where a satellite sees the map, which its height makes distances.
+/// Returns a place in metres. CF stores satellite maps in view angles; angle times height is the distance.
 fn in_metres(subject: &Subject, place: Place) -> Place {
     let is_angle = place.iter().all(|number| number.abs() < MAX_ANGLE);
     let height = satellite_height(subject).filter(|_| is_angle);
@@ -147,7 +147,7 @@ fn satellite_height(subject: &Subject) -> Option<f64> {
     told_by(subject).find_map(grid_mapping::satellite_height)
 }
 
-/// Returns a place whose numbers along x and along y were multiplied.
+/// Returns a place with its numbers along x and y multiplied.
 fn scaled([x, width, skew_x, y, skew_y, height]: Place, along_x: f64, along_y: f64) -> Place {
     let place = [
         x * along_x,
@@ -157,12 +157,12 @@ fn scaled([x, width, skew_x, y, skew_y, height]: Place, along_x: f64, along_y: f
         skew_y * along_y,
         height * along_y,
     ];
-    // A sum with 0 is never -0, which would be written as such.
+    // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
     place.map(|number| number + 0.0)
 }
 
-/// Returns the attributes that can tell where a map lies: of the array, of its grid mapping, of its level and of its
-/// group, and of the group of its level.
+/// Returns the attributes that may give the place of a map: of the array, its grid mapping, its level and its group,
+/// and of the group of its level.
 fn told_by<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let around = subject.around;
     let own = [Some(&subject.array.attributes)];
@@ -170,15 +170,16 @@ fn told_by<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     own.into_iter().chain(others).flatten()
 }
 
-/// Returns what can tell where a map lies of an array alone: its own attributes, and the grid mapping that it names.
+/// Returns the attributes that apply to this array alone: its own, and the attributes of its grid mapping.
 fn told_of_it<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let own = &subject.array.attributes;
     let named = own.get("grid_mapping").and(subject.around.mapping);
     [Some(own), named].into_iter().flatten()
 }
 
-/// Whether what is told of the maps beside an array is told of it: its dimensions are those of a map, or it is itself told
-/// to be one, or nobody has named its dimensions and it has the shape that is told. Tables lie beside maps as well.
+/// Whether the georeference of a group applies to this array: it has the dimensions of a map, or its own attributes
+/// say that it is a map, or it has no dimension names and the shape that is given. Tables may be in the same group as
+/// maps.
 fn is_map_of_group(subject: &Subject, shape: (u64, u64)) -> bool {
     let whole = Subject {
         shape: &subject.array.shape,
@@ -195,7 +196,7 @@ fn is_map_of_group(subject: &Subject, shape: (u64, u64)) -> bool {
                 || told_by(subject).any(|told| told_place::has_shape(told, shape)))
 }
 
-/// Whether a dimension runs north or east, also by a name of CF.
+/// Whether a dimension is named as northing or easting, also by a standard name of CF.
 fn is_named(axis: &AxisMeaning, kind: AxisKind) -> bool {
     let name = axis
         .name
@@ -204,18 +205,18 @@ fn is_named(axis: &AxisMeaning, kind: AxisKind) -> bool {
     axis.kind == kind || name.is_some_and(|name| kind_of_name(name) == Some(kind))
 }
 
-/// What is told of the plane of an array.
+/// The facts found about the plane of an array.
 struct ToldMap<'a> {
-    /// Rows and columns of all of the array.
+    /// Rows and columns of the whole array.
     shape: (u64, u64),
     system: Option<ReferenceSystem>,
-    /// By attributes, and by which.
+    /// The place in the attributes, and the attribute that gives it.
     place: Option<(Place, &'static str)>,
-    /// Whether attributes tell the place of something else.
+    /// Whether the attributes give the place of another array.
     is_of_others: bool,
-    /// Whether attributes tell the place in a way that is not known.
+    /// Whether the attributes give the place in an unknown way.
     is_unknown: bool,
-    /// By the level that this one was made of, or by the bounds of the map.
+    /// The place by the base level, or by the bounds of the map.
     other: Option<Result<Place, String>>,
     y: Option<&'a CoordinateVariable>,
     x: Option<&'a CoordinateVariable>,
@@ -233,7 +234,7 @@ impl<'a> ToldMap<'a> {
         let others = [around.mapping, around.level].into_iter().flatten();
         let others = others.filter(|_| is_of_group);
         let place = own.into_iter().chain(others).find_map(told_place::told);
-        // What the group of a layout tells is told of its first level, unless it is that of a shape.
+        // The place in the attributes of a layout's group applies to the first level, unless it comes with a shape.
         let is_made = around
             .level
             .is_some_and(|level| level.get(DERIVED_FROM).is_some());
@@ -276,7 +277,7 @@ impl<'a> ToldMap<'a> {
         self.system.is_some() || self.place.is_some() || self.y.is_some() && self.x.is_some()
     }
 
-    /// Returns the place that the coordinate variables give, in the units of the system.
+    /// Returns the place that the coordinate variables give, in units of the reference system.
     fn of_coordinates(&self, subject: &Subject) -> Option<Place> {
         let line = |variable: Option<&CoordinateVariable>| match variable?.line {
             Line::Regular { first, step } => Some((first - step / 2.0, step)),
@@ -298,7 +299,8 @@ impl<'a> ToldMap<'a> {
             .then_some(place)
     }
 
-    /// Returns what makes a number of a coordinate variable one of the reference system; nothing if its unit is not known.
+    /// Returns the factor from a coordinate variable's unit to the unit of the reference system, or `None` if it is
+    /// unknown.
     fn factor(&self, subject: &Subject, quantity: Quantity) -> Option<f64> {
         let degree = std::f64::consts::PI / 180.0;
         let system = self.system.as_ref();
@@ -331,7 +333,7 @@ impl<'a> ToldMap<'a> {
     fn is_of_degrees(&self) -> bool {
         let counts = |variable: Option<&CoordinateVariable>, kind: AxisKind, most: f64| {
             variable.is_some_and(|variable| match variable.line {
-                // A pixel may reach beyond the pole.
+                // Pixels may extend beyond the pole.
                 Line::Regular { first, .. } | Line::Single(first) => {
                     variable.meaning.kind == kind
                         && variable.meaning.quantity == Quantity::Degrees
@@ -356,7 +358,7 @@ impl<'a> ToldMap<'a> {
         let is_of_degrees = self.is_of_degrees();
         let other = self.system.take_if(|own| is_of_degrees && own.is_plane());
         if let Some(other) = other {
-            // It is that of the maps beside this one, and so is the place.
+            // The reference system belongs to other maps of the group, and so does the place.
             let sentence = "the coordinates are longitudes and latitudes";
             left_out.push(format!(
                 "the reference system {}: {sentence}",
@@ -418,9 +420,9 @@ impl<'a> ToldMap<'a> {
         }
     }
 
-    /// Returns the place that attributes tell, moved along y and x to what the coordinate variables there tell; nothing if
-    /// no place has their values, since programs that take some rows of a map keep its old attributes. Coordinate variables
-    /// cannot say where rows lie that run askew.
+    /// Returns the place in the attributes, moved along y and x to the coordinate variables. Programs that cut rows
+    /// out of a map keep its old attributes. Returns `None` if no move fits. Coordinate variables cannot place skewed
+    /// rows.
     fn corrected(&self, subject: &Subject, told: Place) -> Option<Place> {
         let [x, width, skew_x, y, skew_y, height] = told;
         if skew_x != 0.0 || skew_y != 0.0 {
@@ -453,8 +455,7 @@ impl<'a> ToldMap<'a> {
         is_finite.then_some(place)
     }
 
-    /// Whether two places are those of the same pixels, as far as a quarter of a pixel tells. Coordinate variables cannot say
-    /// where rows lie that run askew.
+    /// Whether two places agree within a quarter of a pixel. Coordinate variables cannot place skewed rows.
     fn is_same(&self, told: &Place, found: &Place) -> bool {
         let [x, width, skew_x, y, skew_y, height] = *told;
         if skew_x != 0.0 || skew_y != 0.0 {
@@ -465,7 +466,7 @@ impl<'a> ToldMap<'a> {
             && is_near((y, height), (found[3], found[5]), rows)
     }
 
-    /// Says why there is no place; nothing if nobody would look for one.
+    /// Returns the reason why there is no place, or `None` if no user would expect one.
     fn why_no_place(
         &self,
         subject: &Subject,
@@ -519,7 +520,7 @@ impl<'a> ToldMap<'a> {
     }
 }
 
-/// Says which system that an array names is not known.
+/// Returns the message for a grid mapping that an array names and that is unknown, or `None`.
 fn why_no_system(subject: &Subject) -> Option<String> {
     let named = subject.array.attributes.get("grid_mapping")?;
     let named = named.as_str().filter(|named| !named.trim().is_empty())?;
@@ -537,14 +538,14 @@ fn why_no_system(subject: &Subject) -> Option<String> {
     ))
 }
 
-/// Whether two corners with the distances to the next ones are those of the same pixels of a line.
+/// Whether two corners with their spacing agree within a quarter of a pixel along a line.
 fn is_near(told: (f64, f64), found: (f64, f64), length: u64) -> bool {
     let most = found.1.abs() / 4.0;
     let between = |number: f64| (told.0 - found.0 + (told.1 - found.1) * number).abs();
     between(0.0) <= most && between(length as f64) <= most
 }
 
-/// Returns the place of a box of an array whose place is `whole`; nothing of a box without rows or without columns.
+/// Returns the place of a box of an array with the place `whole`, or `None` if the box has no rows or no columns.
 fn taken_place(subject: &Subject, whole: Place, (rows, columns): (usize, usize)) -> Option<Place> {
     let Some(taken) = subject.taken else {
         return Some(whole);
@@ -556,13 +557,13 @@ fn taken_place(subject: &Subject, whole: Place, (rows, columns): (usize, usize))
         .then_some(place)
 }
 
-/// Returns the place of the first of the pixels that are taken at equal distances, each as wide as a distance.
+/// Returns the place of pixels taken with a step; each is as wide as the step.
 fn moved(whole: Place, columns: &TakenDimension, rows: &TakenDimension) -> Place {
     let [x, width, skew_x, y, skew_y, height] = whole;
     let corner = |taken: &TakenDimension| taken.start as f64 + 0.5 - taken.step as f64 / 2.0;
     let (column, row) = (corner(columns), corner(rows));
     let (across, down) = (columns.step as f64, rows.step as f64);
-    // A sum with 0 is never -0, which would be written as such.
+    // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
     [
         x + width * column + skew_x * row,
         width * across,
@@ -573,7 +574,7 @@ fn moved(whole: Place, columns: &TakenDimension, rows: &TakenDimension) -> Place
     ]
 }
 
-/// Returns text as XML holds it, which has no U+FFFE and U+FFFF.
+/// Escapes text for XML, which forbids control characters, U+FFFE and U+FFFF.
 pub(super) fn escaped(text: &str) -> String {
     let plain: String = text.chars().filter(|letter| !letter.is_control()).collect();
     let plain = plain.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");

@@ -1,5 +1,6 @@
-//! The reference system that the attributes of a grid mapping of CF describe without words for it: the name of a
-//! projection and its parameters, as the text (WKT 1, or where that has no words for it WKT 2) that GDAL reads.
+//! Writes the WKT of a CF grid mapping: a projection with parameters.
+//!
+//! The result is WKT 1, or WKT 2 for projections that WKT 1 lacks; GDAL reads both.
 
 use std::fmt::Write;
 
@@ -7,10 +8,10 @@ use crate::formats::mapping_numbers::{Ellipsoid, number};
 use crate::formats::wkt2;
 use zarr_format::model::Attributes;
 
-/// Names of parameters in WKT, and of the attributes that have their numbers.
+/// WKT names of parameters, with the CF attributes of their values.
 type Parameters = &'static [(&'static str, &'static str)];
 
-/// Names of projections in CF and in WKT, with their parameters.
+/// CF names and WKT names of projections, with their parameters.
 const PROJECTIONS: &[(&str, &str, Parameters)] = &[
     (
         "transverse_mercator",
@@ -79,7 +80,7 @@ const PROJECTIONS: &[(&str, &str, Parameters)] = &[
             ("latitude_of_center", ORIGIN_LATITUDE),
             ("longitude_of_center", ORIGIN_LONGITUDE),
             ("azimuth", "azimuth_of_central_line"),
-            // CF has no attribute for it: the grid keeps the direction of its line.
+            // CF has no attribute for this angle; it equals the azimuth of the central line.
             ("rectified_grid_angle", "rectified_grid_angle"),
             ("scale_factor", "scale_factor_at_projection_origin"),
         ],
@@ -96,7 +97,7 @@ const CENTRE: Parameters = &[
     ("longitude_of_center", ORIGIN_LONGITUDE),
 ];
 
-/// Returns the height of the satellite that sees a map, in metres, if one does.
+/// Returns the height of a satellite above its map in metres, or `None` if the grid mapping has no satellite.
 pub(super) fn satellite_height(mapping: &Attributes) -> Option<f64> {
     let height = number(mapping, "perspective_point_height", 0);
     height.filter(|_| {
@@ -106,7 +107,7 @@ pub(super) fn satellite_height(mapping: &Attributes) -> Option<f64> {
     })
 }
 
-/// Returns the text of the system that a grid mapping describes; nothing for a projection that is not known.
+/// Returns the WKT of a grid mapping, or `None` if its projection is unknown.
 pub(super) fn system_of(mapping: &Attributes) -> Option<String> {
     let named = mapping.get("grid_mapping_name")?;
     let system = geographic(mapping);
@@ -125,13 +126,13 @@ pub(super) fn system_of(mapping: &Attributes) -> Option<String> {
     ];
     for (name, attribute) in parameters.into_iter().chain(eastings) {
         let value = parameter(mapping, name, attribute);
-        // Writing to text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(text, ",PARAMETER[\"{name}\",{value}]");
     }
     Some(text + ",UNIT[\"metre\",1]]")
 }
 
-/// Returns the name of a projection in WKT and its parameters.
+/// Returns the WKT name of a projection, and its parameters.
 fn projection(
     named: &str,
     mapping: &Attributes,
@@ -146,14 +147,14 @@ fn projection(
                 ("Mercator_1SP", vec![meridian, ORIGIN_SCALE])
             })
         }
-        // The first versions of CF did not have it, and programs chose a name.
+        // The first versions of CF lacked it, and programs chose their own attribute.
         "sinusoidal" => {
             let has_origin = mapping.get(ORIGIN_LONGITUDE).is_some();
             let other = "longitude_of_central_meridian";
             let meridian = if has_origin { ORIGIN_LONGITUDE } else { other };
             Some(("Sinusoidal", vec![("longitude_of_center", meridian)]))
         }
-        // The scale at the equator says where the parallel is that has its own, which depends on the ellipsoid.
+        // A scale at the equator instead of a standard parallel: its latitude would depend on the ellipsoid.
         "lambert_cylindrical_equal_area" if !has_parallel && has_scale(mapping) => None,
         "polar_stereographic" => Some(polar(mapping)),
         named => {
@@ -163,8 +164,8 @@ fn projection(
     }
 }
 
-/// Returns the name and the parameters of a map around a pole. The latitude is that of the parallel at its own scale, or the
-/// pole, which has another.
+/// Returns the name and the parameters of a polar projection. The latitude is that of the standard parallel, or else
+/// that of the pole, with a scale factor.
 fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str)>) {
     let has = |name| mapping.get(name).is_some();
     let straight = "straight_vertical_longitude_from_pole";
@@ -192,14 +193,14 @@ fn has_scale(mapping: &Attributes) -> bool {
     number(mapping, "scale_factor_at_projection_origin", 0).is_some_and(|scale| scale != 1.0)
 }
 
-/// Returns the number of a parameter, as it is where the attribute is missing: 1 of a scale, and else 0.
+/// Returns the value of a parameter; if the attribute is missing, 1 for a scale and 0 for others.
 fn parameter(mapping: &Attributes, name: &str, attribute: &str) -> f64 {
     let missing = if name == "scale_factor" { 1.0 } else { 0.0 };
     let second = name == SECOND_PARALLEL.0;
     number(mapping, attribute, usize::from(second)).unwrap_or(missing)
 }
 
-/// Returns the text of longitudes and latitudes on an ellipsoid.
+/// Returns the WKT of a geographic system on an ellipsoid.
 fn geographic(mapping: &Attributes) -> String {
     let ellipsoid = Ellipsoid::of(mapping);
     let named = ellipsoid.meridian_name();
@@ -236,7 +237,7 @@ mod tests {
                     PARAMETER[\"false_easting\",7],PARAMETER[\"false_northing\",0]";
         assert!(text.contains(part), "{text}");
         assert!(text.contains("SPHEROID[\"unknown\",6371229,0]"), "{text}");
-        // One parallel is both.
+        // A single parallel is used twice.
         let mapping =
             json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 40});
         let text = system_of(&attributes(mapping)).unwrap();

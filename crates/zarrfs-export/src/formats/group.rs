@@ -1,7 +1,7 @@
-//! Virtual files of a group: a header, and the arrays of the group behind it, one after the other.
+//! Virtual files of a group: a header, followed by the arrays of the group.
 //!
-//! A format of groups is pure, as one of arrays is: of names, metadata and attributes it makes the header and says where
-//! each array begins. `GroupFile` is such a file open.
+//! A format of groups does no I/O: from names, metadata and attributes it makes the header and the offset of each
+//! array. `GroupFile` is such a file, open.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,27 +25,27 @@ use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes, part};
 /// A group below the group.
 #[derive(Clone, Debug)]
 pub struct Subgroup {
-    /// Its path from the group.
+    /// The path from the exported group.
     pub path: String,
-    /// The attributes that the file has of it.
+    /// The attributes that the file has.
     pub attributes: Attributes,
 }
 
-/// What a file of a group is made of.
+/// The contents of a group's file.
 #[derive(Clone)]
 pub struct GroupContents {
-    /// The attributes of the group that the file has.
+    /// The group's attributes that the file has.
     pub attributes: Attributes,
-    /// The groups below it, each after the one that it is in; none for formats without groups.
+    /// The groups below it, parents first; empty for formats without groups.
     pub subgroups: Vec<Subgroup>,
-    /// Its arrays, at least one.
+    /// The arrays, at least one.
     pub members: Vec<GroupMember>,
-    /// A sentence on each node that is left out.
+    /// A sentence about each node that is left out.
     pub left_out: Vec<String>,
 }
 
 impl GroupContents {
-    /// Returns the arrays in the store that the members are of.
+    /// Returns the stored arrays of the members.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         let sources = self
             .members
@@ -54,19 +54,19 @@ impl GroupContents {
         sources.map(|source| &source.array)
     }
 
-    /// Returns those of the arrays that decode.
+    /// Returns the arrays that decode.
     pub fn decodable(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         self.arrays()
             .filter(|array| array.check_decodable().is_ok())
     }
 
-    /// Returns a member by its number.
+    /// Returns a member by its number; `Invalid` if there is no such member.
     pub fn member(&self, number: usize) -> Result<&GroupMember> {
         let member = self.members.get(number);
         member.ok_or_else(|| Error::invalid("group", "a file of other arrays"))
     }
 
-    /// Begins to put bytes of the file together, in memory that is counted.
+    /// Starts a buffer for bytes of the file, which reserves its memory.
     pub fn growing(&self) -> Result<Growing<'_>> {
         let first = self.arrays().next();
         let first = first.ok_or_else(|| Error::invalid("group", "has no elements to be read"))?;
@@ -74,37 +74,38 @@ impl GroupContents {
     }
 }
 
-/// What a format makes of a group, or why it cannot, as it is said after the name of the format and a colon.
+/// The result of a format for a group, or why it fails: a phrase after the name of the format and a colon.
 pub type OrWhyNot<T> = std::result::Result<T, String>;
 
-/// Which arrays the files of a format have.
+/// The arrays that the files of a format have.
 #[derive(Clone, Copy)]
 pub enum GroupScope {
-    /// Those in the group itself.
+    /// The arrays directly in the group.
     Own,
-    /// Those of the groups below it as well. Nodes that cannot be read are left out.
+    /// The arrays of the group and of all groups below it. Nodes that cannot be read are left out.
     Below,
-    /// Those in the group itself and in the groups below it that are columns of a table, by their names and attributes.
+    /// The arrays of the group and of the groups below it that are columns of a table, by their names and attributes.
     /// Nodes that cannot be read are left out.
     Columns(fn(&str, &Attributes) -> bool),
-    /// Those at the paths that the attributes of the group name.
+    /// The arrays at the paths in the group's attributes.
     Named(fn(&Attributes) -> Vec<String>),
 }
 
 /// A file format for all arrays of a group.
 pub struct GroupFormat {
-    /// What a file name ends with, without the dot before it.
+    /// The ending of file names, without the dot.
     pub extension: &'static str,
-    /// Which arrays a file has.
+    /// The arrays that a file has.
     pub scope: GroupScope,
-    /// Returns an array as it is in a file of values as they are meant.
+    /// Decodes an array for a file of decoded values.
     pub decode: fn(&Array) -> std::result::Result<DecodedArray, NoValues>,
-    /// Returns what a file of a group consists of, or why the format cannot hold it.
+    /// Returns the plan of a file of a group, or why the format cannot hold the group.
     pub plan: fn(&GroupContents) -> OrWhyNot<GroupPlan>,
 }
 
 impl GroupFormat {
-    /// Whether files also have a part of a group, or values as they are meant. An image has all of its levels as they are.
+    /// Whether selections and decoded values are supported. A file of an image always has all of its levels, as
+    /// stored.
     pub fn has_parts(&self) -> bool {
         !matches!(self.scope, GroupScope::Named(_))
     }
@@ -116,26 +117,26 @@ impl fmt::Debug for GroupFormat {
     }
 }
 
-/// What a file of a group consists of.
+/// The plan of a group's file.
 pub struct GroupPlan {
     /// The bytes of the file.
     pub body: GroupBody,
-    /// What the file does not have of the group, as `FileParts::left_out`.
+    /// The parts of the group that the file omits, in the form of `FileParts::left_out`.
     pub left_out: Vec<String>,
 }
 
 /// The bytes of a file of a group.
 pub enum GroupBody {
-    /// The metadata tell where all of them are.
+    /// The layout is known from the metadata.
     Laid(GroupLayout),
-    /// They depend on elements, which are read when the file is opened.
+    /// The layout depends on elements, which are read when the file is opened.
     Made(MadeLayout),
-    /// The same, and so does whether there is a file: making it fails with `Unsupported` if there is none.
+    /// Like `Made`, and the elements decide whether there is a file: `make` fails with `Unsupported` if not.
     Checked(MadeLayout),
 }
 
 impl GroupBody {
-    /// Returns how the file is made of elements, if it is.
+    /// Returns the layout function if the layout depends on elements, or else `None`.
     pub fn made(&self) -> Option<&MadeLayout> {
         match self {
             GroupBody::Laid(_) => None,
@@ -144,16 +145,16 @@ impl GroupBody {
     }
 }
 
-/// A layout that is made when a file is opened.
+/// A layout that is computed when a file is opened.
 pub struct MadeLayout {
-    /// The numbers of the members whose elements are read for it.
+    /// The numbers of the members whose elements are read.
     pub read: Vec<usize>,
-    /// Reads them and says what the file consists of.
+    /// Reads the elements and returns the layout.
     pub make: fn(&RequestContext, &GroupContents) -> Result<GroupLayout>,
 }
 
 impl GroupPlan {
-    /// Returns a plan whose bytes metadata tell, and which leaves nothing out.
+    /// Returns a plan with a known layout, which omits nothing.
     pub fn laid(layout: GroupLayout) -> GroupPlan {
         GroupPlan {
             body: GroupBody::Laid(layout),
@@ -162,28 +163,28 @@ impl GroupPlan {
     }
 }
 
-/// Where the bytes of a file come from.
+/// The header of a file and the places of its arrays.
 #[derive(Clone)]
 pub struct GroupLayout {
     /// The bytes before the first array.
     pub header: Arc<ReservedBytes>,
-    /// The arrays in order of their places, which leave no gaps.
+    /// The arrays in order of their offsets, without gaps.
     pub variables: Vec<PlacedVariable>,
 }
 
 /// An array in a file of its group.
 #[derive(Clone)]
 pub struct PlacedVariable {
-    /// Its number among the members that the plan was made of.
+    /// Its number among the members of the contents.
     pub member: usize,
-    /// Where its bytes begin in the file.
+    /// The offset of its first byte in the file.
     pub offset: u64,
-    /// What they consist of.
+    /// The parts of the array.
     pub parts: FileParts,
 }
 
 impl GroupLayout {
-    /// Returns the length of the file in bytes; `TooLarge` beyond that of any file.
+    /// Returns the length of the file in bytes; `TooLarge` if it exceeds the maximum length of a file.
     pub fn len(&self, contents: &GroupContents) -> Result<u64> {
         let Some(last) = self.variables.last() else {
             return Ok(self.header.len() as u64);
@@ -197,7 +198,7 @@ impl GroupLayout {
 }
 
 impl GroupPlan {
-    /// Returns a number of the content, which stays while chunks change.
+    /// Returns the content number, which stays the same while chunks change.
     pub fn content(&self, contents: &GroupContents) -> u64 {
         let mut hasher = DefaultHasher::new();
         match &self.body {
@@ -206,7 +207,7 @@ impl GroupPlan {
                 let order = layout.variables.iter();
                 order.for_each(|variable| variable.member.hash(&mut hasher));
             }
-            // All that metadata say may be in what is made.
+            // The file may contain any part of the metadata.
             GroupBody::Made(_) | GroupBody::Checked(_) => {
                 contents.attributes.text().hash(&mut hasher);
                 for member in &contents.members {
@@ -232,29 +233,29 @@ impl GroupPlan {
     }
 }
 
-/// An array, with the state in which it was last seen.
+/// An array, and its state at the last check.
 type SeenArray = (Arc<OpenArray>, Mutex<ArrayState>);
 
-/// A file of a group, open.
+/// An open file of a group.
 pub struct GroupFile {
     header: Arc<ReservedBytes>,
-    /// What a long header takes of the memory.
+    /// The reservation for a long header.
     _room: Option<Reservation>,
-    /// Where each array begins, in order.
+    /// The offset of each array, and the array, in order of the offsets.
     variables: Vec<(u64, Export)>,
     length: u64,
-    /// The arrays that the bytes of the file may depend on.
+    /// The arrays on which the bytes of the file may depend.
     arrays: Vec<SeenArray>,
 }
 
 impl GroupFile {
-    /// Opens the file of a group; fails with the error that stops one of its arrays from being decoded, or read.
+    /// Opens the file of a group; fails with the error of an array that does not decode or cannot be read.
     pub fn open(
         context: &RequestContext,
         body: &GroupBody,
         contents: &GroupContents,
     ) -> Result<GroupFile> {
-        // A change that comes while elements are read is one of the open file.
+        // The states are taken first, so that a change during the reads counts as a change of the open file.
         let seen = |array: &Arc<OpenArray>| (array.clone(), Mutex::new(array.state()));
         let arrays: Vec<SeenArray> = contents.decodable().map(seen).collect();
         let layout = match body {
@@ -288,23 +289,23 @@ impl GroupFile {
         self.length == 0
     }
 
-    /// Returns the arrays that the bytes of the file may depend on: those of `GroupContents::decodable`.
+    /// Returns the arrays on which the bytes of the file may depend, in the order of `GroupContents::decodable`.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         self.arrays.iter().map(|(array, _)| array)
     }
 
-    /// Whether the content may have changed since this was last asked, by what is known without asking the store.
+    /// Whether the content may have changed since the last call, without a request to the store.
     pub fn may_have_changed(&self) -> bool {
         let has_changed = |(array, seen): &&SeenArray| {
             let now = array.state();
             let before = std::mem::replace(&mut *seen.lock(), now);
             array.may_have_changed(&before)
         };
-        // Each of them has to be asked.
+        // Every array must update its state, so this must not stop at the first change.
         self.arrays.iter().filter(has_changed).count() > 0
     }
 
-    /// Puts a range together out of the header and what `read` returns of arrays.
+    /// Assembles a range from the header and the bytes that `read` returns for arrays.
     fn gather(
         &self,
         offset: u64,
@@ -316,7 +317,7 @@ impl GroupFile {
             return Ok(ReadBytes::default());
         }
         let mut bytes = part(&self.header, offset..end).to_vec();
-        // The array under the first byte, and those after it.
+        // Starts with the array at the first byte.
         let after = self
             .variables
             .partition_point(|&(begin, _)| begin <= offset);

@@ -1,4 +1,4 @@
-//! Headers of a fixed length, each number at its place.
+//! Builds binary headers of fixed length.
 
 /// The bytes of a header.
 pub(super) struct HeaderBytes(pub(super) Vec<u8>);
@@ -9,7 +9,7 @@ impl HeaderBytes {
         HeaderBytes(vec![0; length])
     }
 
-    /// Writes bytes at a place; those beyond the end of the header are not.
+    /// Writes bytes at an offset, unless they would exceed the end of the header.
     pub(super) fn put(&mut self, place: usize, bytes: &[u8]) {
         let field = self.0.get_mut(place..place + bytes.len());
         if let Some(field) = field {
@@ -18,7 +18,7 @@ impl HeaderBytes {
     }
 }
 
-/// Returns a number as a little-endian float of four bytes.
+/// Returns a number as a little-endian 32-bit float.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the header has floats of four bytes"

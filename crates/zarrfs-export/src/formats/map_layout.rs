@@ -1,4 +1,4 @@
-//! The levels of a map in GeoZarr's `multiscales`, and where a level lies by the one that it was made of.
+//! The levels of a map in GeoZarr's `multiscales`, and the placement of derived levels.
 
 use serde_json::Value;
 
@@ -6,49 +6,49 @@ use crate::formats::reference_system::ReferenceSystem;
 use crate::formats::told_place::Place;
 use zarr_format::model::Attributes;
 
-/// The levels that a group has.
+/// The levels of a group.
 pub struct MapLayout {
     levels: Vec<Value>,
 }
 
-/// The most levels between one and that of which all are made: each is half as long or so.
+/// Maximum number of derivation steps to the base level; each step about halves the length.
 const MAX_STEPS: usize = 32;
 
-/// The members that have the path of a level: drafts had another one.
+/// Members with the path of a level; drafts of GeoZarr used the other name.
 const ASSET: &[&str] = &["asset", "group"];
 
-/// The member that has the path of the level that one was made of.
+/// The member with the path of the level that a level was derived from.
 pub(super) const DERIVED_FROM: &str = "derived_from";
 
-/// How a level was made of another one.
+/// The derivation of a level from another one.
 #[derive(Clone, Debug)]
 struct Step {
-    /// Pixels of the other level along a pixel, for each dimension.
+    /// Pixels of the other level per pixel, along each dimension.
     scale: Vec<f64>,
     translation: Vec<f64>,
 }
 
-/// A level of which others were made, with its place, and how one of them was made.
+/// A level with a known place, and the steps that derive another level from it.
 #[derive(Clone, Debug)]
 pub struct LevelBase {
     name: String,
-    /// What the numbers of the place are.
+    /// The reference system of the place.
     pub(super) system: Option<ReferenceSystem>,
     place: Place,
     /// Rows and columns.
     shape: (u64, u64),
-    /// From the level itself on.
+    /// Starts with the derived level's own step.
     steps: Vec<Step>,
 }
 
-/// The way from a level to the one that it was made of.
+/// The steps from a level to its base level.
 pub struct LevelSource {
-    /// The path of that from the group with the layout.
+    /// The path of the base level from the group with the layout.
     pub path: String,
     steps: Vec<Step>,
 }
 
-/// Returns the first of some members that an object has: drafts had other names.
+/// Returns the first of these members that an object has; drafts used other names.
 fn member<'a>(object: &'a Value, names: &[&str]) -> Option<&'a Value> {
     names.iter().find_map(|name| object.get(*name))
 }
@@ -64,7 +64,7 @@ fn numbers(list: Option<&Value>) -> Option<Vec<f64>> {
 }
 
 impl MapLayout {
-    /// Returns the layout that the attributes of a group have.
+    /// Returns the layout in the attributes of a group, or `None` if there is none.
     pub fn of(attributes: &Attributes) -> Option<MapLayout> {
         let mut multiscales = attributes.get("multiscales")?;
         match multiscales.get_mut("layout")?.take() {
@@ -78,10 +78,10 @@ impl MapLayout {
         levels.find(|level| path_in(level, ASSET) == Some(path))
     }
 
-    /// Returns what is said of the level at a path from the group.
+    /// Returns the attributes of the level at a path from the group.
     pub fn level(&self, path: &str) -> Option<Attributes> {
         let mut level = self.find(path)?.as_object()?.clone();
-        // Drafts had the place beside the scale.
+        // Drafts stored the place next to the scale.
         if let Some(Value::Object(inner)) = level.get("transform").cloned() {
             let placed = inner
                 .into_iter()
@@ -89,14 +89,14 @@ impl MapLayout {
             let placed: Vec<_> = placed.collect();
             level.extend(placed);
         }
-        // The same of all programs, so that nobody else has to know how they say it.
+        // Normalizes the name, so that other code need not know the variants.
         if let Some(source) = self.source_of(self.find(path)?) {
             level.insert(DERIVED_FROM.to_string(), source.into());
         }
         Some(level.into())
     }
 
-    /// Returns the path of the level that one was made of: where there is a scale alone, that of the first one.
+    /// Returns the path of the level that a level was derived from: with a scale alone, the first level.
     fn source_of(&self, level: &Value) -> Option<String> {
         let named = path_in(level, &[DERIVED_FROM, "derived_from_asset", "from_group"]);
         let first = path_in(self.levels.first()?, ASSET);
@@ -109,7 +109,7 @@ impl MapLayout {
         named.or(first).map(str::to_string)
     }
 
-    /// Returns the level of which the one at a path was made, in several steps perhaps; nothing if it was made of none.
+    /// Returns the base level of the level at a path, over several steps if necessary; `None` if it was not derived.
     pub fn source(&self, path: &str) -> Option<LevelSource> {
         let (mut path, mut steps) = (path.to_string(), Vec::new());
         loop {
@@ -131,7 +131,7 @@ impl MapLayout {
 }
 
 impl LevelBase {
-    /// Returns the source of a level, which has so many rows and columns and this place.
+    /// Returns a base level with this shape (rows, columns) and place.
     pub(super) fn new(
         source: LevelSource,
         system: Option<ReferenceSystem>,
@@ -147,8 +147,8 @@ impl LevelBase {
         }
     }
 
-    /// Returns where a level of so many rows and columns lies that was made of it, or why nobody knows that; nothing if the
-    /// layout does not say how it was made.
+    /// Returns the place of a derived level with this shape (rows, columns), or why it is unknown; `None` if the
+    /// layout does not say how the level was derived.
     pub(super) fn place_of(
         &self,
         shape: (u64, u64),
@@ -159,7 +159,7 @@ impl LevelBase {
         }
         let unknown = |why: &str| Some(Err(format!("the place on the map: {why} {}", self.name)));
         let moves = |step: &Step| {
-            // Up to half a pixel is the middle of the pixels that one was made of: programs write that, and 0.
+            // An offset of at most half a pixel is the middle of the source pixels: programs write that, or 0.
             let most = step
                 .scale
                 .iter()
@@ -170,12 +170,12 @@ impl LevelBase {
         if self.steps.iter().any(moves) {
             return unknown("the layout moves the level against");
         }
-        // Some programs write how many pixels of the first level there are along a pixel, not of the one before.
+        // Some programs write the scale relative to the first level instead of the previous one.
         let alone = self.steps.first().map(std::slice::from_ref);
         let ways = [Some(&self.steps[..]), alone];
         let scales = ways.into_iter().flatten().flat_map(|steps| {
             let (rows, columns) = plane;
-            // Two numbers are those of rows and columns, or the other way round.
+            // A scale of two numbers is either (rows, columns) or (columns, rows).
             let orders = [(rows, columns, 0, 1), (columns, rows, 1, 0)];
             orders.map(|(rows, columns, first, second)| {
                 let product = |axis: usize, of_two: usize| {

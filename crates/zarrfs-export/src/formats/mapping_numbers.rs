@@ -1,11 +1,11 @@
-//! The numbers of a grid mapping of CF: its parameters, and the ellipsoid of its longitudes and latitudes.
+//! Reads the numbers of a CF grid mapping: its parameters and its ellipsoid.
 
 use serde_json::Value;
 
 use crate::formats::netcdf_header::float;
 use zarr_format::model::Attributes;
 
-/// Returns a finite number of an attribute, of a list the one at a place or the last before it.
+/// Returns a finite number of an attribute; if it is a list, the element at `place`, or else the last one.
 pub(super) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Option<f64> {
     let found = match mapping.get(attribute)? {
         Value::Array(list) => float(list.get(place).or(list.last())?),
@@ -14,19 +14,19 @@ pub(super) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Opt
     found.filter(|number| number.is_finite())
 }
 
-/// What longitudes and latitudes lie on.
+/// The ellipsoid of a geographic system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ellipsoid {
-    /// The longer half axis, in metres.
+    /// The semi-major axis in metres.
     pub(super) major: f64,
-    /// The inverse flattening; 0 of a sphere.
+    /// The inverse flattening; 0 for a sphere.
     pub(super) flattening: f64,
-    /// Where longitudes begin, in degrees east of Greenwich.
+    /// The prime meridian, in degrees east of Greenwich.
     pub(super) meridian: f64,
 }
 
 impl Ellipsoid {
-    /// Returns the ellipsoid of a grid mapping; that of WGS 84 if none is given.
+    /// Returns the ellipsoid of a grid mapping; WGS 84 if it has none.
     pub(super) fn of(mapping: &Attributes) -> Ellipsoid {
         let number = |name| number(mapping, name, 0);
         let major = number("semi_major_axis").or_else(|| number("earth_radius"));
@@ -52,7 +52,7 @@ impl Ellipsoid {
         }
     }
 
-    /// Returns what the meridian is called: readers take one of the name of Greenwich for that.
+    /// Returns the name of the prime meridian. Readers treat any meridian named Greenwich as Greenwich.
     pub(super) fn meridian_name(&self) -> &'static str {
         if self.meridian == 0.0 {
             "Greenwich"

@@ -1,4 +1,4 @@
-//! An array of which a file is made: what it is called, and which of its elements the file has.
+//! An exported array: its path and metadata, and the selection of its elements.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use zarrfs_store::request_context::RequestContext;
 /// An array of a group, or of a group below it.
 #[derive(Clone)]
 pub struct GroupMember {
-    /// Its path from the group: its name where it is in the group itself.
+    /// The path from the group; the name if the array is in the group itself.
     pub path: String,
-    /// Its metadata as the file has them: shape and type of the elements that it has, and its attributes.
+    /// The metadata of the exported array: its attributes, and the shape and data type of its selected elements.
     pub array: Arc<Array>,
-    /// Where its elements come from; `None` for a file of metadata alone.
+    /// The source of its elements; `None` for a file of metadata alone.
     pub source: Option<MemberSource>,
 }
 
 /// The elements of a member of a group.
 #[derive(Clone)]
 pub struct MemberSource {
-    /// The array in the store.
+    /// The stored array.
     pub array: Arc<OpenArray>,
-    /// Which of its elements the file has.
+    /// The selection of elements that the file has.
     pub selection: Selection,
-    /// What becomes of each element before a format writes it; `None` if that is what it is decoded to.
+    /// The conversion of each decoded element before a format writes it; `None` if there is no conversion.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
@@ -43,7 +43,7 @@ impl MemberSource {
         }
     }
 
-    /// Reads elements without a fixed length, all or those of some rows.
+    /// Reads elements without a fixed length, of all rows or of some rows.
     fn records(
         &self,
         context: &RequestContext,
@@ -62,7 +62,7 @@ impl MemberSource {
         if selection.region().is_some() {
             return Ok(records);
         }
-        // Where each element lies is known only once all before it were read.
+        // The offset of an element is known only once all elements before it were read.
         let numbers = numbers_within(&selection, &around);
         let length = records.len() as u64 * size_of::<&[u8]>() as u64;
         let _room = array.room(length)?;
@@ -70,7 +70,7 @@ impl MemberSource {
     }
 }
 
-/// Returns the numbers of selected elements within a box around them.
+/// Returns the numbers of selected elements within their bounding box.
 fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
     let mut numbers = vec![0];
     let axes = selection.axes.iter().zip(&around.start).zip(&around.shape);
@@ -87,7 +87,7 @@ fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
 }
 
 impl GroupMember {
-    /// Returns selected elements of an array by itself, as they are decoded.
+    /// Returns the selected elements of a single array, as they are decoded.
     pub fn alone(array: &Arc<OpenArray>, selection: &Selection) -> GroupMember {
         GroupMember {
             path: array.path().to_string(),
@@ -100,18 +100,18 @@ impl GroupMember {
         }
     }
 
-    /// Returns where the elements come from; `Invalid` for a member of metadata alone.
+    /// Returns the source of the elements; `Invalid` for a member of metadata alone.
     pub fn source(&self) -> Result<&MemberSource> {
         let source = self.source.as_ref();
         source.ok_or_else(|| Error::invalid(&self.path, "has no elements to be read"))
     }
 
-    /// Reads all elements, which have no fixed length; fails as `OpenArray::records`.
+    /// Reads all elements, which have no fixed length; fails as `OpenArray::records` does.
     pub fn records(&self, context: &RequestContext) -> Result<RaggedElements> {
         self.source()?.records(context, None)
     }
 
-    /// Reads those of some rows: along the first dimension that the selection leaves.
+    /// Like `records`, for some rows along the first dimension that the selection keeps.
     pub fn records_of(
         &self,
         context: &RequestContext,

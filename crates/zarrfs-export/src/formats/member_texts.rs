@@ -1,4 +1,4 @@
-//! The texts of a member of a group, one element after the other.
+//! Iterates over the texts of a member of a group.
 
 use crate::formats::group::GroupMember;
 use zarr_format::error::{Error, Result};
@@ -7,19 +7,19 @@ use zarrfs_array::array::ragged::RaggedElements;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 
-/// Takes a text.
+/// Receives a text.
 pub(super) type TakeText<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// The selected texts of an array, which are in memory.
+/// The selected texts of an array, in memory.
 pub(super) enum MemberTexts {
-    /// Of any length.
+    /// Variable length.
     Ragged(RaggedElements),
-    /// Of a fixed length in bytes, in UTF-32.
+    /// Fixed length in bytes, in UTF-32.
     Fixed(ReadBytes, usize),
 }
 
 impl MemberTexts {
-    /// Reads the texts of a member; fails as `GroupMember::records`.
+    /// Reads the texts of a member; fails as `GroupMember::records` does.
     pub(super) fn read(context: &RequestContext, member: &GroupMember) -> Result<MemberTexts> {
         let source = member.source()?;
         if let DataType::FixedText(length) = source.array.array().data_type {
@@ -32,7 +32,7 @@ impl MemberTexts {
         Ok(MemberTexts::Ragged(member.records(context)?))
     }
 
-    /// Gives out each text, in UTF-8 where it is UTF-32 in the store.
+    /// Passes on each text; UTF-32 is converted to UTF-8.
     pub(super) fn each(&self, take: &mut TakeText<'_>) -> Result<()> {
         match self {
             MemberTexts::Ragged(texts) => texts.iter().try_for_each(take),

@@ -1,4 +1,4 @@
-//! `.mha` and `.mhd`: MetaImage of ITK, in one file and beside the `.raw` file.
+//! `.mha` and `.mhd`: ITK's MetaImage, in one file or as a header of `.raw`.
 
 use crate::formats::axes::{AxisMeaning, Dimensions, dimensions_of, joined};
 use crate::formats::format::filling;
@@ -13,7 +13,7 @@ pub const FORMAT: Format = Format {
     needs: NEEDS,
     parts: Some(|subject| {
         let Header { text, left_out } = header(subject, "LOCAL")?;
-        // A comment fills it up; programs take no notice of it.
+        // A comment as padding, which programs ignore.
         let comment = |length| format!("Comment = {}\n", "-".repeat(length));
         let filling = filling(text.len() + comment(1).len());
         let header = comment(1 + filling) + &text;
@@ -26,7 +26,7 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-/// The header alone, of the elements in the `.raw` file.
+/// Only the header; the elements are in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "mhd",
     needs: DETACHED_NEEDS,
@@ -47,7 +47,7 @@ const NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in
 const DETACHED_NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
     length 0, and a name without control characters, quotes, < > & or %";
 
-/// The most dimensions that MetaIO reads.
+/// Maximum number of dimensions in MetaIO.
 const MAX_RANK: usize = 10;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
@@ -58,7 +58,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
         DataType::UInt(2) => "MET_USHORT",
         DataType::Int(4) => "MET_INT",
         DataType::UInt(4) => "MET_UINT",
-        // MET_LONG has another length on other systems.
+        // The size of MET_LONG depends on the platform.
         DataType::Int(8) => "MET_LONG_LONG",
         DataType::UInt(8) => "MET_ULONG_LONG",
         DataType::Float(4) => "MET_FLOAT",
@@ -67,13 +67,13 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// The header, and what it does not have.
+/// The header, and the facts that it omits.
 struct Header {
     text: String,
     left_out: Vec<String>,
 }
 
-/// Returns the header of elements that are in a file, or in this one, behind it.
+/// Returns the header of elements in another file, or in this file (`LOCAL`) behind the header.
 fn header(subject: &Subject, file: &str) -> Option<Header> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(MAX_RANK) {
@@ -124,8 +124,8 @@ fn header(subject: &Subject, file: &str) -> Option<Header> {
     })
 }
 
-/// Returns the side of a body at which each dimension begins, as ITK names it; nothing of an image that is not of three
-/// dimensions of a body. The matrix is that of ITK's space, to the left, to the back and to the head.
+/// Returns the anatomical side at which each dimension begins, in ITK's notation; `None` if the image has no three
+/// anatomical dimensions. The matrix is in LPS space (left, posterior, superior).
 fn sides(dimensions: &Dimensions, place: &Placement) -> Option<String> {
     let oblique = dimensions.oblique.as_ref()?;
     if oblique.orientation.is_none() || oblique.axes.len() != 3 {
@@ -144,7 +144,7 @@ fn is_length(axis: &AxisMeaning) -> bool {
     Unit::of(axis).is_some_and(|unit| unit.quantity == Quantity::Length)
 }
 
-/// Returns what MetaIO calls the unit of all lengths; nothing if they differ, or it has no name for that.
+/// Returns MetaIO's name of the common length unit, or `None` if the units differ or it has no name for them.
 fn distance_unit(place: &Placement) -> Option<&'static str> {
     let units = place.units.iter().flatten();
     let mut lengths = units

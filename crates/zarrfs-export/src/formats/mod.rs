@@ -1,8 +1,8 @@
-//! Virtual files of a box of an array: what each format writes, and the table of formats.
+//! Virtual files of a box of an array: the formats, and the table of formats.
 //!
-//! A format is a file of this folder: it says which arrays it can hold and what stands before and after the elements
-//! (`format`). `opened` is such a file open, `conversion` has elements in another form, `axes` what dimensions mean. To
-//! add a format: a file and a line in `FORMATS`.
+//! Each format is a file of this folder: it says which arrays it can hold, and makes the header and the trailer
+//! (`format`). `opened` reads such a file, `conversion` changes the form of elements, `axes` interprets dimensions.
+//! To add a format, add a file and a line in `FORMATS`.
 
 use crate::formats::group::GroupFormat;
 use zarr_format::error::{Error, Result};
@@ -74,7 +74,7 @@ pub use crate::formats::format::{ElementForm, FileParts, Format, Ragged, Subject
 pub use crate::formats::opened::Export;
 pub use crate::formats::source_elements::SourceElements;
 
-/// Every format.
+/// All formats of arrays.
 pub const FORMATS: &[&Format] = &[
     &npy::FORMAT,
     &raw::FORMAT,
@@ -97,7 +97,7 @@ pub const FORMATS: &[&Format] = &[
     &text_rows::NDJSON,
 ];
 
-/// Every format of groups.
+/// All formats of groups.
 pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &netcdf::FORMAT,
     &hdf5::HDF5,
@@ -107,10 +107,10 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &table::NDJSON,
 ];
 
-/// Those of them that have a variable with its coordinates as well.
+/// The formats of groups that can also hold one variable with its coordinates.
 pub const VARIABLE_FORMATS: &[&GroupFormat] = &[&netcdf::FORMAT, &hdf5::HDF5, &hdf5::NETCDF];
 
-/// Returns the format of an extension.
+/// Returns the format of an extension; `Invalid` if there is no such format.
 pub fn format(extension: &str) -> Result<&'static Format> {
     let known = FORMATS.iter().find(|format| format.extension == extension);
     known.copied().ok_or_else(|| {

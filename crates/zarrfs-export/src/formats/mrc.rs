@@ -1,7 +1,7 @@
 //! `.mrc`: images, volumes and stacks of volumes of MRC2014, little-endian.
 //!
-//! Lengths of the cell are in angstrom where the unit of the array is known. The fields for the least, the greatest and
-//! the mean value say that they were not determined, since that would need every element.
+//! Cell lengths are in angstrom if the unit of the array is known. Minimum, maximum and mean are marked as
+//! undetermined, since they would need every element.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ pub const FORMAT: Format = Format {
 
 const HEADER: usize = 1024;
 
-/// The number of a data type in the header. MRC has no bytes without a sign: these are written as numbers of two bytes.
+/// Returns the mode, the number of a data type in the header. MRC has no unsigned bytes; they are written as 16-bit
+/// numbers.
 fn mode(data_type: &DataType) -> Option<i32> {
     Some(match data_type {
         DataType::Bool | DataType::Int(1) => 0,
@@ -64,7 +65,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
         .collect::<Option<_>>()?;
     let length = |place: usize| lengths.get(place).copied().unwrap_or(1);
     let sections = length(2).checked_mul(length(3))?;
-    // A stack of volumes, a volume, an image.
+    // A stack of volumes, a volume, or an image.
     let space_group = match lengths.len() {
         4 => 401,
         3 => 1,
@@ -76,7 +77,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
     for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {
         put(4 * place, number.to_le_bytes());
     }
-    // Greater the least than the greatest, and so on: not determined.
+    // A minimum above the maximum, and so on, marks them as undetermined.
     put(80, single(-1.0));
     put(84, single(-2.0));
     put(216, single(-1.0));
@@ -87,7 +88,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
     Some(header.0)
 }
 
-/// Writes the cell that an image fills, and where it begins: columns, rows and sections, in this order.
+/// Writes the cell size and the origin of an image, in the order columns, rows, sections.
 fn put_cell(header: &mut HeaderBytes, axes: &[AxisMeaning], length: impl Fn(usize) -> i32) {
     for (place, direction) in (0..3).zip(1_i32..) {
         let axis = axes.iter().rev().nth(place);
@@ -103,7 +104,7 @@ fn put_cell(header: &mut HeaderBytes, axes: &[AxisMeaning], length: impl Fn(usiz
     }
 }
 
-/// Returns how many angstrom the unit of a dimension is; 1 if that is not known.
+/// Returns the angstroms per unit of a dimension, or 1 if the unit is unknown.
 fn angstroms(axis: &AxisMeaning) -> f64 {
     let unit = Unit::of(axis).filter(|unit| unit.quantity == Quantity::Length);
     unit.map_or(1.0, |unit| unit.in_power_of_ten(-10))

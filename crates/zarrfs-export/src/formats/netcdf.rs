@@ -1,11 +1,12 @@
-//! `GROUP.nc`: all arrays of a group as one file of classic netCDF (CDF-1, or CDF-2 for offsets beyond 2 GiB).
+//! `GROUP.nc`: the arrays of a group as one classic netCDF file (CDF-1 or CDF-2).
 //!
-//! The header has dimensions, attributes and where each variable begins; variables lie one after the other, the smallest
-//! first, big-endian and padded to four bytes. Their definitions are in the same order, which netCDF-C demands. The format
-//! has no groups, so arrays of groups below are not in it.
+//! CDF-2 is used for offsets beyond 2 GiB. The header has the dimensions, the attributes and the offset of each
+//! variable. Variables follow one after the other, the smallest first, big-endian and padded to four bytes; netCDF-C
+//! demands that their definitions have the same order. The format has no groups, so arrays of groups below are left
+//! out.
 //!
-//! Numbers of eight bytes become those of four, which they have to fit, and texts letters, as many as the longest has. Both
-//! are read when a file is opened, and come before all others.
+//! 64-bit integers are narrowed to 32 bits, which they must fit, and texts become characters, padded to the longest
+//! one. The elements of both kinds are read when a file is opened, and come before the others.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ use zarrfs_array::array::ragged::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadAt;
 
-/// CDF-1, or CDF-2 where an offset does not fit it.
+/// CDF-1, or CDF-2 if an offset does not fit CDF-1.
 pub const FORMAT: GroupFormat = GroupFormat {
     extension: "nc",
     scope: GroupScope::Own,
@@ -58,25 +59,25 @@ pub const FORMAT: GroupFormat = GroupFormat {
     },
 };
 
-/// The longest array of numbers that are read to see whether they fit, in bytes.
+/// Maximum bytes of an array of numbers that are read to check whether they fit.
 const MAX_CHECKED: u64 = 16 << 20;
 
-/// Elements of a member that were read.
+/// The elements of a member that were read.
 struct ReadElements {
-    /// The letters of each, if they are texts.
+    /// The number of characters per text, if they are texts.
     letters: u64,
-    /// Whether one of them is no value.
+    /// Whether an element is a missing value.
     has_none: bool,
     bytes: ReservedBytes,
 }
 
-/// What stands for no value where the number that does so in the store is beyond int32.
+/// The fill number in the file if the stored one does not fit int32.
 const NO_VALUE: i32 = i32::MIN;
 
-/// NaT, the smallest number: also among numbers that xarray has counted times and durations by.
+/// NaT, the smallest number; xarray also uses it in encoded times and durations.
 const NOT_A_TIME: [u8; 8] = i64::MIN.to_le_bytes();
 
-/// Whether attributes say that numbers count times, or that xarray had durations.
+/// Whether the attributes mark the numbers as times, or as durations that xarray encoded.
 fn counts_time(array: &Array) -> bool {
     let has = |name, is_it: fn(&str) -> bool| {
         let value = array.attributes.get(name);
@@ -86,7 +87,7 @@ fn counts_time(array: &Array) -> bool {
         || has("dtype", |dtype| dtype.starts_with("timedelta64"))
 }
 
-/// Returns the element of eight bytes that stands for no value in an array, if it is beyond int32: NaT, or the fill value.
+/// Returns the 64-bit element that marks missing values if it does not fit int32: NaT, or the fill value.
 fn none_beyond(array: &Array) -> Option<Vec<u8>> {
     let bytes = match (array.attributes.get(FILL), &array.data_type) {
         (Some(fill), DataType::UInt(8)) => fill.as_u64()?.to_le_bytes().to_vec(),
@@ -109,7 +110,7 @@ fn is_read(contents: &GroupContents, number: usize) -> bool {
     kind.is_some_and(|(_, come)| come != ElementsIn::Store)
 }
 
-/// Makes a file of elements that are read; `Unsupported` if it cannot hold one of them.
+/// Makes a file with elements that are read; `Unsupported` if it cannot hold one of them.
 fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let mut read = BTreeMap::new();
     for (number, member) in contents.members.iter().enumerate() {
@@ -135,7 +136,7 @@ fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayou
     })
 }
 
-/// Reads numbers and makes them shorter.
+/// Reads integers and narrows them to 32 bits.
 fn numbers(
     context: &RequestContext,
     contents: &GroupContents,
@@ -171,7 +172,7 @@ fn numbers(
     })
 }
 
-/// Reads texts and makes them of one length.
+/// Reads texts and pads them to one length.
 fn letters(
     context: &RequestContext,
     contents: &GroupContents,
@@ -195,7 +196,7 @@ fn letters(
     })
 }
 
-/// Returns the attributes of a group, or of an array, that have other names in files of netCDF, and these.
+/// Returns the old and new names of attributes of a group or an array that netCDF files rename.
 pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
     let values = attributes.in_files().to_map();
     let is_fill = array
@@ -208,9 +209,9 @@ pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, S
     pairs.filter(|(own, held)| own != held).collect()
 }
 
-/// A variable whose place is not known yet.
+/// A variable without an offset.
 struct Variable<'a> {
-    /// Its place among the members.
+    /// The index of its member.
     member: usize,
     name: &'a str,
     dimensions: Vec<u64>,
@@ -218,7 +219,7 @@ struct Variable<'a> {
     /// Whether its elements are read when a file is opened.
     is_read: bool,
     attributes: Vec<NetcdfAttribute>,
-    /// Bytes of the elements, without padding.
+    /// Size of the elements in bytes, without padding.
     length: u64,
 }
 
@@ -227,12 +228,12 @@ impl Variable<'_> {
         self.length.checked_next_multiple_of(4)
     }
 
-    /// Returns the bytes behind the elements.
+    /// Returns the number of padding bytes after the elements.
     fn padding(&self) -> Option<usize> {
         usize::try_from(self.padded()? - self.length).ok()
     }
 
-    /// Returns the variable at its place in the file.
+    /// Returns the variable at its offset in the file.
     fn placed(&self, contents: &GroupContents, offset: u64) -> Option<PlacedVariable> {
         let padding = self.padding()?;
         let data_type = &contents.members.get(self.member)?.array.data_type;
@@ -253,19 +254,19 @@ impl Variable<'_> {
     }
 }
 
-/// Elements that were read, by the numbers of the members; none of them before a file is opened.
+/// The elements that were read, by member number; empty before a file is opened.
 type ReadMembers = BTreeMap<usize, ReadElements>;
 
-/// A file whose variables have their places.
+/// A file with final offsets.
 struct AssembledFile {
     header: Vec<u8>,
-    /// The numbers of the members whose elements stand behind the header, each with the bytes that fill its place.
+    /// The members whose elements follow the header directly, each with the number of padding bytes.
     read: Vec<(usize, usize)>,
-    /// The others.
+    /// The variables whose elements stay in the store.
     variables: Vec<PlacedVariable>,
 }
 
-/// Puts a file together; says which of the arrays stops it.
+/// Assembles a file; the error names the array that does not fit.
 fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrWhyNot<AssembledFile> {
     let first = assembled_as(contents, read, Variant::First);
     first.or_else(|_| assembled_as(contents, read, Variant::Second))
@@ -295,7 +296,7 @@ fn assembled_as(
     })
 }
 
-/// Returns the arrays as variables, those that are read first and then the smallest, with their dimensions.
+/// Returns the arrays as variables, and their dimensions: first those that are read, then by size.
 fn variables_of<'a>(
     contents: &'a GroupContents,
     read: &ReadMembers,
@@ -316,7 +317,7 @@ fn variables_of<'a>(
     Ok((dimensions, variables))
 }
 
-/// Returns the header of a file and its variables whose elements lie in the store; nothing if a number does not fit the
+/// Returns the header of a file and its variables with elements in the store, or `None` if a number does not fit the
 /// variant.
 fn laid(
     contents: &GroupContents,
@@ -326,7 +327,7 @@ fn laid(
 ) -> Option<(Vec<u8>, Vec<PlacedVariable>)> {
     let global = NetcdfAttribute::list(&contents.attributes, None);
     let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
-    // The length of the header does not depend on the numbers in it.
+    // The length of the header does not depend on the offsets in it.
     let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
     let begins = begins(variables, length)?;
     let mut header = write(&begins)?;
@@ -353,7 +354,7 @@ fn variable<'a>(
         return Err(format!("no name such as {name}"));
     }
     if array.shape.contains(&0) {
-        // A fixed dimension has a length; one of 0 would be that of records.
+        // A fixed dimension has at least one element; length 0 marks the record dimension.
         return Err(format!("no dimension of length 0, which {name} has"));
     }
     let mut shape = array.shape.clone();
@@ -383,7 +384,7 @@ fn variable<'a>(
     })
 }
 
-/// Returns an array whose `_FillValue` is a number that the format has.
+/// Returns the array with a `_FillValue` that the format can hold.
 fn with_held_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
     let is_there = array.attributes.get(FILL).is_some();
     let is_needed = is_there || read.is_some_and(|read| read.has_none);
@@ -396,7 +397,7 @@ fn with_held_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, 
     })
 }
 
-/// Returns a variable that is longer than the variant allows: only the last one has no limit.
+/// Returns a variable that exceeds the variant's limit, which does not apply to the last one.
 fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option<&'a Variable<'a>> {
     let most = match variant {
         Variant::First => u64::from(u32::MAX >> 1) - 3,
@@ -408,7 +409,7 @@ fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option
     earlier.iter().rev().find(|variable| variable.length > most)
 }
 
-/// Returns where each variable begins.
+/// Returns the offset of each variable, or `None` on overflow.
 fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
     let mut next = header;
     let begins = variables.iter().map(|variable| {
@@ -420,7 +421,7 @@ fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
     begins.filter(|_| i64::try_from(next).is_ok())
 }
 
-/// Returns the header; nothing if a number in it does not fit the variant.
+/// Returns the header, or `None` if a number does not fit the variant.
 fn header(
     dimensions: &GroupDimensions,
     global: &[NetcdfAttribute],

@@ -1,4 +1,4 @@
-//! The words of a header of classic netCDF: names, counts, types and attributes, big-endian, padded to four bytes.
+//! Writes classic netCDF headers: names, counts, types and attributes, big-endian, padded to four bytes.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::formats::conversion::{BigEndian, BigEndianSingle, Conversion, Utf8, W
 use crate::formats::netcdf_names::{held_names, is_name};
 use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
-/// The attribute that has the number which stands for no value.
+/// The attribute of the fill number.
 pub(super) const FILL: &str = "_FillValue";
 
-/// Attributes of integers that CF wants to have the type of their variable, beside those that stand for no value.
+/// Attributes that must have the type of an integer variable in CF, in addition to the fill attributes.
 const OF_INTEGERS: [&str; 5] = [
     "flag_masks",
     "flag_values",
@@ -22,13 +22,13 @@ const OF_INTEGERS: [&str; 5] = [
     "valid_range",
 ];
 
-/// Whether CF wants an attribute to have the type of its variable, which is one of integers or not. Limits of other numbers
-/// stay as they are, since they might be rounded.
+/// Whether an attribute must have the type of its variable, according to CF. Limits of floats stay doubles, since
+/// they might be rounded.
 pub(super) fn has_variable_type(name: &str, is_integer: bool) -> bool {
     [FILL, "missing_value"].contains(&name) || (is_integer && OF_INTEGERS.contains(&name))
 }
 
-/// A variant of the format.
+/// A variant of the file format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Variant {
     /// CDF-1: offsets below 2 GiB.
@@ -37,18 +37,18 @@ pub(super) enum Variant {
     Second,
 }
 
-/// How elements come into a file.
+/// The way in which elements get into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementsIn {
-    /// As they are read from the store, each by itself.
+    /// Read from the store on demand, each by itself.
     Store,
-    /// As numbers which are checked when the file is opened: they have to fit the type.
+    /// As numbers that are checked when the file is opened, since they must fit the type.
     Numbers,
-    /// As letters, as many for each text as the longest has.
+    /// As characters, padded to the longest text.
     Texts,
 }
 
-/// A type of elements.
+/// A netCDF type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetcdfType {
     Byte,
@@ -60,7 +60,7 @@ pub(super) enum NetcdfType {
 }
 
 impl NetcdfType {
-    /// Returns the type that holds values of a data type and how they come into a file, or `None` if there is none.
+    /// Returns the type for a data type and the way its elements get into a file, or `None` if there is no such type.
     pub(super) fn of(data_type: &DataType) -> Option<(NetcdfType, ElementsIn)> {
         let (kind, come) = match data_type {
             DataType::Bool | DataType::Int(1) => (NetcdfType::Byte, ElementsIn::Store),
@@ -93,7 +93,7 @@ impl NetcdfType {
         )
     }
 
-    /// Returns the bytes of an element.
+    /// Returns the size of an element in bytes.
     pub(super) fn size(self) -> usize {
         match self {
             NetcdfType::Byte | NetcdfType::Char => 1,
@@ -103,7 +103,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns what becomes of elements of a data type that this is the type of.
+    /// Returns the conversion from a data type to this type, or `None` if elements stay unchanged.
     pub(super) fn conversion(self, data_type: &DataType) -> Option<Arc<dyn Conversion>> {
         match (self.size(), data_type) {
             (_, DataType::FixedText(length)) => Some(Arc::new(Utf8 { size: 4 * length })),
@@ -118,7 +118,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns the fill value of an array in this type; `None` if it does not fit.
+    /// Returns the fill value of an array in this type, or `None` if it does not fit.
     fn fill_of(self, array: &Array) -> Option<Vec<u8>> {
         let fill = &array.fill_value.bytes;
         match NetcdfType::of(&array.data_type)? {
@@ -137,7 +137,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns the bytes of a number in this type; nothing if it does not have that number.
+    /// Returns the bytes of a number in this type, or `None` if the type cannot hold it.
     #[expect(clippy::cast_possible_truncation, reason = "a float may be rounded")]
     fn bytes_of(self, number: &Value) -> Option<Vec<u8>> {
         let integer = || integer(number);
@@ -152,7 +152,7 @@ impl NetcdfType {
     }
 }
 
-/// Returns a whole number of a data type as one of four bytes, if it fits.
+/// Returns an integer of a data type as an `i32`, or `None` if it does not fit.
 pub(super) fn narrowed(data_type: &DataType, element: &[u8]) -> Option<i32> {
     let mut bytes = [0; 8];
     bytes.get_mut(..element.len())?.copy_from_slice(element);
@@ -162,7 +162,7 @@ pub(super) fn narrowed(data_type: &DataType, element: &[u8]) -> Option<i32> {
     }
 }
 
-/// Returns an attribute as an integer, if it is one.
+/// Returns an attribute as an integer, or `None` if it is not one.
 #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
 pub(super) fn integer(value: &Value) -> Option<i128> {
     let whole = value.as_f64();
@@ -172,8 +172,8 @@ pub(super) fn integer(value: &Value) -> Option<i128> {
     value.as_i64().map(i128::from).or_else(of_u64).or(of_float)
 }
 
-/// Whether the fill value of an array stands for no value, though no attribute says so: where xarray has named the
-/// dimensions in an attribute, and the fill value is not 0, that of metadata that have none.
+/// Whether the fill value of an array marks missing values without an attribute: xarray has named the dimensions in
+/// an attribute, and the fill value is not 0, the default of metadata without one.
 pub(super) fn has_implied_fill(array: &Array) -> bool {
     let is_xarray = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
     let is_zero = array.fill_value.bytes.iter().all(|&byte| byte == 0);
@@ -185,8 +185,7 @@ pub(super) fn has_implied_fill(array: &Array) -> bool {
     is_xarray && is_number && !has_none
 }
 
-/// Returns the attributes by which xarray knows that numbers of a file are truth values, times or durations: those that it
-/// writes itself.
+/// Returns the attributes by which xarray recognizes booleans, times or durations, as it writes them itself.
 pub(super) fn meant_attributes(array: &Array) -> Vec<(&'static str, String)> {
     match &array.data_type {
         DataType::Bool => vec![("dtype", "bool".to_string())],
@@ -199,7 +198,7 @@ pub(super) fn meant_attributes(array: &Array) -> Vec<(&'static str, String)> {
         }
         DataType::TimeDelta(unit) if array.attributes.get("units").is_none() => {
             let unit = word_of(unit).map(|word| {
-                // The units in which xarray has durations.
+                // The units of xarray's durations.
                 let is_own = unit.name.ends_with('s');
                 let own = if is_own { &unit.name } else { "s" };
                 let dtype = ("dtype", format!("timedelta64[{own}]"));
@@ -211,7 +210,7 @@ pub(super) fn meant_attributes(array: &Array) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Returns a sentence on the unit of the times of an array, if CF has no word for it and the attributes say none.
+/// Returns a sentence about an array's unit of time, if CF lacks this unit and the attributes do not have one.
 pub(super) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
         return None;
@@ -223,7 +222,7 @@ pub(super) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     })
 }
 
-/// Returns the word of CF for a unit of times; `None` if it has none.
+/// Returns CF's name of a unit of time, or `None` if it has none.
 fn word_of(unit: &TimeUnit) -> Option<&'static str> {
     let word = match unit.name.as_str() {
         "D" => "days",
@@ -238,7 +237,7 @@ fn word_of(unit: &TimeUnit) -> Option<&'static str> {
     (unit.scale == 1).then_some(word)
 }
 
-/// Returns a number as it stands in attributes: JSON has no NaN, and xarray writes fill values as base64.
+/// Parses a float of an attribute: JSON has no NaN, and xarray writes fill values in base64.
 pub(super) fn float(value: &Value) -> Option<f64> {
     match value.as_str() {
         Some("NaN") => Some(f64::NAN),
@@ -252,12 +251,13 @@ pub(super) fn float(value: &Value) -> Option<f64> {
     }
 }
 
-/// Whether a value can stand for no value in a variable of a type: it is one of its numbers. A file has none.
+/// Whether a value is a valid fill value for a variable of a type, which means that it is one number of this type.
+/// For the global attributes of a file, every value is.
 fn is_fill(variable: Option<NetcdfType>, value: &Value) -> bool {
     variable.is_none_or(|kind| of_type(kind, value).is_some_and(|(_, count, _)| count == 1))
 }
 
-/// An attribute as a header has it.
+/// An encoded attribute.
 pub(super) struct NetcdfAttribute {
     name: String,
     kind: NetcdfType,
@@ -266,7 +266,7 @@ pub(super) struct NetcdfAttribute {
 }
 
 impl NetcdfAttribute {
-    /// Returns the attributes of an array as a variable.
+    /// Returns the attributes of an array as attributes of a variable.
     pub(super) fn of_variable(array: &Array, kind: NetcdfType) -> Vec<NetcdfAttribute> {
         let mut list = NetcdfAttribute::list(&array.attributes, Some(kind));
         if has_implied_fill(array)
@@ -296,9 +296,9 @@ impl NetcdfAttribute {
         list
     }
 
-    /// Returns attributes, of a variable of type `variable` or of the file. Text, numbers and lists of numbers are
-    /// themselves; anything else is its JSON. One whose name netCDF does not take has another, as has a fill value that is
-    /// no number of the variable.
+    /// Encodes attributes, of a variable of type `variable` or of the file. Texts, numbers and lists of numbers keep
+    /// their type; anything else becomes JSON text. An attribute is renamed if netCDF does not allow its name, and so
+    /// is a fill value that does not fit the variable.
     pub(super) fn list(
         attributes: &Attributes,
         variable: Option<NetcdfType>,
@@ -328,7 +328,7 @@ impl NetcdfAttribute {
     }
 }
 
-/// Returns the type, the count and the bytes of a number or a list of numbers which all are numbers of the type.
+/// Returns type, count and bytes of a number or a list of numbers, if the type can hold all of them.
 fn of_type(kind: NetcdfType, value: &Value) -> Option<(NetcdfType, u64, Vec<u8>)> {
     let numbers = match value {
         Value::Array(list) if !list.is_empty() => &list[..],
@@ -373,7 +373,7 @@ fn encoded(value: &Value) -> (NetcdfType, u64, Vec<u8>) {
     (NetcdfType::Char, 0, Vec::new())
 }
 
-/// A header that is being written. Each method returns nothing if a number does not fit the variant.
+/// Writes a header. Each method returns `None` if a number does not fit the variant.
 pub(super) struct HeaderWriter {
     variant: Variant,
     bytes: Vec<u8>,
@@ -385,7 +385,7 @@ impl HeaderWriter {
     pub(super) const VARIABLES: u32 = 11;
     const ATTRIBUTES: u32 = 12;
 
-    /// Begins a header of a file without records.
+    /// Starts the header of a file without records.
     pub(super) fn new(variant: Variant) -> HeaderWriter {
         let version = match variant {
             Variant::First => 1,
@@ -395,19 +395,19 @@ impl HeaderWriter {
         HeaderWriter { variant, bytes }
     }
 
-    /// Writes a count, which is not negative.
+    /// Writes a non-negative count.
     pub(super) fn count(&mut self, count: u64) -> Option<()> {
         self.bytes.extend(i32::try_from(count).ok()?.to_be_bytes());
         Some(())
     }
 
-    /// Writes the length of a dimension, with room for the padding of a row.
+    /// Writes the length of a dimension, which must leave room for the padding of a row.
     pub(super) fn dimension(&mut self, length: u64) -> Option<()> {
         i32::try_from(length.checked_add(3)?).ok()?;
         self.count(length)
     }
 
-    /// Writes the tag of a list and its length; nothing but zeros if it is empty.
+    /// Writes the tag and the length of a list; an empty list is written as zeros.
     pub(super) fn list_head(&mut self, tag: u32, length: usize) -> Option<()> {
         let tag = if length == 0 { 0 } else { tag };
         self.bytes.extend(tag.to_be_bytes());
@@ -443,13 +443,13 @@ impl HeaderWriter {
         Some(())
     }
 
-    /// Writes the bytes of a variable with its padding, which readers compute themselves where it does not fit.
+    /// Writes the size of a variable with padding; if it does not fit, readers compute it themselves.
     pub(super) fn variable_size(&mut self, size: u64) {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         self.bytes.extend(size.to_be_bytes());
     }
 
-    /// Writes where a variable begins.
+    /// Writes the offset of a variable.
     pub(super) fn offset(&mut self, offset: u64) -> Option<()> {
         if self.variant == Variant::First {
             self.bytes.extend(i32::try_from(offset).ok()?.to_be_bytes());
@@ -459,7 +459,7 @@ impl HeaderWriter {
         Some(())
     }
 
-    /// Returns the header, whose length is a multiple of four.
+    /// Returns the header, a multiple of four bytes long.
     pub(super) fn finish(self) -> Vec<u8> {
         self.bytes
     }

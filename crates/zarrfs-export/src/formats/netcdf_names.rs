@@ -1,16 +1,16 @@
-//! Names as netCDF takes them, and what attributes are called there whose own names it does not take.
+//! Makes names valid for netCDF, and renames attributes where necessary.
 //!
-//! As NCO does it, a letter that cannot stand in a name becomes an underscore, so nothing is left out for its name.
+//! As in NCO, an invalid character becomes an underscore, so nothing is left out because of its name.
 
 use std::collections::{HashMap, HashSet};
 
-/// The longest name, in bytes.
+/// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
 
-/// The longest name that was changed, in bytes: after it an underscore and a number can tell it from others.
+/// Maximum length of a changed name in bytes, which leaves room for an underscore and a number.
 const MAX_CHANGED: usize = MAX_NAME - 12;
 
-/// Whether netCDF takes a text as a name.
+/// Whether netCDF accepts a text as a name.
 pub(super) fn is_name(name: &str) -> bool {
     starts_name(name)
         && name.len() <= MAX_NAME
@@ -24,7 +24,7 @@ fn starts_name(name: &str) -> bool {
     })
 }
 
-/// Returns a name that netCDF takes: this one, or the one nearest to it.
+/// Returns a valid name: this one, or a similar one.
 pub(super) fn legal_name(name: &str) -> String {
     let blanks = name.len() - name.trim_end_matches(' ').len();
     let (name, ends) = name.split_at(name.len() - blanks);
@@ -44,8 +44,8 @@ fn shorten(name: &mut String) {
     name.truncate(end.unwrap_or(0));
 }
 
-/// Returns for each of several names one that is held, and that no other has; those that are held stay. A name that is not
-/// held has to be with an underscore after it, and with a number after that.
+/// Returns a unique valid name for each of several names; valid ones stay unchanged. An invalid name must become
+/// valid with an underscore and a number appended.
 pub(super) fn held_names<'a>(
     names: impl Iterator<Item = &'a String> + Clone,
     is_held: impl Fn(&str) -> bool,
@@ -75,7 +75,7 @@ pub(super) fn held_names<'a>(
     held.collect()
 }
 
-/// Returns the name that is tried after that many others: `a`, `a_`, `a_2`, `a_3`.
+/// Returns the candidate number `count` of a name: `a`, `a_`, `a_2`, `a_3`.
 fn numbered(name: &str, count: u64) -> String {
     match count {
         0 => name.to_string(),

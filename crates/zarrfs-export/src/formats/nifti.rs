@@ -1,7 +1,7 @@
-//! `.nii`: NIfTI-1, or NIfTI-2 where a dimension is longer than that can say.
+//! `.nii`: NIfTI-1, or NIfTI-2 if a dimension is too long for it.
 //!
-//! Dimensions are x, y, z, time and channel, fastest first. Where the array names all of its own, they are put in that
-//! order, and the elements with them; else they are taken as they come.
+//! Dimensions are x, y, z, time and channel, fastest first. If the array names all of its dimensions, they and the
+//! elements are put in that order; otherwise they keep their own.
 
 use crate::formats::axes::{AxisKind, AxisMeaning, Dimensions, Oblique, dimensions_of};
 use crate::formats::header_bytes::{HeaderBytes, single};
@@ -21,7 +21,7 @@ pub const FORMAT: Format = Format {
 
 const MAX_RANK: usize = 7;
 
-/// The number of a data type in the header, and its bits.
+/// Returns the number of a data type in the header, and its bits.
 fn code(data_type: &DataType) -> Option<(i16, i16)> {
     Some(match data_type {
         DataType::Bool | DataType::UInt(1) => (2, 8),
@@ -40,7 +40,7 @@ fn code(data_type: &DataType) -> Option<(i16, i16)> {
     })
 }
 
-/// A dimension of the file: that of the array at a place, or of one element.
+/// A dimension of the file: a dimension of the array with its index, or one of length 1.
 struct FileAxis<'a> {
     length: u64,
     axis: Option<(usize, &'a AxisMeaning)>,
@@ -55,7 +55,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let order = order_of(&described.axes);
     let mut dimensions = dimensions(subject, &described.axes, order.as_deref());
     if described.oblique.as_ref().is_some_and(is_upright) {
-        // ITK opens no plane that is not one of x and y, but a volume of one plane.
+        // ITK opens only x-y planes as planes; others need a volume of one plane.
         while dimensions.len() < SPACE.end {
             dimensions.push(FileAxis {
                 length: 1,
@@ -82,7 +82,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns what the header does not have.
+/// Returns the facts that the header omits.
 fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
     let mut left_out = described.left_out.clone();
     if let Some(oblique) = &described.oblique
@@ -128,7 +128,8 @@ fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
     left_out
 }
 
-/// Returns the dimensions of the array from channel to x, if each is one of these and none is there twice.
+/// Returns the array's dimensions in the order from channel to x, or `None` if one of them has another kind or occurs
+/// twice.
 fn order_of(axes: &[AxisMeaning]) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..axes.len()).collect();
     let kind = |&axis: &usize| axes.get(axis).map_or(AxisKind::Other, |axis| axis.kind);
@@ -168,7 +169,7 @@ fn dimensions<'a>(
     dimensions
 }
 
-/// A unit of the header: its code, and the power of ten that it is of a metre or a second.
+/// A unit of the header: its code, and its power of ten in metres or seconds.
 #[derive(Clone, Copy)]
 struct HeaderUnit {
     quantity: Quantity,
@@ -195,7 +196,7 @@ impl HeaderUnit {
         }
     }
 
-    /// Returns the unit for numbers in one of another name: the largest that is not larger, or the smallest.
+    /// Returns the header unit for a unit: the largest one that does not exceed it, or the smallest one.
     fn for_unit(unit: Unit, quantity: Quantity) -> Option<HeaderUnit> {
         let of_quantity = || UNITS.into_iter().filter(|known| known.quantity == quantity);
         let not_larger = |known: &HeaderUnit| unit.in_power_of_ten(known.exponent) >= 1.0;
@@ -203,7 +204,7 @@ impl HeaderUnit {
         found.filter(|_| unit.quantity == quantity)
     }
 
-    /// Returns how many of it a unit is, 1 if it does not measure the same.
+    /// Returns the factor from a unit to this one, or 1 if they measure different quantities.
     fn count(self, unit: Option<&str>) -> f64 {
         let unit = unit.and_then(Unit::named);
         let unit = unit.filter(|unit| unit.quantity == self.quantity);
@@ -211,7 +212,7 @@ impl HeaderUnit {
     }
 }
 
-/// Where distances to the three directions of space and time stand.
+/// The places of the space and time dimensions.
 const SPACE: std::ops::Range<usize> = 0..3;
 const TIME: usize = 3;
 
@@ -225,7 +226,7 @@ impl World {
             let mut found = named.filter_map(|unit| HeaderUnit::for_unit(unit, quantity));
             found.next()
         };
-        // All directions of space have one unit, to which the others are converted.
+        // All space dimensions share one unit, so the others are converted to it.
         let of_space = unit_of(SPACE, Quantity::Length);
         let of_time = unit_of(TIME..TIME + 1, Quantity::Time);
         let count = |place: usize, unit: Option<&str>| {
@@ -268,7 +269,7 @@ impl World {
         world
     }
 
-    /// Takes over where an image lies whose dimensions go aslant.
+    /// Applies the place of an oblique image.
     fn place(
         &mut self,
         oblique: &Oblique,
@@ -286,17 +287,17 @@ impl World {
             };
             *is_told = true;
             let count = count(axis.kind as usize, axis.unit.as_deref());
-            // NIfTI's space of a body is to the right, to the front and to the head.
+            // NIfTI uses RAS space (right, anterior, superior).
             let is_opposite = oblique.orientation.is_some() && axis.kind != AxisKind::Z;
             let count = if is_opposite { -count } else { count };
             for place in SPACE {
                 let factor = input(place).map(|input| oblique.map.factor(output, input));
-                // A sum with 0 is never -0.
+                // Adding 0 turns -0 into 0.
                 row[place] = factor.unwrap_or(0.0) * count + 0.0;
             }
             row[3] = oblique.map.offset(output) * count + 0.0;
         }
-        // A direction in which no dimension goes is that of one which the file has besides.
+        // A row without any dimension gets the next unused dimension of the file.
         for row in SPACE.filter(|&row| !is_told[row]) {
             let mut free = SPACE;
             let free = free.find(|&place| self.rows.iter().all(|row| row[place] == 0.0));
@@ -321,22 +322,22 @@ struct World {
     units: u8,
     /// Distances between elements, positive.
     steps: [f64; MAX_RANK],
-    /// Rows of the affine map to x, y and z.
+    /// The rows of the affine map to x, y and z.
     rows: [[f64; 4]; 3],
-    /// The first element in the coordinate system without shear, where the map has that: programs that know no shear take
-    /// this.
+    /// The place of the first element in the coordinate system without shear, if the map has shear; programs that do
+    /// not support shear use it.
     straight: Option<[f64; 3]>,
     /// The time of the first element.
     time: f64,
 }
 
-/// Whether an image has a direction that is neither x nor y.
+/// Whether an image has a z direction.
 fn is_upright(oblique: &Oblique) -> bool {
     oblique.axes.iter().any(|axis| axis.kind == AxisKind::Z)
 }
 
-/// Whether the header can say where an image lies whose dimensions go aslant: its directions of space are x, y and z, each
-/// once, and the dimensions in these the first ones of the file.
+/// Whether the header can hold the place of an oblique image: its axes of space are x, y and z, each at most once,
+/// and its space dimensions are the first ones of the file.
 fn fits(oblique: &Oblique, dimensions: &[FileAxis]) -> bool {
     let of_space = |output: &usize| oblique.axes[*output].kind.is_space();
     let outputs: Vec<usize> = (0..oblique.axes.len()).filter(of_space).collect();
@@ -370,7 +371,7 @@ fn first(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Op
     }
     header.put(70, &code.to_le_bytes());
     header.put(72, &bits.to_le_bytes());
-    // pixdim[0] is the handedness of the other way to say where the image lies.
+    // pixdim[0] is the handedness (qfac) of the quaternion method.
     header.put(76, &single(1.0));
     header.put(108, &single(352.0));
     header.put(112, &single(1.0));

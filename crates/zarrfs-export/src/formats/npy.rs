@@ -1,6 +1,6 @@
-//! `.npy`: numpy's own format (numpy.lib.format), version 1.0 where it can hold the header.
+//! `.npy`: numpy's own format (numpy.lib.format), version 1.0 if the header fits.
 //!
-//! Elements without a fixed length become numpy's types of fixed width, as wide as the longest.
+//! Elements without a fixed length become fixed-width types of numpy, as wide as the longest element.
 
 use crate::formats::format::ALIGNMENT;
 use crate::formats::{FileParts, Format, Ragged, descr};
@@ -8,7 +8,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::model::{DataType, MAX_ELEMENT};
 use zarrfs_array::array::ragged::{Growing, RaggedElements};
 
-/// Elements in C order behind a header that `numpy.load` maps.
+/// Elements in C order behind a header; `numpy.load` can map the file.
 pub const FORMAT: Format = Format {
     extension: "npy",
     needs: "elements of a type that numpy has",
@@ -20,7 +20,7 @@ pub const FORMAT: Format = Format {
     is_basic: true,
 };
 
-/// The same in Fortran order: the first dimension changes fastest.
+/// The same in Fortran order (first dimension fastest).
 pub const FORTRAN: Format = Format {
     extension: "f.npy",
     needs: "elements of a fixed length and of a type that numpy has",
@@ -33,12 +33,12 @@ pub const FORTRAN: Format = Format {
     is_basic: false,
 };
 
-/// Builds the header: magic, version, length of the text, the text padded, a newline.
+/// Builds the header: magic, version, length of the text, the padded text, and a newline.
 fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
     let shape = descr::tuple(shape);
     let order = if is_fortran { "True" } else { "False" };
     let mut text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}");
-    // Version 3.0 has room for more than 64 KiB of text, in UTF-8.
+    // Version 3.0 allows more than 64 KiB of text, in UTF-8.
     let is_plain = text.is_ascii() && text.len() + ALIGNMENT < usize::from(u16::MAX);
     let before = if is_plain { 10 } else { 12 };
     let length = (before + text.len() + 1).next_multiple_of(ALIGNMENT) - before;
@@ -56,7 +56,7 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
     Some(header)
 }
 
-/// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
+/// Builds a file of elements padded to the longest one: `S` for bytes, `U` for text.
 fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let longest = records.iter().map(|element| width(element, is_text)).max();
@@ -80,7 +80,7 @@ fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Res
     Ok(())
 }
 
-/// Returns the code points of a text, and of other elements the bytes.
+/// Returns the width of an element: code points of a text, or else bytes.
 fn width(element: &[u8], is_text: bool) -> usize {
     if is_text {
         String::from_utf8_lossy(element).chars().count()
@@ -89,7 +89,7 @@ fn width(element: &[u8], is_text: bool) -> usize {
     }
 }
 
-/// Writes an element with zeros behind it, text as UTF-32.
+/// Writes an element padded with zeros; text becomes UTF-32.
 fn put_padded(element: &[u8], is_text: bool, padded: &mut [u8]) {
     padded.fill(0);
     if !is_text {

@@ -1,7 +1,7 @@
-//! `.nrrd` and `.nhdr`: nearly raw raster data (teem's NRRD0005), in one file and beside the `.raw` file.
+//! `.nrrd` and `.nhdr`: nearly raw raster data (teem's NRRD0005), with or without the elements.
 //!
-//! The sizes stand fastest first, so that elements in C order stay where they are. Attributes become pairs of key and
-//! value.
+//! `.nhdr` is the header of the `.raw` file. Sizes are listed fastest first, so that elements stay in C order.
+//! Attributes become key/value pairs.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub const FORMAT: Format = Format {
     needs: NEEDS,
     parts: Some(|subject| {
         let Header { text, left_out } = header(subject)?;
-        // A comment fills it up, and an empty line ends it.
+        // A comment as padding, and the empty line that ends the header.
         let filling = filling(text.len() + "#\n\n".len());
         let header = format!("{text}#{}\n\n", " ".repeat(filling));
         Some(FileParts {
@@ -29,7 +29,7 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-/// The header alone, of the elements in the `.raw` file.
+/// Only the header; the elements are in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "nhdr",
     needs: DETACHED_NEEDS,
@@ -50,17 +50,17 @@ const NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in
 const DETACHED_NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
     length 0, and a name without control characters, quotes, < > & or %";
 
-/// The most dimensions that teem reads.
+/// Maximum number of dimensions in teem.
 const MAX_RANK: usize = 16;
 
-/// The most bytes of an attribute that is copied, and of all of them.
+/// Maximum bytes of a copied attribute, and of all copied attributes.
 const MAX_VALUE: usize = 1 << 10;
 const MAX_VALUES: usize = 32 << 10;
 
-/// How many attributes that are left out are named.
+/// Maximum number of omitted attributes that are named.
 const MAX_NAMED: usize = 8;
 
-/// Names of fields, which no attribute can have beside them: some programs take no notice of how both are written.
+/// Names of fields, which attributes cannot have: some programs do not distinguish fields from key/value pairs.
 const FIELDS: [&str; 38] = [
     "dimension",
     "space dimension",
@@ -113,7 +113,7 @@ fn type_name(data_type: &DataType) -> Option<String> {
     })
 }
 
-/// The header up to its end, and what it does not have.
+/// The header without its final empty line, and the facts that it omits.
 struct Header {
     text: String,
     left_out: Vec<String>,
@@ -164,11 +164,11 @@ fn header(subject: &Subject) -> Option<Header> {
     Some(Header { text, left_out })
 }
 
-/// The most dimensions of a space in teem.
+/// Maximum number of dimensions of a space in teem.
 const MAX_SPACE: usize = 8;
 
-/// Whether the place is said by directions in space: where all dimensions are directions of space, or nothing is known of
-/// any, and of all dimensions where some go aslant, which cannot be said otherwise.
+/// Whether the place is written as directions in space: if all dimensions are directions of space, or none has a
+/// known kind; and always for an oblique image, which cannot be written otherwise.
 fn is_in_space(dimensions: &Dimensions) -> bool {
     use crate::formats::axes::AxisKind::Other;
     let axes = &dimensions.axes;
@@ -180,8 +180,8 @@ fn is_in_space(dimensions: &Dimensions) -> bool {
     has_scale(axes) && axes.len() <= 3 && (is_space || is_unknown)
 }
 
-/// Returns the name of the space of a body in which an image lies; nothing if it lies in another space, or the space of a
-/// body has fewer directions than it, or more.
+/// Returns the name of the anatomical space of an image, or `None` if it is not in one, or has another number of
+/// dimensions than such a space.
 fn space_of_body(dimensions: &Dimensions) -> Option<&'static str> {
     use crate::formats::axes::AxisKind::{Time, X, Y, Z};
     let oblique = dimensions.oblique.as_ref();
@@ -195,7 +195,7 @@ fn space_of_body(dimensions: &Dimensions) -> Option<&'static str> {
     }
 }
 
-/// Returns directions and origin of an image in space.
+/// Returns the lines of directions and origin in space.
 fn space(place: &Placement, rank: usize) -> String {
     let vector = |numbers: Vec<f64>| {
         let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
@@ -217,12 +217,12 @@ fn space(place: &Placement, rank: usize) -> String {
     text + &format!("space origin: {}\n", vector(place.origin.clone()))
 }
 
-/// Returns spacing and origin of dimensions that are not all directions of space.
+/// Returns the lines of spacing and origin of dimensions that are not all directions of space.
 fn spacings(axes: &[AxisMeaning]) -> String {
     let numbers = |value: fn(&AxisMeaning) -> f64| joined(axes.iter().rev().map(value));
     let mut text = format!("spacings: {}\n", numbers(AxisMeaning::step));
     text += &format!("axis mins: {}\n", numbers(|axis| axis.origin));
-    // The least place of a node is that of the first element; of a cell it would be half a distance before that.
+    // With "node" the axis minimum is the first element; with "cell" it would be half a step before it.
     text += &format!("centerings: {}\n", joined(vec!["node"; axes.len()]));
     if axes.iter().any(|axis| axis.unit.is_some()) {
         text += &format!(
@@ -245,7 +245,7 @@ fn quoted<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     joined(texts.map(quoted))
 }
 
-/// Returns the unit of the elements, if it is one line and short.
+/// Returns the line of the elements' unit, if the unit is short and of one line.
 fn sample_units(unit: &str) -> String {
     let is_plain = !unit.trim().is_empty() && !unit.contains(|letter: char| letter.is_control());
     if is_plain && unit.len() <= MAX_VALUE {
@@ -255,7 +255,7 @@ fn sample_units(unit: &str) -> String {
     }
 }
 
-/// Returns attributes as pairs of key and value, without those that are long.
+/// Returns attributes as key/value pairs, and the names of those that are too long.
 fn pairs(attributes: &Attributes) -> Header {
     let (mut text, mut long) = (String::new(), Vec::new());
     for (name, value) in attributes.to_map() {

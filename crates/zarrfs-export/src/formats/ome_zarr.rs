@@ -1,8 +1,8 @@
-//! OME-Zarr's description of an image: the axes of its levels, and where these lie.
+//! Reads OME-Zarr image metadata: the axes and the places of the levels.
 //!
-//! Up to 0.5 an image has axes, and the transformations of a level and then those of the image apply. From 0.6 (RFC-5) on
-//! it has coordinate systems (`coordinate_systems.rs`): a level's transformation leads to one of them, the image's own
-//! ("intrinsic").
+//! Up to 0.5, an image has axes, and the transformations of the level are applied before those of the image. From 0.6
+//! (RFC-5) on, it has coordinate systems (`coordinate_systems.rs`): a level's transformation leads to one of them,
+//! the "intrinsic" one.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::formats::surroundings::{ImageGroup, StoredNumbers};
 use crate::formats::transformation::{MAX_STEPS, NUMBERED, TransformationReader, items};
 use zarr_format::model::Attributes;
 
-/// Returns the multiscale images of a group of OME-Zarr.
+/// Returns the multiscale images in the attributes of a group.
 pub(super) fn multiscales(group: &Attributes) -> Vec<Value> {
     let of_root = group.get("ome");
     let of_root = of_root.and_then(|mut root| Some(root.get_mut("multiscales")?.take()));
@@ -24,13 +24,13 @@ pub(super) fn multiscales(group: &Attributes) -> Vec<Value> {
     }
 }
 
-/// Whether a group has a multiscale image of which the array at a path from the group is a level.
+/// Whether a group has a multiscale image with a level at this path from the group.
 pub fn names_level(group: &Attributes, path: &[u8]) -> bool {
     let images = multiscales(group);
     images.iter().any(|image| level_at(image, path).is_some())
 }
 
-/// Returns the path of the image that a group has the labels of, counted from the group; nothing if it has no labels.
+/// Returns the path, from the group, of the image that the group has labels of; `None` if it has no labels.
 pub fn labelled_image(group: &Attributes) -> Option<String> {
     let label = match group.get("ome") {
         Some(mut ome) => ome.get_mut("image-label").map(Value::take),
@@ -41,19 +41,19 @@ pub fn labelled_image(group: &Attributes) -> Option<String> {
     Some(path.unwrap_or("../../").to_string())
 }
 
-/// Returns what a group says of how the images below it lie to one another, if it does (RFC-5).
+/// Returns the scene of a group, which relates the images below it (RFC-5), or `None`.
 fn scene_of(group: &Attributes) -> Option<Value> {
     let mut ome = group.get("ome")?;
     let scene = ome.get_mut("scene").map(Value::take)?;
     scene.is_object().then_some(scene)
 }
 
-/// Whether a group says how the images below it lie to one another.
+/// Whether a group has a scene.
 pub fn is_scene(group: &Attributes) -> bool {
     scene_of(group).is_some()
 }
 
-/// Whether an image of a group has coordinate systems, to which a scene can be linked.
+/// Whether an image of a group has coordinate systems, to which a scene can link.
 pub fn has_systems(group: &Attributes) -> bool {
     let images = multiscales(group);
     images
@@ -61,8 +61,8 @@ pub fn has_systems(group: &Attributes) -> bool {
         .any(|image| items(image, "coordinateSystems").next().is_some())
 }
 
-/// Returns the paths of the arrays that have the numbers of transformations of a scene, counted from its group: first of
-/// those that an image at this path has to do with.
+/// Returns the paths of the arrays with the numbers of a scene's transformations, from its group. Those that concern
+/// the image at the path `image` come first.
 pub fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let scene = scene_of(group);
@@ -85,7 +85,7 @@ pub fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
     found
 }
 
-/// Returns the paths of the arrays that have the numbers of transformations of a group's images, counted from the group.
+/// Returns the paths of the arrays with the numbers of the images' transformations, from the group.
 pub fn number_paths(group: &Attributes) -> Vec<String> {
     let mut found = Vec::new();
     for image in &multiscales(group) {
@@ -97,7 +97,7 @@ pub fn number_paths(group: &Attributes) -> Vec<String> {
     found
 }
 
-/// Adds the paths of the arrays that a transformation has its numbers in.
+/// Adds the paths of the arrays with the numbers of a transformation.
 fn add_number_paths(step: &Value, found: &mut Vec<String>) {
     let of_type = step.get("type").and_then(Value::as_str).unwrap_or_default();
     let path = step.get("path").and_then(Value::as_str);
@@ -120,16 +120,16 @@ fn add_number_paths(step: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// The most arrays of numbers of a group's transformations that are read.
+/// Maximum number of arrays read for the transformations of a group.
 const MAX_ARRAYS: usize = 16;
 
-/// Returns the paths of the levels of a multiscale image, in their order.
+/// Returns the paths of the levels of a multiscale image, in order.
 pub(super) fn level_paths(image: &Value) -> impl Iterator<Item = &str> {
     let levels = items(image, "datasets");
     levels.filter_map(|level| level.get("path")?.as_str())
 }
 
-/// Returns what a multiscale image says of its level at a path, if it has that.
+/// Returns the level of a multiscale image at a path, or `None` if there is none.
 fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
     items(image, "datasets").find(|level| {
         let own = level.get("path").and_then(Value::as_str);
@@ -137,28 +137,28 @@ fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
     })
 }
 
-/// What an image says of one of its levels.
+/// The description of a level by its image.
 #[derive(Default)]
 pub(super) struct Level {
-    /// The axes of the dimensions, if they are described.
+    /// The axis of each dimension, if there is a description.
     pub(super) axes: Option<Vec<DescribedAxis>>,
-    /// Where it lies, in the coordinate system that is to be shown first.
+    /// The place in the coordinate system that is shown first; further places follow.
     pub(super) places: Vec<LevelPlace>,
-    /// Where its program has put the first voxel of the first level, if its axes go in ways of a body.
+    /// The place of the first level's first voxel that its program wrote, if the axes have anatomical orientations.
     pub(super) first: Option<FirstVoxel>,
-    /// What no file has, and why.
+    /// The facts that no file has, with the reasons.
     pub(super) left_out: Vec<String>,
 }
 
-/// Returns what a group says of a level with `rank` dimensions; nothing if it does not name it. If it has the labels of
-/// an image, they lie where that lies.
+/// Returns the description of a level with `rank` dimensions, or `None` if the group has no such level. Labels get
+/// the place of their image (`labelled`).
 pub(super) fn level_of(
     group: &ImageGroup,
     labelled: Option<&ImageGroup>,
     rank: usize,
 ) -> Option<Level> {
     let images = multiscales(group.attributes);
-    // If there are several, the first one is meant unless a user chooses.
+    // If several images have the level, the first one counts.
     let mut found = images
         .iter()
         .filter_map(|image| Some((image, level_at(image, group.path)?)));
@@ -177,7 +177,7 @@ pub(super) fn level_of(
     Some(found)
 }
 
-/// Returns the coordinate systems of an image and those of its scene.
+/// Returns the coordinate systems of an image and of its scene.
 fn systems_of<'a>(
     image: &'a Value,
     group: &ImageGroup<'a>,
@@ -198,7 +198,8 @@ fn systems_of<'a>(
 }
 
 impl Level {
-    /// Has the axes of labels go the ways in a body that those of the same names in their image go, unless they say it.
+    /// Copies anatomical orientations from the image's axes to the labels' axes of the same names, if these have
+    /// none.
     fn take_orientation(&mut self, labelled: &ImageGroup) {
         let places = self.places.iter_mut().map(|place| &mut place.axes);
         let axes = std::iter::once(&mut self.axes).chain(places).flatten();
@@ -222,15 +223,15 @@ impl Level {
     }
 }
 
-/// Returns where ngff-zarr has put the first voxel of an image: it writes the place that ITK tells, or nibabel, whatever
-/// way the axes go. Its levels lie to one another as the axes tell.
+/// Returns the place of an image's first voxel that ngff-zarr wrote: it writes the origin of ITK or nibabel, whatever
+/// the orientation of the axes. The levels are placed relative to each other by the axes.
 fn first_voxel(
     image: &Value,
     systems: &Systems,
     stored: &[StoredNumbers],
     rank: usize,
 ) -> Option<FirstVoxel> {
-    // Written since 0.1; of NIfTI it has a name of its own.
+    // ngff-zarr writes `@type` since 0.1; images from NIfTI have a different value.
     if image.get("@type")? != "ngff:Image" || image.get("coordinateTransformations").is_some() {
         return None;
     }
@@ -254,7 +255,7 @@ fn first_voxel(
     })
 }
 
-/// Returns what an image of up to 0.5 says of a level.
+/// Returns the description of a level of an image up to 0.5.
 fn level_of_axes((image, stored): (&Value, &[StoredNumbers]), level: &Value, rank: usize) -> Level {
     let axes = axes_of(image.get("axes")).filter(|axes| axes.len() == rank);
     let steps: Vec<&Value> = transformations(level)
@@ -279,7 +280,7 @@ fn level_of_axes((image, stored): (&Value, &[StoredNumbers]), level: &Value, ran
     found
 }
 
-/// Returns what an image of 0.6 says of a level.
+/// Returns the description of a level of an image from 0.6 on.
 fn level_of_systems(
     image: &Value,
     systems: &Systems,
@@ -292,7 +293,7 @@ fn level_of_systems(
         ..Level::default()
     };
     let steps: Vec<&Value> = transformations(level).collect();
-    // Several lead to a coordinate system each; without that they are steps as before 0.6.
+    // Each transformation with an `output` leads to its own system; without it they are steps, as before 0.6.
     let has_ends = steps.iter().all(|step| step.get("output").is_some());
     let of_image = transformations(image).filter(|step| is_endless(step));
     let steps = steps.into_iter();
@@ -332,12 +333,12 @@ fn level_of_systems(
     found
 }
 
-/// Returns what a file leaves out whose transformations cannot be applied.
+/// Returns the message for a level whose transformations cannot be applied.
 fn no_place(why: &str) -> String {
     format!("place of the elements: a transformation {why}")
 }
 
-/// Returns where the coordinate system of labels lies in the one that the image that they are of is shown in.
+/// Returns the place of the labels' coordinate system in the coordinate system in which their image is shown.
 fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> Option<LevelPlace> {
     let images = multiscales(labelled.attributes);
     let image = images.first()?;
@@ -374,7 +375,7 @@ fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> 
     }
 }
 
-/// Returns a place of an image for its labels, whose axes are those of the same names: labels may lack channels.
+/// Returns the place of an image for its labels. Axes are matched by name, since labels may lack channels.
 fn same_axes(
     labels: &[DescribedAxis],
     image: &[DescribedAxis],
@@ -397,7 +398,7 @@ fn same_axes(
     })
 }
 
-/// Whether a transformation leads from no named coordinate system and to none.
+/// Whether a transformation names neither an input nor an output coordinate system.
 fn is_endless(step: &Value) -> bool {
     step.get("input").is_none() && step.get("output").is_none()
 }

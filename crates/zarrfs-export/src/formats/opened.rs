@@ -1,7 +1,7 @@
-//! A file made of a box of an array, open: header, elements, trailer.
+//! Opens a box of an array as a file of header, elements and trailer.
 //!
-//! Any range is read by itself. Elements that are written as they are decoded are not copied, and can be written in
-//! place; those in another form are made of the decoded ones with each read.
+//! Any range can be read by itself. Elements that are written as decoded are not copied, and can be written in place;
+//! elements in another form are converted on each read.
 
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes, part};
 
-/// A file made of a box of an array.
+/// An open file of a box of an array.
 pub struct Export {
     array: Arc<OpenArray>,
     header: Vec<u8>,
@@ -29,29 +29,29 @@ pub struct Export {
     trailer: Vec<u8>,
     left_out: Vec<String>,
     content: u64,
-    /// What a long header takes of the memory.
+    /// The reservation for a long header.
     _room: Option<Reservation>,
-    /// The array's state when it was last asked whether the file may have changed.
+    /// The array's state at the last call of `may_have_changed`.
     seen: Mutex<ArrayState>,
 }
 
 /// The bytes between header and trailer.
 enum FileBody {
-    /// There are none: another file has the elements.
+    /// Empty: another file has the elements.
     Empty,
-    /// Elements of a fixed length, put together as they are read.
+    /// Elements of fixed length, read on demand.
     Flat(SourceElements),
-    /// The same in another form.
+    /// Elements of fixed length in another form.
     Converted(ConvertedFile),
-    /// A file that was made when it was opened.
+    /// A file that was made completely when it was opened.
     Whole(ReservedBytes),
 }
 
-/// Elements in another form than that in which they are decoded.
+/// Elements in another form than the decoded one.
 struct ConvertedFile {
     decoded: SourceElements,
     conversion: Arc<dyn Conversion>,
-    /// Bytes of an element, decoded and written.
+    /// Bytes of an element: decoded, and written.
     sizes: (u64, u64),
     length: u64,
 }
@@ -71,14 +71,14 @@ impl ConvertedFile {
         })
     }
 
-    /// Returns the decoded bytes that a range is made of.
+    /// Returns the range of decoded bytes for a range of the file's elements.
     fn source(&self, range: &Range<u64>) -> Range<u64> {
         let (size, written) = self.sizes;
         let written = written.max(1);
         range.start / written * size..range.end.div_ceil(written) * size
     }
 
-    /// Makes a range of its decoded bytes.
+    /// Converts the decoded bytes of a range.
     fn convert(&self, range: &Range<u64>, decoded: &[u8]) -> ReadBytes {
         let (size, written) = self.sizes;
         let count = decoded.len() as u64 / size.max(1);
@@ -92,10 +92,10 @@ impl ConvertedFile {
     }
 }
 
-/// The longest header that takes no room of the memory, in bytes: what is open beside it takes more.
+/// Maximum size in bytes of a header without a memory reservation; the other state of an open file is larger.
 const MAX_UNCOUNTED: usize = 16 << 10;
 
-/// Takes room for a header of this length, if it is long.
+/// Reserves memory for a header of this length, if it is long.
 pub(super) fn room_of(array: &OpenArray, length: usize) -> Result<Option<Reservation>> {
     let is_long = length > MAX_UNCOUNTED;
     is_long.then(|| array.room(length as u64)).transpose()
@@ -111,7 +111,7 @@ impl FileBody {
         }
     }
 
-    /// Returns the bytes of a range, which must lie in the body.
+    /// Reads a range, which must be within the body.
     fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             FileBody::Empty => Ok(ReadBytes::default()),
@@ -126,8 +126,8 @@ impl FileBody {
 }
 
 impl Export {
-    /// Opens a box of an array in a format that needs to know nothing but the array; fails as `Format::parts_of`, and
-    /// `open_made`.
+    /// Opens a box of an array in a format that needs no surroundings; fails as `Format::parts_of` and `open_made`
+    /// do.
     pub fn open(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -143,8 +143,8 @@ impl Export {
         Export::of_parts(array, parts, region, content)
     }
 
-    /// Opens a file that is made of elements, which are all read now: `TooLarge` if they are too many, `Unsupported` if the
-    /// format cannot hold them. `member` says how the array is called, and what of it the file has.
+    /// Opens a file that is made of elements, which are all read now. Fails with `TooLarge` if there are too many,
+    /// and with `Unsupported` if the format cannot hold them. `member` has the name of the array and the selection.
     pub fn open_made(
         context: &RequestContext,
         format: &Format,
@@ -179,8 +179,8 @@ impl Export {
         })
     }
 
-    /// Opens a box of an array as a file that consists of these parts and whose content has this number; fails if it is
-    /// longer than any file.
+    /// Opens a box of an array as a file of these parts, with this content number; `TooLarge` if it exceeds the
+    /// maximum length of a file.
     pub fn of_parts(
         array: &Arc<OpenArray>,
         parts: FileParts,
@@ -190,7 +190,7 @@ impl Export {
         Export::of_selection(array, parts, &Selection::of_region(&region), content)
     }
 
-    /// Like `of_parts`, of selected elements.
+    /// Like `of_parts`, for selected elements.
     pub fn of_selection(
         array: &Arc<OpenArray>,
         parts: FileParts,
@@ -211,7 +211,7 @@ impl Export {
         })
     }
 
-    /// Whether a reader that opens the file now is likely to read on in order.
+    /// Whether a reader that opens the file now is likely to read it sequentially.
     pub fn is_read_on(&self) -> bool {
         match &self.body {
             FileBody::Empty | FileBody::Whole(_) => true,
@@ -230,12 +230,12 @@ impl Export {
         self.len() == 0
     }
 
-    /// Returns what the metadata say and the file does not have, as `FileParts::left_out`.
+    /// Returns the metadata that the file omits, in the form of `FileParts::left_out`.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         self.left_out.iter().map(String::as_str)
     }
 
-    /// Returns where the elements end.
+    /// Returns the offset of the trailer.
     fn data_end(&self) -> u64 {
         self.header.len() as u64 + self.body.len()
     }
@@ -245,19 +245,19 @@ impl Export {
         &self.array
     }
 
-    /// Returns a number of the content, which stays while the file is written in place.
+    /// Returns the content number, which stays the same while the file is written in place.
     pub fn content(&self) -> u64 {
         self.content
     }
 
-    /// Whether the content may have changed since this was last asked, by what is known without asking the store.
+    /// Whether the content may have changed since the last call, without a request to the store.
     pub fn may_have_changed(&self) -> bool {
         let now = self.array.state();
         let before = std::mem::replace(&mut *self.seen.lock(), now);
         self.array.may_have_changed(&before)
     }
 
-    /// Returns the range of elements and the bytes around them that a range of the file is, cut at its end.
+    /// Splits a range of the file, cut at its end, into header bytes, a range of the body, and trailer bytes.
     fn cut(&self, offset: u64, len: usize) -> (&[u8], Range<u64>, &[u8]) {
         let end = offset.saturating_add(len as u64).min(self.len());
         let (header, data_end) = (self.header.len() as u64, self.data_end());
@@ -269,7 +269,7 @@ impl Export {
         (before, elements, after)
     }
 
-    /// Returns the elements if they are a box, as they are decoded, in their own order.
+    /// Returns the elements; fails unless the file has them as decoded, as a box in C order.
     fn writable(&self) -> Result<&FlatFile> {
         let flat = match &self.body {
             FileBody::Flat(elements) => elements.as_box().filter(|flat| flat.has_own_order()),
@@ -279,21 +279,21 @@ impl Export {
         flat.ok_or_else(|| Error::new(Kind::Denied, self.array.path(), why))
     }
 
-    /// Fails if the file cannot be written, as `OpenArray::check_writable` does, and with `Denied` if it does not hold
-    /// the elements as they are decoded.
+    /// Fails as `OpenArray::check_writable` does, and with `Denied` if the file does not hold the elements as
+    /// decoded.
     pub fn check_writable(&self) -> Result<()> {
         self.array.check_writable()?;
         self.writable().map(drop)
     }
 
-    /// Writes bytes at an offset into the array. `Invalid` if that would change what stands before or after the
-    /// elements, `TooLarge` beyond the end, which no write moves.
+    /// Writes bytes at an offset into the array. Fails with `Invalid` if that would change the header or the trailer,
+    /// and with `TooLarge` beyond the end, since a write cannot extend the file.
     pub fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_from(context, WriteSource::Program, offset, bytes)
     }
 
-    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map. Those of a chunk that was
-    /// changed since the pages were read are dropped, and the array says so when it is asked what was lost.
+    /// Writes pages of the kernel in which a program changed some bytes through mmap. Pages of a chunk that changed
+    /// after they were read are dropped; the array then reports the loss.
     pub fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_from(context, WriteSource::Pages, offset, bytes)
     }
@@ -338,7 +338,7 @@ impl ReadAt for Export {
     }
 }
 
-/// Returns elements with the bytes around them; they are not copied if there are none.
+/// Joins elements with the bytes around them; without such bytes the elements are not copied.
 fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {
     if before.is_empty() && after.is_empty() {
         return elements;
@@ -384,7 +384,8 @@ impl MemberSource {
 }
 
 impl GroupMember {
-    /// Opens the elements, which have a fixed length, as bytes of the type that `array` says: in C order, little-endian.
+    /// Opens the elements, which have a fixed length, as decoded bytes of the data type of `array`: C order,
+    /// little-endian.
     pub fn elements(&self) -> Result<Export> {
         self.source()?.open(FileParts::plain(Vec::new()))
     }

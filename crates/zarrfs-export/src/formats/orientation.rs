@@ -1,21 +1,21 @@
-//! Which way an axis goes in a body (RFC 4 of OME-Zarr).
+//! Parses the anatomical orientation of an axis (RFC 4 of OME-Zarr).
 
 use serde_json::Value;
 
 use crate::formats::axis_kind::AxisKind;
 
-/// The direction of an axis in a body.
+/// The anatomical direction of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Orientation {
-    /// As the metadata say it.
+    /// The text in the metadata.
     pub(super) text: String,
-    /// The axis of ITK's space of a body (LPS) that it is parallel to: X is to the left, Y to the back, Z to the head. 1.0
-    /// or -1.0 says whether it goes the same way. `None` if it goes in another direction.
+    /// The axis of ITK's LPS space that it is parallel to (X to the left, Y to posterior, Z to superior), with 1.0
+    /// for the same direction and -1.0 for the opposite one. `None` for other directions.
     pub(super) parallel: Option<(AxisKind, f64)>,
 }
 
-/// The directions along the axes of ITK's space of a body, and their opposites. Others, such as `dorsal-to-ventral`, are
-/// directions in that space which depend on the animal and on the part of its body.
+/// The directions along the axes of LPS space, and their opposites. Others, such as `dorsal-to-ventral`, depend on
+/// the animal and on the part of its body.
 const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
     ("right-to-left", AxisKind::X, 1.0),
     ("left-to-right", AxisKind::X, -1.0),
@@ -25,11 +25,12 @@ const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
     ("superior-to-inferior", AxisKind::Z, -1.0),
 ];
 
-/// The most letters of an orientation that is not known which are shown.
+/// Maximum number of characters of an unknown orientation in a message.
 const MAX_SHOWN: usize = 40;
 
 impl Orientation {
-    /// Reads the orientation of an axis: an object with a value, or the value alone, which ngff-zarr writes of NIfTI.
+    /// Parses the orientation of an axis: an object with a value, or only the value, as ngff-zarr writes it for
+    /// NIfTI.
     pub(super) fn of(axis: &Value) -> Option<Orientation> {
         let orientation = axis.get("orientation").filter(|told| !told.is_null())?;
         let value = orientation.get("value").unwrap_or(orientation);

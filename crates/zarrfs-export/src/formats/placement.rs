@@ -1,23 +1,23 @@
-//! Where an image lies: distances, origin and directions, as headers of images have them.
+//! Spacing, origin and directions of an image for image headers.
 
 use crate::formats::axes::{AxisKind, AxisMeaning, Dimensions, Oblique};
 
-/// Where an image lies in a space of as many directions as it has dimensions. All lists are in the order of a file whose
-/// first dimension is the fastest.
+/// The place of an image in a space with as many dimensions as the image. All lists are in file order, with the
+/// fastest dimension first.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placement {
-    /// The distance between elements along each dimension, positive.
+    /// The distance between neighbouring elements along each dimension, positive.
     pub(super) spacing: Vec<f64>,
-    /// The place of the centre of the first element.
+    /// The position of the centre of the first element.
     pub(super) origin: Vec<f64>,
-    /// For each dimension the components of its direction, whose length is 1.
+    /// The unit vector of each dimension's direction.
     directions: Vec<Vec<f64>>,
     /// The unit of each direction of space.
     pub(super) units: Vec<Option<String>>,
 }
 
 impl Placement {
-    /// Returns where a box lies. Dimensions of space go in the directions of their names, and others in order.
+    /// Returns the placement of a box. Dimensions of space go in the directions of their names, the others in order.
     pub(super) fn of(dimensions: &Dimensions) -> Placement {
         match &dimensions.oblique {
             Some(oblique) => Placement::aslant(oblique),
@@ -60,7 +60,7 @@ impl Placement {
         let direction = |input: usize| {
             let mut direction = vec![0.0; rank];
             for ((output, _), &component) in fastest_first().zip(&components) {
-                // A sum with 0 is never -0, which would be written as such.
+                // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
                 direction[component] =
                     oblique.map.factor(output, input) / oblique.step(input) + 0.0;
             }
@@ -74,7 +74,7 @@ impl Placement {
         }
     }
 
-    /// Returns a component of the direction in which a dimension goes.
+    /// Returns a component of a dimension's direction.
     pub(super) fn direction(&self, dimension: usize, component: usize) -> f64 {
         let direction = self.directions.get(dimension);
         let found = direction.and_then(|direction| direction.get(component));
@@ -82,8 +82,8 @@ impl Placement {
     }
 }
 
-/// Returns the direction of space for each dimension, fastest first: their places in order, of which X, Y and Z change
-/// theirs with one another where each is there once.
+/// Returns the direction of space of each dimension, fastest first: its own index. X, Y and Z are sorted among their
+/// indices if each of them occurs once.
 fn components(kinds: &[AxisKind]) -> Vec<usize> {
     let mut components: Vec<usize> = (0..kinds.len()).collect();
     let places: Vec<usize> = (0..kinds.len())

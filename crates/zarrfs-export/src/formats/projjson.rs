@@ -1,16 +1,16 @@
-//! PROJJSON, the reference systems of PROJ as JSON, as the text (WKT 2) that GDAL reads everywhere.
+//! Converts PROJJSON, PROJ's JSON form of reference systems, to WKT 2.
 
 use serde_json::Value;
 
-/// The most levels of a system that lies in others.
+/// Maximum nesting depth of a system.
 const MAX_DEPTH: usize = 4;
 
-/// Returns the text of a system; nothing for what is none, or of a kind that is no map's.
+/// Returns the WKT of a system, or `None` if it is invalid or of a kind that maps do not use.
 pub(super) fn wkt_of(system: &Value) -> Option<String> {
     system_text(system, MAX_DEPTH)
 }
 
-/// Returns the number that an authority gave a system, as `EPSG:4326`.
+/// Returns the identifier of a system, such as `EPSG:4326`.
 pub(super) fn code_of(system: &Value) -> Option<String> {
     let id = system.get("id")?;
     let authority = id.get("authority")?.as_str()?;
@@ -45,7 +45,7 @@ fn system_text(system: &Value, depth: usize) -> Option<String> {
             conversion(system.get("conversion")?, "DERIVINGCONVERSION")?,
             axes(system)?
         )),
-        // A map has the horizontal one alone.
+        // A map uses only the horizontal part.
         "CompoundCRS" => system_text(system.get("components")?.get(0)?, depth),
         "BoundCRS" => system_text(system.get("source_crs")?, depth),
         _ => None,
@@ -56,18 +56,18 @@ fn kind_of(value: &Value) -> Option<&str> {
     value.get("type")?.as_str()
 }
 
-/// Returns a name in quotes.
+/// Returns the name in quotes.
 fn name(value: &Value) -> String {
     let name = value.get("name").and_then(Value::as_str);
     format!("\"{}\"", name.unwrap_or("unknown").replace('"', "\"\""))
 }
 
-/// Returns the longitudes and latitudes that others are computed of.
+/// Returns the WKT of the geographic system that a derived or projected one is based on.
 fn base(system: &Value, keyword: &str) -> Option<String> {
     Some(format!("{keyword}[{},{}]", name(system), datum(system)?))
 }
 
-/// Returns the datum with its ellipsoid and its meridian.
+/// Returns the WKT of the datum with its ellipsoid and its prime meridian.
 fn datum(system: &Value) -> Option<String> {
     let datum = system
         .get("datum")
@@ -81,7 +81,7 @@ fn datum(system: &Value) -> Option<String> {
         }
         None => String::new(),
     };
-    // A text has no realizations of a datum, and no name of all of them.
+    // A datum ensemble becomes a plain datum, whose name lacks the suffix.
     let named = name(datum).replace(" ensemble\"", "\"");
     Some(format!("DATUM[{named},{ellipsoid}]{meridian}"))
 }
@@ -106,7 +106,7 @@ fn ellipsoid(ellipsoid: &Value) -> Option<String> {
     ))
 }
 
-/// Returns a number with the text of its unit: a number alone has the unit `missing`.
+/// Returns a number with the WKT of its unit; a plain number has the unit `missing`.
 fn measured(value: &Value, missing: &Value) -> Option<(f64, String)> {
     match value.as_f64() {
         Some(number) => Some((number, unit_text(missing)?)),
@@ -117,7 +117,7 @@ fn measured(value: &Value, missing: &Value) -> Option<(f64, String)> {
     }
 }
 
-/// Returns the text of a unit: one of the known names, or one that is described.
+/// Returns the WKT of a unit, which is a known name or a description.
 fn unit_text(unit: &Value) -> Option<String> {
     if let Some(known) = unit.as_str() {
         return Some(
@@ -140,7 +140,7 @@ fn unit_text(unit: &Value) -> Option<String> {
     Some(format!("{keyword}[{},{factor}]", name(unit)))
 }
 
-/// Returns the text of an identifier, with a comma before it; nothing where there is none.
+/// Returns the WKT of an identifier after a comma, or an empty text if there is no identifier.
 fn identifier(value: &Value) -> String {
     let Some((authority, code)) = code_of(value).and_then(|code| {
         let (authority, code) = code.split_once(':')?;
@@ -175,7 +175,7 @@ fn conversion(conversion: &Value, keyword: &str) -> Option<String> {
     Some(text + "]")
 }
 
-/// Returns the axes, with a comma before them.
+/// Returns the WKT of the axes, after a comma.
 fn axes(system: &Value) -> Option<String> {
     let axes = system.get("coordinate_system")?;
     let kind = match axes.get("subtype")?.as_str()? {

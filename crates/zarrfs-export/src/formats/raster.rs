@@ -1,6 +1,6 @@
-//! `.hdr` beside `.img`: the raster files of ENVI.
+//! `.hdr` next to `.img`: ENVI raster files.
 //!
-//! No byte is moved: the names of the dimensions say which interleave it is.
+//! Elements stay in array order: the names of the dimensions determine the interleave.
 
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ impl Interleave {
     }
 }
 
-/// An array as bands of rows of pixels.
+/// An array as bands with rows and columns.
 struct Bands {
     interleave: Interleave,
     count: u64,
@@ -131,7 +131,7 @@ fn header(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the lines about reference system and place; notes what they cannot say.
+/// Returns the lines of reference system and place, and records the facts that they cannot express.
 fn map_lines(map: &mut Georeference) -> String {
     let system = map.system.take();
     let place = map.place.filter(|[_, width, skew_x, _, skew_y, _]| {
@@ -161,13 +161,13 @@ fn map_lines(map: &mut Georeference) -> String {
     }
 }
 
-/// Returns the line of a place. Heights of pixels are positive where the north is above.
+/// Returns the line of a place. In ENVI, a positive pixel height means that north is up.
 fn map_info(system: &str, [x, width, _, y, _, height]: Place, more: &str) -> String {
     let height = -height;
     format!("map info = {{{system}, 1, 1, {x}, {y}, {width}, {height}{more}}}\n")
 }
 
-/// Returns the lines of a reference system with a place: one that has a name, or a text of the first version.
+/// Returns the lines of a reference system with a place: a named system, or WKT 1.
 fn system_lines(system: &ReferenceSystem, place: Place) -> Option<String> {
     match system.code() {
         Some(4326) => {
@@ -190,19 +190,19 @@ fn system_lines(system: &ReferenceSystem, place: Place) -> Option<String> {
     Some(format!("{place}coordinate system string = {{{line}}}\n"))
 }
 
-/// Returns the number that stands for no value.
+/// Returns the number that marks missing values.
 pub(super) fn no_data(subject: &Subject) -> Option<String> {
     let attribute = |name| subject.array.attributes.get(name);
     let value = attribute("_FillValue").or_else(|| attribute("missing_value"))?;
     number_text(&subject.array.data_type, &value)
 }
 
-/// Returns a number as GDAL reads it.
+/// Formats a number as GDAL reads it.
 fn number_text(data_type: &DataType, value: &Value) -> Option<String> {
     if value.is_number() {
         return Some(value.to_string());
     }
-    // Only elements that are floats can be NaN, or a float in base64.
+    // Only float elements can have NaN, or a float in base64.
     let is_float = matches!(data_type, DataType::Float(_));
     let number = float(value).filter(|_| is_float)?;
     Some(match number {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(float(json!(-9999.0)).as_deref(), Some("-9999.0"));
         assert_eq!(float(json!("NaN")).as_deref(), Some("nan"));
         assert_eq!(float(json!("-Infinity")).as_deref(), Some("-inf"));
-        // As xarray writes NaN and -9999.
+        // NaN and -9999 as xarray writes them.
         assert_eq!(float(json!("AAAAAAAA+H8=")).as_deref(), Some("nan"));
         assert_eq!(float(json!("AAAAAICHw8A=")).as_deref(), Some("-9999.0"));
         assert_eq!(float(json!("none")), None);

@@ -1,9 +1,9 @@
-//! `.raw`: the elements and nothing else.
+//! `.raw`: only the elements.
 
 use crate::formats::{FileParts, Format, Ragged};
 
-/// Elements in C order, little-endian, without a header; those without a fixed length each as a count of
-/// bytes (u32, little-endian) and the bytes.
+/// Elements in C order, little-endian, without a header. Elements without a fixed length each follow their length in
+/// bytes (u32, little-endian).
 pub const FORMAT: Format = Format {
     extension: "raw",
     needs: "elements that decode",

@@ -1,4 +1,4 @@
-//! The reference system of a map, as attributes tell it: by a number, by a text, or by the parameters of a projection.
+//! Finds a map's reference system in attributes: an EPSG code, WKT, or a projection.
 
 use serde_json::Value;
 
@@ -8,18 +8,18 @@ use zarr_format::model::Attributes;
 /// A reference system.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ReferenceSystem {
-    /// As GDAL reads it: `EPSG:4326`, another authority's name, a URL or a text.
+    /// The form that GDAL reads: `EPSG:4326`, the code of another authority, a URL, or WKT.
     pub(super) text: String,
-    /// The same as a text of the first version (WKT 1), if there is one.
+    /// The same as WKT 1, if available.
     pub(super) wkt1: Option<String>,
 }
 
 impl ReferenceSystem {
-    /// Returns the system that the attributes of a node tell.
+    /// Returns the reference system in the attributes of a node.
     pub(super) fn told(attributes: &Attributes) -> Option<ReferenceSystem> {
         let made = grid_mapping::system_of(attributes);
         let told = told_texts(attributes);
-        // A number is the same system for all programs.
+        // A code means the same system to all programs.
         let numbered = told.iter().find(|text| epsg(text).is_some());
         let text = numbered
             .or_else(|| told.iter().find(|text| is_text(text)))
@@ -31,7 +31,7 @@ impl ReferenceSystem {
         Some(ReferenceSystem { text, wkt1 })
     }
 
-    /// Returns the system that the root of a product of EOPF tells of all its maps on a plane.
+    /// Returns the reference system that the root of an EOPF product gives for all of its projected maps.
     pub(super) fn of_product(root: &Attributes) -> Option<ReferenceSystem> {
         let others = root.get("other_metadata")?;
         let names = ["horizontal_CRS_code", "horizontal_crs_code"];
@@ -42,7 +42,7 @@ impl ReferenceSystem {
         })
     }
 
-    /// Returns the system that longitudes and latitudes have of which nothing else is told.
+    /// Returns the default system of longitudes and latitudes, WGS 84.
     pub(super) fn of_degrees() -> ReferenceSystem {
         ReferenceSystem {
             text: "EPSG:4326".to_string(),
@@ -50,17 +50,17 @@ impl ReferenceSystem {
         }
     }
 
-    /// Returns its number at EPSG.
+    /// Returns its EPSG code.
     pub(super) fn code(&self) -> Option<u16> {
         epsg(&self.text)
     }
 
-    /// Whether it is described by a text.
+    /// Whether it is given as WKT.
     pub(super) fn is_text(&self) -> bool {
         is_text(&self.text)
     }
 
-    /// Whether it has longitudes and latitudes.
+    /// Whether it is geographic (longitude and latitude).
     pub(super) fn is_geographic(&self) -> bool {
         if self.is_text() {
             let upper = self.text.to_ascii_uppercase();
@@ -71,7 +71,7 @@ impl ReferenceSystem {
         self.code().is_some_and(epsg_codes::is_geographic)
     }
 
-    /// Whether it is known to have places on a plane.
+    /// Whether it is known to be projected.
     pub(super) fn is_plane(&self) -> bool {
         match self.code() {
             Some(code) if !self.is_text() => epsg_codes::is_plane(code),
@@ -79,7 +79,7 @@ impl ReferenceSystem {
         }
     }
 
-    /// Returns what a sentence calls it: its number, or the first name in its text.
+    /// Returns its name for a message: the code, or the first name in its WKT.
     pub(super) fn shown(&self) -> String {
         let first = self.text.split('"').nth(1);
         let named = first.filter(|_| self.is_text());
@@ -87,7 +87,7 @@ impl ReferenceSystem {
         named.chars().take(100).collect()
     }
 
-    /// Whether its places are in kilometres.
+    /// Whether its unit is the kilometre.
     pub(super) fn is_in_kilometres(&self) -> bool {
         let lower = self.text.to_ascii_lowercase();
         self.is_text() && (lower.contains("\"kilomet") || lower.contains("\"km\""))
@@ -105,8 +105,8 @@ fn is_wkt1(system: &str) -> bool {
         .any(|keyword| upper.starts_with(keyword))
 }
 
-/// Returns all that attributes say of a system in so many words: GDAL's own `_CRS`, GeoZarr's and STAC's `proj:`, CF's
-/// `crs_wkt`, `spatial_ref`, and `crs`.
+/// Returns all explicit reference systems in attributes: GDAL's `_CRS`, `proj:` of GeoZarr and STAC, `crs_wkt` of CF,
+/// `spatial_ref`, and `crs`.
 fn told_texts(attributes: &Attributes) -> Vec<String> {
     let mut told = Vec::new();
     if let Some(of_gdal) = attributes.get("_CRS") {
@@ -128,13 +128,13 @@ fn told_texts(attributes: &Attributes) -> Vec<String> {
     for name in ["crs_wkt", "spatial_ref"] {
         told.extend(attributes.get(name).and_then(|text| spelled(&text)));
     }
-    // Other programs have other things in it.
+    // Other programs use this attribute for other values.
     let crs = attributes.get("crs").and_then(|text| spelled(&text));
     told.extend(crs.filter(|text| is_text(text) || epsg(text).is_some()));
     told
 }
 
-/// Returns a system as GDAL reads it: by its number, if it is one of EPSG, or as it is.
+/// Returns a system as GDAL reads it: its EPSG code if it has one, or else the unchanged text.
 fn spelled(value: &Value) -> Option<String> {
     let text = value.as_str()?.trim();
     match epsg(text) {
@@ -145,11 +145,11 @@ fn spelled(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the system with a number of EPSG, which some programs write as a text.
+/// Returns the system of an EPSG code, which some programs write as text.
 fn numbered(value: &Value) -> Option<String> {
     let code: u16 = match value {
         Value::String(text) => text.trim().parse().ok()?,
-        // Some writers have no integers; the text of a whole float has no point.
+        // Some writers have only floats; Rust formats a whole float without a point.
         number => number.as_f64()?.to_string().parse().ok()?,
     };
     if code == 0 {
@@ -158,28 +158,28 @@ fn numbered(value: &Value) -> Option<String> {
     Some(format!("EPSG:{code}"))
 }
 
-/// Returns the system that a JSON object of PROJ describes, by its number if it has one at EPSG.
+/// Returns the system of a PROJJSON object: its EPSG code if it has one, or else WKT.
 fn of_json(system: &Value) -> Option<String> {
     let code = projjson::code_of(system);
     let of_epsg = code.filter(|code| epsg(code).is_some());
     of_epsg.or_else(|| projjson::wkt_of(system))
 }
 
-/// Whether a name is that of longitudes before latitudes on WGS 84.
+/// Whether a name means WGS 84 with longitude before latitude.
 fn is_crs84(system: &str) -> bool {
     !is_text(system) && system.to_ascii_uppercase().ends_with("CRS84")
 }
 
-/// Returns the number of a system at EPSG: of `EPSG:32633` and the like, and of the last identifier of a text.
+/// Returns the EPSG code of a system: of `EPSG:32633` and similar names, or of the last identifier in WKT.
 fn epsg(system: &str) -> Option<u16> {
     if is_crs84(system) {
-        // A map has longitudes before latitudes in all systems.
+        // In a map, longitude always comes before latitude.
         return Some(4326);
     }
     let upper = system.to_ascii_uppercase();
     let (_, after) = upper.rsplit_once("EPSG")?;
     let is_text = is_text(system);
-    // Behind a plus are the heights.
+    // The part after a plus is the vertical system.
     let after = if is_text {
         after
     } else {
@@ -199,7 +199,7 @@ fn epsg(system: &str) -> Option<u16> {
     let is_plain = between
         .chars()
         .all(|letter| allowed.contains(&letter) || letter == '.' || digits(letter));
-    // The one of the whole is closed with it alone.
+    // The identifier belongs to the whole system only if it is closed together with it.
     let closed = after.chars().filter(|&letter| letter == ']').count();
     let is_whole = !is_text || closed == 2;
     (is_plain && is_whole)

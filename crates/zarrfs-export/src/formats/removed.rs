@@ -1,13 +1,13 @@
-//! Formats of earlier versions, and what to use instead.
+//! Formats that earlier versions had, and their replacements.
 
 use zarr_format::error::{Error, Kind};
 
-/// A format that zarrfs had once.
+/// A format that zarrfs no longer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemovedFormat {
-    /// What its file names ended with, without the dot before it.
+    /// The ending of its file names, without the dot.
     pub extension: &'static str,
-    /// What to use instead.
+    /// The replacement.
     instead: &'static str,
 }
 
@@ -40,13 +40,13 @@ const REMOVED: [RemovedFormat; 9] = [
 ];
 
 impl RemovedFormat {
-    /// Returns the removed format of this extension.
+    /// Returns the removed format with this extension, or `None` if there is none.
     pub fn of_extension(extension: &str) -> Option<RemovedFormat> {
         let mut all = REMOVED.into_iter();
         all.find(|format| format.extension == extension)
     }
 
-    /// Returns the removed format that a file name ends with.
+    /// Returns the removed format that ends a file name, or `None` if there is none.
     pub fn of_name(name: &str) -> Option<RemovedFormat> {
         let ends = |format: &RemovedFormat| {
             let stem = name.strip_suffix(format.extension);
@@ -55,7 +55,7 @@ impl RemovedFormat {
         REMOVED.into_iter().find(ends)
     }
 
-    /// Returns the error about a file, or about the name of a format, that asks for it.
+    /// Returns the error for a file name or a format name that uses it.
     pub fn error(self, subject: impl std::fmt::Display) -> Error {
         let RemovedFormat { extension, instead } = self;
         let why = format!("zarrfs has no .{extension} files any more; use {instead}");

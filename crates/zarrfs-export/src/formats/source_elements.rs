@@ -1,4 +1,4 @@
-//! The elements that a file is made of, as they are decoded: a box of an array, or elements at equal distances.
+//! The decoded elements of a file: a box of an array, or a strided selection.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use zarrfs_store::sync::read_bytes::ReadBytes;
 
 /// Decoded elements as a flat file.
 pub enum SourceElements {
-    /// A box.
+    /// A box in any order of dimensions.
     Box(Box<FlatFile>),
-    /// Elements at equal distances, or in another order.
+    /// Elements at a fixed step.
     Strided(StridedFile),
 }
 
 impl SourceElements {
-    /// Opens selected elements; `order` says which of the dimensions that are left each of the file's is. Fails as
-    /// `FlatFile::permuted`.
+    /// Opens selected elements. `order` lists, for each dimension of the file, the index among the kept dimensions.
+    /// Fails as `FlatFile::permuted` does.
     pub fn open(
         array: &Arc<OpenArray>,
         selection: &Selection,
@@ -43,7 +43,7 @@ impl SourceElements {
         })
     }
 
-    /// Returns the flat file of a box.
+    /// Returns the flat file of a box, or `None` for other selections.
     pub fn as_box(&self) -> Option<&FlatFile> {
         match self {
             SourceElements::Box(flat) => Some(flat),
@@ -59,7 +59,7 @@ impl SourceElements {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -72,7 +72,7 @@ impl SourceElements {
         }
     }
 
-    /// Returns the bytes of a range, as the files of the array that can be written show them.
+    /// Returns the bytes of a range as the array's writable files show them.
     pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             SourceElements::Box(flat) => flat.read_shown(context, range),
@@ -94,7 +94,7 @@ impl SourceElements {
         }
     }
 
-    /// Whether a reader that opens the file now is likely to read on in order.
+    /// Whether a reader that opens the file now is likely to read it sequentially.
     pub fn is_read_on(&self) -> bool {
         self.as_box().is_none_or(FlatFile::is_read_on)
     }

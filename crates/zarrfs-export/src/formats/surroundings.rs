@@ -1,4 +1,4 @@
-//! What the metadata of other nodes say of an array: of the groups that it is in, and of the variable of its map.
+//! Facts about an array from other nodes' metadata: its groups and its grid mapping.
 
 use serde_json::Value;
 
@@ -6,69 +6,69 @@ use crate::formats::coordinate_variable::CoordinateVariable;
 use crate::formats::map_layout::LevelBase;
 use zarr_format::model::Attributes;
 
-/// What stands around an array; nothing of what is not there.
+/// The surroundings of an array; `None` for each part that does not exist.
 #[derive(Clone, Copy, Default)]
 pub struct Surroundings<'a> {
     /// The attributes of the group that the array is in.
     pub group: Option<&'a Attributes>,
-    /// The group of OME-Zarr that names the array as a level of an image, if that is another one.
+    /// The OME-Zarr group that names the array as a level of an image, if it is not the array's own group.
     pub image: Option<ImageGroup<'a>>,
-    /// The group of the image that the array has the labels of; the path is that of the group that names the array as a
+    /// The group of the image that the array has labels of; its path leads to the group that names the array as a
     /// level.
     pub labelled: Option<ImageGroup<'a>>,
-    /// The numbers of the transformations of the image that it is a level of.
+    /// The stored numbers of the transformations of the array's image.
     pub numbers: &'a [StoredNumbers],
-    /// The scene of the image that it is a level of, if the array's own group has that image.
+    /// The scene of the array's image, if the image is in the array's own group.
     pub scene: Option<SceneGroup<'a>>,
-    /// The attributes of the variable that the array's attribute `grid_mapping` names.
+    /// The attributes of the variable named by the array's `grid_mapping`.
     pub mapping: Option<&'a Attributes>,
-    /// What the layout of GeoZarr, in the group or in the one above it, says of the level that the array is of.
+    /// The description of the array's level in a GeoZarr layout, of its group or of a group above.
     pub level: Option<&'a Attributes>,
-    /// The attributes of the group above the array's own that has this layout, if it is there.
+    /// The attributes of the group with this layout, if it is above the array's own group.
     pub levels: Option<&'a Attributes>,
-    /// The level of which this one was made, if it has no place of its own.
+    /// The base level that this level was derived from, if it has no place of its own.
     pub base: Option<&'a LevelBase>,
-    /// The attributes of the root of the hierarchy, if it is not the array's own group.
+    /// The attributes of the hierarchy's root, if it is not the array's own group.
     pub root: Option<&'a Attributes>,
-    /// The coordinate variables of the array's dimensions; empty if nobody asked for them.
+    /// The coordinate variables of the array's dimensions; empty if they were not requested.
     pub coordinates: &'a [Option<CoordinateVariable>],
 }
 
-/// A group of OME-Zarr.
+/// An OME-Zarr group with an image.
 #[derive(Clone, Copy)]
 pub struct ImageGroup<'a> {
     /// Its attributes.
     pub attributes: &'a Attributes,
-    /// The path of the array from it, or of what is looked at.
+    /// The path of the array, or of another node, from the group.
     pub path: &'a [u8],
-    /// The numbers of its transformations, as far as they were read.
+    /// The numbers of its transformations that were read.
     pub numbers: &'a [StoredNumbers],
-    /// The group above it that says how its image lies to others.
+    /// The group above it with its scene.
     pub scene: Option<SceneGroup<'a>>,
 }
 
-/// A group of OME-Zarr that says how the images below it lie to one another.
+/// An OME-Zarr group with a scene, which relates the images below it.
 #[derive(Clone, Copy)]
 pub struct SceneGroup<'a> {
     /// Its attributes.
     pub attributes: &'a Attributes,
-    /// The path of the group of the image from it.
+    /// The path of the image's group from it.
     pub path: &'a [u8],
-    /// The numbers of its transformations, as far as they were read.
+    /// The numbers of its transformations that were read.
     pub numbers: &'a [StoredNumbers],
 }
 
-/// The numbers of a transformation that are stored in an array.
+/// The numbers of a transformation, stored in an array.
 #[derive(Clone)]
 pub struct StoredNumbers {
     /// The path of the array from the group.
     pub path: String,
-    /// A list, or a list of the lists of rows.
+    /// A list of numbers, or a list of rows.
     pub list: Value,
 }
 
 impl<'a> Surroundings<'a> {
-    /// Returns the surroundings of an array in a group of which nothing else is known.
+    /// Returns the surroundings of an array of which only the group is known.
     pub fn of_group(group: Option<&'a Attributes>) -> Surroundings<'a> {
         Surroundings {
             group,
@@ -76,7 +76,7 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// Returns the group of the image that an array called `name` is a level of, if it is one.
+    /// Returns the group of the image that the array `name` is a level of, or `None` if there is none.
     pub fn image_of(&self, name: &'a [u8]) -> Option<ImageGroup<'a>> {
         let own = self.group.map(|attributes| ImageGroup {
             attributes,

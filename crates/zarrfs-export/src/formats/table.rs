@@ -1,8 +1,8 @@
-//! `GROUP.csv` and `GROUP.ndjson`: the arrays of a group as the columns of a table, a row a line.
+//! `GROUP.csv` and `GROUP.ndjson`: the arrays of a group as columns of a table.
 //!
-//! The arrays have one dimension each, all of the same length, as those of a table of AnnData and of a CF point set have.
-//! A column of AnnData may be a group: categories and the numbers of those of each row, or values with a mask. Elements are
-//! read when the file is opened.
+//! The arrays have one dimension each and the same length, as in a table of AnnData or a CF point set. A column of
+//! AnnData may be a group: categories with a code per row, or values with a mask. Elements are read when the file is
+//! opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::model::{Attributes, DataType};
 use zarrfs_store::request_context::RequestContext;
 
-/// A line of names, then rows of comma-separated values; what is no value is empty.
+/// A line of names, then one line of comma-separated values per row; missing values are empty.
 pub const CSV: GroupFormat = GroupFormat {
     extension: "csv",
     scope: GroupScope::Columns(is_column),
@@ -35,7 +35,7 @@ pub const CSV: GroupFormat = GroupFormat {
     },
 };
 
-/// A JSON object a line; what JSON lacks is null.
+/// One JSON object per line; values that JSON lacks are null.
 pub const NDJSON: GroupFormat = GroupFormat {
     extension: "ndjson",
     scope: GroupScope::Columns(is_column),
@@ -48,26 +48,26 @@ pub const NDJSON: GroupFormat = GroupFormat {
     },
 };
 
-/// The group that has the categories of all columns of a table, as AnnData wrote them before 0.8.
+/// The group with the categories of all columns of a table, as AnnData wrote it before 0.8.
 const OLD_CATEGORIES: &str = "__categories";
 
-/// Whether a group is a column of a table, or has what columns need.
+/// Whether a group is a column of a table, or has data for columns.
 fn is_column(name: &str, attributes: &Attributes) -> bool {
     name == OLD_CATEGORIES || ColumnEncoding::of(attributes).is_some()
 }
 
-/// Whether a group is a table of AnnData, which says itself what its elements mean.
+/// Whether a group is an AnnData table, which has its own encoding of values.
 pub fn is_annotated(contents: &GroupContents) -> bool {
     let names = ["_index", "encoding-type"];
     let mut told = names.iter().map(|name| contents.attributes.get(name));
     told.any(|told| told.is_some()) || !contents.subgroups.is_empty()
 }
 
-/// How AnnData stores a column as a group.
+/// AnnData's encoding of a column as a group.
 enum ColumnEncoding {
-    /// `codes` with the numbers of `categories`.
+    /// `codes` are indices into `categories`.
     Categorical,
-    /// `values`, and a `mask` of those that are none.
+    /// `values`, and a `mask` of the missing ones.
     Masked,
 }
 
@@ -83,7 +83,7 @@ impl ColumnEncoding {
     }
 }
 
-/// Where the elements of a column are: the numbers of members.
+/// The member numbers of a column's elements.
 struct Values {
     values: usize,
     mask: Option<usize>,
@@ -92,23 +92,23 @@ struct Values {
 /// A column of a table.
 struct Column {
     name: String,
-    /// What there is in each row.
+    /// The element of each row.
     rows: Values,
-    /// The categories whose numbers these are.
+    /// The categories, if `rows` are their codes.
     categories: Option<Values>,
-    /// Whether these have an order of their own.
+    /// Whether the categories are ordered.
     is_ordered: bool,
 }
 
 impl Column {
-    /// Returns the members that are read.
+    /// Returns the members to read.
     fn members(&self) -> impl Iterator<Item = usize> {
         let all = std::iter::once(&self.rows).chain(&self.categories);
         all.flat_map(|values| std::iter::once(values.values).chain(values.mask))
     }
 }
 
-/// The columns of a table and what is none.
+/// The columns of a table, and the nodes that are not columns.
 struct Columns {
     found: Vec<Column>,
     rows: u64,
@@ -192,8 +192,8 @@ fn cell_of(member: &GroupMember) -> Result<TextCell> {
 }
 
 impl Columns {
-    /// Returns the columns in order, at least one: as AnnData has it, or that of their names. A group is no table whose
-    /// arrays of one dimension have several lengths or dimensions, unless it says which of them is its index.
+    /// Returns the columns, at least one, in AnnData's order or else sorted by name. A group with one-dimensional
+    /// arrays of different lengths or dimensions is not a table, unless it names an index among them.
     fn of(contents: &GroupContents) -> OrWhyNot<Columns> {
         let order = known_order(contents);
         let mut left_out = Vec::new();
@@ -270,14 +270,15 @@ impl Columns {
     }
 }
 
-/// How far a column reaches, and along what.
+/// The length of a column and its dimension.
 struct Extent {
     length: u64,
     dimension: Option<String>,
 }
 
 impl Extent {
-    /// Says why another column is none of the same table, if it is not; `name` is that of this one.
+    /// Returns why another column does not belong to the same table, or `None` if it does; `name` is the name of this
+    /// one.
     fn misfit(&self, name: &str, other: &Extent) -> Option<String> {
         if self.length != other.length {
             let (own, others) = (self.length, other.length);
@@ -326,7 +327,7 @@ impl<'a> TableNodes<'a> {
         }
     }
 
-    /// Returns the names of what is in the group itself, in order.
+    /// Returns the names of the nodes directly in the group, in order.
     fn names(&self) -> Vec<&'a str> {
         let all = self.arrays.keys().chain(self.groups.keys()).copied();
         let mut names: Vec<&str> = all
@@ -336,7 +337,7 @@ impl<'a> TableNodes<'a> {
         names
     }
 
-    /// Says which names of a known order no node has.
+    /// Returns a sentence for each name of a known order that no node has.
     fn missing(&self, order: &[String]) -> Vec<String> {
         let is_missing = |name: &&String| {
             let name = name.as_str();
@@ -351,7 +352,7 @@ impl<'a> TableNodes<'a> {
             .collect()
     }
 
-    /// Returns the column of a name, or why it is none.
+    /// Returns the column of a name, or why it is not a column.
     fn column(&self, name: &str) -> OrWhyNot<Column> {
         let group = self.groups.get(name);
         let encoding = group.and_then(|attributes| ColumnEncoding::of(attributes));
@@ -400,7 +401,7 @@ impl<'a> TableNodes<'a> {
         })
     }
 
-    /// Returns the members that have the values at a path: an array of one dimension, or a group of values with a mask.
+    /// Returns the members with the values at a path: a one-dimensional array, or a group of values and a mask.
     fn values_at(&self, path: &str) -> OrWhyNot<Values> {
         if self.groups.contains_key(path) {
             let values = self.array_at(&format!("{path}/values"))?;
@@ -425,7 +426,7 @@ impl<'a> TableNodes<'a> {
         Ok(Values { values, mask: None })
     }
 
-    /// Returns the number of an array of one dimension that has text.
+    /// Returns the number of a one-dimensional array whose elements have a text form.
     fn array_at(&self, path: &str) -> OrWhyNot<usize> {
         let number = self.arrays.get(path).copied();
         let member = number.and_then(|number| Some((number, self.contents.members.get(number)?)));
@@ -445,14 +446,14 @@ impl<'a> TableNodes<'a> {
     }
 }
 
-/// Whether a sentence on what is left out begins with a name, or with a path that ends with it.
+/// Whether a sentence about an omission begins with a name, or with a path that ends with it.
 fn is_about(sentence: &str, name: &str) -> bool {
     let path = sentence.split_once(": ").map(|(path, _)| path);
     let before = path.and_then(|path| path.strip_suffix(name));
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Returns the order of columns that AnnData says, the index first.
+/// Returns AnnData's order of columns, the index first.
 fn known_order(contents: &GroupContents) -> Vec<String> {
     let index = contents.attributes.get("_index");
     let order = match contents.attributes.get("column-order") {

@@ -1,6 +1,6 @@
-//! Elements as text: the cells of `.csv` and `.ndjson`.
+//! Formats elements as text for the cells of `.csv` and `.ndjson`.
 //!
-//! Numbers are as short as they can be for others to read the same ones.
+//! Numbers get the fewest digits that read back as the same number.
 
 use std::fmt::Write;
 
@@ -12,25 +12,25 @@ use crate::formats::times::time_text;
 use crate::formats::txt;
 use zarr_format::model::{Coding, DataType, NumberType, TimeUnit};
 
-/// The furthest time that is written, in nanoseconds: as many seconds as eight bytes count.
+/// Maximum distance of a time from 1970 in nanoseconds: 2^63 seconds.
 const FURTHEST: i128 = (1 << 63) * 1_000_000_000;
 
-/// How rows are written.
+/// The notation of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RowNotation {
     Commas,
-    /// Rows of one value: an empty one would be a blank line, which readers of CSV skip.
+    /// Rows of one value: an empty value would be a blank line, which CSV readers skip.
     Alone,
     Json,
 }
 
-/// What an element is, as far as its text depends on that.
+/// The kind of an element, which determines its text form.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TextCell {
     Truth,
     Signed(usize),
     Unsigned(usize),
-    /// The count of a duration, whose lowest one is NaT.
+    /// The count of a duration; the smallest one is NaT.
     Duration,
     Half,
     Single,
@@ -45,22 +45,22 @@ pub(super) enum TextCell {
     Variable(DataType),
 }
 
-/// What the count of a time stands for.
+/// The unit of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeCell {
-    /// Months since 1970, so many a count.
+    /// This many months since 1970 per count.
     Months(i64),
-    /// Times since 1970, of a unit of so many nanoseconds.
+    /// A unit of this many nanoseconds, counted since 1970.
     Nanoseconds {
         unit: i128,
-        /// Digits of the seconds after the point, the same for all times: pandas takes times of different forms for text.
-        /// `None` for days, which are dates.
+        /// Number of decimals of the seconds, the same for all times, since pandas treats times of mixed forms as
+        /// text. `None` for days, which are written as dates.
         digits: Option<usize>,
     },
 }
 
 impl TextCell {
-    /// Returns the cell of elements of a type; `None` if they have no text.
+    /// Returns the cell of a data type, or `None` if its elements have no text form.
     pub(super) fn of(data_type: &DataType) -> Option<TextCell> {
         Some(match data_type {
             DataType::Bool => TextCell::Truth,
@@ -71,7 +71,7 @@ impl TextCell {
             DataType::Float(8) => TextCell::Double,
             DataType::Small(number) if number.word == number.size => TextCell::Small(number),
             DataType::DateTime(unit) => TextCell::Time(TimeCell::of(unit)?),
-            // A duration has no form that all readers take; its count is a number.
+            // No form of durations is understood by all readers, so the count is written as a number.
             DataType::TimeDelta(_) => TextCell::Duration,
             DataType::FixedText(_) => TextCell::Text,
             DataType::FixedBytes(_) => TextCell::Bytes,
@@ -95,7 +95,7 @@ impl TextCell {
         wide[..size].copy_from_slice(&element[..size]);
         let word = u64::from_le_bytes(wide);
         let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
-        // Writing into a text does not fail.
+        // Writing to a string does not fail.
         let _ = match self {
             TextCell::Truth => write!(text, "{}", word != 0),
             TextCell::Unsigned(_) => write!(text, "{word}"),
@@ -121,7 +121,7 @@ impl TextCell {
         };
     }
 
-    /// Appends what stands for no value.
+    /// Appends a missing value.
     pub(super) fn write_nothing(&self, notation: RowNotation, text: &mut String) {
         text.push_str(match self {
             TextCell::Half | TextCell::Single | TextCell::Double | TextCell::Small(_) => {
@@ -133,7 +133,7 @@ impl TextCell {
 }
 
 impl RowNotation {
-    /// Returns how rows of so many values are written.
+    /// Returns the notation for rows of this many values.
     pub(super) fn of_rows(self, values: u64) -> RowNotation {
         match self {
             RowNotation::Commas if values == 1 => RowNotation::Alone,
@@ -141,7 +141,8 @@ impl RowNotation {
         }
     }
 
-    /// Appends text in quotes, also where CSV does not need them: a reader could not tell an empty text from no value.
+    /// Appends text in quotes, even where CSV does not need them: otherwise an empty text would look like a missing
+    /// value.
     pub(super) fn push_text(self, value: &str, text: &mut String) {
         match self {
             RowNotation::Commas | RowNotation::Alone => {
@@ -158,7 +159,7 @@ impl RowNotation {
         }
     }
 
-    /// Appends bytes as text if they are, and else as a list of numbers.
+    /// Appends bytes as text if they are UTF-8, or else as a list of numbers.
     fn push_bytes(self, bytes: &[u8], text: &mut String) {
         match str::from_utf8(bytes) {
             Ok(value) => self.push_text(value, text),
@@ -166,7 +167,7 @@ impl RowNotation {
         }
     }
 
-    /// Appends a value that is JSON.
+    /// Appends a JSON value.
     fn push_json(self, json: &str, text: &mut String) {
         match self {
             RowNotation::Json => text.push_str(json),
@@ -174,7 +175,7 @@ impl RowNotation {
         }
     }
 
-    /// Returns what stands for no value.
+    /// Returns the text of a missing value.
     fn nothing(self) -> &'static str {
         match self {
             RowNotation::Commas => "",
@@ -183,7 +184,7 @@ impl RowNotation {
         }
     }
 
-    /// Returns what stands for no number: alone in its row the word that all readers know.
+    /// Returns the text of NaN: alone in its row, the word that all readers know.
     fn no_number(self) -> &'static str {
         match self {
             RowNotation::Alone => "NaN",
@@ -196,7 +197,7 @@ impl RowNotation {
 fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, text: &mut String) {
     let is_object = *data_type == DataType::Object;
     match str::from_utf8(record) {
-        // What Python writes for `None` and for the NaN with which pandas says that there is no text.
+        // Python writes these for `None` and for NaN, with which pandas marks a missing text.
         Ok("null" | "NaN") if is_object => text.push_str(notation.nothing()),
         Ok(value) if !matches!(data_type, DataType::List(_)) => match notation {
             RowNotation::Json if is_object => text.push_str(&txt::line(data_type, record)),
@@ -206,13 +207,13 @@ fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, tex
     }
 }
 
-/// Returns bytes without the zeros after them.
+/// Returns bytes without trailing zeros.
 fn without_padding(bytes: &[u8]) -> &[u8] {
     let last = bytes.iter().rposition(|&byte| byte != 0);
     &bytes[..last.map_or(0, |last| last + 1)]
 }
 
-/// Returns text of a fixed length, without the zeros after it.
+/// Returns text of a fixed length without trailing zeros.
 fn utf32(element: &[u8]) -> String {
     let points = element.as_chunks::<4>().0.iter();
     let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
@@ -224,7 +225,7 @@ fn utf32(element: &[u8]) -> String {
 }
 
 impl TimeCell {
-    /// Returns the cell of a unit of numpy; `None` for those shorter than a nanosecond, and for none.
+    /// Returns the cell of a numpy time unit, or `None` for units shorter than a nanosecond and for the generic unit.
     fn of(unit: &TimeUnit) -> Option<TimeCell> {
         let (one, digits) = match unit.name.as_str() {
             "Y" => return Some(TimeCell::Months(12 * i64::from(unit.scale))),
@@ -245,7 +246,7 @@ impl TimeCell {
         })
     }
 
-    /// Appends a time; nothing for NaT, and for times further away than any count of seconds.
+    /// Appends a time, or a missing value for NaT and for times beyond 2^63 seconds.
     fn write(self, count: i64, notation: RowNotation, text: &mut String) -> std::fmt::Result {
         let count = Some(count).filter(|&count| count != i64::MIN);
         let Some(time) = count.and_then(|count| self.text(count)) else {
@@ -257,7 +258,7 @@ impl TimeCell {
         }
     }
 
-    /// Returns the time as ISO 8601 has it.
+    /// Returns the time in ISO 8601, or `None` if it is too far away.
     fn text(self, count: i64) -> Option<String> {
         let (unit, digits) = match self {
             TimeCell::Months(months) => {
@@ -296,7 +297,7 @@ fn push_float<T: Into<f64> + Copy + std::fmt::Debug>(
         text.push_str(notation.no_number());
         return Ok(());
     }
-    // The shortest digits that are read as the same number.
+    // `{:?}` gives the shortest digits that read back as the same number.
     write!(text, "{number:?}")
 }
 
@@ -318,7 +319,7 @@ fn push_small(
     }
 }
 
-/// Returns the number of the fewest digits that is the same value in a narrow type.
+/// Returns the number with the fewest digits that has the same value in a narrower type.
 fn shortest(value: f64, is_same: impl Fn(f64) -> bool) -> f64 {
     const MOST_DIGITS: usize = 9;
     if !value.is_finite() {
@@ -459,7 +460,7 @@ mod tests {
         );
     }
 
-    /// Units with a count each, as numpy writes it but for months and years, which are dates.
+    /// One count per unit, in numpy's text form except for months and years, which are dates.
     const TIMES: [(&str, u32, i64, &str); 14] = [
         ("ns", 1, i64::MIN + 1, "1677-09-21T00:12:43.145224193"),
         ("ns", 1, i64::MAX, "2262-04-11T23:47:16.854775807"),

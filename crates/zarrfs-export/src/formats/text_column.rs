@@ -1,4 +1,4 @@
-//! The columns of a table as text, read a block of rows at a time.
+//! Formats the columns of a table as text, one block of rows at a time.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 
-/// The part of the memory that a file may have which a block of rows takes: beside the text and a chunk that is decoded, as
-/// `Limits::of_chunk` has it, all of the memory is as good as taken.
+/// A block of rows takes 1/N of a file's memory budget. The text and a decoded chunk already take nearly all memory
+/// (`Limits::of_chunk`).
 const BLOCK_PART: u64 = 16;
 
-/// The fewest rows of a block, unless it takes too much memory.
+/// Minimum number of rows in a block, unless it would take too much memory.
 const MIN_ROWS: u64 = 1 << 12;
 
-/// What an element without a fixed length is taken to have, in bytes.
+/// Assumed size in bytes of an element without a fixed length.
 const USUAL_LENGTH: u64 = 64;
 
 /// The elements of an array, read a block of rows at a time.
@@ -27,14 +27,14 @@ pub(super) struct RowReader<'a> {
     member: &'a GroupMember,
     /// The elements of a fixed length.
     flat: Option<Export>,
-    /// Bytes of such an element.
+    /// Size in bytes of an element of fixed length.
     size: usize,
-    /// Elements of a row.
+    /// Number of elements in a row.
     row: u64,
     block: Block,
 }
 
-/// Elements of some rows, one of which is the current one.
+/// The elements of some rows, with the position of the current element.
 enum Block {
     Empty,
     Flat(ReadBytes, Range<usize>),
@@ -42,7 +42,7 @@ enum Block {
 }
 
 impl<'a> RowReader<'a> {
-    /// Opens an array of at least one dimension; fails as `GroupMember::elements`.
+    /// Opens an array of at least one dimension; fails as `GroupMember::elements` does.
     pub(super) fn open(member: &'a GroupMember) -> Result<RowReader<'a>> {
         let shape = member.source()?.selection.shape();
         let is_ragged = member.array.data_type.is_variable();
@@ -59,7 +59,7 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// Returns the bytes that a row has, about.
+    /// Returns the approximate size of a row in bytes.
     fn row_bytes(&self) -> u64 {
         let element = self
             .flat
@@ -68,12 +68,12 @@ impl<'a> RowReader<'a> {
         element.saturating_mul(self.row)
     }
 
-    /// Returns the bytes that a row takes beside those that count themselves, as elements without a fixed length do.
+    /// Returns the bytes of a row that are not reserved elsewhere; elements without a fixed length reserve their own.
     fn uncounted_bytes(&self) -> u64 {
         (self.size as u64).saturating_mul(self.row)
     }
 
-    /// Returns the rows of a chunk as it is decoded.
+    /// Returns the number of rows in a decoded chunk.
     fn chunk_rows(&self) -> u64 {
         let source = self.member.source().ok();
         let rows = source.and_then(|source| {
@@ -84,9 +84,9 @@ impl<'a> RowReader<'a> {
         rows.unwrap_or(1)
     }
 
-    /// Reads some rows, before the first of which the reader then stands.
+    /// Reads some rows and moves the reader to the first of them.
     pub(super) fn load(&mut self, context: &RequestContext, rows: &Range<u64>) -> Result<()> {
-        // What was read before is not held beside what is read.
+        // Releases the previous block first, so that memory holds only one.
         self.block = Block::Empty;
         let elements = rows.start.saturating_mul(self.row)..rows.end.saturating_mul(self.row);
         self.block = match &self.flat {
@@ -107,7 +107,7 @@ impl<'a> RowReader<'a> {
         Ok(())
     }
 
-    /// Goes on to the next element.
+    /// Moves to the next element.
     pub(super) fn advance(&mut self) {
         match &mut self.block {
             Block::Empty => {}
@@ -116,7 +116,7 @@ impl<'a> RowReader<'a> {
         }
     }
 
-    /// Returns the element at which the reader stands.
+    /// Returns the current element.
     pub(super) fn element(&self) -> &[u8] {
         let element = match &self.block {
             Block::Empty => None,
@@ -127,7 +127,7 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// Cuts rows into blocks that need little memory, and of each chunk all rows where there is room for them, so that none is
+/// Splits rows into blocks that need little memory. If memory allows, a block has whole chunks, so that no chunk is
 /// decoded twice.
 pub(super) struct RowBlocks {
     rows: u64,
@@ -136,7 +136,8 @@ pub(super) struct RowBlocks {
 }
 
 impl RowBlocks {
-    /// Returns the blocks of so many rows; takes room for the elements of one, of at most a part of `limit` bytes.
+    /// Returns the blocks of `rows` rows, and reserves room for the elements of one block: at most 1/N of `limit`
+    /// bytes.
     pub(super) fn of(readers: &[RowReader<'_>], rows: u64, limit: u64) -> Result<RowBlocks> {
         let chunk = readers.iter().map(RowReader::chunk_rows).max();
         let row: u64 = readers.iter().map(RowReader::row_bytes).sum();
@@ -156,7 +157,7 @@ impl RowBlocks {
         })
     }
 
-    /// Returns the rows of each block.
+    /// Returns the range of rows of each block.
     pub(super) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         let starts = std::iter::successors(Some(0_u64), |&start| start.checked_add(self.block));
         let starts = starts.take_while(|&start| start < self.rows);
@@ -167,7 +168,7 @@ impl RowBlocks {
 /// The texts of the categories of a column, in order.
 pub(super) struct Labels {
     text: ReservedBytes,
-    /// Where each ends.
+    /// The end of each text.
     ends: Vec<usize>,
     _room: Reservation,
 }
@@ -214,7 +215,7 @@ impl Labels {
         })
     }
 
-    /// Returns the text of the category of a code; `None` if there is none of that number.
+    /// Returns the text of a category, or `None` if no category has this code.
     fn get(&self, code: u64) -> Option<&str> {
         let code = usize::try_from(code).ok()?;
         let end = *self.ends.get(code)?;
@@ -226,27 +227,27 @@ impl Labels {
     }
 }
 
-/// Whether the element of a mask says that there is no value.
+/// Whether an element of a mask marks a missing value.
 fn is_true(mask: &[u8]) -> bool {
     mask.iter().any(|&byte| byte != 0)
 }
 
-/// A column of a table: which of its readers have the elements, and what their text is.
+/// A column of a table: its readers, and the text form of its elements.
 pub(super) enum TextColumn {
-    /// An element a row, or a part of it.
+    /// One element, or one field of an element, per row.
     Plain {
         reader: usize,
         cell: TextCell,
-        /// The bytes of a field; `None` for all of the element.
+        /// The bytes of a field; `None` for the whole element.
         field: Option<Range<usize>>,
     },
-    /// Elements of which a mask takes some away.
+    /// Elements with a mask for missing values.
     Masked {
         reader: usize,
         mask: usize,
         cell: TextCell,
     },
-    /// Numbers of categories.
+    /// Codes of categories.
     Coded {
         reader: usize,
         is_signed: bool,
@@ -256,7 +257,7 @@ pub(super) enum TextColumn {
 }
 
 impl TextColumn {
-    /// Appends the cell of the row at which the readers stand; `Corrupt` for the number of no category.
+    /// Appends the cell of the current row; `Corrupt` if a code has no category.
     pub(super) fn write(
         &self,
         readers: &[RowReader<'_>],
@@ -307,7 +308,7 @@ impl TextColumn {
     }
 }
 
-/// Returns the number of a category; `None` if it says that there is no value.
+/// Returns the code of a category, or `None` for a missing value.
 fn code(element: &[u8], is_signed: bool) -> Option<u64> {
     let mut wide = [0; 8];
     let size = element.len().min(8);

@@ -1,4 +1,4 @@
-//! `.csv` and `.ndjson` of an array: one row a line, or of a structured type a table with a column a field.
+//! `.csv` and `.ndjson` of an array: one line per row.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use zarr_format::model::{DataType, Field};
 use zarrfs_array::array::ragged::Growing;
 use zarrfs_store::request_context::RequestContext;
 
-/// Rows of comma-separated values without a line of names, but for fields.
+/// Rows of comma-separated values; a line of names only for the fields of a structured type.
 pub const CSV: Format = Format {
     extension: "csv",
     needs: NEEDS,
@@ -25,7 +25,7 @@ pub const CSV: Format = Format {
     is_basic: false,
 };
 
-/// A JSON object a line: of the array's name with an element or the list of a row, or of fields.
+/// One JSON object per line: the array's name with an element or a row's list, or the fields of a structured type.
 pub const NDJSON: Format = Format {
     extension: "ndjson",
     needs: NEEDS,
@@ -39,7 +39,7 @@ pub const NDJSON: Format = Format {
 const NEEDS: &str =
     "numbers that are not complex, times or texts in 1 or 2 dimensions, or fields of these in 1";
 
-/// Returns what the metadata tell of a file: its header is all of it that does not come from elements.
+/// Returns the parts of a file known from metadata: the header is everything that does not come from elements.
 fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     let array = subject.array;
     if let DataType::Struct(fields) = &array.data_type {
@@ -64,7 +64,7 @@ fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     })
 }
 
-/// Says that durations are written as numbers, without their unit.
+/// Returns a sentence that durations are written as numbers without their unit, or `None` for other types.
 pub(super) fn unit_left_out(what: &str, data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::TimeDelta(unit) => Some(format!(
@@ -112,7 +112,7 @@ fn write(
     }
 }
 
-/// Writes rows of so many elements, or of one.
+/// Writes rows of `row` elements, or of one element.
 fn write_lines(
     context: &RequestContext,
     member: &GroupMember,
@@ -122,7 +122,7 @@ fn write_lines(
 ) -> Result<()> {
     let elements = row.unwrap_or(1);
     let notation = notation.of_rows(elements);
-    // Each element has a sign that ends it.
+    // Each element has at least one terminating character.
     out.check_room(rows.saturating_mul(elements))?;
     let key = Value::from(member.path.as_str());
     let (begin, end) = match (notation, row) {
@@ -154,8 +154,7 @@ fn write_lines(
     Ok(())
 }
 
-/// The fields of a structured type that are columns: those of structures within it, and each element of a subarray, by
-/// themselves.
+/// The columns of a structured type: nested fields, and each element of a subarray, become separate columns.
 struct FieldColumns {
     found: Vec<FieldColumn>,
     left_out: Vec<String>,
@@ -163,13 +162,13 @@ struct FieldColumns {
 
 struct FieldColumn {
     name: String,
-    /// Its bytes in an element.
+    /// The range of its bytes in an element.
     place: Range<usize>,
     cell: TextCell,
 }
 
 impl FieldColumns {
-    /// Returns the columns of fields; `None` if they are too many.
+    /// Returns the columns of fields, or `None` if there are too many.
     fn of(fields: &[Field]) -> Option<FieldColumns> {
         let mut columns = FieldColumns {
             found: Vec::new(),

@@ -1,4 +1,4 @@
-//! A table as text: a line of names and a line a row, or a JSON object a row.
+//! Writes a table as CSV or as one JSON object per row.
 
 use serde_json::Value;
 
@@ -8,23 +8,23 @@ use zarr_format::error::Result;
 use zarrfs_array::array::ragged::Growing;
 use zarrfs_store::request_context::RequestContext;
 
-/// The most columns of a table.
+/// Maximum number of columns of a table.
 pub(super) const MAX_COLUMNS: usize = 1024;
 
-/// A table whose elements are read as it is written.
+/// A table whose elements are read while it is written.
 pub(super) struct TextTable<'a> {
     /// The names of the columns.
     pub(super) names: Vec<String>,
-    /// As many columns.
+    /// The columns, one per name.
     pub(super) columns: Vec<TextColumn>,
-    /// What the columns are read with.
+    /// The readers of the columns' elements.
     pub(super) readers: Vec<RowReader<'a>>,
-    /// How many rows there are.
+    /// Number of rows.
     pub(super) rows: u64,
 }
 
 impl TextTable<'_> {
-    /// Writes the table; fails as `Growing::push`, and with the error that stops an element from being read.
+    /// Writes the table; fails as `Growing::push` does, and with the error of an element that cannot be read.
     pub(super) fn write(
         mut self,
         context: &RequestContext,
@@ -32,7 +32,7 @@ impl TextTable<'_> {
         out: &mut Growing<'_>,
     ) -> Result<()> {
         let count = self.columns.len() as u64;
-        // Each cell has a sign that ends it.
+        // Each cell has at least one terminating character.
         out.check_room(self.rows.saturating_mul(count))?;
         let notation = notation.of_rows(count);
         let keys: Vec<String> = match notation {
@@ -70,7 +70,7 @@ impl TextTable<'_> {
     }
 }
 
-/// Returns what stands before each cell of a JSON object.
+/// Returns the text before each cell of a JSON object.
 fn before_cells(names: &[String]) -> Vec<String> {
     let keys = names.iter().enumerate().map(|(place, name)| {
         let opening = if place == 0 { "{" } else { "," };
@@ -79,13 +79,13 @@ fn before_cells(names: &[String]) -> Vec<String> {
     keys.collect()
 }
 
-/// Returns the line of names of CSV.
+/// Returns the line of column names of CSV.
 pub(super) fn line_of_names(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| field(name)).collect();
     format!("{}\n", names.join(","))
 }
 
-/// Returns a name as CSV has it: in quotes where it has to be.
+/// Returns a name as a CSV field, in quotes if necessary.
 fn field(name: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "_-./".contains(letter);
     if !name.is_empty() && name.chars().all(is_plain) {

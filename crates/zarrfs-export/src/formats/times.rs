@@ -1,7 +1,7 @@
-//! Times as people and CF write them: dates, and counts of a unit since a date.
+//! Parses and formats times: dates, and CF's counts of a unit since a date.
 //!
-//! Times are nanoseconds since 1970-01-01 in UTC, of any size; in calendars whose days other people do not have, since a
-//! day of their own. Dates before 1582-10-15 that CF counts from in its standard calendar are Julian.
+//! Times are nanoseconds since 1970-01-01 UTC, without limits; in model calendars, whose days do not match real ones,
+//! since a day of their own. In CF's standard calendar, reference dates before 1582-10-15 are Julian.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,18 +14,18 @@ const DAY: i128 = 86_400 * SECOND;
 /// Counts of a unit since a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeCount {
-    /// Nanoseconds of the unit.
+    /// The unit in nanoseconds.
     pub unit: i64,
-    /// The date.
+    /// The reference date as a time.
     pub origin: i128,
-    /// The calendar that the times are in.
+    /// The calendar of the times.
     pub calendar: Calendar,
-    /// Whether xarray counts in whole microseconds, since numpy and pandas lack the name of the unit or the date.
+    /// Whether xarray uses whole microseconds, since numpy and pandas lack the unit's name or the date.
     pub is_in_microseconds: bool,
 }
 
 impl TimeCount {
-    /// Reads `days since 2000-01-01 12:00` of a calendar by its name; nothing for what is none.
+    /// Parses `days since 2000-01-01 12:00` and the name of a calendar, or returns `None` if they are invalid.
     pub fn parse(units: &str, calendar: &str) -> Option<TimeCount> {
         let (unit, date) = units.split_once(" since ")?;
         let date = CalendarDate::parse(&with_hyphens(date.trim()))?;
@@ -44,7 +44,7 @@ impl TimeCount {
             "360_day" => (Calendar::Days360, Calendar::Days360),
             _ => return None,
         };
-        // Before the year 1 comes the year -1 there.
+        // That calendar has no year 0.
         if of_date == Calendar::Julian && date.year == 0 {
             return None;
         }
@@ -59,8 +59,8 @@ impl TimeCount {
     }
 }
 
-/// Returns the date of a count as it is written with hyphens; a form without them, or with slashes, begins with a year of
-/// four digits.
+/// Returns a reference date with hyphens. A date without separators, or with slashes, must begin with a four-digit
+/// year.
 fn with_hyphens(date: &str) -> Cow<'_, str> {
     let length = date.find([' ', 'T']).unwrap_or(date.len());
     let (day, time) = date.split_at(length);
@@ -73,7 +73,7 @@ fn with_hyphens(date: &str) -> Cow<'_, str> {
     Cow::Owned(parts.join("-") + time)
 }
 
-/// Whether a unit is called by its long name, of one or several.
+/// Whether a unit has its long name, singular or plural.
 fn has_long_name(unit: &str) -> bool {
     let unit = unit.to_ascii_lowercase();
     unit.ends_with("second") || unit.ends_with("seconds") || {
@@ -82,7 +82,7 @@ fn has_long_name(unit: &str) -> bool {
     }
 }
 
-/// Returns the nanoseconds of a unit of CF, by a name that xarray knows.
+/// Returns the nanoseconds of a CF unit by its name in xarray, or `None` if it is unknown.
 pub fn unit_of(name: &str) -> Option<i64> {
     let name = name.to_ascii_lowercase();
     Some(match name.as_str() {
@@ -99,19 +99,19 @@ pub fn unit_of(name: &str) -> Option<i64> {
     })
 }
 
-/// A date with a time of the day, as precise as it is given.
+/// A date with a time of day, with the precision that is given.
 #[derive(Clone, Copy, Debug)]
 struct CalendarDate {
     year: i64,
     month: i64,
     day: i64,
-    /// Nanoseconds of the day, and minus those that the time zone is ahead.
+    /// Nanoseconds since midnight, minus the offset of the time zone.
     nanoseconds: i128,
-    /// Whether the day has this hour, the hour this minute, and the minute this second.
+    /// Whether hour, minute and second are in range.
     is_time: bool,
-    /// How much it leaves open.
+    /// The smallest unit that is given.
     precision: Precision,
-    /// Bytes of the text.
+    /// Length of the parsed text in bytes.
     length: usize,
 }
 
@@ -122,11 +122,11 @@ enum Precision {
     Nanoseconds(i128),
 }
 
-/// Reads numbers off the front of a text.
+/// Parses numbers at the front of a text.
 struct Digits<'a> {
     text: &'a str,
     at: usize,
-    /// Whether minutes and seconds have two digits, as in slices, where a step may follow.
+    /// Whether minutes and seconds need two digits, as in slices, where a step may follow.
     is_strict: bool,
 }
 
@@ -135,7 +135,7 @@ impl Digits<'_> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Reads `before` and at least one, at most `most` digits that no other digit follows.
+    /// Parses one of `before`, followed by 1 to `most` digits without another digit behind them.
     fn number(&mut self, before: &[char], most: usize) -> Option<i64> {
         let rest = self.rest();
         let digits = match before {
@@ -154,14 +154,14 @@ impl Digits<'_> {
 }
 
 impl CalendarDate {
-    /// Reads a date that is all of a text, but for the name of a time zone, which must be that of UTC.
+    /// Parses a date that is the whole text, possibly followed by a time zone.
     fn parse(text: &str) -> Option<CalendarDate> {
         let date = CalendarDate::leading(text, false)?;
         let rest = text.get(date.length..)?.trim();
         if ["", "Z", "UTC", "GMT"].contains(&rest) {
             return Some(date);
         }
-        // A sign at a day is no zone: the text is a date of another form.
+        // A sign directly after a day is not a time zone but part of another date format.
         let follows = !text.get(date.length..)?.starts_with(' ');
         let is_day = !matches!(date.precision, Precision::Nanoseconds(unit) if unit < DAY);
         if follows && is_day {
@@ -189,7 +189,7 @@ impl CalendarDate {
         })
     }
 
-    /// Reads the date that a text begins with.
+    /// Parses the date at the front of a text.
     fn leading(text: &str, is_strict: bool) -> Option<CalendarDate> {
         let mut digits = Digits {
             text,
@@ -219,7 +219,7 @@ impl CalendarDate {
         is_date.then_some(date)
     }
 
-    /// Reads the time of the day, as far as there is one.
+    /// Parses the time of day; parts of it may be missing.
     fn read_time(&mut self, digits: &mut Digits) {
         let units = [
             (&['T', ' '][..], 24, 3600 * SECOND),
@@ -243,7 +243,7 @@ impl CalendarDate {
         }
     }
 
-    /// Returns the date if the calendar has it.
+    /// Returns the date, or `None` if the calendar does not have it.
     fn in_calendar(self, calendar: Calendar) -> Option<CalendarDate> {
         let day = (self.year, self.month, self.day);
         let is_day = calendar.date(calendar.days(day.0, day.1, day.2)) == day;
@@ -265,13 +265,13 @@ impl CalendarDate {
     }
 }
 
-/// Returns the times that a date stands for: a year, a month, a day, a minute.
+/// Returns the period that a date covers: a year, a month, a day, a minute.
 pub fn period_of(label: &str, calendar: Calendar) -> Option<Range<i128>> {
     let date = CalendarDate::parse(label.trim())?.in_calendar(calendar)?;
     Some(date.start(calendar)..date.end(calendar))
 }
 
-/// Splits a slice of times at its colons, those within times left out.
+/// Splits a slice of times at its colons, except for colons within times.
 pub fn split_times(text: &str) -> Vec<&str> {
     let mut rest = text.trim();
     let mut parts = Vec::new();
@@ -291,10 +291,10 @@ pub fn split_times(text: &str) -> Vec<&str> {
     }
 }
 
-/// Writes a time as ISO 8601 does.
+/// Formats a time as ISO 8601.
 pub fn time_text(time: i128, calendar: Calendar) -> String {
     let (days, within) = (time.div_euclid(DAY), time.rem_euclid(DAY));
-    // Further than any count of seconds in eight bytes reaches.
+    // Beyond any count of seconds in 64 bits.
     const FURTHEST: i128 = 1 << 47;
     let days = i64::try_from(days.clamp(-FURTHEST, FURTHEST)).unwrap_or(0);
     let (year, month, day) = calendar.date(days);
@@ -338,7 +338,7 @@ mod tests {
             TimeCount::parse(units, calendar).map(|count| count.origin / DAY)
         };
         assert_eq!(origin("days since 2000-1-1", "standard"), Some(10_957));
-        // In the Julian calendar of that time, two days before the Gregorian one.
+        // The date is Julian, two days before the same Gregorian date.
         assert_eq!(
             origin("hours since 0001-01-01", "proleptic_gregorian"),
             Some(-719_162)
@@ -363,7 +363,7 @@ mod tests {
         };
         assert_eq!(hours("days since 2000-01-01 00:00 +0200"), Some(-2));
         assert_eq!(hours("days since 2000-01-01 -2:00"), Some(2));
-        // A sign of three bytes and a digit have the length of hours and minutes.
+        // A three-byte sign and a digit are as long as hours and minutes.
         for zone in ["+\u{20ac}1", "+", "-", "+1\u{e9}1", "++1", "+-1:00"] {
             let units = format!("days since 2000-01-01 {zone}");
             assert_eq!(hours(&units), None, "{units}");

@@ -1,15 +1,17 @@
-//! The place of a map that attributes tell by six numbers: `GeoTransform` of GDAL, `spatial:transform` of GeoZarr and
-//! `proj:transform` of STAC, which EOPF has.
+//! Parses the six-number place of a map in attributes of GDAL, GeoZarr and STAC.
+//!
+//! The attributes are `GeoTransform` of GDAL, `spatial:transform` of GeoZarr, and `proj:transform` of STAC, which
+//! EOPF uses.
 
 use serde_json::Value;
 
 use zarr_format::model::Attributes;
 
-/// Where the corner of the first pixel lies and where the next pixels of its row and of its column do, in the order of
-/// GDAL: x, its change along a row and along a column; and the same of y.
+/// The affine map from pixels to the map, in GDAL's order: x of the first pixel's corner, its change along a row and
+/// along a column, and the same for y.
 pub(super) type Place = [f64; 6];
 
-/// Returns the place that attributes tell, and the name of the one that does.
+/// Returns the place in attributes, and the name of the attribute that has it.
 pub(super) fn told(attributes: &Attributes) -> Option<(Place, &'static str)> {
     let own = |name: &str| attributes.get(name).as_ref().and_then(numbers);
     let of_gdal = || own("GeoTransform").map(|told| (told, "GeoTransform"));
@@ -20,7 +22,7 @@ pub(super) fn told(attributes: &Attributes) -> Option<(Place, &'static str)> {
             Some(geo.get_mut("proj")?.get_mut("transform")?.take())
         })?;
         let place = match told {
-            // As a text some programs have the one of GDAL.
+            // Some programs write GDAL's order as text.
             Value::String(_) => numbers(&told)?,
             told => of_affine(&told)?,
         };
@@ -30,18 +32,18 @@ pub(super) fn told(attributes: &Attributes) -> Option<(Place, &'static str)> {
     told.filter(|(place, _)| is_place(place))
 }
 
-/// Whether attributes tell a place.
+/// Whether attributes contain a place.
 pub(super) fn is_told(attributes: &Attributes) -> bool {
     told(attributes).is_some()
 }
 
-/// Whether attributes tell something of a plane of so many rows and columns.
+/// Whether attributes contain a shape or bounds, and a place that fits a plane of this shape (rows, columns).
 pub(super) fn has_shape(attributes: &Attributes, shape: (u64, u64)) -> bool {
     tells_shape(attributes)
         && told(attributes).is_some_and(|(place, _)| fits(attributes, &place, shape))
 }
 
-/// Whether attributes tell a place by something other than six numbers.
+/// Whether attributes define the place in another way than by six numbers.
 pub(super) fn is_other(attributes: &Attributes) -> bool {
     let kind = attributes.get("spatial:transform_type");
     kind.is_some_and(|kind| !kind.is_null() && kind != "affine")
@@ -55,12 +57,12 @@ fn of_geozarr(attributes: &Attributes) -> Option<Place> {
     if !is_of_nodes(attributes) {
         return Some([x, width, skew_x, y, skew_y, height]);
     }
-    // The numbers are of the middle of the first pixel.
+    // The place is the first pixel's centre.
     let (x, y) = (x - (width + skew_x) / 2.0, y - (skew_y + height) / 2.0);
     Some([x, width, skew_x, y, skew_y, height])
 }
 
-/// Returns the six numbers, in the order of GDAL, of the first two rows of a matrix.
+/// Returns the first two rows of a matrix in GDAL's order.
 fn of_affine(value: &Value) -> Option<Place> {
     let list = value
         .as_array()
@@ -69,7 +71,7 @@ fn of_affine(value: &Value) -> Option<Place> {
     Some([c, a, b, f, d, e])
 }
 
-/// Returns six numbers of a list, or of a text with blanks between them.
+/// Parses six numbers from a list, or from text separated by spaces.
 fn numbers(value: &Value) -> Option<Place> {
     let numbers: Vec<f64> = match value {
         Value::String(text) => text
@@ -82,8 +84,8 @@ fn numbers(value: &Value) -> Option<Place> {
     Place::try_from(numbers).ok()
 }
 
-/// Whether six numbers are a place: each pixel has its own, and they are not the numbers of the pixels themselves, which
-/// programs write that know of none.
+/// Whether six numbers are a place: the pixels must not overlap, and the numbers must not be plain pixel indices,
+/// which programs write if they know no place.
 fn is_place(place: &Place) -> bool {
     let [_, width, skew_x, _, skew_y, height] = place;
     let area = width * height - skew_x * skew_y;
@@ -91,7 +93,7 @@ fn is_place(place: &Place) -> bool {
     place.iter().all(|number| number.is_finite()) && area != 0.0 && area.is_finite() && !is_identity
 }
 
-/// Returns the place of a plane of so many rows and columns that the bounds of a map tell. The first row is at the top.
+/// Returns the place of a plane of this shape (rows, columns) by the bounds of a map. The first row is at the top.
 pub(super) fn by_bounds(attributes: &Attributes, (rows, columns): (u64, u64)) -> Option<Place> {
     let told = |name: &str| attributes.get(name)?.as_array().cloned();
     let bounds = told("spatial:bbox").or_else(|| told("proj:bbox"))?;
@@ -99,7 +101,7 @@ pub(super) fn by_bounds(attributes: &Attributes, (rows, columns): (u64, u64)) ->
     let &[left, bottom, right, top] = &bounds[..] else {
         return None;
     };
-    // The bounds of nodes are those of their middles.
+    // The bounds of nodes are the centres of the outer pixels.
     let is_node = is_of_nodes(attributes);
     let steps = |count: u64| if is_node { count.saturating_sub(1) } else { count } as f64;
     let (width, height) = (
@@ -123,13 +125,13 @@ fn is_of_nodes(attributes: &Attributes) -> bool {
     kind.is_some_and(|kind| kind == "node")
 }
 
-/// Whether attributes tell a shape, or bounds, to which a plane can be compared.
+/// Whether attributes contain a shape or bounds that can be compared to a plane.
 pub(super) fn tells_shape(attributes: &Attributes) -> bool {
     let names = ["spatial:shape", "proj:shape", "spatial:bbox", "proj:bbox"];
     names.into_iter().any(|name| attributes.get(name).is_some())
 }
 
-/// Whether the shape that attributes tell, if they do, is that of so many rows and columns.
+/// Whether the attributes contain no shape, or this shape (rows, columns).
 pub(super) fn is_of_shape(attributes: &Attributes, (rows, columns): (u64, u64)) -> bool {
     let list = |name: &str| attributes.get(name)?.as_array().cloned();
     list("spatial:shape")
@@ -140,7 +142,8 @@ pub(super) fn is_of_shape(attributes: &Attributes, (rows, columns): (u64, u64)) 
         })
 }
 
-/// Whether what a group tells is told of a plane of so many rows and columns: it may tell it of other ones.
+/// Whether the place in a group's attributes fits a plane of this shape (rows, columns); it may belong to another
+/// array.
 pub(super) fn fits(group: &Attributes, place: &Place, (rows, columns): (u64, u64)) -> bool {
     let list = |name: &str| group.get(name)?.as_array().cloned();
     if list("spatial:shape")
@@ -211,7 +214,7 @@ mod tests {
         let bounds = json!({"spatial:bbox": [0, 0, 90, 70]});
         assert!(holds(bounds.clone(), (7, 9)));
         assert!(!holds(bounds, (3, 4)));
-        // Arrays without names of dimensions have it of a shape that is told alone.
+        // Arrays without dimension names have the place only if the group has a shape.
         let told = |more: Value| {
             let mut group = json!({"spatial:transform": [10, 0, 0, 0, -10, 70]});
             group

@@ -1,4 +1,4 @@
-//! A coordinate transformation of OME-Zarr as an affine map (RFC-5).
+//! Converts coordinate transformations of OME-Zarr (RFC-5) to affine maps.
 
 use serde_json::Value;
 
@@ -6,35 +6,35 @@ use crate::formats::affine::AffineMap;
 use crate::formats::surroundings::StoredNumbers;
 use zarr_format::model::MAX_RANK;
 
-/// The most transformations of a level, those within others counted: real ones have a few, and each costs a product of
-/// matrices.
+/// Maximum number of transformations of a level, including nested ones: real levels have a few, and each costs a
+/// matrix product.
 pub(super) const MAX_STEPS: usize = 256;
 
-/// The types of transformations that have numbers, in a member of the name of the type or in an array.
+/// The types of transformations whose numbers are in a member of the same name, or in an array.
 pub(super) const NUMBERED: [&str; 4] = ["scale", "translation", "affine", "rotation"];
 
-/// Returns the items of a list in an object; none if there is no such list.
+/// Returns the items of a list in an object, or none if there is no such list.
 pub(super) fn items<'a>(object: &'a Value, member: &str) -> impl Iterator<Item = &'a Value> {
     let list = object.get(member).and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
-/// Reads transformations; counts how many it has read.
+/// Parses transformations and counts them.
 pub(super) struct TransformationReader<'a> {
     steps: usize,
     stored: &'a [StoredNumbers],
 }
 
-/// A map, or why there is none: what follows "the transformation".
+/// A map, or the rest of a message that begins with "the transformation".
 pub(super) type Read = Result<AffineMap, String>;
 
 impl TransformationReader<'_> {
-    /// Begins to read transformations whose numbers may be `stored`.
+    /// Returns a reader of transformations whose numbers may be in `stored`.
     pub(super) fn new(stored: &[StoredNumbers]) -> TransformationReader<'_> {
         TransformationReader { steps: 0, stored }
     }
 
-    /// Reads transformations that follow one another.
+    /// Parses a sequence of transformations.
     pub(super) fn sequence<'a>(
         &mut self,
         steps: impl Iterator<Item = &'a Value>,
@@ -48,7 +48,7 @@ impl TransformationReader<'_> {
         Ok(map)
     }
 
-    /// Reads a transformation of places with `rank` coordinates.
+    /// Parses a transformation of `rank` input coordinates.
     pub(super) fn map_of(&mut self, step: &Value, rank: usize) -> Read {
         self.steps += 1;
         if self.steps > MAX_STEPS {
@@ -88,11 +88,11 @@ impl TransformationReader<'_> {
         found.ok_or_else(|| unfitting(rank))
     }
 
-    /// Reads transformations of some of the coordinates each.
+    /// Parses transformations that apply to some of the coordinates each.
     fn by_dimension(&mut self, step: &Value, rank: usize) -> Result<Option<AffineMap>, String> {
         let mut rows: Vec<Option<(Vec<f64>, f64)>> = Vec::new();
         for part in items(step, "transformations") {
-            // Drafts had other names, and the transformation itself in the place of the object around it.
+            // Drafts used other names, and put the transformation in the place of its wrapper object.
             let places = |names: [&str; 2]| {
                 let mut found = names.into_iter().filter_map(|name| part.get(name));
                 indices(found.next())
@@ -132,8 +132,8 @@ fn unfitting(rank: usize) -> String {
     format!("does not fit {rank} dimensions")
 }
 
-/// Returns a list of numbers, NaN for what is not finite or not one of those that can be; nothing if there are more than an
-/// affine map has in a row.
+/// Parses a list of numbers; invalid and infinite ones become NaN. Returns `None` if the list is longer than a row of
+/// an affine map.
 fn numbers(list: Option<&Value>, can_be: impl Fn(f64) -> bool) -> Option<Vec<f64>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK + 1 {
@@ -150,7 +150,7 @@ fn numbers(list: Option<&Value>, can_be: impl Fn(f64) -> bool) -> Option<Vec<f64
     Some(list.iter().map(number).collect())
 }
 
-/// Returns a list of indices, each once and at most as many as an array has dimensions.
+/// Parses a list of unique indices, at most as many as an array can have dimensions.
 fn indices(list: Option<&Value>) -> Option<Vec<usize>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK {
@@ -169,14 +169,14 @@ fn indices(list: Option<&Value>) -> Option<Vec<usize>> {
     Some(found)
 }
 
-/// Returns the map to coordinates of which each is the one of the place that the list names.
+/// Returns the map whose outputs are the inputs in the order of a list.
 fn permutation(list: Option<&Value>, rank: usize) -> Option<AffineMap> {
     let inputs = indices(list)?;
     let is_all = inputs.len() == rank && inputs.iter().all(|&input| input < rank);
     is_all.then(|| picked(inputs.into_iter().map(Some), rank))?
 }
 
-/// Returns the map to some coordinates of a place, and to 0 where there is none.
+/// Returns the map whose outputs are some of the inputs, or 0 for `None`.
 fn picked(inputs: impl Iterator<Item = Option<usize>>, rank: usize) -> Option<AffineMap> {
     let row = |input: Option<usize>| {
         let factor = |place| f64::from(u8::from(Some(place) == input));
@@ -211,7 +211,7 @@ fn projection(step: &Value, rank: usize) -> Option<AffineMap> {
     picked((0..outputs).map(input), rank)
 }
 
-/// Returns the map of a matrix, whose last column is the offset in one that is `affine`.
+/// Returns the map of a matrix; if `is_affine`, its last column is the offset.
 fn matrix(rows: Option<&Value>, rank: usize, is_affine: bool) -> Option<AffineMap> {
     let rows = rows?.as_array()?;
     if rows.len() > MAX_RANK {
@@ -224,7 +224,7 @@ fn matrix(rows: Option<&Value>, rank: usize, is_affine: bool) -> Option<AffineMa
     let mut rows: Vec<Vec<f64>> = rows.iter().map(row).collect::<Option<_>>()?;
     let mut offset = vec![0.0; rows.len()];
     if is_affine {
-        // Some write the last row as well, which is always the same.
+        // Some programs write the constant last row as well.
         let is_last = |row: &Vec<f64>| {
             let (last, others) = row.split_last().unwrap_or((&0.0, &[]));
             *last == 1.0 && others.iter().all(|&number| number == 0.0)

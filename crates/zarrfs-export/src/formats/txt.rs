@@ -1,4 +1,4 @@
-//! `.txt`: JSON lines, for elements without a fixed length alone.
+//! `.txt`: JSON lines, only for elements without a fixed length.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use zarr_format::error::Result;
 use zarr_format::model::DataType;
 use zarrfs_array::array::ragged::{Growing, RaggedElements};
 
-/// One element a line in C order: text as a JSON string, bytes as a string if they are UTF-8 and as a list of
-/// numbers if not, JSON values as they are.
+/// One element per line in C order: text as a JSON string, bytes as a string if they are UTF-8 and as a list of
+/// numbers if not, JSON values unchanged.
 pub const FORMAT: Format = Format {
     extension: "txt",
     needs: "elements without a fixed length, such as strings",
@@ -43,7 +43,7 @@ pub(super) fn line(data_type: &DataType, record: &[u8]) -> String {
     }
 }
 
-/// Returns the elements of a list as JSON, if they are numbers.
+/// Returns the elements of a list as JSON, or `None` if they are not numbers.
 fn list(element: &DataType, record: &[u8]) -> Option<String> {
     let size = element.size().filter(|&size| size > 0)?;
     let numbers: Vec<Value> = record

@@ -1,12 +1,12 @@
-//! Units of lengths, times and angles by the names of UDUNITS-2, which OME-Zarr and CF have, and by their symbols.
+//! Units of length, time and angle by their UDUNITS-2 names and their symbols.
 
-/// What has a unit, and perhaps a name: a dimension.
+/// An item with a unit, and possibly a name: a dimension.
 pub(super) trait Measured {
     fn unit(&self) -> Option<&str>;
     fn name(&self) -> Option<&str>;
 }
 
-/// What a unit measures.
+/// The quantity of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantity {
     Length,
@@ -14,17 +14,17 @@ pub(super) enum Quantity {
     Angle,
 }
 
-/// A unit of a length in metres, of a time in seconds or of an angle in degrees: `factor` times a power of ten.
+/// A unit in metres, seconds or degrees: `factor` times a power of ten.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unit {
     pub(super) quantity: Quantity,
     factor: f64,
     exponent: i32,
-    /// Its symbol, which is that of OME for lengths and times.
+    /// The symbol; OME's symbol for lengths and times.
     pub(super) symbol: &'static str,
 }
 
-/// A prefix of the metric system: its name, its power of ten, and the symbols of metre and second with it.
+/// A metric prefix: its name, its power of ten, and the symbols of metre and second with it.
 type Prefix = (&'static str, i32, &'static str, &'static str);
 
 const PREFIXES: [Prefix; 21] = [
@@ -51,7 +51,7 @@ const PREFIXES: [Prefix; 21] = [
     ("yocto", -24, "ym", "ys"),
 ];
 
-/// Other units: name, other spellings, and the unit.
+/// Other units: the name, alternative spellings, and the unit.
 const OTHERS: [(&[&str], Unit); 10] = [
     (
         &["angstrom", "\u{e5}ngstr\u{f6}m"],
@@ -95,12 +95,12 @@ const fn time(factor: f64, exponent: i32, symbol: &'static str) -> Unit {
 }
 
 impl Unit {
-    /// Returns the unit of a dimension, if it has one of these.
+    /// Returns the unit of a dimension, or `None` if it is missing or unknown.
     pub(super) fn of(axis: &impl Measured) -> Option<Unit> {
         Unit::named(axis.unit()?)
     }
 
-    /// Returns the unit of a name or a symbol.
+    /// Returns the unit of a name or a symbol, or `None` if it is unknown.
     pub(super) fn named(name: &str) -> Option<Unit> {
         let name = name.trim();
         Unit::of_symbol(name).or_else(|| {
@@ -112,7 +112,7 @@ impl Unit {
     }
 
     fn of_symbol(symbol: &str) -> Option<Unit> {
-        // The sign of micro has two codes, and is an ASCII letter where there is no such.
+        // The micro sign has two code points, and `u` is its ASCII replacement.
         let symbol = match symbol {
             "um" | "\u{3bc}m" => "\u{b5}m",
             "us" | "\u{3bc}s" => "\u{b5}s",
@@ -159,9 +159,9 @@ impl Unit {
         self.factor == 1.0
     }
 
-    /// Returns how many it is of the unit of its quantity that is 10 to the power of `exponent` metres, seconds or degrees.
+    /// Returns this unit in units of 10^`exponent` metres, seconds or degrees.
     pub(super) fn in_power_of_ten(self, exponent: i32) -> f64 {
-        // A division by a power of ten is exact where a product with its inverse is not.
+        // Dividing by a power of ten is exact; multiplying by its inverse is not.
         match self.exponent - exponent {
             power @ 0.. => self.factor * 10_f64.powi(power),
             power => self.factor / 10_f64.powi(-power),
@@ -169,8 +169,8 @@ impl Unit {
     }
 }
 
-/// Returns what a file leaves out that does not have the units of these dimensions; `held` says which units the format
-/// has.
+/// Returns the message about units of these dimensions that a file omits; `held` says which units the format
+/// supports.
 pub(super) fn left_out<'a, M: Measured + 'a>(
     axes: impl Iterator<Item = &'a M>,
     held: &str,

@@ -1,7 +1,7 @@
-//! `.vrt`: XML with which GDAL reads the `.raw` file, a band for each plane of rows and columns.
+//! `.vrt`: XML that lets GDAL read the `.raw` file, one band per plane.
 //!
-//! Bands, rows and columns are places in the file, so the dimensions may have any order. What attributes say of the
-//! reference system, the place of the first pixel, the unit and the packing of numbers reaches GDAL.
+//! Bands, rows and columns are offsets in the file, so the dimensions may have any order. The XML passes the
+//! attributes' reference system, place, unit and packing to GDAL.
 
 use crate::formats::band_facts::BandFacts;
 use crate::formats::georeference::{Georeference, escaped, georeference, map_axes, plane};
@@ -20,7 +20,7 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-/// The most bands: each takes about 300 bytes beside its unit.
+/// Maximum number of bands; each takes about 300 bytes plus its unit.
 const MAX_BANDS: u64 = 4096;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
@@ -85,7 +85,7 @@ fn steps(subject: &Subject) -> Option<Vec<u64>> {
     Some(steps)
 }
 
-/// Returns where each plane begins, in C order of the other dimensions; nothing if there are too many.
+/// Returns the offset of each plane, in C order of the other dimensions, or `None` if there are too many.
 fn offsets(subject: &Subject, steps: &[u64], plane: (usize, usize)) -> Option<Vec<u64>> {
     let mut offsets = vec![0];
     let dimensions = subject.shape.iter().zip(steps).enumerate();
@@ -119,8 +119,8 @@ fn band_lines(subject: &Subject) -> String {
     lines.collect()
 }
 
-/// Returns the lines about reference system and place. Without a word on the order of its axes GDAL has longitudes and
-/// eastings first in each system.
+/// Returns the lines of reference system and place. Without an axis order, GDAL puts longitudes and eastings first in
+/// every system.
 fn place_lines(map: &Georeference) -> String {
     let mut text = String::new();
     if let Some(system) = &map.system {

@@ -1,4 +1,4 @@
-//! `.vti`: an image of VTK as XML, with the elements as they are in it.
+//! `.vti`: a VTK image as XML, with the raw elements appended.
 
 use crate::formats::axes::{Dimensions, dimensions_of, joined};
 use crate::formats::format::filling;
@@ -53,7 +53,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the XML before the underscore, the length of the elements and these themselves.
+/// Returns the XML up to the underscore that the length of the elements and the elements follow.
 fn xml(subject: &Subject, dimensions: &Dimensions, type_name: &str) -> Option<String> {
     let place = Placement::of(dimensions);
     let three = |list: &[f64], other: f64| {

@@ -1,5 +1,6 @@
-//! The texts (WKT 2) of the grid mappings of CF that have none in WKT 1: grids with a pole of their own, and the earth as it
-//! is seen from above.
+//! Writes WKT 2 of CF grid mappings that WKT 1 lacks.
+//!
+//! These are rotated poles, and views of the earth from above.
 
 use serde_json::Value;
 
@@ -12,7 +13,8 @@ const METRE: &str = "LENGTHUNIT[\"metre\",1]";
 /// A parameter: its name, its value and its unit.
 type Parameter = (&'static str, f64, &'static str);
 
-/// Returns the text of a grid mapping with this name; nothing for another one, or where the height of the eye is missing.
+/// Returns the WKT of a grid mapping with this name, or `None` if the name is another one or the height of the
+/// viewpoint is missing.
 pub(super) fn system_of(named: &str, mapping: &Attributes) -> Option<String> {
     match named {
         "rotated_latitude_longitude" => Some(rotated(mapping)),
@@ -22,17 +24,17 @@ pub(super) fn system_of(named: &str, mapping: &Attributes) -> Option<String> {
     }
 }
 
-/// Returns an angle of an attribute, 0 where it is missing.
+/// Returns an angle of an attribute in degrees, or 0 if it is missing.
 fn degrees(mapping: &Attributes, attribute: &str) -> f64 {
     number(mapping, attribute, 0).unwrap_or(0.0)
 }
 
-/// Returns the height of the eye.
+/// Returns the height of the viewpoint in metres.
 fn height(mapping: &Attributes) -> Option<f64> {
     number(mapping, "perspective_point_height", 0)
 }
 
-/// Returns the text of the earth as a satellite sees it that stays above a place.
+/// Returns the WKT of a geostationary satellite view.
 fn satellite(mapping: &Attributes) -> Option<String> {
     let method = format!("Geostationary Satellite (Sweep {})", swept_axis(mapping));
     let longitude = degrees(mapping, "longitude_of_projection_origin");
@@ -43,7 +45,7 @@ fn satellite(mapping: &Attributes) -> Option<String> {
     Some(projected(mapping, &method, &parameters))
 }
 
-/// Returns the text of the earth as it is seen from above a place.
+/// Returns the WKT of a vertical perspective.
 fn perspective(mapping: &Attributes) -> Option<String> {
     let latitude = degrees(mapping, "latitude_of_projection_origin");
     let longitude = degrees(mapping, "longitude_of_projection_origin");
@@ -55,7 +57,7 @@ fn perspective(mapping: &Attributes) -> Option<String> {
     Some(projected(mapping, "Vertical Perspective", &parameters))
 }
 
-/// Returns the axis along which a satellite sweeps: the one that is told, or the other of that which is fixed.
+/// Returns the sweep axis of a satellite: the given one, or the other one than the fixed axis.
 fn swept_axis(mapping: &Attributes) -> char {
     let is_x = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("x");
     let is_y = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("y");
@@ -66,7 +68,7 @@ fn swept_axis(mapping: &Attributes) -> char {
     }
 }
 
-/// Returns the text of longitudes and latitudes that the others are computed of.
+/// Returns the WKT of the geographic system that the projection is based on.
 fn base(mapping: &Attributes) -> String {
     let ellipsoid = Ellipsoid::of(mapping);
     let named = ellipsoid.meridian_name();
@@ -81,13 +83,12 @@ fn base(mapping: &Attributes) -> String {
     )
 }
 
-/// Returns the text of a parameter.
+/// Returns the WKT of a parameter.
 fn text_of((name, value, unit): &Parameter) -> String {
     format!(",PARAMETER[\"{name}\",{value},{unit}]")
 }
 
-/// Returns the text of longitudes and latitudes around a pole of their own: where it lies, and the longitude of the other
-/// pole around it.
+/// Returns the WKT of a rotated-pole system: the place of its pole, and the longitude of the geographic pole in it.
 fn rotated(mapping: &Attributes) -> String {
     let parameters = [
         (
@@ -113,7 +114,7 @@ fn rotated(mapping: &Attributes) -> String {
     )
 }
 
-/// Returns the text of metres on a plane.
+/// Returns the WKT of a projected system in metres.
 fn projected(mapping: &Attributes, method: &str, parameters: &[Parameter]) -> String {
     let shift = |name| number(mapping, name, 0).unwrap_or(0.0);
     let shifts = [

@@ -1,6 +1,6 @@
-//! Attributes as HDF5 holds them: numbers, text, lists of either, and the references between dimensions and datasets.
+//! Encodes attributes for HDF5: numbers, texts, lists, and references between dimensions and datasets.
 //!
-//! What has no type of its own is its JSON as text, so no attribute is left out.
+//! A value without an HDF5 type is written as JSON text, so no attribute is left out.
 
 use serde_json::{Value, json};
 
@@ -18,28 +18,28 @@ use zarr_format::model::{Array, Attributes, DataType};
 
 /// The value of an attribute.
 pub(super) enum HdfValue {
-    /// Elements of a type: of these lengths, or one.
+    /// Elements of a data type with these dimensions, or a scalar.
     Elements {
         kind: Vec<u8>,
         lengths: Vec<u64>,
         bytes: Vec<u8>,
     },
-    /// A text as long as its type.
+    /// A text of fixed length.
     FixedText(String),
-    /// A text of any length.
+    /// A text of variable length.
     Text(String),
-    /// Texts of any length.
+    /// Texts of variable length.
     Texts(Vec<String>),
-    /// For each dimension of a dataset the object that is its scale.
+    /// The scale of each dimension of a dataset, by object number.
     Scales(Vec<Option<usize>>),
-    /// The datasets and dimensions that an object is the scale of.
+    /// The datasets and dimensions that use a scale.
     Scaled(Vec<(usize, u32)>),
 }
 
 impl HdfValue {
-    /// Returns integers of a type, one or a list.
+    /// Returns integers of one type, as a scalar or a list.
     fn integers(width: usize, lengths: Vec<u64>, numbers: &[i128]) -> Option<HdfValue> {
-        // Of integers beyond the signed ones there are only unsigned ones.
+        // Integers that do not fit a signed type need the unsigned one.
         let signed = numbers.iter().map(|&number| i64::try_from(number).ok());
         let is_signed = signed.clone().all(|number| number.is_some());
         let bytes = numbers.iter().map(|&number| {
@@ -57,12 +57,12 @@ impl HdfValue {
         })
     }
 
-    /// Returns a number of the dimension that an object is the scale of.
+    /// Returns the number of a scale's dimension.
     pub(super) fn dimension_number(number: u64) -> Option<HdfValue> {
         HdfValue::integers(4, Vec::new(), &[i128::from(i32::try_from(number).ok()?)])
     }
 
-    /// Returns the message of an attribute; nothing if it is too long. References lead to `addresses` of objects.
+    /// Returns the message of an attribute, or `None` if it is too long. References are resolved by `addresses`.
     pub(super) fn message(
         &self,
         name: &str,
@@ -99,7 +99,7 @@ impl HdfValue {
     }
 }
 
-/// The messages of the type and of the lengths of a value, and its bytes.
+/// The datatype message, the dataspace message and the bytes of a value.
 type ValueMessages = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn fixed_text(text: &str) -> Option<ValueMessages> {
@@ -112,7 +112,7 @@ fn fixed_text(text: &str) -> Option<ValueMessages> {
     })
 }
 
-/// Returns the datasets and dimensions that an object is the scale of.
+/// Returns the value of `REFERENCE_LIST`: the datasets and dimensions that use a scale.
 fn scaled(users: &[(usize, u32)], addresses: &[u64]) -> Option<ValueMessages> {
     let parts = [
         ("dataset", 0, reference()),
@@ -148,13 +148,13 @@ pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
     list.collect()
 }
 
-/// Whether an attribute can be the fill value of elements of a type: it is one of their values.
+/// Whether an attribute is a valid fill value for elements of a data type.
 pub fn is_fill(data_type: &DataType, value: &Value) -> bool {
     let held = of_type(data_type, value);
     held.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
 }
 
-/// Returns the attributes of an array whose elements have a type. The number that stands for no value has that type.
+/// Returns the attributes of an array with this element type, which its fill value gets as well.
 pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)> {
     let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
         kind: kind.message.clone(),
@@ -167,7 +167,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
         .get(FILL)
         .is_none_or(|value| is_fill(&array.data_type, value));
     let names = held_names(values.keys(), |name| {
-        // netCDF refuses a fill value of another type.
+        // netCDF rejects a fill value of another type.
         is_own(name) && (name != FILL || is_fill)
     });
     let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
@@ -196,7 +196,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
     list
 }
 
-/// Whether an attribute is of the user's own, and no part of how HDF5 or netCDF describe dimensions.
+/// Whether an attribute is the user's own, and not one of those that HDF5 or netCDF reserve for dimensions.
 fn is_own(name: &str) -> bool {
     let is_reserved = [
         "CLASS",
@@ -211,8 +211,7 @@ fn is_own(name: &str) -> bool {
     is_name(name) && !is_reserved.contains(&name)
 }
 
-/// Returns the lengths and the bytes of a number or a list of numbers, as they stand in attributes, in a data type of
-/// numbers.
+/// Returns the dimensions and the bytes of a number or a list of numbers in a numeric data type.
 fn of_type(data_type: &DataType, value: &Value) -> Option<(Vec<u64>, Vec<u8>)> {
     match value {
         Value::Array(list) if !list.is_empty() => {
@@ -224,7 +223,7 @@ fn of_type(data_type: &DataType, value: &Value) -> Option<(Vec<u64>, Vec<u8>)> {
     }
 }
 
-/// Returns the bytes of a number, as it stands in attributes, in a data type of numbers.
+/// Returns the bytes of a number in a numeric data type.
 fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     let number = match data_type {
         DataType::Int(_) => json!(i64::try_from(integer_of(value)?).ok()?),
@@ -240,7 +239,7 @@ fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     Some(fill::parse(data_type, &number).ok()?.bytes)
 }
 
-/// Returns text as netCDF has it: its own text has a fixed length.
+/// Returns a text as netCDF-C writes it, with a fixed length if possible.
 pub(super) fn text(text: String) -> HdfValue {
     let is_short = text.len() < ObjectHeader::MAX_MESSAGE / 2;
     if is_short && !text.contains('\0') {
@@ -250,7 +249,7 @@ pub(super) fn text(text: String) -> HdfValue {
     }
 }
 
-/// Returns the value of an attribute, which JSON may not have as a number.
+/// Returns the value of an attribute. Numbers that JSON lacks, such as NaN, become doubles.
 fn held(attributes: &Attributes, name: &str, value: &Value) -> HdfValue {
     let is_number = attributes.is_beyond_json(name, value);
     let numbers = is_number.then(|| of_type(&DataType::Float(8), value));
@@ -279,7 +278,7 @@ fn encoded(value: &Value) -> HdfValue {
         .collect();
     match (texts, value) {
         (_, Value::String(string)) => text(string.clone()),
-        // A list of texts has an address for each.
+        // Each text of a list takes an address, so long lists do not fit a message.
         (Some(texts), Value::Array(_)) if texts.len() < 4000 => HdfValue::Texts(texts),
         _ if list.len() > 7000 => text(value.to_string()),
         _ => {

@@ -6,29 +6,29 @@ use crate::formats::conversion::{BigEndianSingle, BrainFloat, Conversion, Utf8};
 use crate::formats::hdf5::heap::REFERENCE;
 use zarr_format::model::{Array, DataType, Field};
 
-/// What the name of the type of a structure begins with.
+/// Prefix of the type names of structures.
 pub(super) const STRUCTURE: &str = "structure";
 
-/// The longest message of a type; those of structures can be longer.
+/// Maximum length of a datatype message, except for structures.
 const MAX_TYPE: usize = 1 << 14;
 
-/// The longest array of texts of a fixed length that is made of texts of any length, in bytes: these are read when a file
-/// is opened.
+/// Maximum bytes of an array whose texts have fixed length but are written with variable length: they are read when a
+/// file is opened.
 const MAX_TEXTS: u64 = 16 << 20;
 
-/// What the elements of an array are in a file.
+/// The HDF5 type of an array's elements.
 pub(super) struct HdfType {
-    /// The message.
+    /// The datatype message.
     pub(super) message: Vec<u8>,
-    /// Bytes of an element of the dataset.
+    /// Size in bytes of an element of the dataset.
     pub(super) size: usize,
-    /// What becomes of elements of the array.
+    /// The conversion of the array's elements.
     pub(super) conversion: Option<Arc<dyn Conversion>>,
-    /// The length of one more dimension, that of the letters of a text.
+    /// The length of an additional dimension for the characters of a text.
     pub(super) letters: Option<u64>,
-    /// The name under which netCDF wants the type itself to be in the file; a number follows the name of structures.
+    /// The name of the committed type that netCDF requires; names of structures get a number.
     pub(super) own_name: Option<&'static str>,
-    /// Whether elements are texts of any length, which lie elsewhere.
+    /// Whether elements are variable-length texts, which are stored in the heap.
     pub(super) is_text: bool,
 }
 
@@ -44,9 +44,9 @@ impl HdfType {
         }
     }
 
-    /// Returns the type that holds every value of an array; `None` if there is none.
+    /// Returns the type that holds every value of an array, or `None` if there is none.
     ///
-    /// netCDF-C crashes on half floats, on texts of a fixed length and on the booleans of h5py, so there are none of these.
+    /// netCDF-C crashes on half floats, on fixed-length strings and on h5py's booleans, so these types are not used.
     pub(super) fn of(array: &Array) -> Option<HdfType> {
         let found = match &array.data_type {
             DataType::Text | DataType::Object => Some(HdfType::text()),
@@ -61,7 +61,7 @@ impl HdfType {
     fn of_fixed_length(data_type: &DataType) -> Option<HdfType> {
         let size = data_type.size().filter(|&size| size > 0)?;
         let plain = || Some(HdfType::plain(message_of(data_type)?, size));
-        // Big-endian, as readers take them whatever the order of their bytes.
+        // Big-endian, which readers support regardless of their byte order.
         let widened = |conversion: Arc<dyn Conversion>| HdfType {
             conversion: Some(conversion),
             ..HdfType::plain(single(true), 4)
@@ -88,7 +88,7 @@ impl HdfType {
         }
     }
 
-    /// Returns texts of any length, in UTF-8.
+    /// Returns the type of variable-length texts in UTF-8.
     fn text() -> HdfType {
         HdfType {
             is_text: true,
@@ -96,7 +96,7 @@ impl HdfType {
         }
     }
 
-    /// Returns texts as letters along one more dimension.
+    /// Returns the type of texts stored as characters along an additional dimension.
     fn letters(length: usize, conversion: Option<Arc<dyn Conversion>>) -> HdfType {
         let message = [&[0x13, 1, 0, 0], &1_u32.to_le_bytes()[..]].concat();
         HdfType {
@@ -106,7 +106,7 @@ impl HdfType {
         }
     }
 
-    /// Returns an element as it is written.
+    /// Returns the written form of an element.
     pub(super) fn written(&self, decoded: &[u8]) -> Vec<u8> {
         match &self.conversion {
             None => decoded.to_vec(),
@@ -119,7 +119,7 @@ impl HdfType {
     }
 }
 
-/// Returns the message of a type whose elements are written as they are decoded.
+/// Returns the message of a type whose elements are written as decoded, or `None`.
 fn message_of(data_type: &DataType) -> Option<Vec<u8>> {
     Some(match data_type {
         DataType::Bool => integer(1, true),
@@ -140,25 +140,25 @@ fn word(length: usize) -> Option<[u8; 4]> {
     u32::try_from(length).ok().map(u32::to_le_bytes)
 }
 
-/// Returns an integer of 1 to 8 bytes.
+/// Returns the message of an integer of 1 to 8 bytes.
 pub(super) fn integer(width: usize, is_signed: bool) -> Vec<u8> {
     let (width, sign) = (u8::try_from(width).unwrap_or(0), u8::from(is_signed) << 3);
     vec![0x10, sign, 0, 0, width, 0, 0, 0, 0, 0, width * 8, 0]
 }
 
-/// Returns a float of four bytes.
+/// Returns the message of a 32-bit float.
 pub(super) fn single(is_big_endian: bool) -> Vec<u8> {
     let mut message = float(4, (23, 8), 127);
     message[1] |= u8::from(is_big_endian);
     message
 }
 
-/// Returns a float of eight bytes.
+/// Returns the message of a 64-bit float.
 pub(super) fn double() -> Vec<u8> {
     float(8, (52, 11), 1023)
 }
 
-/// Returns a float with these bits of mantissa and exponent, whose highest bit is the sign.
+/// Returns the message of a float with these numbers of mantissa and exponent bits; its highest bit is the sign.
 fn float(width: u8, (mantissa, exponent): (u8, u8), bias: u32) -> Vec<u8> {
     let bits = width * 8;
     // The first bit of the mantissa is implied.
@@ -167,30 +167,30 @@ fn float(width: u8, (mantissa, exponent): (u8, u8), bias: u32) -> Vec<u8> {
     [&head[..], &places, &bias.to_le_bytes()].concat()
 }
 
-/// Returns text of a fixed length, which ends with a zero if it is shorter.
+/// Returns the message of a fixed-length string, which is null-padded.
 pub(super) fn string(length: usize, is_utf8: bool) -> Option<Vec<u8>> {
     let bits = u8::from(is_utf8) << 4;
     Some([&[0x13, bits, 0, 0], &word(length)?[..]].concat())
 }
 
-/// Returns text of any length.
+/// Returns the message of a variable-length string.
 pub(super) fn any_string() -> Vec<u8> {
-    // A list of bytes that is text, in UTF-8.
+    // A variable-length sequence of bytes that is marked as a UTF-8 string.
     let base = [0x10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0];
     [&[0x19, 1, 1, 0, 16, 0, 0, 0], &base[..]].concat()
 }
 
-/// Returns the reference to an object.
+/// Returns the message of an object reference.
 pub(super) fn reference() -> Vec<u8> {
     vec![0x17, 0, 0, 0, 8, 0, 0, 0]
 }
 
-/// Returns lists of references to objects.
+/// Returns the message of variable-length lists of object references.
 pub(super) fn references() -> Vec<u8> {
     [&[0x19, 0, 0, 0, 16, 0, 0, 0], &reference()[..]].concat()
 }
 
-/// Returns elements of several parts: of each the name, the place and the type.
+/// Returns the message of a compound type: for each field its name, offset and datatype.
 pub(super) fn compound(size: usize, parts: &[(&str, usize, Vec<u8>)]) -> Option<Vec<u8>> {
     let [low, high] = u16::try_from(parts.len()).ok()?.to_le_bytes();
     let mut out = [&[0x36, low, high, 0], &word(size)?[..]].concat();
@@ -222,7 +222,8 @@ fn structure(fields: &[Field], size: usize) -> Option<Vec<u8>> {
     compound(size, &parts)
 }
 
-/// Returns the type of a field and the lengths of its subarray; `None` for types that netCDF takes in no structure.
+/// Returns the datatype of a field and the dimensions of its subarray; `None` for types that netCDF does not allow in
+/// a compound.
 fn part_of(field: &Field) -> Option<(Vec<u8>, Vec<u64>)> {
     let mut lengths = field.shape.clone();
     let element = match &field.data_type {

@@ -1,34 +1,33 @@
-//! The global heap of an HDF5 file: values that have no fixed length (HDF5 File Format Specification,
-//! III.E).
+//! Writes the global heap of an HDF5 file (File Format Specification, III.E).
 //!
-//! A heap is a row of collections, each with a limited number of objects. Where an object lies depends on those before it
-//! and on the address of the heap alone.
+//! It stores values without a fixed length, in collections with a limited number of objects. The place of an object
+//! depends only on the objects before it and on the heap's address.
 
-/// Bytes of a collection without objects that are its head; the head of an object has as many.
+/// Size in bytes of a collection's header, and of an object's header.
 const HEAD: usize = 16;
-/// Bytes of what refers to an object.
+/// Size of a reference to an object in bytes.
 pub(super) const REFERENCE: usize = 16;
-/// The shortest collection.
+/// Minimum size of a collection.
 const MIN_COLLECTION: usize = 4096;
-/// The length from which on a collection takes no more objects, as the library has it.
+/// Size from which on a collection takes no more objects, as in the HDF5 library.
 const MAX_COLLECTION: usize = 1 << 16;
 
-/// A heap that is being written.
+/// A heap under construction.
 #[derive(Default)]
 pub(super) struct GlobalHeap {
-    /// Where it begins.
+    /// The address of the first collection.
     address: u64,
-    /// Bytes of collections that were taken away.
+    /// Total bytes of the collections returned by `take`.
     taken: u64,
-    /// Collections that take no more objects.
+    /// Complete collections.
     closed: Vec<u8>,
-    /// The objects of the last collection.
+    /// The objects of the current collection.
     objects: Vec<u8>,
     count: u16,
 }
 
 impl GlobalHeap {
-    /// Returns an empty heap that begins at an address.
+    /// Returns an empty heap at an address.
     pub(super) fn at(address: u64) -> GlobalHeap {
         GlobalHeap {
             address,
@@ -36,8 +35,8 @@ impl GlobalHeap {
         }
     }
 
-    /// Adds an object of `count` elements and returns what refers to it: the count, and where it is. An empty text is an
-    /// object, too: R crashes where there is none.
+    /// Adds an object of `count` elements and returns the reference to it: the count and the place. Even an empty
+    /// text is stored as an object, since R crashes otherwise.
     pub(super) fn put(&mut self, count: usize, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = u32::try_from(count).ok()?.to_le_bytes().to_vec();
         if self.objects.len() + bytes.len() > MAX_COLLECTION || self.count == u16::MAX {
@@ -56,7 +55,7 @@ impl GlobalHeap {
         Some(out)
     }
 
-    /// Closes the last collection, if it has objects.
+    /// Completes the current collection, if it has objects.
     fn close(&mut self) {
         if self.objects.is_empty() {
             return;
@@ -68,7 +67,7 @@ impl GlobalHeap {
         self.closed.append(&mut self.objects);
         let free = length - used;
         if free >= HEAD {
-            // The object 0 is the free space.
+            // Object 0 is the free space.
             self.closed.extend([0; 8]);
             self.closed.extend((free as u64).to_le_bytes());
             self.closed.resize(self.closed.len() + free - HEAD, 0);
@@ -78,13 +77,13 @@ impl GlobalHeap {
         self.count = 0;
     }
 
-    /// Takes the collections away that take no more objects.
+    /// Removes and returns the complete collections.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.taken += self.closed.len() as u64;
         std::mem::take(&mut self.closed)
     }
 
-    /// Returns the heap, without what was taken away.
+    /// Returns the rest of the heap, without the collections that `take` returned.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.close();
         self.closed

@@ -1,14 +1,14 @@
-//! An array on its way into an HDF5 file: its name, its type and its dimensions.
+//! An array to be written to an HDF5 file: name, type and dimensions.
 
 use crate::formats::dimensions::GroupDimensions;
 use crate::formats::group::GroupMember;
 use crate::formats::hdf5::attributes::HdfValue;
 use crate::formats::hdf5::datatype::HdfType;
 
-/// The most dimensions of a dataset.
+/// Maximum number of dimensions of a dataset.
 const MAX_DIMENSIONS: usize = 32;
 
-/// A member on its way into a file.
+/// A member to be written to a file.
 pub(super) struct PlacedMember<'a> {
     /// Its number among all members.
     pub(super) number: usize,
@@ -16,11 +16,11 @@ pub(super) struct PlacedMember<'a> {
     pub(super) member: &'a GroupMember,
     pub(super) kind: HdfType,
     pub(super) lengths: Vec<u64>,
-    /// The numbers of the dimensions.
+    /// The numbers of its dimensions.
     pub(super) dimensions: Vec<u64>,
 }
 
-/// Returns a member with its type; a sentence if it cannot be held.
+/// Returns a member with its type, or a message if the format cannot hold it.
 pub(super) fn placed<'a>(
     number: usize,
     name: &'a str,
@@ -60,7 +60,7 @@ impl PlacedMember<'_> {
         self.dimensions = numbered.collect();
     }
 
-    /// Returns the attribute that says which objects are the scales of the dimensions.
+    /// Returns the attribute with the scales of its dimensions.
     pub(super) fn scales(
         &self,
         scale_of: impl Fn(u64) -> Option<usize>,

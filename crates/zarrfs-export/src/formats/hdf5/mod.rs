@@ -1,9 +1,9 @@
-//! `GROUP.nc4` and `GROUP.h5`: a group with all that lies below it as one file of netCDF-4, which is HDF5.
+//! `GROUP.nc4` and `GROUP.h5`: a group and everything below it as one netCDF-4 (HDF5) file.
 //!
-//! Datasets are contiguous: behind the headers they lie one after the other, the smallest first. Headers are made twice,
-//! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
-//! `tree` has the objects, `object` and `heap` the words, `texts` the texts of arrays, for which a file is made when it is
-//! opened.
+//! Datasets are contiguous: they follow the headers one after the other, the smallest first. Headers are written
+//! twice, first without addresses, since their lengths do not depend on them. `datatype` and `attributes` encode
+//! values, `tree` collects the objects, `object` and `heap` write the low-level structures, and `texts` writes the
+//! texts of arrays, for which the layout is made when the file is opened.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub const NETCDF: GroupFormat = GroupFormat {
     plan: planned,
 };
 
-/// The same under the name that programs of HDF5 know.
+/// The same format with the file ending that HDF5 programs know.
 pub const HDF5: GroupFormat = GroupFormat {
     extension: "h5",
     ..NETCDF
@@ -81,7 +81,7 @@ fn too_long() -> String {
     "no names, attributes and lengths as long as these".to_string()
 }
 
-/// Makes a file with texts, which are read.
+/// Makes the layout of a file with texts, which are read for it.
 fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let too_large = || Error::too_large("group", too_long());
     let tree = HdfTree::of(contents).ok_or_else(too_large)?;
@@ -99,33 +99,33 @@ fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayou
     })
 }
 
-/// Where the objects of a file lie.
+/// The addresses of a file's objects.
 struct HdfPlaces {
     objects: Vec<u64>,
     heap: u64,
-    /// Where the elements of each dataset begin, by the number of the object.
+    /// The address of each dataset's elements, by object number.
     data: Vec<u64>,
 }
 
-/// Objects with their headers.
+/// Encoded object headers and the heap.
 struct WrittenObjects {
     objects: Vec<Vec<u8>>,
     heap: Vec<u8>,
 }
 
-/// A file whose objects have their places.
+/// A file with final addresses.
 struct AssembledFile<'a> {
-    /// The bytes before the elements that have a fixed length.
+    /// The bytes before the elements of fixed length.
     parts: Vec<Cow<'a, [u8]>>,
     variables: Vec<PlacedVariable>,
 }
 
-/// Returns where the objects of a file and the values of their attributes end.
+/// Returns the end of the objects and of the heap.
 fn objects_end(tree: &HdfTree) -> Option<u64> {
     Some(unplaced(tree)?.1)
 }
 
-/// Returns the places of the objects, and where these end.
+/// Returns the addresses of the objects, and the end of the heap.
 fn unplaced(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     let count = tree.objects.len();
     let unknown = HdfPlaces {
@@ -136,7 +136,7 @@ fn unplaced(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     placed(&write(tree, &unknown)?)
 }
 
-/// Puts a file together; `None` if something in it is too long.
+/// Assembles a file; `None` if a part of it is too long.
 fn assembled<'a>(
     tree: &HdfTree,
     contents: &GroupContents,
@@ -168,7 +168,7 @@ fn assembled<'a>(
     })
 }
 
-/// Returns the places of objects that were written without addresses, and where they end.
+/// Returns the addresses of objects, whose lengths are known, and the end of the heap.
 fn placed(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
     let mut next = SUPERBLOCK;
     let mut objects = Vec::new();
@@ -184,7 +184,7 @@ fn placed(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
     Some((places, next + written.heap.len() as u64))
 }
 
-/// Returns the datasets that have elements of a fixed length, the smallest first.
+/// Returns the datasets with elements of a fixed length, the smallest first.
 fn stored(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
     let objects = tree.objects.iter().enumerate();
     let datasets = objects.filter_map(|(number, object)| match &object.body {
@@ -198,7 +198,7 @@ fn stored(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
     stored
 }
 
-/// Returns where the elements of each object begin, and where they all end.
+/// Returns the address of each object's elements, and the end of all.
 fn data_places(tree: &HdfTree, begin: u64) -> Option<(Vec<u64>, u64)> {
     let mut data = vec![UNDEFINED; tree.objects.len()];
     let mut next = begin;
@@ -237,7 +237,7 @@ fn variables(
     placed.collect()
 }
 
-/// Writes all objects; nothing if one is too long.
+/// Writes all objects, or returns `None` if one is too long.
 fn write(tree: &HdfTree, places: &HdfPlaces) -> Option<WrittenObjects> {
     let mut heap = GlobalHeap::at(places.heap);
     let objects = tree.objects.iter().zip(&places.data);

@@ -1,17 +1,17 @@
-//! The words of HDF5 files: the superblock, and object headers with their messages.
+//! Writes low-level HDF5 structures: the superblock, and object headers with messages.
 //!
-//! Superblock version 0 and object headers version 2 (HDF5 File Format Specification, II.A and IV.A.1.b), which every
-//! reader since HDF5 1.8 takes. All numbers are little-endian, addresses and lengths have eight bytes.
+//! Uses superblock version 0 and object headers version 2 (HDF5 File Format Specification, II.A and IV.A.1.b), which
+//! every reader since HDF5 1.8 supports. All numbers are little-endian; addresses and lengths have eight bytes.
 
 use zarr_format::codec::lookup3;
 
-/// The address of what is not there.
+/// The undefined address.
 pub(super) const UNDEFINED: u64 = u64::MAX;
 
-/// Bytes of the superblock.
+/// Size of the superblock in bytes.
 pub(super) const SUPERBLOCK: u64 = 96;
 
-/// The kind of a message in an object header.
+/// The type of a message in an object header.
 #[derive(Clone, Copy)]
 pub(super) enum MessageKind {
     Dataspace = 1,
@@ -26,35 +26,36 @@ pub(super) enum MessageKind {
 
 /// Returns the superblock of a file of `length` bytes whose root group is at `root`.
 pub(super) fn superblock(length: u64, root: u64) -> Vec<u8> {
-    // Versions 0 of all parts; addresses and lengths of eight bytes; how wide the trees of groups are, of which there are
-    // none; no flags. The checksum of later versions is written anew by programs that open the file to write elements.
+    // All versions are 0; addresses and lengths have eight bytes; then the ranks of group B-trees, which are unused,
+    // and no flags. Later superblock versions have a checksum, which programs rewrite even if they only change
+    // elements.
     let mut out = b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0\x04\0\x10\0\0\0\0\0".to_vec();
     for address in [0, UNDEFINED, length, UNDEFINED] {
         out.extend(address.to_le_bytes());
     }
-    // The entry of the root group: no name, where its header is, and nothing kept of it.
+    // The root group's symbol table entry: no name, the address of its header, no cache.
     for word in [0, root, 0, 0, 0] {
         out.extend(u64::to_le_bytes(word));
     }
     out
 }
 
-/// An object header that is being written.
+/// An object header under construction.
 #[derive(Default)]
 pub(super) struct ObjectHeader {
     messages: Vec<u8>,
 }
 
 impl ObjectHeader {
-    /// The longest message.
+    /// Maximum length of a message.
     pub(super) const MAX_MESSAGE: usize = u16::MAX as usize;
 
-    /// Adds a message; nothing if it is too long.
+    /// Adds a message, or returns `None` if it is too long.
     pub(super) fn add(&mut self, kind: MessageKind, body: &[u8]) -> Option<()> {
         self.add_flagged(kind, 0, body)
     }
 
-    /// Adds a message whose body says where another object has it.
+    /// Adds a shared message, which refers to the object that has it.
     pub(super) fn add_shared(&mut self, kind: MessageKind, address: u64) -> Option<()> {
         let body = shared(address);
         self.add_flagged(kind, 2, &body)
@@ -69,9 +70,9 @@ impl ObjectHeader {
         Some(())
     }
 
-    /// Returns the header, padded to eight bytes; nothing if it is too long.
+    /// Returns the header, padded to eight bytes, or `None` if it is too long.
     pub(super) fn finish(self) -> Option<Vec<u8>> {
-        // The length of the messages has four bytes, and no times are kept.
+        // The size of the messages has four bytes; no times are stored.
         let mut out = b"OHDR\x02\x02".to_vec();
         out.extend(u32::try_from(self.messages.len()).ok()?.to_le_bytes());
         out.extend(self.messages);
@@ -81,12 +82,12 @@ impl ObjectHeader {
     }
 }
 
-/// Returns the body of a message that another object has.
+/// Returns the body of a message that refers to another object's message.
 pub(super) fn shared(address: u64) -> Vec<u8> {
     [&[3, 2], &address.to_le_bytes()[..]].concat()
 }
 
-/// Returns the message of the lengths of a dataset or an attribute; without any it is one element.
+/// Returns the dataspace message of a dataset or an attribute; without dimensions it is a scalar.
 pub(super) fn dataspace(lengths: &[u64]) -> Option<Vec<u8>> {
     let kind = u8::from(!lengths.is_empty());
     let mut out = vec![2, u8::try_from(lengths.len()).ok()?, 0, kind];
@@ -96,14 +97,14 @@ pub(super) fn dataspace(lengths: &[u64]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the message of an attribute that has no elements at all.
+/// Returns the dataspace message of an attribute without any elements.
 pub(super) fn null_dataspace() -> Vec<u8> {
     vec![2, 0, 0, 2]
 }
 
-/// Returns the message of the value of elements that are not stored; zeros without one.
+/// Returns the fill value message; an all-zero value uses the default.
 pub(super) fn fill_value(bytes: &[u8]) -> Option<Vec<u8>> {
-    // Space is allocated late, and the value written if it is set.
+    // Late allocation; the fill value is written if it was set.
     if bytes.iter().all(|&byte| byte == 0) {
         return Some(vec![3, 0x0a]);
     }
@@ -111,13 +112,13 @@ pub(super) fn fill_value(bytes: &[u8]) -> Option<Vec<u8>> {
     Some([&[3, 0x2a], &length.to_le_bytes()[..], bytes].concat())
 }
 
-/// Returns the message of where the elements of a dataset lie, one after the other.
+/// Returns the data layout message of a contiguous dataset.
 pub(super) fn data_layout(address: u64, length: u64) -> Vec<u8> {
     let (address, length) = (address.to_le_bytes(), length.to_le_bytes());
     [&[3, 1], &address[..], &length[..]].concat()
 }
 
-/// Returns the message that says that the links of a group, of which there are `count`, are in its header in their order.
+/// Returns the link info message of a group whose `count` links are in its header, in creation order.
 pub(super) fn link_info(count: u64) -> Vec<u8> {
     let mut out = vec![0, 1];
     for number in [count, UNDEFINED, UNDEFINED] {
@@ -126,9 +127,9 @@ pub(super) fn link_info(count: u64) -> Vec<u8> {
     out
 }
 
-/// Returns the message of a link to an object, the `order`th of its group.
+/// Returns the link message of an object, the `order`th of its group.
 pub(super) fn link(name: &str, order: u64, address: u64) -> Option<Vec<u8>> {
-    // The order and the character set, UTF-8, are given; the length of the name has two bytes.
+    // The creation order and the character set (UTF-8) are present; the length of the name has two bytes.
     let mut out = vec![1, 0x15];
     out.extend(order.to_le_bytes());
     out.push(1);
@@ -138,7 +139,7 @@ pub(super) fn link(name: &str, order: u64, address: u64) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the message of an attribute: its name, and messages of its type and lengths; nothing if it is too long.
+/// Returns the attribute message: name, datatype, dataspace and value; `None` if it is too long.
 pub(super) fn attribute(name: &str, kind: &[u8], lengths: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let short = |length: usize| u16::try_from(length).ok().map(u16::to_le_bytes);
     let sizes = [

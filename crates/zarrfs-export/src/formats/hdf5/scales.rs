@@ -1,7 +1,7 @@
-//! The scales of the dimensions of a group in an HDF5 file: which object each one is, and the attributes that say so.
+//! Dimension scales of a group in an HDF5 file: objects and attributes.
 //!
-//! The objects of a group are its arrays in their order, from a first number on, and behind them the dimensions that no
-//! array is the coordinate variable of: netCDF reads no dataset some of whose dimensions have a scale and others have none.
+//! The objects of a group are its arrays in order, followed by the dimensions without a coordinate variable: netCDF
+//! does not read a dataset with scales for only some of its dimensions.
 
 use crate::formats::dimensions::GroupDimensions;
 use crate::formats::hdf5::attributes::HdfValue;
@@ -9,18 +9,19 @@ use crate::formats::hdf5::member::PlacedMember;
 
 /// The dimensions of a group and their scales.
 pub(super) struct GroupScales {
-    /// Names and lengths of the dimensions in the order of their numbers.
+    /// Names and lengths of the dimensions, in the order of their numbers.
     dimensions: Vec<(String, u64)>,
-    /// The object that is the scale of each dimension.
+    /// The object number of each dimension's scale.
     scales: Vec<usize>,
-    /// The first object that is a dimension alone.
+    /// The first object that is only a dimension, without a variable.
     alone: usize,
-    /// The number of the first dimension in the file.
+    /// The number of the group's first dimension in the file.
     first: u64,
 }
 
 impl GroupScales {
-    /// Returns the scales of members whose objects begin at `base`, and whose dimensions have numbers from `first` on.
+    /// Returns the scales of members whose objects begin at `base`, and whose dimensions have numbers from `first`
+    /// on.
     pub(super) fn new(
         dimensions: &GroupDimensions,
         members: &[PlacedMember],
@@ -52,7 +53,7 @@ impl GroupScales {
         }
     }
 
-    /// Returns the objects that are the scales of the dimensions, in the order of their numbers.
+    /// Returns the objects of the scales, in the order of the dimensions.
     pub(super) fn objects(&self) -> &[usize] {
         &self.scales
     }
@@ -75,26 +76,26 @@ impl GroupScales {
         Some(list)
     }
 
-    /// Returns the attributes of a scale that is a dimension alone.
+    /// Returns the attributes of a scale without a variable.
     pub(super) fn attributes_of_dimension(
         &self,
         object: usize,
         length: u64,
     ) -> Option<Vec<(String, HdfValue)>> {
-        // These words tell netCDF that the dataset is no variable.
+        // By this text netCDF recognizes that the dataset is not a variable.
         let label = format!("This is a netCDF dimension but not a netCDF variable. {length:>9}");
         self.attributes(object, &label)
     }
 
-    /// Returns objects, names and lengths of the dimensions that are no variables.
+    /// Returns object, name and length of each dimension without a variable.
     pub(super) fn without_variable(&self) -> impl Iterator<Item = (usize, &str, u64)> {
         let dimensions = self.dimensions.iter().zip(&self.scales);
         let alone = dimensions.filter(|&(_, &object)| object >= self.alone);
         alone.map(|((name, length), &object)| (object, name.as_str(), *length))
     }
 
-    /// Returns the name of a member in its group. NetCDF knows by a prefix that a variable has the name of a dimension and
-    /// is not its scale.
+    /// Returns the name of a member in its group. With a prefix, netCDF recognizes a variable that has the name of a
+    /// dimension but is not its scale.
     pub(super) fn link_name(&self, name: &str, object: usize) -> String {
         let mut dimensions = self.dimensions.iter().zip(&self.scales);
         let is_other =

@@ -1,4 +1,4 @@
-//! The texts of arrays in an HDF5 file: a heap that has them, and behind it what refers to each.
+//! Texts of arrays in an HDF5 file: a heap, followed by the references into it.
 
 use crate::formats::group::GroupContents;
 use crate::formats::hdf5::heap::GlobalHeap;
@@ -8,17 +8,17 @@ use zarr_format::error::{Error, Result};
 use zarrfs_array::array::ragged::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 
-/// The texts of all arrays of a file.
+/// The texts of all arrays in a file.
 #[derive(Default)]
 pub(super) struct TextsOfFile {
     heap: ReservedBytes,
     references: ReservedBytes,
-    /// The objects of the arrays, and where the references of each begin among all.
+    /// For each array its object number, and the offset of its first reference among all references.
     begins: Vec<(usize, u64)>,
 }
 
 impl TextsOfFile {
-    /// Reads the texts of a file in which they begin at `begin`.
+    /// Reads the texts of a file; they are placed at the address `begin`.
     pub(super) fn read(
         context: &RequestContext,
         tree: &HdfTree,
@@ -48,19 +48,19 @@ impl TextsOfFile {
         })
     }
 
-    /// Returns how many bytes they take.
+    /// Returns their size in bytes.
     pub(super) fn len(&self) -> u64 {
         (self.heap.len() + self.references.len()) as u64
     }
 
-    /// Returns the objects of the arrays, and where the elements of each begin.
+    /// Returns for each array its object number and the offset of its references.
     pub(super) fn places(&self) -> impl Iterator<Item = (usize, u64)> {
         let heap = self.heap.len() as u64;
         let begins = self.begins.iter();
         begins.map(move |&(object, begin)| (object, heap + begin))
     }
 
-    /// Returns the bytes one after the other.
+    /// Returns the bytes: the heap, then the references.
     pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         [&*self.heap, &*self.references].into_iter()
     }

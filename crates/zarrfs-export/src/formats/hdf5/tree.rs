@@ -1,7 +1,7 @@
-//! The objects of an HDF5 file, before any has an address: groups, datasets, and the dimensions that datasets share.
+//! The objects of an HDF5 file before they have addresses.
 //!
-//! A dimension is a dataset that is its scale: the coordinate variable of its name, or, where netCDF wants every dimension
-//! named, one without elements.
+//! Objects are groups, datasets and scales. The scale of a dimension is the coordinate variable of its name, or a
+//! dataset without elements where netCDF needs one for the name.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::formats::hdf5::scales::GroupScales;
 use crate::formats::netcdf_header::unit_left_out;
 use zarr_format::model::{LEFT_OUT, bytes_of};
 
-/// The objects of a file; the first is the root group.
+/// The objects of a file; the first one is the root group.
 pub(super) struct HdfTree {
     pub(super) objects: Vec<HdfObject>,
-    /// A sentence on each array that is left out.
+    /// A sentence about each array that is left out.
     pub(super) left_out: Vec<String>,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct HdfObject {
     pub(super) attributes: Vec<(String, HdfValue)>,
 }
 
-/// What an object is.
+/// The content of an object.
 pub(super) enum ObjectBody {
-    /// A group: the names in it and the objects that they stand for.
+    /// A group: names with their object numbers.
     Group(Vec<(String, usize)>),
-    /// A data type.
+    /// A committed datatype.
     Type(Vec<u8>),
     /// A dataset.
     Dataset(HdfDataset),
@@ -42,37 +42,37 @@ pub(super) enum ObjectBody {
 
 /// A dataset.
 pub(super) struct HdfDataset {
-    /// The message of its type, or the object that has it.
+    /// The datatype message, or the object number of a committed datatype.
     pub(super) kind: Result<Vec<u8>, usize>,
-    /// The name of its type, if that is to be an object.
+    /// The name of its datatype, if that must be committed.
     type_name: Option<&'static str>,
     pub(super) lengths: Vec<u64>,
-    /// What elements that are not stored read as.
+    /// The fill value.
     pub(super) fill: Vec<u8>,
-    /// Bytes of all elements.
+    /// Total bytes of the elements.
     pub(super) size: u64,
-    /// The member whose elements it has; nothing if it has none.
+    /// The member with its elements; `None` if it has no elements.
     pub(super) member: Option<usize>,
     /// Whether its elements refer to texts, which are read when the file is opened.
     pub(super) is_text: bool,
 }
 
-/// The scales of the dimensions of all groups.
+/// The scales of the dimensions in all groups.
 #[derive(Default)]
 struct FileScales {
-    /// The object that is the scale of each dimension, by its number.
+    /// The object of each dimension's scale, by the number of the dimension.
     objects: Vec<usize>,
-    /// The dimensions that the arrays in a group see, by its path.
+    /// The dimensions visible to the arrays of a group, by the path of the group.
     visible: BTreeMap<String, VisibleDimensions>,
-    /// The datasets that have a scale, with the places of the dimension, by the object of the scale.
+    /// The datasets that use a scale, with their dimension indices, by the object of the scale.
     users: BTreeMap<usize, Vec<(usize, u32)>>,
 }
 
-/// The most datasets that a scale names: their list is one message.
+/// Maximum number of datasets that a scale lists: the list must fit one message.
 const MAX_USERS: usize = 4000;
 
 impl FileScales {
-    /// Returns the dimensions that a group sees of those above it.
+    /// Returns the dimensions of the groups above that a group can use.
     fn visible_in(&self, path: &str) -> VisibleDimensions {
         let mut above = path;
         while let Some((group, _)) = above.rsplit_once('/') {
@@ -85,7 +85,7 @@ impl FileScales {
         top.cloned().unwrap_or_default()
     }
 
-    /// Returns the object that is the scale of a dimension.
+    /// Returns the object of a dimension's scale, or `None` if it has no scale.
     fn of(&self, number: u64) -> Option<usize> {
         self.objects.get(usize::try_from(number).ok()?).copied()
     }
@@ -100,7 +100,7 @@ impl FileScales {
 }
 
 impl HdfTree {
-    /// Returns the objects of a file; nothing if none of the arrays can be held.
+    /// Returns the objects of a file, or `None` if the format can hold none of the arrays.
     pub(super) fn of(contents: &GroupContents) -> Option<HdfTree> {
         let mut tree = HdfTree {
             objects: Vec::new(),
@@ -130,7 +130,7 @@ impl HdfTree {
         tree.share_types();
         let mut left_out = [&contents.left_out[..], &tree.left_out].concat();
         if !left_out.is_empty() {
-            // A list of its own attributes that are left out is one of these sentences.
+            // The group may itself have a list of omissions, which becomes one of the sentences.
             if let Some(Value::String(own)) = contents.attributes.get(LEFT_OUT) {
                 left_out.push(own);
             }
@@ -187,7 +187,7 @@ impl HdfTree {
         }
     }
 
-    /// Adds the datasets of a group, with the dimensions that no group above has.
+    /// Adds the datasets of a group, and the dimensions that no group above has.
     fn add_members(
         &mut self,
         (path, group): (&str, usize),
@@ -220,7 +220,7 @@ impl HdfTree {
         Some(())
     }
 
-    /// Adds to each scale the list of the datasets that have it.
+    /// Adds to each scale the list of the datasets that use it.
     fn refer_to_users(&mut self, scales: FileScales) {
         for (scale, users) in scales.users {
             if let Some(object) = self.objects.get_mut(scale)
@@ -250,7 +250,7 @@ impl HdfTree {
         Some(())
     }
 
-    /// Returns the name of a type, which nothing else has in the root group.
+    /// Returns a name for a type that is unused in the root group.
     fn free_name(&self, name: &str) -> String {
         let is_free = |name: &String| !self.links(0).iter().any(|(known, _)| known == name);
         let numbers = (1_u64..).map(|number| format!("{name}_{number}"));
@@ -259,7 +259,7 @@ impl HdfTree {
         names.find(is_free).unwrap_or_default()
     }
 
-    /// Returns the datasets of texts, with the numbers of their objects and members.
+    /// Returns the object number and the member number of each dataset of texts.
     pub(super) fn texts(&self) -> impl Iterator<Item = (usize, usize)> {
         let objects = self.objects.iter().enumerate();
         objects.filter_map(|(number, object)| match &object.body {
@@ -268,7 +268,7 @@ impl HdfTree {
         })
     }
 
-    /// Adds the types that netCDF wants to be in the file, and has datasets refer to them.
+    /// Adds the committed types that netCDF requires, and lets datasets refer to them.
     fn share_types(&mut self) {
         let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
         for number in 0..self.objects.len() {
@@ -296,7 +296,7 @@ impl HdfTree {
 }
 
 impl HdfObject {
-    /// Returns name and message of the type of a dataset, if that is to be an object.
+    /// Returns the name and the message of a dataset's type, if that must be committed.
     fn own_type(&self) -> Option<(&'static str, Vec<u8>)> {
         match &self.body {
             ObjectBody::Dataset(dataset) => Some((dataset.type_name?, dataset.kind.clone().ok()?)),
@@ -305,7 +305,7 @@ impl HdfObject {
     }
 }
 
-/// Returns sentences as an attribute, at most as many as it holds.
+/// Returns sentences as an attribute, shortened to the number that fits.
 fn shortened(mut sentences: Vec<String>) -> HdfValue {
     let more = sentences.len().saturating_sub(1000);
     if more > 0 {
@@ -323,13 +323,13 @@ impl HdfDataset {
             kind: Ok(placed.kind.message.clone()),
             type_name: placed.kind.own_name,
             fill: match placed.kind.letters {
-                // All elements are stored, so a value that is too long for a message is not missed.
+                // All elements are stored, so a fill value that is too long for a message is not needed.
                 None if !placed.kind.is_text && fill.len() < ObjectHeader::MAX_MESSAGE / 2 => {
                     placed.kind.written(fill)
                 }
                 _ => Vec::new(),
             },
-            // A size that is not known is an error when the dataset is placed.
+            // An unknown size causes an error when the dataset gets its address.
             size: bytes_of(&placed.lengths, placed.kind.size).unwrap_or(UNDEFINED),
             lengths: placed.lengths.clone(),
             member: Some(placed.number),
@@ -337,7 +337,7 @@ impl HdfDataset {
         }
     }
 
-    /// Returns a dataset without elements that is the scale of a dimension.
+    /// Returns a dataset without elements as the scale of a dimension.
     fn scale(length: u64) -> HdfDataset {
         HdfDataset {
             kind: Ok(single(true)),

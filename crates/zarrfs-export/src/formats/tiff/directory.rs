@@ -1,11 +1,11 @@
-//! The words of TIFF: directories of tags, in 32 bits or, as BigTIFF, in 64.
+//! Writes TIFF directories of tags, with 32-bit offsets or, as BigTIFF, 64-bit ones.
 //!
-//! All directories come before the pixels, each with the values that do not fit into its entries behind it, so a file is
+//! All directories come before the pixels, each followed by the values that do not fit into its entries, so a file is
 //! a header and elements.
 
 use crate::formats::format::ALIGNMENT;
 
-/// How long offsets are.
+/// The size of offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OffsetSize {
     /// 32 bits: files of less than 4 GiB.
@@ -22,30 +22,30 @@ pub(super) enum TagValue {
     Long(u32),
     Rational(u32, u32),
     Double(Vec<f64>),
-    /// Offsets of pixels from the first one on.
+    /// Offsets of pixels, relative to the first pixel of the file.
     Places(Vec<u64>),
-    /// Numbers of bytes.
+    /// Sizes in bytes.
     Sizes(Vec<u64>),
 }
 
-/// A directory that describes an image, and those of its smaller copies.
+/// The directory of an image, and the directories of its reduced-resolution copies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TiffPage {
-    /// In order of their numbers.
+    /// The tags, sorted by number.
     pub(super) tags: Vec<(u16, TagValue)>,
     pub(super) smaller: Vec<TiffPage>,
 }
 
-/// The tag that has the directories of smaller copies.
+/// The tag with the directories of reduced-resolution copies.
 const SUB_IFDS: u16 = 330;
 
 /// The number of a tag, and the type, the count and the bytes of its value.
 type EncodedTag = (u16, (u16, usize, Vec<u8>));
 
-/// The bytes of a directory and of what is behind it.
+/// The bytes of a directory and of its long values.
 struct WrittenPage {
     bytes: Vec<u8>,
-    /// Where the offset of the next directory stands.
+    /// The position of the next directory's offset.
     next: usize,
 }
 
@@ -65,7 +65,7 @@ impl OffsetSize {
         }
     }
 
-    /// Returns a number in as many bytes as an offset has; nothing if it does not fit.
+    /// Returns a number in the size of an offset, or `None` if it does not fit.
     fn offset(self, number: u64) -> Option<Vec<u8>> {
         Some(match self {
             OffsetSize::Classic => u32::try_from(number).ok()?.to_le_bytes().to_vec(),
@@ -73,7 +73,7 @@ impl OffsetSize {
         })
     }
 
-    /// Returns the first bytes of a file, before the first directory.
+    /// Returns the signature of a file, which comes before the first directory.
     fn signature(self) -> Vec<u8> {
         match self {
             OffsetSize::Classic => b"II\x2a\0\x08\0\0\0".to_vec(),
@@ -83,7 +83,7 @@ impl OffsetSize {
 }
 
 impl TagValue {
-    /// Returns the type, the count and the bytes, where pixels begin at `data`.
+    /// Returns type, count and bytes of the value; pixels begin at `data`.
     fn encoded(&self, size: OffsetSize, data: u64) -> Option<(u16, usize, Vec<u8>)> {
         let numbers = |numbers: &[u64], base: u64| {
             let numbers = numbers
@@ -118,7 +118,7 @@ impl TagValue {
 }
 
 impl TiffPage {
-    /// Returns the directory, to be at `address`; its smaller copies are at `smaller`.
+    /// Returns the directory for a place at `address`; its reduced copies are at `smaller`.
     fn written(
         &self,
         size: OffsetSize,
@@ -154,7 +154,7 @@ impl TiffPage {
         Some(WrittenPage { bytes, next })
     }
 
-    /// Returns all tags in order of their numbers, with that of the smaller copies.
+    /// Returns all tags sorted by number, including the one of the reduced copies.
     fn encoded(&self, size: OffsetSize, smaller: &[u64], data: u64) -> Option<Vec<EncodedTag>> {
         let mut tags = Vec::new();
         for (number, value) in &self.tags {
@@ -170,7 +170,7 @@ impl TiffPage {
     }
 }
 
-/// Returns the lengths of a directory and of those of its smaller copies.
+/// Returns the lengths of a directory and of its reduced copies' directories.
 fn lengths(page: &TiffPage, size: OffsetSize) -> Option<Vec<u64>> {
     let all = std::iter::once(page).chain(&page.smaller);
     let own = |page: &TiffPage, copies: usize| {
@@ -182,8 +182,8 @@ fn lengths(page: &TiffPage, size: OffsetSize) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// Returns all that stands before the pixels of a file, of which there are `pixels` bytes; nothing if an offset does not
-/// fit. All pages but the first have the same tags, and so the same length.
+/// Returns the header of a file with `pixels` bytes of pixels, or `None` if an offset does not fit. All pages except
+/// the first have the same tags, and so the same length.
 pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Option<Vec<u8>> {
     let mut out = size.signature();
     let first = lengths(pages.first()?, size)?;
@@ -221,7 +221,7 @@ pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Optio
     Some(out)
 }
 
-/// Like `header`, in 32 bits if that is enough.
+/// Like `header`, with 32-bit offsets if they are sufficient.
 pub(super) fn shortest_header(pages: &[TiffPage], pixels: u64) -> Option<Vec<u8>> {
     let classic = header(pages, OffsetSize::Classic, pixels);
     classic.or_else(|| header(pages, OffsetSize::Big, pixels))

@@ -1,4 +1,4 @@
-//! GeoTIFF: one image whose samples are the bands, with the tags of its reference system and place.
+//! GeoTIFF: one image with bands as samples, and tags for reference system and place.
 
 use crate::formats::band_facts::BandFacts;
 use crate::formats::georeference::Georeference;
@@ -16,10 +16,10 @@ const KEY_TEXTS: u16 = 34737;
 const GDAL_METADATA: u16 = 42112;
 const GDAL_NO_DATA: u16 = 42113;
 
-/// The number of a system that has none.
+/// The key value of a system without an EPSG code.
 const USER_DEFINED: u16 = 32767;
 
-/// Returns a map; nothing if it has too many bands, or bands of colours.
+/// Returns a map, or `None` if it has too many bands or bands of colours.
 pub(super) fn parts(
     subject: &Subject,
     mut map: Georeference,
@@ -52,15 +52,16 @@ pub(super) fn parts(
     })
 }
 
-/// Says that a reference system has no form in a GeoTIFF.
+/// Returns the message for a reference system that GeoTIFF cannot express.
 fn no_number(system: &str) -> String {
     let shown: String = system.chars().take(100).collect();
     format!("the reference system {shown}: a GeoTIFF has numbers of EPSG alone; the .vrt has it")
 }
 
-/// Makes all images of a stack the samples of one; nothing if there are too many, or they have colours.
+/// Turns all images of a stack into samples of one image, or returns `None` if there are too many, or they have
+/// colours.
 fn make_bands(stack: &mut ImageStack) -> Option<()> {
-    // Bands of colours are bands too.
+    // Bands of colours would be additional bands.
     if let Some((_, SampleOrder::Chunky)) = stack.samples {
         return None;
     }
@@ -76,7 +77,7 @@ fn make_bands(stack: &mut ImageStack) -> Option<()> {
     Some(())
 }
 
-/// Returns the tags of the place of the first pixel, given as GDAL has it.
+/// Returns the tags of a place in GDAL's order.
 fn placed([x, width, skew_x, y, skew_y, height]: [f64; 6]) -> Vec<(u16, TagValue)> {
     if skew_x == 0.0 && skew_y == 0.0 && width > 0.0 && height < 0.0 {
         return vec![
@@ -93,7 +94,7 @@ fn placed([x, width, skew_x, y, skew_y, height]: [f64; 6]) -> Vec<(u16, TagValue
     vec![(TRANSFORMATION, TagValue::Double(rows.concat()))]
 }
 
-/// Returns the tags of a reference system: its number at EPSG, or else a text that GDAL reads; nothing if it has neither.
+/// Returns the tags of a reference system: its EPSG code, or else WKT that GDAL reads; `None` if it has neither.
 fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
     let (model, key) = if system.is_geographic() {
         (2, 2048)
@@ -108,7 +109,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
     if !system.is_text() {
         return None;
     }
-    // The format has ASCII alone, and names count for nothing where all numbers are there.
+    // GeoTIFF allows only ASCII; names do not matter, since WKT has all numbers.
     let plain = |letter: char| match letter {
         '|' => ' ',
         letter if letter.is_ascii() => letter,

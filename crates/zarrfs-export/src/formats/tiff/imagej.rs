@@ -1,7 +1,7 @@
-//! TIFF as ImageJ has it: a hyperstack, described by lines in the first directory.
+//! ImageJ TIFF: a hyperstack, described by lines of text in the first directory.
 //!
-//! Where the offsets of a file are too short for all images, or there are too many, one directory is followed by all of
-//! them, which ImageJ and tifffile read, whatever their size.
+//! If 32-bit offsets are too short for all images, or there are too many images, one directory is followed by all
+//! images, which ImageJ and tifffile read regardless of their size.
 
 use crate::formats::axes::AxisMeaning;
 use crate::formats::tiff::directory::{OffsetSize, TagValue, TiffPage, header};
@@ -10,7 +10,7 @@ use crate::formats::units::Unit;
 use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// Returns a stack as ImageJ has it; nothing if it has no such images.
+/// Returns an ImageJ stack, or `None` if ImageJ does not support such images.
 pub(super) fn parts(
     subject: &Subject,
     axes: &[AxisMeaning],
@@ -19,7 +19,7 @@ pub(super) fn parts(
     if !is_held(&subject.array.data_type, &stack) || !stack.is_known() {
         return None;
     }
-    // ImageJ has frames of slices of channels.
+    // ImageJ's order is frames of slices of channels.
     stack.others.sort_by_key(|axis| axis.kind);
     let (pages, page) = (stack.pages()?, stack.page_size()?);
     let pixels = page.checked_mul(pages)?;
@@ -37,7 +37,7 @@ pub(super) fn parts(
         .and_then(|pages| header(&pages, OffsetSize::Classic, pixels));
     let header = match each {
         Some(header) => header,
-        // The offsets in the directory are those of the first image.
+        // The directory has the offsets of the first image only.
         None => header(&make(1)?, OffsetSize::Classic, page)?,
     };
     Some(FileParts {
@@ -47,7 +47,7 @@ pub(super) fn parts(
     })
 }
 
-/// Whether ImageJ has images of a type and of such samples.
+/// Whether ImageJ supports images of this data type with these samples.
 fn is_held(data_type: &DataType, stack: &ImageStack) -> bool {
     match (data_type, stack.samples) {
         (DataType::UInt(1), Some((axis, SampleOrder::Chunky))) => axis.length == 3,
@@ -59,7 +59,7 @@ fn is_held(data_type: &DataType, stack: &ImageStack) -> bool {
     }
 }
 
-/// Returns the tags of the first image that describe the stack.
+/// Returns the first image's tags that describe the stack.
 fn described(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<[(u16, TagValue); 4]> {
     let text = description(axes, stack, pages)?;
     Some([
@@ -104,7 +104,7 @@ fn description(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<S
     Some(text)
 }
 
-/// Returns the name of a unit as ImageJ spells it, if it is plain text.
+/// Returns the name of a unit in ImageJ's notation, or `None` if it is not plain text.
 fn unit(axis: &AxisMeaning) -> Option<&str> {
     let own = axis.unit.as_deref()?;
     let is_plain = own.chars().all(|letter| letter.is_ascii_alphanumeric());

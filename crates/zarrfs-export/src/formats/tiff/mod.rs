@@ -1,7 +1,7 @@
-//! `.tif` and `.ome.tif`: images of rows and columns, uncompressed, each as it lies in the array.
+//! `.tif` and `.ome.tif`: uncompressed images with rows and columns in array order.
 //!
-//! `.tif` is a GeoTIFF where attributes say where the array lies, else what ImageJ takes, else a file of plain images, in
-//! 64 bits where 32 are too few. `stack` says which dimension is what, `directory` has the words.
+//! `.tif` is a GeoTIFF if the array has a georeference, or else an ImageJ TIFF if possible, or else a file of plain
+//! images, with 64-bit offsets if necessary. `stack` assigns the dimensions, `directory` writes the directories.
 
 use crate::formats::georeference::{Georeference, georeference};
 use crate::formats::tiff::directory::{TagValue, shortest_header};
@@ -43,7 +43,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
             ..Georeference::default()
         };
     }
-    // Bands without a place are what is left for more planes than a file has directories.
+    // Bands without a place are the last choice, for more planes than a file may have directories.
     let parts = imagej::parts(subject, &axes, stack()?)
         .or_else(|| plain(subject, stack()?))
         .or_else(|| geotiff::parts(subject, Georeference::default(), stack()?));
@@ -53,11 +53,11 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Why a map has become a file of images.
+/// The reason why a map became a file of images.
 const NO_BANDS: &str =
     "the place on the map: a GeoTIFF has at most 65,535 bands, and none of colours";
 
-/// Returns a file of images in the order of the other dimensions, which are named as tifffile does.
+/// Returns a file of images in the order of the other dimensions, which get tifffile's names.
 fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
     let (count, size) = (stack.pages()?, stack.page_size()?);
     if count > MAX_PAGES {

@@ -1,7 +1,7 @@
-//! OME-TIFF: a stack described by OME-XML in the first directory, and the smaller copies of OME-Zarr's pyramid.
+//! OME-TIFF: a stack with OME-XML, and the reduced copies of OME-Zarr's pyramid.
 //!
-//! Dimensions need not be moved but for rows and columns: the XML says in which order the images are. A level whose
-//! images are fewer has no place in the file, since each image has its smaller copies.
+//! OME-XML in the first directory gives the order of the images, so only rows and columns may have to be moved. A
+//! level with fewer images is left out, since reduced copies belong to an image each.
 
 use std::collections::{HashMap, HashSet};
 use std::iter;
@@ -23,7 +23,7 @@ use crate::formats::units::{self, Quantity, Unit};
 use crate::formats::{ElementForm, FileParts, Format, Subject};
 use zarr_format::model::{Attributes, DataType, bytes_of};
 
-/// An array by itself.
+/// A single array.
 pub const FORMAT: Format = Format {
     extension: "ome.tif",
     needs: "bool, int8 to int32, uint8 to uint32, float32, float64, complex64 or complex128 in 2 to \
@@ -33,7 +33,7 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-/// The image of a group of OME-Zarr with its smaller copies.
+/// The image of an OME-Zarr group with its reduced copies.
 pub const PYRAMID: GroupFormat = GroupFormat {
     extension: "ome.tif",
     scope: GroupScope::Named(named_levels),
@@ -50,8 +50,8 @@ pub const PYRAMID: GroupFormat = GroupFormat {
     },
 };
 
-/// The most levels of an image, and the most directories of all of its levels: a file of too many images leaves out the
-/// smallest levels.
+/// Maximum number of levels of an image, and of directories in a file. If there are more directories, the smallest
+/// levels are left out.
 const MAX_LEVELS: usize = 32;
 const MAX_DIRECTORIES: usize = 1 << 16;
 
@@ -71,7 +71,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// Returns an array as a stack of as many images as a file has; nothing if it is none.
+/// Returns an array as a stack that fits a file, or `None` if it is not a stack of images.
 fn stack_of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
     type_name(&subject.array.data_type)?;
     let stack = ImageStack::of(subject, axes)?;
@@ -91,7 +91,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns what the description of an image does not have.
+/// Returns the facts that the description of an image omits.
 fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<String> {
     let dimensions = dimensions_of(subject);
     let mut left_out = dimensions.left_out.clone();
@@ -129,7 +129,8 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
     left_out
 }
 
-/// Returns the directories of all images from the first pixel of the file on, the first with the description of all.
+/// Returns the directories of all images, which start with the first pixel of the file; the first one has the
+/// description.
 fn described_pages(
     subject: &Subject,
     axes: &[AxisMeaning],
@@ -141,7 +142,7 @@ fn described_pages(
     Some(pages)
 }
 
-/// Returns the directories of all images, of which the first begins at `offset` from the first pixel of the file.
+/// Returns the directories of all images; the first image begins at `offset` from the first pixel of the file.
 fn pages_of(stack: &ImageStack, offset: u64) -> Option<Vec<TiffPage>> {
     let page = stack.page_size()?;
     let offsets = (0..stack.pages()?).map(|number| offset.checked_add(number.checked_mul(page)?));
@@ -200,7 +201,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     })
 }
 
-/// Places a level of a pyramid, so many bytes after the header, with zeros behind it up to the next multiple of 8.
+/// Places a level of a pyramid at an offset after the header, padded with zeros to the next multiple of 8.
 fn placed_level(
     contents: &GroupContents,
     member: usize,
@@ -240,7 +241,7 @@ fn padded_size(member: &GroupMember) -> Option<u64> {
     size.checked_next_multiple_of(8)
 }
 
-/// Whether a level has a smaller copy of each image.
+/// Whether a level has a reduced copy of each image.
 fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
     let others = |stack: &ImageStack| {
         let others = stack.others.iter().map(|axis| (axis.length, axis.kind));
@@ -252,7 +253,7 @@ fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
         && level.columns.length <= stack.columns.length
 }
 
-/// Returns the paths of the levels of the first image of a group, as many as a file has at most.
+/// Returns the paths of the levels of a group's first image, up to the maximum of a file.
 fn named_levels(group: &Attributes) -> Vec<String> {
     let images = multiscales(group);
     let paths = images.first().into_iter().flat_map(level_paths);
@@ -261,8 +262,8 @@ fn named_levels(group: &Attributes) -> Vec<String> {
     paths.take(MAX_LEVELS).map(str::to_string).collect()
 }
 
-/// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
-/// it is named.
+/// Returns the members that are the levels of a group's first image, with their numbers; each of them once, even if
+/// it is named repeatedly.
 fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
     let images = multiscales(&contents.attributes);
     let paths = images.first().into_iter().flat_map(level_paths);
@@ -274,19 +275,19 @@ fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
     found.take(MAX_LEVELS).collect()
 }
 
-/// Returns the name of a unit as OME spells it, if it measures this.
+/// Returns OME's symbol of a unit, or `None` if it is not a unit of this quantity.
 fn unit(axis: &AxisMeaning, quantity: Quantity) -> Option<&'static str> {
     let unit = Unit::of(axis).filter(|unit| unit.quantity == quantity);
     unit.map(|unit| unit.symbol)
 }
 
-/// Returns a number along a dimension and its unit as attributes of XML.
+/// Returns a number along a dimension and its unit as XML attributes.
 fn measure(axis: &AxisMeaning, number: f64, (name, quantity): (&str, Quantity)) -> String {
     let unit = unit(axis, quantity).map(|unit| format!(" {name}Unit=\"{unit}\""));
     format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
 }
 
-/// Returns the dimensions of whose elements OME has the distances, with the name and the kind of each distance.
+/// Returns the dimensions that have a spacing in OME, with the name and the quantity of each.
 fn measured<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measured<'a>; 4] {
     let along = |kind| {
         let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
@@ -303,7 +304,8 @@ fn measured<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measured<'a>; 4
 
 type Measured<'a> = (Option<&'a AxisMeaning>, &'static str, Quantity);
 
-/// Returns the distance between elements and its unit as attributes of XML: without a unit it would be another distance.
+/// Returns the spacing and its unit as XML attributes, or an empty text without a known unit: OME would assume its own
+/// default unit.
 fn step((axis, name, quantity): Measured) -> String {
     let known = axis.filter(|axis| unit(axis, quantity).is_some());
     let known = known.and_then(|axis| Some((axis, axis.scale?.abs())));
@@ -312,7 +314,7 @@ fn step((axis, name, quantity): Measured) -> String {
     })
 }
 
-/// Returns the line that has the place and the time of the first image, if one is not 0. Programs take them for those of
+/// Returns the line with the place and the time of the first image, if one of them is not 0. Programs apply them to
 /// all images.
 fn place_line(axes: [Option<&AxisMeaning>; 4]) -> String {
     if axes.iter().flatten().all(|axis| axis.origin == 0.0) {
@@ -325,7 +327,7 @@ fn place_line(axes: [Option<&AxisMeaning>; 4]) -> String {
         ("PositionZ", Quantity::Length),
     ];
     let places = axes.into_iter().zip(names).filter_map(|(axis, name)| {
-        // A position without a unit is one of no known system; a time would be in seconds.
+        // A position may lack a unit, which means an unknown reference frame; a time without one would be in seconds.
         let axis =
             axis.filter(|axis| name.1 == Quantity::Length || unit(axis, name.1).is_some())?;
         Some(measure(axis, axis.origin, name))
@@ -334,7 +336,7 @@ fn place_line(axes: [Option<&AxisMeaning>; 4]) -> String {
     format!("<Plane TheZ=\"0\" TheC=\"0\" TheT=\"0\"{places}/>\n")
 }
 
-/// The dimensions that are no rows and columns, and the letters of OME for them.
+/// The dimensions other than rows and columns, with OME's letters.
 const KINDS: [(StackKind, char); 3] = [
     (StackKind::Channels, 'C'),
     (StackKind::Slices, 'Z'),
@@ -380,7 +382,7 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
     ))
 }
 
-/// Returns a line for each channel.
+/// Returns one line per channel.
 fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
     let described = described_channels(subject);
     let described = described.iter().map(Some).chain(iter::repeat(None));
@@ -390,7 +392,7 @@ fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
         .collect()
 }
 
-/// Returns what OME-Zarr says of the channels of an image, in order.
+/// Returns OME-Zarr's description of an image's channels, in order.
 fn described_channels(subject: &Subject) -> Vec<Value> {
     let image = subject.image();
     let group = |name| image.and_then(|image| image.attributes.get(name));
@@ -404,13 +406,13 @@ fn described_channels(subject: &Subject) -> Vec<Value> {
     }
 }
 
-/// Returns the line of a channel, with name and colour where OME-Zarr has them.
+/// Returns the line of a channel, with OME-Zarr's name and colour if available.
 fn channel_line(described: Option<&Value>, number: u64, samples: u64) -> String {
     let text = |name| described.and_then(|channel| channel.get(name)?.as_str());
     let label = text("label").map(|label| format!(" Name=\"{}\"", escaped(label)));
     let colour = text("color").filter(|text| text.len() == 6);
     let colour = colour.and_then(|text| u32::from_str_radix(text, 16).ok());
-    // The bytes are red, green, blue and opacity.
+    // The bytes are red, green, blue and alpha.
     let colour = colour.map(|colour| format!(" Color=\"{}\"", (colour << 8 | 0xff).cast_signed()));
     format!(
         "<Channel ID=\"Channel:0:{number}\" SamplesPerPixel=\"{samples}\"{}{}/>\n",

@@ -1,4 +1,4 @@
-//! How an array is a stack of images: which dimensions are rows, columns and samples, and what the others are.
+//! Assigns an array's dimensions to rows, columns, samples and stacked images.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
 use crate::formats::georeference::{map_axes, plane};
@@ -6,7 +6,7 @@ use crate::formats::tiff::directory::{TagValue, TiffPage};
 use crate::formats::{ElementForm, Subject};
 use zarr_format::model::DataType;
 
-/// The most images in a file: each has a directory.
+/// Maximum number of images in a file; each has a directory.
 pub(super) const MAX_PAGES: u64 = 8192;
 
 /// Numbers of tags.
@@ -30,7 +30,7 @@ pub(super) mod tag {
     pub(super) const SAMPLE_FORMAT: u16 = 339;
 }
 
-/// Returns the meaning of each dimension. Images of OME-Zarr before 0.3 are t, c, z, y, x and do not say so.
+/// Returns the meaning of each dimension. OME-Zarr images before 0.3 are always t, c, z, y, x, without names.
 pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
     let mut axes = map_axes(subject);
     let is_image = subject
@@ -52,16 +52,16 @@ pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
     axes
 }
 
-/// How the samples of a pixel lie.
+/// The planar configuration of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleOrder {
-    /// One after the other.
+    /// The samples of a pixel follow each other.
     Chunky,
-    /// Each in an image of its own.
+    /// Each sample has its own image plane.
     Planar,
 }
 
-/// What a dimension beside rows and columns is.
+/// The kind of a dimension other than rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StackKind {
     Frames,
@@ -72,31 +72,31 @@ pub(super) enum StackKind {
 /// A dimension of a stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackAxis {
-    /// Its place among the dimensions of the array.
+    /// Its index among the dimensions of the array.
     pub(super) axis: usize,
     pub(super) length: u64,
-    /// What it is; nothing if it is a fourth one beside rows and columns.
+    /// Its kind; `None` for a fourth dimension beyond rows and columns.
     pub(super) kind: Option<StackKind>,
 }
 
 /// An array as a stack of images.
 pub(super) struct ImageStack {
-    /// The dimensions of the images, outermost first.
+    /// The dimensions that count images, outermost first.
     pub(super) others: Vec<StackAxis>,
     pub(super) rows: StackAxis,
     pub(super) columns: StackAxis,
-    /// The dimension of the samples of a pixel.
+    /// The dimension of a pixel's samples.
     pub(super) samples: Option<(StackAxis, SampleOrder)>,
     /// Whether the samples are colours.
     pub(super) is_colour: bool,
-    /// Bytes of a sample.
+    /// Size of a sample in bytes.
     size: u64,
-    /// The number of its format.
+    /// TIFF's sample format number.
     format: u16,
 }
 
 impl ImageStack {
-    /// Returns an array as a stack; nothing if it is none, or its type is none of TIFF.
+    /// Returns an array as a stack, or `None` if it is not one or TIFF lacks its data type.
     pub(super) fn of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
         let (size, format) = sample_type(&subject.array.data_type)?;
         if !subject.is_image(zarr_format::model::MAX_RANK) || subject.shape.len() < 2 {
@@ -112,7 +112,7 @@ impl ImageStack {
         let axis = |axis: usize| {
             let length = *subject.shape.get(axis)?;
             let kind = None;
-            // Directories have lengths of 32 bits.
+            // Directories have 32-bit lengths.
             u32::try_from(length).ok()?;
             Some(StackAxis { axis, length, kind })
         };
@@ -132,12 +132,12 @@ impl ImageStack {
         })
     }
 
-    /// Whether each of the other dimensions is known to be one of frames, slices and channels.
+    /// Whether each of the other dimensions is assigned to frames, slices or channels.
     pub(super) fn is_known(&self) -> bool {
         self.others.iter().all(|axis| axis.kind.is_some())
     }
 
-    /// Returns the number of images; nothing if they cannot be counted.
+    /// Returns the number of images, or `None` on overflow.
     pub(super) fn pages(&self) -> Option<u64> {
         let lengths = self.others.iter().map(|axis| axis.length);
         lengths.into_iter().try_fold(1_u64, u64::checked_mul)
@@ -152,12 +152,12 @@ impl ImageStack {
         samples(self) == samples(other)
     }
 
-    /// Returns the samples of a pixel.
+    /// Returns the number of samples per pixel.
     pub(super) fn sample_count(&self) -> u64 {
         self.samples.map_or(1, |(axis, _)| axis.length)
     }
 
-    /// Returns the bytes of an image with all of its samples.
+    /// Returns the size in bytes of an image with all of its samples.
     pub(super) fn page_size(&self) -> Option<u64> {
         let pixels = self.rows.length.checked_mul(self.columns.length)?;
         pixels
@@ -165,13 +165,13 @@ impl ImageStack {
             .checked_mul(self.size)
     }
 
-    /// Returns the length along a dimension that is a kind, 1 if there is none.
+    /// Returns the length along the dimension of a kind, or 1 if there is none.
     pub(super) fn length(&self, kind: StackKind) -> u64 {
         let found = self.others.iter().find(|axis| axis.kind == Some(kind));
         found.map_or(1, |axis| axis.length)
     }
 
-    /// Returns how the elements are written.
+    /// Returns the form in which the elements are written.
     pub(super) fn elements(&self) -> ElementForm {
         let mut order: Vec<usize> = self.others.iter().map(|axis| axis.axis).collect();
         if let Some((axis, SampleOrder::Planar)) = self.samples {
@@ -188,7 +188,7 @@ impl ImageStack {
         }
     }
 
-    /// Returns the directory of the image whose pixels begin at `offset` from the first ones of the file.
+    /// Returns the directory of the image that begins at `offset` from the first pixel of the file.
     pub(super) fn page(&self, offset: u64) -> Option<TiffPage> {
         let count = usize::try_from(self.sample_count()).ok()?;
         let colours = if self.is_colour { 3 } else { 1 };
@@ -226,8 +226,8 @@ impl ImageStack {
         })
     }
 
-    /// Returns the strips of an image: one, which readers cut by themselves, and of images of samples such as they read in
-    /// one go.
+    /// Returns the strips of an image: a single one, which readers split themselves, or, for an image with several
+    /// samples, strips of the size that readers take at once.
     fn strips(&self, offset: u64, is_planar: bool) -> Option<Strips> {
         let samples = if is_planar { self.sample_count() } else { 1 };
         let image = self.page_size()? / samples.max(1);
@@ -256,25 +256,25 @@ impl ImageStack {
     }
 }
 
-/// About how many bytes of an image readers take in one go, and how many such strips a file has at most.
+/// Approximate bytes of a strip, which readers take at once, and maximum number of such strips in a file.
 const STRIP: u64 = 1 << 16;
 const MAX_STRIPS: u64 = 1 << 15;
 
-/// Parts of an image, one after the other.
+/// The consecutive strips of an image.
 struct Strips {
     rows: u64,
     places: Vec<u64>,
     sizes: Vec<u64>,
 }
 
-/// Returns the dimensions of rows and columns among those at some places.
+/// Returns the dimensions of rows and columns among those at these indices.
 fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<(usize, usize)> {
     let picked = places.iter().filter_map(|&axis| axes.get(axis).cloned());
     let (rows, columns) = plane(&picked.collect::<Vec<_>>())?;
     Some((*places.get(rows)?, *places.get(columns)?))
 }
 
-/// Returns the bytes and the format of a sample.
+/// Returns the size in bytes and the format of a sample.
 fn sample_type(data_type: &DataType) -> Option<(u64, u16)> {
     Some(match data_type {
         DataType::Bool => (1, 1),
@@ -286,7 +286,8 @@ fn sample_type(data_type: &DataType) -> Option<(u64, u16)> {
     })
 }
 
-/// Returns the dimension of the colours of a pixel: three or four, the last dimension, or of bytes the first of three.
+/// Returns the dimension of a pixel's colours, of length 3 or 4: the last dimension, or, for bytes, the first of three
+/// dimensions.
 fn colours(subject: &Subject, axes: &[AxisMeaning]) -> Option<(usize, SampleOrder)> {
     let is_colours = |axis: usize| {
         let named = axes.get(axis).is_some_and(|axis| {
@@ -309,7 +310,8 @@ fn colours(subject: &Subject, axes: &[AxisMeaning]) -> Option<(usize, SampleOrde
     }
 }
 
-/// Says what the dimensions beside rows and columns are: by their names, and of others those that are left, slices first.
+/// Assigns kinds to the dimensions other than rows and columns: by name, and else from the remaining kinds, slices
+/// first.
 fn name_others(others: &mut [StackAxis], axes: &[AxisMeaning]) {
     let mut free = vec![StackKind::Channels, StackKind::Frames, StackKind::Slices];
     for other in others.iter_mut() {
@@ -323,7 +325,7 @@ fn name_others(others: &mut [StackAxis], axes: &[AxisMeaning]) {
             other.kind = Some(free.remove(place));
         }
     }
-    // Three without names are as they come in ImageJ: frames, slices, channels.
+    // Three unnamed dimensions are in ImageJ's order: frames, slices, channels.
     if others.len() == 3 && free.len() == 3 {
         free = vec![StackKind::Frames, StackKind::Slices, StackKind::Channels];
     }
