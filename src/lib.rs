@@ -1,7 +1,7 @@
-//! Mounts a Zarr store as a directory: the program, as a library that its tests use, too.
+//! Mounts a Zarr store as a directory: the program as a library, for its tests.
 //!
-//! `cli` reads the command line, `mount` opens all that a mount consists of, and `fuse` answers the requests of the kernel.
-//! `vfs` has inodes and handles over a `view`, which shows a store as files. `ARCHITECTURE.md` has the drawing.
+//! `cli` parses the command line, `mount` assembles a mount, and `fuse` answers the requests of the kernel. `vfs` has
+//! inodes and handles over a `view`, which shows a store as files. `ARCHITECTURE.md` has the drawing.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
 #![cfg_attr(

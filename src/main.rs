@@ -1,4 +1,4 @@
-//! The program: passes its arguments to `cli` and exits with the status that comes back.
+//! The program: passes its arguments to `cli` and returns the exit status.
 
 use std::process::ExitCode;
 
@@ -7,8 +7,8 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// Settings of jemalloc(3): freed memory is used again for a second and goes back to the kernel then, that of long blocks
-/// too; threads share one arena, since chunks are allocated by one thread and freed by another.
+/// Settings of jemalloc(3): freed memory is reused for a second and then returned to the kernel, also large blocks;
+/// threads share one arena, since chunks are allocated by one thread and freed by another.
 #[expect(unsafe_code, reason = "jemalloc looks for its settings by this name")]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static SETTINGS: &[u8; 68] =

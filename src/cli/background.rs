@@ -1,9 +1,9 @@
-//! Starting in the background: the program runs itself again as a daemon, and waits until the mount answers.
+//! Starts a mount in the background, and waits until it answers.
 //!
-//! A fork would lose threads, so the daemon is a new process with the same arguments; it knows its parent by
-//! an environment variable that holds the parent's number. Its stdout is a pipe to which it writes one line:
-//! `ready` and what is mounted, or `failed` with the exit status and the error. Nothing is added to the arguments, which other users can
-//! read.
+//! A fork would lose threads, so the daemon is a new process with the same arguments; it recognizes its parent by an
+//! environment variable with the parent's process number. It writes one line to its stdout, a pipe: `ready` and a
+//! description of the mount, or `failed` with the exit status and the error. Nothing is added to the arguments, which
+//! other users can read.
 
 use std::env;
 use std::fmt;
@@ -31,18 +31,18 @@ use zarr_format::error::{Error, Result, printable};
 /// The environment variable with the number of the parent process.
 const PARENT: &str = "ZARRFS_PARENT";
 
-/// What the daemon's line begins with.
+/// The first word of the daemon's line.
 const READY: &str = "ready";
 const FAILED: &str = "failed";
 
-/// How long starting and mounting may take, beside the time limit of the store.
+/// Time limit of starting and mounting, in addition to the time limit of the store.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a daemon that failed may take to unmount, and how often that is looked at.
+/// Time limit of the unmount by a failed daemon, and the polling interval.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const STOP_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why there is no mount, and the exit status if the daemon gave one.
+/// The error of a failed start, and the exit status if the daemon sent one.
 pub(super) struct StartFailure {
     pub(super) status: Option<u8>,
     pub(super) error: Error,
@@ -57,7 +57,7 @@ impl From<Error> for StartFailure {
     }
 }
 
-/// Starts the daemon; returns when the mount answers, with what the daemon says of it.
+/// Starts the daemon; returns the daemon's description when the mount answers.
 pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailure> {
     let (reader, mut child) = spawn(plan)?;
     let line = match read_line(reader, plan.timeout + START_TIMEOUT) {
@@ -105,7 +105,8 @@ fn spawn(plan: &MountPlan) -> Result<(PipeReader, Child)> {
     Ok((reader, child))
 }
 
-/// Returns the file of this program. It may have been replaced since the program started; the kernel still has it.
+/// Returns the executable of this program. If it was replaced since the program started, the kernel still has the old
+/// file.
 pub(super) fn own_program() -> PathBuf {
     env::current_exe()
         .ok()
@@ -113,7 +114,7 @@ pub(super) fn own_program() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Returns the line that the daemon writes, or what it wrote of it before it ended.
+/// Returns the line that the daemon writes, or its beginning if the daemon has ended.
 fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
     let end = Instant::now() + limit;
     let mut line = Vec::new();
@@ -133,7 +134,7 @@ fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
-/// Waits until there is something to read; returns false if `end` comes first.
+/// Waits until the pipe is readable; returns false if `end` passes first.
 fn wait_readable(reader: &PipeReader, end: Instant) -> Result<bool> {
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -147,7 +148,7 @@ fn wait_readable(reader: &PipeReader, end: Instant) -> Result<bool> {
     }
 }
 
-/// Parses `32 text`, what the daemon writes after `failed`.
+/// Parses `32 text`, the text after `failed` in the daemon's line.
 fn parse_failure(line: &str) -> StartFailure {
     let (status, text) = line.split_once(' ').unwrap_or(("", line));
     StartFailure {
@@ -156,7 +157,7 @@ fn parse_failure(line: &str) -> StartFailure {
     }
 }
 
-/// Checks that a mount of ours is there and answers.
+/// Checks that our mount exists and answers.
 fn check_answers(plan: &MountPlan) -> Result<()> {
     if MountPlan::descriptor(&plan.dir).is_some() {
         return Ok(());
@@ -172,7 +173,7 @@ fn check_answers(plan: &MountPlan) -> Result<()> {
     }
 }
 
-/// Ends a daemon: by SIGTERM, on which it unmounts, and if that takes too long by SIGKILL.
+/// Ends a daemon with SIGTERM, on which it unmounts, or with SIGKILL if that takes too long.
 fn stop(child: &mut Child) {
     let signalled = process::kill_process(process::Pid::from_child(child), process::Signal::TERM);
     let end = Instant::now() + STOP_TIMEOUT;
@@ -182,27 +183,27 @@ fn stop(child: &mut Child) {
         }
         thread::sleep(STOP_PAUSE);
     }
-    // It fails if the daemon has ended by itself.
+    // Fails if the daemon has already ended.
     let _ = child.kill();
 }
 
-/// The process that waits for this one to be ready, and what this one has of it.
+/// The waiting parent process, and the descriptors inherited from it.
 pub(super) struct Parent(InheritedDescriptors);
 
 impl Parent {
-    /// Returns the parent if this process was started by `start`, and leaves the parent's terminal.
+    /// Returns the parent if this process was started by `start`, and detaches from the parent's terminal.
     pub(super) fn find() -> Option<Parent> {
         let parent: i32 = env::var(PARENT).ok()?.parse().ok()?;
         if process::getppid().map(process::Pid::as_raw_pid) != Some(parent) {
             return None;
         }
-        // Fails only for the leader of a process group, which a new process is not.
+        // Fails only for a process group leader, which a new process is not.
         let _ = process::setsid();
         Some(Parent(InheritedDescriptors::find()))
     }
 
-    /// Reports that the mount is there, and `what` it is, and closes the terminal and the other descriptors of the parent,
-    /// before the parent ends; an error if the parent has gone.
+    /// Reports that the mount is ready, with its description; closes the terminal and the other inherited descriptors
+    /// before the parent ends. Fails if the parent has gone.
     pub(super) fn ready(self, what: &str) -> Result<()> {
         let failed = |error: io::Error| Error::os("telling the starting process", error);
         self.0.close();
@@ -219,7 +220,7 @@ impl Parent {
     }
 }
 
-/// Reports an error and the exit status that it has to the parent.
+/// Reports an error and its exit status to the parent.
 pub(super) fn report_failure(status: u8, error: &Error) {
     let text = printable(&error.to_string());
     if write_line(format_args!("{FAILED} {status} {text}")).is_err() {

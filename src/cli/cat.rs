@@ -1,6 +1,6 @@
-//! `zarrfs cat`: a key or an inner chunk as stored, a chunk decoded, or elements of an array, on stdout.
+//! `zarrfs cat`: prints a stored key, a decoded chunk or array elements on stdout.
 //!
-//! All of it is read piece by piece, so that an object of any length takes the memory of one piece.
+//! It reads in pieces, so that an object of any length takes the memory of one piece.
 
 use std::io;
 use std::io::Write;
@@ -22,13 +22,13 @@ use zarrfs_export::inspect::shard_info::ShardPart;
 use zarrfs_export::inspect::written_file::write_file;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How many bytes are read at a time.
+/// Number of bytes read at a time.
 const READ_SIZE: usize = 4 << 20;
 
-/// The word for elements as text of rows.
+/// The format name for elements as rows of text.
 const TEXT: &str = "text";
 
-/// Prints what was asked for.
+/// Prints the key, chunk or elements that the arguments select.
 pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let content = content_of(&args.format)?;
     let mut located = args.store.open(&args.path)?;
@@ -52,7 +52,7 @@ fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> 
     Ok(true)
 }
 
-/// Opens the array at the path; `Invalid` if there is none.
+/// Opens the array at the path; `NotFound` if the path does not exist, `Invalid` if it is not an array.
 pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
     let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
     match entry {
@@ -64,8 +64,8 @@ pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
     }
 }
 
-/// Reads a selection of the array that was typed as `path`. Labels are in the array's group or in one above, which is opened
-/// for that where the array was opened as a store of its own.
+/// Parses a selection of the array that was typed as `path`. Labels are in the array's group or an ancestor; if the
+/// array was opened as a store of its own, the group is opened for them.
 pub(super) fn select(
     store: &StoreArgs,
     path: &str,
@@ -91,7 +91,7 @@ pub(super) fn select(
     array.select(&UNLIMITED, text)
 }
 
-/// Returns what the elements are written as; nothing for text of rows.
+/// Returns the file format of the elements, or `None` for rows of text.
 fn content_of(format: &str) -> Result<Option<FileContent>> {
     match format {
         TEXT => Ok(None),
@@ -118,8 +118,8 @@ fn print_elements(
     )
 }
 
-/// Prints an object as it is stored, or an inner chunk of a shard. The answer is no if that is not stored; `NotFound` if
-/// there is no such key.
+/// Prints a stored object or an inner chunk of a shard. Returns false if the inner chunk is not stored; `NotFound` if
+/// the key does not exist.
 fn print_stored(located: &StorePath) -> Result<bool> {
     let path = &located.path;
     let reader = match located.opened.stack.store.open(&UNLIMITED, path, None) {
@@ -138,7 +138,7 @@ fn print_stored(located: &StorePath) -> Result<bool> {
     }
 }
 
-/// Prints an inner chunk as it is stored; fails with `no_key` if the path names none.
+/// Prints a stored inner chunk; fails with `no_key` if the path does not name one.
 fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
     let (shard, range) = match ShardPart::at(&UNLIMITED, &located.opened, &located.path)? {
         None => return Err(no_key),
@@ -168,7 +168,7 @@ fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes bytes to stdout; returns whether stdout is still read.
+/// Writes bytes to stdout; returns false if the reader has gone.
 fn write(bytes: &[u8]) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

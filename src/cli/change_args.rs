@@ -1,6 +1,6 @@
-//! The arguments of commands on the changes of a mount or an upper folder.
+//! Arguments of the commands on the changes of a mount or an upper folder.
 //!
-//! The comments of fields are the help and the manual page.
+//! The comments of fields are the help texts and the manual page.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `zarrfs status`, `diff`, `commit` and `discard`: what they ask, and how the answer is printed.
+//! `zarrfs status`, `diff`, `commit` and `discard`: sends requests and prints the answers.
 
 use std::io;
 use std::io::IsTerminal;
@@ -19,7 +19,7 @@ use crate::mount::protocol::{
 use crate::view::control::FAILURES_ATTRIBUTE;
 use zarr_format::error::{Error, Result, printable};
 
-/// Prints how much was changed, and how much failed.
+/// Prints the number of changes and of failures.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
     let path = &args.place.place;
     let location = upper::locate(path)?;
@@ -50,14 +50,14 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// The failures that a mount has kept.
+/// The recorded failures of a mount.
 struct KeptFailures {
     count: u64,
-    /// Whether only the log has them.
+    /// Whether only the log shows them, because the mount has no control directory.
     hides_control: bool,
 }
 
-/// Prints the status, with the number of failures if it is that of a mount.
+/// Prints the status, and the number of failures if it is the status of a mount.
 fn print_status_json(status: &StatusReport, failures: Option<&KeptFailures>) {
     let mut report = json!(status);
     if let (Some(members), Some(failures)) = (report.as_object_mut(), failures) {
@@ -66,7 +66,7 @@ fn print_status_json(status: &StatusReport, failures: Option<&KeptFailures>) {
     report::print_json(&report);
 }
 
-/// Returns the status of a mount that cannot be written.
+/// Returns the status of a read-only mount.
 fn read_only_status(store: &str) -> StatusReport {
     StatusReport {
         store: store.to_string(),
@@ -84,7 +84,7 @@ fn read_only_status(store: &str) -> StatusReport {
     }
 }
 
-/// Returns how many failures a mount has kept; nothing if `path` is none.
+/// Returns the recorded failures of a mount, or `None` if `path` is not a mountpoint.
 fn count_failures(path: &Path) -> Result<Option<KeptFailures>> {
     let Some(mount) = mount_facts::mountpoint_at(path)? else {
         return Ok(None);
@@ -99,7 +99,7 @@ fn count_failures(path: &Path) -> Result<Option<KeptFailures>> {
     }))
 }
 
-/// Says how many failures a mount has kept, if there are any, and where.
+/// Prints the number of recorded failures, and where they are listed, if there are any.
 fn print_failures(path: &Path, failures: &KeptFailures) {
     if failures.count == 0 {
         return;
@@ -144,7 +144,7 @@ fn print_status(status: &StatusReport) {
     print_in_writing(&status.in_writing);
 }
 
-/// Lists the files that were not whole when zarrfs or the machine stopped.
+/// Lists the files that were incomplete when zarrfs or the machine stopped.
 fn print_rescued(paths: &[String]) {
     if paths.is_empty() {
         return;
@@ -158,7 +158,7 @@ fn print_rescued(paths: &[String]) {
     }
 }
 
-/// Lists what stays in the upper folder.
+/// Lists the paths that stay in the upper folder.
 fn print_kept(kept: &[(String, String)]) {
     let stay = if kept.len() == 1 { "stays" } else { "stay" };
     print_reasons(
@@ -167,7 +167,7 @@ fn print_kept(kept: &[(String, String)]) {
     );
 }
 
-/// Lists what the store cannot hold of keys that are committed.
+/// Lists the committed keys with data that the store cannot hold.
 fn print_lost(lost: &[(String, String)], lose: &str) {
     let count = units::count(lost.len() as u64, "name");
     print_reasons(
@@ -176,13 +176,13 @@ fn print_lost(lost: &[(String, String)], lose: &str) {
     );
 }
 
-/// Lists the arrays that are being written.
+/// Lists the arrays with dirty decoded files.
 fn print_in_writing(arrays: &[(String, String)]) {
     let count = units::count(arrays.len() as u64, "array");
     print_reasons(arrays, format_args!("{count} being written"));
 }
 
-/// Lists keys with a reason each below a title; says nothing if there are none.
+/// Lists keys and their reasons under a title; prints nothing for no keys.
 fn print_reasons(keys: &[(String, String)], title: std::fmt::Arguments<'_>) {
     if keys.is_empty() {
         return;
@@ -197,7 +197,7 @@ fn print_json(report: &impl Serialize) {
     report::print_json(&json!(report));
 }
 
-/// Lists what was changed; returns whether nothing was.
+/// Lists the changes; returns whether there are none.
 pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
     if let Some(other) = &args.other {
         return diff_stores::diff(args, other);
@@ -231,7 +231,7 @@ fn diff_of_arrays(args: &DiffArgs) -> Result<bool> {
     Ok(diff.nodes.is_empty())
 }
 
-/// Brings what was changed into the store; returns whether there were no conflicts.
+/// Commits the changes to the store; returns whether there were no conflicts.
 pub(super) fn commit(args: &CommitArgs) -> Result<bool> {
     let report = match &args.to {
         Some(to) => upper::copy_to(&args.place, to)?,
@@ -275,7 +275,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
     print_in_writing(&report.in_writing);
 }
 
-/// Says that changes of other programs were not found out by ETags.
+/// Prints that conflicts were detected without ETags.
 fn print_without_etag(report: &CommitReport) {
     if report.without_etag > 0 {
         let keys = units::count(report.without_etag, "key");
@@ -285,7 +285,7 @@ fn print_without_etag(report: &CommitReport) {
     }
 }
 
-/// Lists conflicts; a copy to another store cannot be forced.
+/// Lists conflicts; a copy to another store has no --force.
 fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     for (key, why) in &report.conflicts {
         report::print(format_args!("{}: {}", printable(key), printable(why)));
@@ -294,7 +294,7 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     let count = units::count(report.conflicts.len() as u64, "conflict");
     let is_copy = args.to.is_some();
     let hint = if is_copy { "" } else { " (see --force)" };
-    // A dry run counts what it would do, and a copy overwrites nothing.
+    // A dry run counts planned changes, and a copy overwrites nothing.
     let is_begun = !is_copy && !args.dry_run && report.put + report.erased > 0;
     let done = if is_begun {
         print_rest(report);
@@ -305,7 +305,7 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     report::fail(report::NO, format_args!("{count}; {done}{hint}"));
 }
 
-/// Says what a commit that ended early has brought into the store, and what becomes of the rest.
+/// Prints what an interrupted commit has stored, and how to continue.
 fn print_rest(report: &CommitReport) {
     report::print(format_args!(
         "{} put ({}), {} removed before the commit ended; {} left: `zarrfs commit` goes on with {}",
@@ -317,7 +317,7 @@ fn print_rest(report: &CommitReport) {
     ));
 }
 
-/// Throws changes away, or says that there are none; returns whether the user agreed.
+/// Discards changes, or prints that there are none; returns whether the user agreed.
 pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
     let path = match &args.path {
         Some(path) if path.trim_matches('/').is_empty() => {
@@ -355,7 +355,7 @@ fn print_discard(report: &DiscardReport) {
     }
 }
 
-/// Asks on a terminal whether all changes are to be discarded; `Invalid` without a terminal, unless there are none.
+/// Asks on a terminal whether to discard all changes; `Invalid` without a terminal, unless there are none.
 fn confirm_all(place: &PlaceArgs) -> Result<bool> {
     let ControlAnswer::Status(status) = upper::ask(place, &ControlRequest::Status)? else {
         return Err(mismatch());
@@ -380,7 +380,7 @@ fn confirm_all(place: &PlaceArgs) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes"))
 }
 
-/// The error where an answer is not of the kind that was asked for.
+/// Returns the error of an answer that does not fit the request.
 fn mismatch() -> Error {
     Error::corrupt("the mount", "its answer is to another request")
 }

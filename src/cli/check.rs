@@ -1,7 +1,6 @@
-//! `zarrfs check`: the findings as they come, and what they come to.
+//! `zarrfs check`: prints findings as they are found, and a summary.
 //!
-//! With `--json` they are members of one object, which is written piece by piece, so that any number of them takes no
-//! memory.
+//! With `--json` they are members of one object that is written in pieces, so that findings need no memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +21,11 @@ use zarrfs_array::hierarchy::{NodeEntry, RebuiltCopies};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How long a check may take without a sign of life, and how often it gives one.
+/// How long a check runs before it shows progress, and the interval between updates.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// Checks a store; returns whether there are no errors.
+/// Checks a store; returns whether it has no errors.
 pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     let located = open(args)?;
     let context = context(args, &located);
@@ -47,7 +46,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     printer.begin(&located, args.fix.is_some().then_some(mended.as_slice()));
     let summary = thread::scope(|scope| {
         let show = || show_progress(&bar, &context.progress, &is_done);
-        // Without a thread the check runs without a sign of life.
+        // Without a thread the check shows no progress.
         let shown = thread::Builder::new().spawn_scoped(scope, show).ok();
         let summary = check_store(&context, &start, &mut |finding| printer.finding(finding));
         is_done.store(true, Ordering::Release);
@@ -61,7 +60,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     Ok(summary.count(Severity::Error) == 0)
 }
 
-/// Opens the store; one that is to be changed under the upper folder, if there is one.
+/// Opens the store; with --fix for writing, under the upper folder if there is one.
 fn open(args: &CheckArgs) -> Result<StorePath> {
     match (&args.cow, args.yes) {
         _ if args.fix.is_none() => args.store.open(&args.path),
@@ -70,11 +69,11 @@ fn open(args: &CheckArgs) -> Result<StorePath> {
     }
 }
 
-/// The error where no place to write is given.
+/// The error of --fix without a place to write.
 const NOWHERE: &str = "writes: say where, with --cow UPPER into a folder of changes that leaves the store as it is, or with \
      --yes into the store";
 
-/// Returns the node that was asked for.
+/// Returns the node to check.
 fn start(context: &CheckContext, located: &StorePath) -> Result<Arc<NodeEntry>> {
     let missing = || Error::not_found(format!("{}/{}", located.source, located.path));
     context
@@ -95,7 +94,7 @@ fn context(args: &CheckArgs, located: &StorePath) -> CheckContext {
     }
 }
 
-/// Shows how far the check is, once it takes long, until it is done; indicatif draws nothing where stderr is no terminal.
+/// Shows the progress of a long check until it is done; indicatif draws nothing if stderr is not a terminal.
 fn show_progress(bar: &ProgressBar, progress: &CheckProgress, is_done: &AtomicBool) {
     let started = Instant::now();
     let style = ProgressStyle::with_template("{spinner} {msg}");
@@ -114,7 +113,7 @@ fn show_progress(bar: &ProgressBar, progress: &CheckProgress, is_done: &AtomicBo
     }
 }
 
-/// Prints findings as they come.
+/// Prints findings as they are found.
 struct Printer<'a> {
     is_json: bool,
     count: u64,
@@ -203,7 +202,7 @@ fn to_json(summary: &CheckSummary, progress: &CheckProgress) -> Value {
     })
 }
 
-/// Returns what was looked at, and what was found.
+/// Returns the summary of a check as text.
 fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgress) -> String {
     let mut place = printable(&located.source);
     if !located.path.is_root() {

@@ -1,4 +1,4 @@
-//! Asks the mount that has an upper folder open, over the socket in that folder.
+//! Sends requests to the mount of an upper folder, over the folder's socket.
 
 use std::io;
 use std::io::BufReader;
@@ -11,7 +11,7 @@ use crate::mount::protocol::{
 };
 use zarr_format::error::{Error, Result};
 
-/// Has a request carried out by the mount that has `upper` open; none if no mount has.
+/// Sends a request to the mount that has `upper` open; returns `None` if there is no such mount.
 pub(super) fn ask(
     upper: &Path,
     request: &ControlRequest,
@@ -29,7 +29,7 @@ pub(super) fn ask(
     let mut lines = BufReader::new(&stream);
     let mut line = receive_line(upper, &mut lines)?;
     if line.is_empty() {
-        // It was unmounted before it took the request.
+        // It was unmounted before it received the request.
         return Ok(None);
     }
     loop {
@@ -44,7 +44,7 @@ pub(super) fn ask(
     }
 }
 
-/// Returns the next line, cut off where the mount has ended.
+/// Returns the next line; it is incomplete if the mount has ended.
 fn receive_line(upper: &Path, lines: &mut BufReader<&UnixStream>) -> Result<String> {
     match read_line(lines) {
         Err(error) if is_closed(&error) => Ok(String::new()),
@@ -60,13 +60,13 @@ fn parse(upper: &Path, line: &str) -> Result<ControlMessage> {
     serde_json::from_str(line).map_err(|_| other_version().about(upper.display()))
 }
 
-/// Whether the mount has ended.
+/// Whether an error means that the mount has ended.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
-/// Whether no mount listens.
+/// Whether an error means that no mount listens.
 fn is_unserved(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound};
     matches!(error.kind(), ConnectionRefused | NotFound)
@@ -83,7 +83,7 @@ mod tests {
     use crate::mount::protocol::DiscardReport;
     use zarr_format::error::Kind;
 
-    /// Asks a mount that sends these bytes when it has a request.
+    /// Sends a request to a mount that replies with these bytes.
     fn ask_mount(reply: &'static [u8]) -> (Result<Option<ControlAnswer>>, Vec<(usize, usize)>) {
         let upper = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(upper.path().join("socket")).unwrap();
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(ask_mount(b"").0.unwrap(), None);
         let (answer, _) = ask_mount(b"{\"progress\":{\"done\":1,\"total\":2}}\n{\"answ");
         assert_eq!(answer.unwrap_err().kind(), Kind::Unavailable);
-        // It has taken the request.
+        // The mount had received the request.
         let (answer, steps) = ask_mount(b"{\"progress\":{\"done\":0,\"total\":0}}\n");
         let error = answer.unwrap_err();
         assert!(error.to_string().contains("goes on with the next commit"));

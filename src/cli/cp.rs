@@ -1,6 +1,6 @@
-//! `zarrfs cp`: an array, selected elements of it, or all arrays of a group as a file in any format that the files view has.
+//! `zarrfs cp`: copies an array, a selection or a group to a file.
 //!
-//! How the file comes to be is left to `output_file`.
+//! It supports all formats of the files view. `output_file` writes the file.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     named(&located, path, written)
 }
 
-/// Writes selected elements of the array that was typed as `path`.
+/// Writes a selection of the array that was typed as `path`.
 fn write(
     args: &CpArgs,
     located: &StorePath,
@@ -56,7 +56,7 @@ fn write(
     let array = open_array(located)?;
     let selection = select(&args.store, path, located, selection)?;
     let source = SourceArray::of(located, array, content.format)?;
-    // A file that is put together is read for its length.
+    // The length of a generated file needs its elements.
     let reading = Progress::new("reading");
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
     drop(reading);
@@ -65,14 +65,14 @@ fn write(
     Ok(true)
 }
 
-/// Says what the file does not have.
+/// Prints what the file omits.
 fn note_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
     for sentence in sentences {
         report::note(format_args!("the file leaves out {sentence}"));
     }
 }
 
-/// Writes a file of this length under the name that was typed.
+/// Writes a file of this length to the output path.
 fn write_opened(args: &CpArgs, opened: &dyn ReadAt, length: u64) -> Result<()> {
     let file = OutputFile::create(&args.file)?;
     file.check_room(length)?;
@@ -127,7 +127,7 @@ fn cp_variable(args: &CpArgs, located: &StorePath, choice: &GroupChoice<'_>) -> 
     write_planned(args, located, choice, || source.file(&UNLIMITED, choice))
 }
 
-/// Writes a file of several arrays, or fails with the reason why there is none.
+/// Writes a file of several arrays, or fails with the reason why it cannot be made.
 fn write_planned(
     args: &CpArgs,
     located: &StorePath,
@@ -146,7 +146,7 @@ fn write_planned(
     Ok(true)
 }
 
-/// Returns the path of a group in its store; of the store's own, the store.
+/// Returns the path of a group in its store, or the store for its root.
 fn shown(located: &StorePath) -> String {
     if located.path.is_root() {
         located.source.clone()
@@ -155,7 +155,7 @@ fn shown(located: &StorePath) -> String {
     }
 }
 
-/// Returns what was asked for, if that is a format which has a variable with its coordinates.
+/// Returns the chosen format if it is one with a variable and its coordinates.
 fn variable_choice(args: &CpArgs) -> Option<GroupChoice<'static>> {
     match &args.format {
         Some(name) => GroupChoice::of_format(name),
@@ -163,7 +163,7 @@ fn variable_choice(args: &CpArgs) -> Option<GroupChoice<'static>> {
     }
 }
 
-/// Returns what was asked for of a group, or what the file's ending asks for.
+/// Returns the format for a group, from --format or from the file's extension.
 fn group_choice(args: &CpArgs) -> Result<GroupChoice<'static>> {
     match &args.format {
         Some(name) => GroupChoice::of_group_format(name),
@@ -171,7 +171,7 @@ fn group_choice(args: &CpArgs) -> Result<GroupChoice<'static>> {
     }
 }
 
-/// Splits a selection off a path: what follows the last `@`, if it can be one.
+/// Splits a selection off a path: the text after the last `@`, if it can be a selection.
 pub(super) fn split(path: &str) -> (&str, Option<&str>) {
     let is_selection = |text: &str| {
         let fits = |c: char| c.is_ascii_digit() || "[]:,.- ".contains(c);
@@ -184,7 +184,7 @@ pub(super) fn split(path: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns what was asked for, or what the file's ending asks for.
+/// Returns the format, from --format or from the file's extension.
 fn content_of(args: &CpArgs) -> Result<FileContent> {
     match &args.format {
         Some(name) => FileContent::of_format(name),

@@ -1,11 +1,11 @@
-//! Prints what `zarrfs diff --arrays` found: changed nodes, attributes and regions of arrays.
+//! Prints the result of `zarrfs diff --arrays`: changed nodes, attributes and array regions.
 
 use serde_json::Value;
 
 use super::report;
 use zarr_format::error::printable;
 
-/// Prints what differs, a node a line and what is in it below.
+/// Prints the differences: a line for each node, with its details below.
 pub(super) fn print(nodes: &[Value]) {
     for node in nodes {
         let word = |name: &str| printable(node[name].as_str().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! `zarrfs diff A B`: what differs between two stores, node by node as it is found.
+//! `zarrfs diff A B`: prints the differences of two stores, node by node.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use zarrfs_export::compare::{Compared, HierarchyState};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Prints what differs; returns whether nothing does. Fails with `Unsupported` if nothing differs as far as can be known, and
-/// some nodes cannot be compared.
+/// Prints the differences; returns whether there are none. `Unsupported` if no difference was found but some nodes
+/// cannot be compared.
 pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     let reading = StoreArgs::of_two(&args.place.remote);
     let before = reading.open(&args.place.place.to_string_lossy())?;
@@ -54,23 +54,23 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     }
 }
 
-/// Whether more is told of a node than why it cannot be compared.
+/// Whether a node has differences, in addition to an error.
 fn tells_difference(node: &Value) -> bool {
     let lists = ["attributes", "metadata", "regions"];
     lists.iter().any(|name| node.get(name).is_some())
 }
 
-/// The most names that are looked at for a document: links may lead in a circle.
+/// Maximum number of names that are searched for a document: links may form a cycle.
 const MAX_NAMES: usize = 100_000;
 
-/// Fails with `Invalid` if neither a node nor anything below it has a document: a folder of something else would be
-/// compared as a store of groups.
+/// Fails with `Invalid` if neither the node nor a descendant has a document: an unrelated folder would be compared as a
+/// store of groups.
 fn refuse_undescribed(place: &StorePath) -> Result<()> {
     let hierarchy = &place.opened.hierarchy;
     let Some(start) = hierarchy.node(&UNLIMITED, &place.path)? else {
         return Ok(());
     };
-    // What does not read or list is reported where it is compared.
+    // An error here is reported by the comparison.
     if is_described(hierarchy, start).unwrap_or(true) {
         return Ok(());
     }
@@ -79,7 +79,7 @@ fn refuse_undescribed(place: &StorePath) -> Result<()> {
     Err(Error::invalid(folder.trim_end_matches('/'), why))
 }
 
-/// Whether a node or one below it has a document.
+/// Whether a node or one of its descendants has a document.
 fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<bool> {
     let has_document = |node: &NodeEntry| node.version != 0 || node.dialect().is_some();
     let mut seen = 0;

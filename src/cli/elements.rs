@@ -1,6 +1,6 @@
-//! Elements of an array as text: a row a line, an empty line between planes.
+//! Prints array elements as text: one row a line, planes separated by an empty line.
 //!
-//! Each value is written as final v3 writes a fill value; of words like NaN the quotes are left out.
+//! Each value is written like a fill value in final v3; words such as NaN without quotes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use zarrfs_export::inspect::selected::{SelectedElements, TakeBytes};
 use zarrfs_export::inspect::written_file::{DescribedArray, write_file};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Writes selected elements as text; elements without a fixed length a line each.
+/// Writes selected elements as text; one line for each element without a fixed length.
 pub(super) fn write_text(
     array: &Arc<OpenArray>,
     selection: &Selection,
@@ -51,13 +51,13 @@ pub(super) fn write_text(
     })
 }
 
-/// Puts elements into rows and planes.
+/// Arranges elements in rows and planes.
 struct TextRows<'a> {
     data_type: &'a DataType,
-    /// Elements of a row, and of a plane.
+    /// Elements in a row, and in a plane.
     row: u64,
     plane: u64,
-    /// Elements in all.
+    /// Total number of elements.
     all: u64,
     written: u64,
 }
@@ -98,7 +98,7 @@ impl TextRows<'_> {
     }
 }
 
-/// Writes one element.
+/// Formats an element.
 pub(super) fn value_text(data_type: &DataType, element: &[u8]) -> String {
     let value = fill_json::value(data_type, element);
     match (&value, data_type) {

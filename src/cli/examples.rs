@@ -1,4 +1,4 @@
-//! What follows the options in the help of each command: examples, and where the files of a mount are.
+//! The text after the options in each command's help: examples and control files.
 
 /// The last lines of every help.
 macro_rules! with_files {

@@ -1,4 +1,4 @@
-//! `zarrfs info`: one node in full.
+//! `zarrfs info`: prints all facts about one node.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ use zarrfs_export::inspect::stored::StoredFacts;
 use zarrfs_export::inspect::tree::NodeFacts;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Prints what there is to know of a node.
+/// Prints all facts about a node.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
     named(&located, &args.path, info_of(args, &located))
@@ -62,8 +62,8 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns a decoded file of an array that is a store of its own as one of the array's group, where labels are, and what
-/// headers say; nothing where no group has any.
+/// If the array is a store of its own, reopens its decoded file through the array's group, which has labels and header
+/// data; `None` if there is no such group.
 fn above_file(args: &InfoArgs, located: &StorePath) -> Option<StorePath> {
     let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
     let (array, file) = args.path.rsplit_once('/').filter(|_| is_top)?;
@@ -79,7 +79,7 @@ fn above_file(args: &InfoArgs, located: &StorePath) -> Option<StorePath> {
     Some(above)
 }
 
-/// Prints what a decoded file holds, or why there is none.
+/// Prints the contents of a decoded file, or why it cannot be made.
 fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
     let error = file.length.as_ref().err().map(Error::to_string);
     let length = file.length.as_ref().ok().copied().flatten();
@@ -113,8 +113,8 @@ fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
     sheet.print();
 }
 
-/// Prints what the index of a shard says, or where an inner chunk lies. The answer is no if the index does not read, or
-/// if the inner chunk is not stored.
+/// Prints the index of a shard, or the byte range of an inner chunk. Returns false if the index cannot be read, or if
+/// the inner chunk is not stored.
 fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<bool> {
     let (is_sound, members, sheet) = match part {
         ShardPart::Shard(shard) => {
@@ -166,7 +166,8 @@ fn range_json(range: &Range<u64>) -> Value {
     json!({"offset": range.start, "length": range.end - range.start})
 }
 
-/// Returns the lines on a shard. Offsets count from the beginning of the shard, its own from that of the object.
+/// Returns the lines about a shard. Offsets count from the beginning of the shard, the shard's own offset from the
+/// beginning of the object.
 fn shard_sheet(info: &ShardInfo) -> Sheet {
     let mut sheet = Sheet::default();
     sheet.add("kind", "shard");
@@ -304,7 +305,7 @@ fn children_json(counts: &ChildCounts) -> Value {
     found
 }
 
-/// Returns the files of a group, and the formats that a node has no file of.
+/// Returns the files of a group, and the formats that a node has no file in.
 fn files_json(info: &NodeInfo) -> Vec<(String, Value)> {
     let refused = |refused: &[RefusedFile]| {
         let pairs = refused
@@ -332,7 +333,7 @@ fn files_json(info: &NodeInfo) -> Vec<(String, Value)> {
     }
 }
 
-/// Lines of a name and a value.
+/// Lines of names and values.
 #[derive(Default)]
 struct Sheet {
     title: String,
@@ -414,7 +415,7 @@ impl Sheet {
         }
     }
 
-    /// Adds the formats without a file, those with one reason in one line.
+    /// Adds the data that files omit, with the formats of these files.
     fn add_left_out(&mut self, left_out: &LeftOut) {
         for (place, left) in left_out.0.iter().enumerate() {
             let title = if place == 0 { "left out" } else { "" };
@@ -521,7 +522,7 @@ impl Sheet {
             format!("{memory} of memory, {most}{requests}")
         };
         if let Some(costs) = &array.costs {
-            // Inner chunks that lie beside each other are read together.
+            // Adjacent inner chunks are read in one request.
             let is_sharded = !array.inner_chunk_shapes.is_empty();
             let most = if is_sharded { "at most " } else { "" };
             self.add("reading a point", cost(costs.point, ""));
@@ -564,7 +565,7 @@ impl Sheet {
     }
 }
 
-/// Writes a length in both ways, if these differ.
+/// Formats a length in a unit and in bytes, if they differ.
 fn exact_bytes(bytes: u64) -> String {
     let short = shown::bytes(bytes);
     if bytes < 1024 {
@@ -573,7 +574,7 @@ fn exact_bytes(bytes: u64) -> String {
     format!("{short} ({bytes} bytes)")
 }
 
-/// Writes the type as final v3 does, where that is more than its name.
+/// Formats the data type as final v3 does, if that is more than its name.
 fn data_type(array: &ArrayInfo) -> String {
     match &array.members["data_type"] {
         Value::String(name) => name.clone(),

@@ -1,8 +1,8 @@
-//! Standard input as the sign that a mount is still wanted: `--until-eof`.
+//! `--until-eof`: ends the mount at the end of standard input.
 //!
-//! A program that holds the other end of a pipe or socket has its mount end with it, however it ends: by itself, by a
-//! signal, with or without a word. Before anything can be mounted the end of the input ends the process at once; from
-//! `hand_over` on it is passed to the server, which unmounts first. What comes over the input is thrown away.
+//! If a program holds the other end of a pipe or socket, its mount ends with the program, however that ends. Before
+//! anything can be mounted, the end of the input ends the process at once; after `hand_over` it is passed to the
+//! server, which unmounts first. Input is discarded.
 
 use std::fs::File;
 use std::io;
@@ -22,13 +22,13 @@ use zarr_format::error::{Error, Result};
 
 /// A thread that waits for the end of standard input.
 pub(super) struct InputWatch {
-    /// What the end is passed to; nothing before the process mounts.
+    /// The server to stop; `None` before the process mounts.
     stop: Arc<Mutex<Option<StopHandle>>>,
 }
 
 impl InputWatch {
-    /// Starts to wait, on a descriptor of its own: a process in the background closes its standard input. `give_up` is called
-    /// where the input ends before anything can be mounted.
+    /// Starts to wait, on its own copy of the descriptor: a background process closes its standard input. Calls
+    /// `give_up` if the input ends before anything can be mounted.
     pub(super) fn start(give_up: impl FnOnce() + Send + 'static) -> Result<InputWatch> {
         let failed = |error: io::Error| Error::os("standard input", error);
         let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
@@ -41,11 +41,11 @@ impl InputWatch {
             .spawn(move || {
                 let input = File::from(input);
                 wait_for_end(&input);
-                // Open until the process ends: of a socket the other end sees when that is, and all is stored.
+                // Stays open until the process ends, so that the other end of a socket sees when everything is stored.
                 let _ = input.into_raw_fd();
                 match &*stop.lock() {
                     Some(stop) => stop.stop(),
-                    // The lock is held, so that nothing is mounted any more.
+                    // The lock is held, so that nothing can be mounted any more.
                     None => {
                         give_up();
                         std::process::exit(i32::from(report::FAILED));
@@ -56,13 +56,13 @@ impl InputWatch {
         Ok(watch)
     }
 
-    /// Has the end passed to a server from here on; does not return if the input has ended already.
+    /// Passes the end of the input to a server from here on; does not return if the input has already ended.
     pub(super) fn hand_over(&self, stop: StopHandle) {
         *self.stop.lock() = Some(stop);
     }
 }
 
-/// Reads until there is no more; an input that cannot be read has ended. The other end may have made it non-blocking.
+/// Reads until the end; a read error counts as the end. The other end may have made the input non-blocking.
 fn wait_for_end(mut input: &File) {
     let mut thrown_away = [0; 512];
     loop {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the input has ended after `used` has been called with the other end.
+    /// Returns whether the input has ended after `used` was called.
     fn ends(input: impl Into<OwnedFd>, used: impl FnOnce()) -> bool {
         let (sender, end) = mpsc::channel();
         let input = File::from(input.into());

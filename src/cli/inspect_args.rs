@@ -1,4 +1,4 @@
-//! Arguments of the commands that look at stores and mounts.
+//! Arguments of the commands that read stores and mounts.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! `zarrfs list`: the mounts of this machine, from the kernel's table and from what each mount says of itself.
+//! `zarrfs list`: lists this machine's mounts, from the mount table and the mounts.
 //!
-//! A mount that does not answer is listed all the same: each is asked in a thread of its own and for a limited time.
+//! A mount that does not answer is still listed: each mount is queried in its own thread with a time limit.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,30 +15,30 @@ use crate::fuse::mount::{liveness, mountinfo};
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Kind, Result, printable};
 
-/// How long a mount may take to say what it is.
+/// Time limit of a mount's answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The columns of the table.
+/// The column headings of the table.
 const HEADINGS: [&str; 4] = ["STORE", "DIRECTORY", "VIEW", "CHANGES"];
 
-/// A mount as it is listed.
+/// A listed mount.
 struct MountLine {
     store: String,
     directory: PathBuf,
-    /// Nothing if the mount does not say.
+    /// `None` if the mount does not answer.
     view: Option<String>,
     changes: Changes,
 }
 
-/// What a mount has changed.
+/// The changes of a mount.
 enum Changes {
     ReadOnly,
     Pending(u64),
-    /// Why it is not known.
+    /// The reason why they are unknown.
     Unknown(&'static str),
 }
 
-/// Prints all mounts of zarrfs that this process sees.
+/// Prints all zarrfs mounts that this process sees.
 pub(super) fn list(args: &ListArgs) -> Result<bool> {
     let lines = find()?;
     if args.json {
@@ -50,7 +50,7 @@ pub(super) fn list(args: &ListArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns what is known of each mount, in the order of the kernel's table.
+/// Returns the facts about each mount, in the order of the mount table.
 fn find() -> Result<Vec<MountLine>> {
     let table = mountinfo::read()?;
     let ours = table.into_iter().filter(Mounted::is_ours);
@@ -71,7 +71,7 @@ fn find() -> Result<Vec<MountLine>> {
     Ok(lines.collect())
 }
 
-/// Asks a mount what it is.
+/// Queries the facts about a mount.
 fn describe(mounted: &Mounted) -> MountLine {
     let said = match MountFacts::wait(&mounted.path) {
         Ok(said) => said,
@@ -105,7 +105,7 @@ fn why_silent(mounted: &Mounted, error: &Error) -> &'static str {
     }
 }
 
-/// Returns how many keys are to be committed, as the mount says.
+/// Queries the number of keys to commit.
 fn pending(upper: &Path) -> Changes {
     match control_client::ask(upper, &ControlRequest::Status, &|_, _| ()) {
         Ok(Some(ControlAnswer::Status(status))) => Changes::Pending(status.put + status.erased),
@@ -114,7 +114,7 @@ fn pending(upper: &Path) -> Changes {
 }
 
 impl MountLine {
-    /// A mount of which only the kernel's table is known.
+    /// Builds the line of a mount of which only the mount table is known.
     fn unknown(mounted: &Mounted, why: &'static str) -> MountLine {
         MountLine {
             store: mounted.source.to_string_lossy().into_owned(),
@@ -154,7 +154,7 @@ impl MountLine {
     }
 }
 
-/// Prints the mounts below headings, in columns.
+/// Prints the mounts as a table.
 fn print_table(lines: &[MountLine]) {
     let headings = HEADINGS.map(str::to_string);
     let rows: Vec<_> = std::iter::once(headings)

@@ -1,6 +1,7 @@
-//! Where log records go: a file, the journal of systemd, stderr in the foreground, syslog in the background.
+//! Selects the log target: file, systemd's journal, stderr or syslog.
 //!
-//! Until the mount is there, warnings of a background process are written to the terminal as well.
+//! stderr is used in the foreground and syslog in the background. Until the mount is ready, warnings of a background
+//! process are also written to the terminal.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -25,18 +26,18 @@ use zarr_format::error::{Error, Result};
 /// The socket of syslog.
 const SYSLOG: &str = "/dev/log";
 
-/// syslog's facility of daemons, as the upper bits of a priority.
+/// The facility of daemons in syslog, as the upper bits of a priority.
 const DAEMON: u8 = 3 << 3;
 
 /// The environment variable with device and inode of the journal's stream, see systemd.exec(5).
 const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
 
-/// Whether warnings are written to the terminal beside the log.
+/// Whether warnings are also written to the terminal.
 static TELLS_TERMINAL: AtomicBool = AtomicBool::new(false);
 
-/// Sends records to `file`, or to the journal if stderr is its stream, or to stderr (`foreground`), or to syslog; an
-/// error if the file cannot be opened. `verbose` is how often `-v` was given; `RUST_LOG` chooses levels by target. Panics
-/// are logged like errors. Returns the file, if the log is one.
+/// Starts the log: `file`, or the journal if stderr is its stream, or stderr (`foreground`), or syslog; fails if the
+/// file cannot be opened. `verbose` is the number of `-v`; `RUST_LOG` sets levels by target. Panics are logged as
+/// errors. Returns the log file, if the log is one.
 pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<LogPlace> {
     let mut builder = Builder::new();
     filter(&mut builder, verbose);
@@ -51,7 +52,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
         (Some(path), _) => {
             let file = Arc::new(LogFile::open(path)?);
             builder.target(Target::Pipe(Box::new(LogWriter(file.clone()))));
-            // By then the number of a descriptor may be that of any file, one with data among them.
+            // A later reopen by the descriptor's number could open another file, even one with data.
             let is_descriptor = output_file::named_descriptor(path).is_some();
             place = LogPlace(Some(file).filter(|_| !is_descriptor));
         }
@@ -66,7 +67,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     }
     let logger = builder.build();
     let level = logger.filter();
-    // Fails where a logger is set already, as in tests.
+    // Fails if a logger is already set, as in tests.
     if log::set_boxed_logger(Box::new(MountLogger(logger))).is_ok() {
         log::set_max_level(level);
     }
@@ -74,11 +75,11 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     Ok(place)
 }
 
-/// The file of a log, if it is one that can be opened anew.
+/// The file of a log, if it can be reopened.
 pub(super) struct LogPlace(Option<Arc<LogFile>>);
 
 impl LogPlace {
-    /// Opens the file anew, since another program has given it another name or removed it.
+    /// Reopens the file after logrotate or another program has renamed or removed it.
     pub(super) fn open_anew(&self) {
         let Some(log) = &self.0 else { return };
         match LogFile::open(&log.path) {
@@ -88,14 +89,14 @@ impl LogPlace {
     }
 }
 
-/// A file that records are appended to.
+/// A file to which records are appended.
 struct LogFile {
     path: PathBuf,
     file: Mutex<File>,
 }
 
 impl LogFile {
-    /// Opens the file at `path`, which is made if it is missing.
+    /// Opens the file at `path`; creates it if it is missing.
     fn open(path: &Path) -> Result<LogFile> {
         let opened = OpenOptions::new().append(true).create(true).open(path);
         let opened = opened.map_err(|error| Error::os(path.display(), error))?;
@@ -119,12 +120,12 @@ impl Write for LogWriter {
     }
 }
 
-/// Ends the messages to the terminal: the mount is there.
+/// Stops writing to the terminal: the mount is ready.
 pub(super) fn leave_terminal() {
     TELLS_TERMINAL.store(false, Relaxed);
 }
 
-/// The records of env_logger, and warnings to the terminal while the mount is not there yet.
+/// Logs records through env_logger, and warnings to the terminal until the mount is ready.
 struct MountLogger(Logger);
 
 impl Log for MountLogger {
@@ -148,12 +149,12 @@ impl Log for MountLogger {
 fn filter(builder: &mut Builder, verbose: u8) {
     builder.filter_level(level(verbose));
     let is_all = verbose > 2;
-    // fuser's warnings about requests repeat ours or are of no use.
+    // fuser's warnings about requests repeat ours or are useless.
     let most = |level| if is_all { LevelFilter::Trace } else { level };
     builder.filter_module("fuser", most(LevelFilter::Error));
-    // A reply to a program that was killed.
+    // Errors of replies to killed programs.
     builder.filter_module("fuser::reply", most(LevelFilter::Off));
-    // The error of the request says the same.
+    // The error of the request has the same message.
     builder.filter_module("rustls_platform_verifier", most(LevelFilter::Off));
 }
 
@@ -180,8 +181,8 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// Returns stderr if it is a stream of the journal. It is a descriptor of its own, since a process in the background
-/// closes its stderr.
+/// Returns stderr if it is a stream of the journal; a copy of the descriptor, since a background process closes its
+/// stderr.
 fn journal_stream() -> Option<File> {
     let stream = env::var(JOURNAL_STREAM).ok()?;
     let (device, inode) = stream.split_once(':')?;
@@ -193,7 +194,7 @@ fn journal_stream() -> Option<File> {
     stderr.as_fd().try_clone_to_owned().ok().map(File::from)
 }
 
-/// A line with its priority in front, as sd-daemon(3) has it.
+/// Formats a record with its priority, see sd-daemon(3).
 fn journal_record(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
     let text = record.args().to_string().replace('\n', " ");
     writeln!(out, "<{}>{text}", severity(record.level()))
@@ -227,7 +228,7 @@ fn severity(level: Level) -> u8 {
     }
 }
 
-/// One datagram per record. A record that syslog does not take is lost, and nothing waits for it.
+/// Sends one datagram for each record. A record that syslog does not accept is lost, without waiting.
 struct Syslog(UnixDatagram);
 
 impl Write for Syslog {
@@ -245,7 +246,7 @@ impl Write for Syslog {
 mod tests {
     use super::*;
 
-    /// Whether a record of a module is logged after so many `-v`.
+    /// Whether a record of a module is logged with this number of `-v`.
     fn is_logged(module: &str, level: Level, verbose: u8) -> bool {
         let mut builder = Builder::new();
         filter(&mut builder, verbose);

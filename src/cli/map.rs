@@ -1,4 +1,4 @@
-//! `zarrfs map`: the chunk grid of an array, or of a shard, as a picture of which chunks are stored.
+//! `zarrfs map`: shows which chunks of an array or shard are stored.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::shard_info::ShardPart;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The most cells along each side of a picture in a file.
+/// Maximum number of cells along each side of a picture file.
 const MAX_SIDE: u64 = 1024;
 
-/// The most cells along each side in JSON.
+/// Maximum number of cells along each side in JSON.
 const MAX_JSON_SIDE: u64 = 256;
 
-/// The most lines of a picture on a terminal.
+/// Maximum number of lines of a picture on a terminal.
 const MAX_LINES: u64 = 32;
 
 const MISSING: Rgb = [48, 48, 48];
@@ -33,7 +33,7 @@ const PRESENT: Rgb = [80, 200, 120];
 const PARTLY: Rgb = [235, 215, 70];
 const CORRUPT: Rgb = [230, 50, 50];
 
-/// Prints or writes the map; the answer is no if a chunk does not decode.
+/// Prints or writes the map; returns false if a chunk does not decode.
 pub(super) fn map(args: &MapArgs) -> Result<bool> {
     let located = in_group(&args.store, &args.path, args.store.open(&args.path)?);
     named(&located, &args.path, map_of(args, &located))
@@ -103,7 +103,7 @@ fn of_array(
     Ok((map, names))
 }
 
-/// Returns how many inner chunks each chunk of an array has; nothing if they are no shards.
+/// Returns the number of inner chunks in each chunk, or `None` if the chunks are not shards.
 fn inner_chunks(array: &OpenArray) -> Option<u64> {
     let array = array.array();
     let shapes = inner_shapes(&array.codecs);
@@ -112,7 +112,7 @@ fn inner_chunks(array: &OpenArray) -> Option<u64> {
     Some(counts.fold(1, u64::saturating_mul))
 }
 
-/// Returns the map of the shard that was typed; fails with `no_array` if it is none.
+/// Returns the map of the shard at the path; fails with `no_array` if it is not a shard.
 fn of_shard(
     args: &MapArgs,
     located: &StorePath,
@@ -131,10 +131,10 @@ fn of_shard(
     }
 }
 
-/// How cells are coloured.
+/// The colours of cells.
 struct Shades {
     by: Measure,
-    /// The least and the largest measure of a chunk.
+    /// The smallest and the largest measure of a chunk.
     range: Ends<f64>,
 }
 
@@ -148,7 +148,7 @@ impl Shades {
         }
     }
 
-    /// Returns where the largest chunk of a cell lies between the least and the largest of all, from 0 to 1.
+    /// Returns the position of the cell's largest chunk between the overall smallest and largest, from 0 to 1.
     fn share(&self, cell: &MapCell) -> Option<f64> {
         let (_, largest) = measures(cell, self.by)?;
         match self.range? {
@@ -186,13 +186,13 @@ impl Shades {
 const MISSING_LETTER: char = '\u{b7}';
 const CORRUPT_LETTER: char = 'X';
 
-/// What there is to say of the chunks of a cell.
+/// The state of a cell's chunks.
 #[derive(Clone, Copy, PartialEq)]
 enum CellState {
     Missing,
     Partly,
     Stored,
-    /// One of them does not decode.
+    /// At least one of them does not decode.
     Corrupt,
 }
 
@@ -210,7 +210,7 @@ impl CellState {
     }
 }
 
-/// Returns the least and the largest measure of a chunk of a cell; nothing if none is stored, or if what is shown is that.
+/// Returns the smallest and the largest measure of a cell's chunks; `None` if none is stored, or for `Presence`.
 fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
     match by {
         Measure::Presence => None,
@@ -221,13 +221,13 @@ fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
     }
 }
 
-/// A number as a float; the last digits of a large one do not show in a colour.
+/// Converts a number to a float; lost digits are invisible in a colour.
 #[expect(clippy::cast_precision_loss, reason = "colours have 8 bits")]
 fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Mixes two colours; what is not nothing is visibly more than nothing.
+/// Mixes two colours; a small share is still visible.
 fn mix(from: Rgb, to: Rgb, share: f64) -> Rgb {
     let share = 0.4 + 0.6 * share;
     let mixed = |i: usize| f64::from(from[i]) * (1.0 - share) + f64::from(to[i]) * share;
@@ -249,13 +249,13 @@ fn digit(share: f64) -> char {
     char::from(b'0' + tenth)
 }
 
-/// A map with what is told of it.
+/// A map and how to show it.
 struct ToldMap<'a> {
     map: &'a ChunkMap,
     shades: Shades,
     /// The names of the array's dimensions.
     names: &'a [Option<String>],
-    /// How many inner chunks a chunk has that is a shard.
+    /// Number of inner chunks in a chunk, if it is a shard.
     inner: Option<u64>,
     drawing: Drawing,
 }
@@ -302,14 +302,14 @@ impl ToldMap<'_> {
         }
     }
 
-    /// Returns lines without colours, a letter a cell.
+    /// Returns lines without colours, one letter for each cell.
     fn letters(&self) -> Vec<String> {
         let rows = self.map.cells.chunks(self.width().max(1));
         rows.map(|row| row.iter().map(|cell| self.shades.letter(cell)).collect())
             .collect()
     }
 
-    /// Returns which dimensions are rows and columns, and which chunks along the others each cell has.
+    /// Returns the row and column dimensions, and the chunks of the other dimensions in each cell.
     fn dimensions(&self) -> String {
         let (rows, columns) = self.map.axes;
         let mut parts = Vec::new();
@@ -340,7 +340,7 @@ impl ToldMap<'_> {
         parts.join("; ")
     }
 
-    /// Returns what each sign or colour means.
+    /// Returns the legend of letters or colours.
     fn legend(&self) -> String {
         let most = self.map.cells.iter().map(|cell| cell.chunks).max();
         let most = most.unwrap_or_default();
@@ -397,12 +397,12 @@ impl ToldMap<'_> {
         vec![sign]
     }
 
-    /// Returns a sign and what it means.
+    /// Returns a legend entry.
     fn sign(&self, letter: char, name: &str, colour: Rgb, what: &str) -> String {
         format!("{} {what}", self.mark(letter, name, colour))
     }
 
-    /// Returns a letter, a colour, or the name of a colour that is in a file.
+    /// Returns a letter, a coloured block, or the name of a colour in a file.
     fn mark(&self, letter: char, name: &str, colour: Rgb) -> String {
         match self.drawing {
             Drawing::Letters => letter.to_string(),
@@ -411,8 +411,7 @@ impl ToldMap<'_> {
         }
     }
 
-    /// Returns the map as JSON, with the cells of which something is stored; lengths are null where they were not asked
-    /// for.
+    /// Returns the map as JSON, with the cells that have stored chunks; lengths are null if they were not measured.
     fn to_json(&self) -> Value {
         let map = self.map;
         let columns = self.width().max(1);

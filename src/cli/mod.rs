@@ -1,7 +1,7 @@
-//! The command line: its commands here, their arguments in `*_args`, and a file for each command.
+//! The command line: its commands, their arguments in `*_args`, one file for each.
 //!
-//! The same definitions make the manual pages. `-o` options are in `options`; `run` picks the command. Commands on
-//! changes ask the mount that has them (`control_client`); what they ask for is carried out in `mount/`.
+//! The manual pages are generated from the same definitions. `options` parses `-o`; `run` selects the command. Commands
+//! on changes send a request to the mount that has them (`control_client`); `mount/` executes it.
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -202,7 +202,7 @@ pub enum Command {
     Stats(StatsArgs),
 }
 
-/// Returns the definitions, for the manual pages.
+/// Returns the clap definitions, for the manual pages.
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -1,7 +1,7 @@
-//! `zarrfs mount`: opens the store, mounts, serves until the mount ends.
+//! `zarrfs mount`: opens the store, mounts it, and serves until the mount ends.
 //!
-//! The store is opened and the mountpoint is checked before anything is mounted, so that errors appear on the terminal
-//! and not as EIO. Without `-f` the program starts itself again for all this (`background`).
+//! The store is opened and the mountpoint is checked before the mount, so that errors appear on the terminal and not as
+//! EIO. Without `-f` the program restarts itself in the background for this (`background`).
 
 use std::fs;
 use std::io;
@@ -47,7 +47,7 @@ pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     report::fail(status.unwrap_or(policy.status(&error)), error)
 }
 
-/// Prints what was mounted; not in the name of mount(8), which says nothing itself.
+/// Prints the description of the mount, except for mount(8), which prints nothing on success.
 fn announce_started(policy: ExitPolicy, what: &str) {
     if policy != ExitPolicy::Helper {
         report::print(what);
@@ -90,7 +90,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     idle_memory::give_back(views.memory())?;
     announce(&what, parent)?;
     mount.wait(|| notify::send("STOPPING=1"));
-    // Programs may still have files open, and write to them.
+    // Programs may still have files open and write to them.
     views.arrays().refuse_writes();
     vfs.end_all(&UNLIMITED);
     views.arrays().store_left_over(&UNLIMITED);
@@ -104,13 +104,13 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the end of standard input; where it comes before there is a mount, the mountpoint goes as after one.
+/// Watches standard input; if it ends before the mount is ready, removes the mountpoint as after a mount.
 fn watch_input(plan: &MountPlan) -> Result<InputWatch> {
     let plan = plan.clone();
     InputWatch::start(move || remove_dir(&plan))
 }
 
-/// Removes the mountpoint with `--rmdir`, when nothing is mounted there any more. One that is gone already is no fault.
+/// Removes the mountpoint with `--rmdir` after the unmount. It is no error if it is already gone.
 fn remove_dir(plan: &MountPlan) {
     let dir = &plan.dir;
     if !plan.rmdir || MountPlan::descriptor(dir).is_some() {
@@ -125,7 +125,7 @@ fn remove_dir(plan: &MountPlan) {
     }
 }
 
-/// Refuses a cache or an upper folder that lies in the mountpoint, where it would be hidden, or in the store.
+/// Refuses a cache or an upper folder in the mountpoint, where it would be hidden, or in the store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
     let store = zarrfs_store::local_path(&plan.source);
     let cache = plan.store.remote.cache_dir.as_ref();
@@ -140,7 +140,7 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
     Ok(())
 }
 
-/// Refuses `--passthrough` where what the kernel reads itself could be wrong.
+/// Refuses `--passthrough` if the kernel's own reads could be stale.
 fn check_passthrough(plan: &MountPlan) -> Result<()> {
     if !plan.passthrough {
         return Ok(());
@@ -161,7 +161,7 @@ fn check_passthrough(plan: &MountPlan) -> Result<()> {
     Ok(())
 }
 
-/// Returns the mountpoint, checked; a descriptor stays as it is.
+/// Checks and returns the mountpoint; a descriptor is returned unchanged.
 fn prepared_dir(plan: &MountPlan) -> Result<PathBuf> {
     if MountPlan::descriptor(&plan.dir).is_some() {
         return Ok(plan.dir.clone());
@@ -182,13 +182,13 @@ fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
     })
 }
 
-/// Returns the line that says what is mounted where, and where the decoded arrays are.
+/// Returns the line that describes the mount and the place of its decoded arrays.
 fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let source = printable(&plan.shown_source());
     let found = views.describe(&source)?;
     let files = match plan.view {
         ViewKind::Files => plan.dir.clone(),
-        // Where a descriptor is mounted is not known.
+        // The mountpoint of a descriptor is unknown.
         ViewKind::Store if MountPlan::descriptor(&plan.dir).is_some() => {
             PathBuf::from(".zarrfs/files")
         }
@@ -207,7 +207,7 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     Ok(printable(&line))
 }
 
-/// Returns what is said of changes; nothing of a mount without any.
+/// Returns the text about changes; empty without an upper folder.
 fn where_changes_go(plan: &MountPlan) -> String {
     let Some(upper) = &plan.cow else {
         return String::new();
@@ -224,7 +224,7 @@ fn where_changes_go(plan: &MountPlan) -> String {
     }
 }
 
-/// Reports that the mount is there: to the parent process or on stdout, and to systemd.
+/// Reports that the mount is ready: to the parent process or on stdout, and to systemd.
 fn announce(what: &str, parent: Option<Parent>) -> Result<()> {
     match parent {
         Some(parent) => {

@@ -1,6 +1,6 @@
-//! The arguments of commands that mount, unmount and list mounts, and of `mount.zarrfs`.
+//! Arguments of the commands for mounts, and of `mount.zarrfs`.
 //!
-//! The comments of fields are the help and the manual page.
+//! The comments of fields are the help texts and the manual page.
 
 use std::path::PathBuf;
 use std::time::Duration;

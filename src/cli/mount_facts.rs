@@ -1,8 +1,8 @@
-//! What a mount says of itself: extended attributes of its root, which the process of the mount answers from memory.
+//! Queries a mount for its facts: extended attributes of its root, served from memory.
 //!
-//! A file would not do: a store may have a folder of the name `.zarrfs` itself, which the mount then shows as it is
-//! stored, and the writer of the store would name the upper folder that a commit takes. Of these attributes a store has
-//! none. A process that was stopped answers nothing; a command ends then, within a time limit.
+//! A file would not be safe: a store may have its own folder `.zarrfs`, which the mount then shows as stored, and the
+//! writer of the store could name the upper folder of a commit. A store cannot contain these attributes. A stopped
+//! process does not answer; then the command fails after a time limit.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,22 +21,22 @@ use zarr_format::error::{Error, Kind, Result};
 /// The control directory of a mount.
 pub(super) const CONTROL: &str = ".zarrfs";
 
-/// How long a mount may take to say what it is.
+/// Time limit of a mount's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest value of an extended attribute.
+/// Maximum length of an extended attribute's value.
 const MAX_VALUE: usize = 1 << 16;
 
-/// What a mount says of itself.
+/// The facts about a mount.
 pub(super) struct MountFacts {
     dir: PathBuf,
-    /// What its `mount.json` holds, if the store has not that name itself.
+    /// The contents of its `mount.json`.
     said: Value,
     hides_control: bool,
 }
 
-/// Returns the mountpoint of zarrfs that a path is or lies in, and the path without symbolic links; nothing if it lies in
-/// none.
+/// Returns the zarrfs mountpoint that contains a path, and the path without symbolic links; `None` if no mount contains
+/// it.
 pub(super) fn around(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     let table = mountinfo::read().unwrap_or_default();
     let ours: Vec<Mounted> = table.into_iter().filter(Mounted::is_ours).collect();
@@ -52,18 +52,18 @@ pub(super) fn around(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     Ok(nearest.map(|mounted| (mounted.path, path)))
 }
 
-/// Returns the mountpoint that a path is.
+/// Returns the mountpoint if the path is one, or `None`.
 pub(super) fn mountpoint_at(path: &Path) -> Result<Option<PathBuf>> {
     let found = around(path)?.filter(|(dir, path)| dir == path);
     Ok(found.map(|(dir, _)| dir))
 }
 
-/// Returns an attribute of the root of a mount; `Unavailable` if the mount does not answer in time.
+/// Returns an extended attribute of a mount's root; `Unavailable` if the mount does not answer in time.
 pub(super) fn attribute(dir: &Path, name: &'static [u8]) -> Result<Vec<u8>> {
     in_time(dir, move |dir| read_attribute(dir, name))
 }
 
-/// Puts a question to the mount at `dir`; `Unavailable` if the mount does not answer in time.
+/// Runs a query on the mount at `dir`; `Unavailable` if the mount does not answer in time.
 fn in_time<T: Send + 'static>(
     dir: &Path,
     question: impl FnOnce(&Path) -> Result<T> + Send + 'static,
@@ -77,7 +77,7 @@ fn in_time<T: Send + 'static>(
     })
 }
 
-/// Returns an attribute, however long the mount takes.
+/// Returns an extended attribute, without a time limit.
 fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
     let mut value = vec![0; MAX_VALUE];
     let read = rustix::fs::getxattr(dir, OsStr::from_bytes(name), value.as_mut_slice());
@@ -86,7 +86,7 @@ fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Returns the error of a mount that does not say what it is.
+/// Returns the error of a mount that does not answer with its facts.
 fn silent(dir: &Path, error: io::Error) -> Error {
     if liveness::is_gone(&error) {
         let why = "the process of the mount is gone; 'zarrfs umount' removes it";
@@ -102,12 +102,12 @@ fn silent(dir: &Path, error: io::Error) -> Error {
 }
 
 impl MountFacts {
-    /// Asks the mount at `dir`, a mountpoint of zarrfs; `Unavailable` if it does not answer in time.
+    /// Queries the zarrfs mountpoint `dir`; `Unavailable` if it does not answer in time.
     pub(super) fn ask(dir: &Path) -> Result<MountFacts> {
         in_time(dir, MountFacts::wait)
     }
 
-    /// Asks the mount, however long it takes.
+    /// Queries the mount, without a time limit.
     pub(super) fn wait(dir: &Path) -> Result<MountFacts> {
         let text = read_attribute(dir, control::MOUNT_ATTRIBUTE)?;
         let said =
@@ -120,17 +120,17 @@ impl MountFacts {
         })
     }
 
-    /// What is mounted, without secrets.
+    /// Returns the source of the mount, without secrets.
     pub(super) fn source(&self) -> &str {
         self.said["source"].as_str().unwrap_or_default()
     }
 
-    /// Returns an option in force, "" if it is not there.
+    /// Returns an option in force, or "" if it is missing.
     pub(super) fn option(&self, name: &str) -> &str {
         self.said["options"][name].as_str().unwrap_or_default()
     }
 
-    /// Returns the folder of the changes, if there is one.
+    /// Returns the upper folder, or `None` if the mount has none.
     pub(super) fn upper(&self) -> Option<PathBuf> {
         let upper = self.option("cow");
         (!matches!(upper, "none" | "")).then(|| PathBuf::from(upper))
@@ -141,19 +141,19 @@ impl MountFacts {
         self.said["listings"].is_null()
     }
 
-    /// Whether the store has the name of the control directory itself, so that the mount shows none.
+    /// Whether the store has a key with the name of the control directory, so that the mount has no control directory.
     pub(super) fn hides_control(&self) -> bool {
         self.hides_control
     }
 
-    /// Whether the view at this mountpoint is that of files.
+    /// Whether the mountpoint shows the files view.
     pub(super) fn is_files(&self) -> bool {
         self.option("view") == "files"
     }
 
     /// Returns the folder with all keys of the store.
     ///
-    /// Fails with `Unsupported` where the mount shows them nowhere.
+    /// Fails with `Unsupported` if the mount does not show them.
     pub(super) fn keys(&self) -> Result<PathBuf> {
         match (self.hides_control, self.is_files()) {
             (false, _) => Ok(self.dir.join(CONTROL).join("store")),

@@ -1,7 +1,7 @@
-//! Faults of a store as a command prints them: a key is named as it would be typed.
+//! Rewrites the paths in errors to what the user typed.
 //!
-//! Below the command line a key is counted from the store's root, which is not what was typed: the longest leading part of a
-//! path with metadata is the store. What is no key (an option, a selection, another file) is named as it is.
+//! Internally a key is relative to the store's root, but the user typed a longer path: its longest leading part with
+//! metadata is the store. A subject that is not a key (an option, a selection, another file) is unchanged.
 
 use super::report;
 use zarr_format::error::{Error, Result};
@@ -10,7 +10,7 @@ use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Names the key that a fault of a store is about as a continuation of what was typed.
+/// Prefixes the key of an error with the store as typed.
 pub(super) fn named<T>(located: &StorePath, typed: &str, outcome: Result<T>) -> Result<T> {
     outcome.map_err(|error| {
         if is_key(located, error.subject()) {
@@ -22,7 +22,7 @@ pub(super) fn named<T>(located: &StorePath, typed: &str, outcome: Result<T>) -> 
     })
 }
 
-/// Prints which consolidated metadata did not read, though they were wanted.
+/// Reports consolidated metadata that were requested but cannot be read.
 pub(super) fn note_unread_copies(located: &StorePath) {
     for why in located.opened.hierarchy.unread_copies() {
         let store = &located.source;
@@ -32,10 +32,10 @@ pub(super) fn note_unread_copies(located: &StorePath) {
     }
 }
 
-/// What is said of nodes that attributes name where the store cannot list.
+/// The note about nodes known only from attributes, in a store that cannot list.
 pub(super) const NAMED_ONLY: &str = "named by attributes; other nodes are not known";
 
-/// Whether a fault is about a key: of what was typed, of something below it, or of what the store has.
+/// Whether an error is about a key: the typed path, a path below it, or a stored key.
 fn is_key(located: &StorePath, subject: &str) -> bool {
     let path = located.path.to_string();
     let is_below = subject
@@ -46,13 +46,14 @@ fn is_key(located: &StorePath, subject: &str) -> bool {
     }
     let store = &located.opened.stack.store;
     Key::new(subject).is_ok_and(|key| {
-        // A key that cannot be asked about is what the fault says.
+        // If the key cannot be queried, the error is about it.
         let is_stored = || !matches!(store.head(&UNLIMITED, &key), Ok(None));
         !key.is_root() && (is_document(key.name()) || is_stored())
     })
 }
 
-/// Returns the store as it was typed: what stands before the path in it. A URL may hold secrets, which are left out.
+/// Returns the store as typed: the part before the path in it. For a URL, which may contain secrets, returns the shown
+/// source.
 fn base(located: &StorePath, typed: &str) -> String {
     let typed = typed.trim_end_matches('/');
     if typed.is_empty() || typed.contains("://") {
@@ -68,7 +69,7 @@ fn base(located: &StorePath, typed: &str) -> String {
     }
 }
 
-/// Puts a key behind its store.
+/// Appends a key to its store.
 fn joined(base: &str, key: &str) -> String {
     let base = base.trim_end_matches('/');
     match (base, key) {

@@ -1,4 +1,4 @@
-//! Notifies systemd of READY=1 and STOPPING=1, on the socket that NOTIFY_SOCKET names: see sd_notify(3).
+//! Notifies systemd of READY=1 and STOPPING=1, on the socket NOTIFY_SOCKET: see sd_notify(3).
 
 use std::env;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
-/// Sends `state` if there is a socket; a failure is only logged, since the mount works without.
+/// Sends `state` if there is a socket; a failure is only logged, since the mount works without it.
 pub(super) fn send(state: &str) {
     let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;

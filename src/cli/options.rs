@@ -1,7 +1,7 @@
-//! Options as mount(8) and fstab have them: `-o ro,memory=256M`.
+//! Parses the options of mount(8) and fstab: `-o ro,memory=256M`.
 //!
-//! Options of mount(8) and systemd themselves are accepted and ignored, the others change the plan. The error for an
-//! unknown one suggests the most similar name.
+//! The options of mount(8) and systemd themselves are accepted and ignored; other options change the plan. The error of
+//! an unknown option suggests the most similar name.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::view::files::ListedForm;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::spelling::nearest;
 
-/// Options without an effect here: those of mount(8) and systemd themselves, and those that are always or never in force.
+/// Options without an effect: the options of mount(8) and systemd, and options that are always or never in force.
 const IGNORED: [&str; 34] = [
     "async",
     "atime",
@@ -91,9 +91,9 @@ const KNOWN: [&str; 38] = [
     "write_through",
 ];
 
-/// Changes the plan by the options of all `-o` arguments, in order.
+/// Applies the options of all `-o` arguments to the plan, in order.
 ///
-/// `Invalid` if one is not known (unless `sloppy`) or its value makes no sense.
+/// `Invalid` if an option is unknown (unless `sloppy`) or its value is invalid.
 pub(super) fn apply_all(plan: &mut MountPlan, texts: &[String], sloppy: bool) -> Result<()> {
     for (name, value) in texts.iter().flat_map(|text| split(text)) {
         apply(plan, &name, value.as_deref(), sloppy)?;
@@ -102,7 +102,7 @@ pub(super) fn apply_all(plan: &mut MountPlan, texts: &[String], sloppy: bool) ->
     Ok(())
 }
 
-/// Splits `a,b=c` at its commas; `\,` is a comma within a value and `\\` a backslash.
+/// Splits `a,b=c` at commas; in a value `\,` is a comma and `\\` a backslash.
 fn split(text: &str) -> Vec<(String, Option<String>)> {
     let mut options = vec![String::new()];
     let mut letters = text.chars().peekable();

@@ -1,10 +1,9 @@
-//! A file that a command writes under a name that was typed.
+//! Writes an output file atomically.
 //!
-//! A regular file appears under its name when all of it is written, and what was there before stays until then; a signal
-//! leaves nothing of it. What is there and is no regular file, such as a pipe or `/dev/null`, is written itself, and a
-//! link to a file stays a link.
-//! A name of an open descriptor, such as `/dev/stdout`, stands for the descriptor: what is written continues what others
-//! wrote there, whatever file it is.
+//! A regular file gets its name when it is complete, and an existing file stays until then; a signal leaves no partial
+//! file. An existing file that is not regular, such as a pipe or `/dev/null`, is written directly, and a link to a file
+//! stays a link. The name of an open descriptor, such as `/dev/stdout`, means the descriptor: output is appended to
+//! earlier output, whatever file it is.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,24 +23,24 @@ use signal_hook::low_level::emulate_default_handler;
 use super::signals;
 use zarr_format::error::{Error, Kind, Result};
 
-/// The most symbolic links that a name is followed along, as in the kernel.
+/// Maximum number of symbolic links to follow, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// The bits of a mode that a file keeps when its content is replaced: a right to run it with its owner's rights does not
-/// pass to another content.
+/// The mode bits that a file keeps when its content is replaced, without set-ID bits: they must not apply to new
+/// content.
 const KEPT_MODE: u32 = 0o777;
 
 /// A file that is being written.
 pub(super) struct OutputFile<'a> {
-    /// As it was typed.
+    /// The path as typed.
     path: &'a Path,
     file: File,
-    /// The name that the file has until it is whole, and the one that it gets.
+    /// The temporary name of an incomplete file, and its final name.
     renamed: Option<(PathBuf, PathBuf)>,
 }
 
 impl OutputFile<'_> {
-    /// Opens the file at `path` for writing; Invalid for a directory and for a link to nothing.
+    /// Opens the file at `path` for writing; `Invalid` for a directory and for a dangling link.
     pub(super) fn create(path: &Path) -> Result<OutputFile<'_>> {
         let failed = |error| Error::os(path.display(), error);
         if let Some(number) = named_descriptor(path) {
@@ -78,7 +77,7 @@ impl OutputFile<'_> {
         }
     }
 
-    /// Creates a file beside `target` that becomes it.
+    /// Creates a temporary file next to `target`, to be renamed to it.
     fn partial(path: &Path, target: PathBuf) -> Result<OutputFile<'_>> {
         let name = target.file_name();
         let name = name.ok_or_else(|| Error::invalid(path.display(), "is a directory"))?;
@@ -96,12 +95,12 @@ impl OutputFile<'_> {
         })
     }
 
-    /// `NoSpace` if the file system plainly has no room for a file of so many bytes. A pipe or a device takes what is given.
+    /// `NoSpace` if the file system clearly has less than `bytes` free. Pipes and devices are not checked.
     pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
         if self.renamed.is_none() {
             return Ok(());
         }
-        // Some file systems do not tell, or say that they have no blocks at all.
+        // Some file systems report no free space, or no blocks at all.
         let Some(disk) = rustix::fs::fstatvfs(&self.file)
             .ok()
             .filter(|disk| disk.f_blocks > 0)
@@ -118,13 +117,13 @@ impl OutputFile<'_> {
         Ok(())
     }
 
-    /// Writes what follows.
+    /// Appends bytes.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
         let failed = |error| Error::os(self.path.display(), error);
         (&self.file).write_all(bytes).map_err(failed)
     }
 
-    /// Has the file appear under its name.
+    /// Renames the file to its final name.
     pub(super) fn keep(&self) -> Result<()> {
         let Some((partial, target)) = &self.renamed else {
             return Ok(());
@@ -137,13 +136,13 @@ impl OutputFile<'_> {
 impl Drop for OutputFile<'_> {
     fn drop(&mut self) {
         if let Some((partial, _)) = &self.renamed {
-            // A file that was kept has left this name.
+            // Fails if the file was renamed to its final name.
             let _ = fs::remove_file(partial);
         }
     }
 }
 
-/// Has a signal that ends the process remove the file at `path` first, if it is there.
+/// On a signal that ends the process, first removes the file at `path`, if it exists.
 fn remove_on_signal(path: &Path) -> io::Result<()> {
     let ignored = signals::ignored_signals();
     let heard = [SIGINT, SIGTERM, SIGHUP].into_iter();
@@ -152,7 +151,7 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
     let wait = move || {
         if let Some(signal) = listener.forever().next() {
             let _ = fs::remove_file(&path);
-            // Ends the process as the signal does where nobody hears it.
+            // Ends the process with the signal's default action.
             let _ = emulate_default_handler(signal);
         }
     };
@@ -160,7 +159,7 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
     thread.spawn(wait).map(drop)
 }
 
-/// Returns the number of the descriptor of this process that a name stands for; nothing for the name of a file.
+/// Returns the number of this process's descriptor that a path names, or `None` for the path of a file.
 pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     let own = fs::canonicalize("/proc/self").ok()?;
     let mut path = path.to_path_buf();
@@ -179,7 +178,7 @@ pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     None
 }
 
-/// Returns another handle of an open descriptor, with the same place in its file.
+/// Returns a duplicate of an open descriptor, which shares its file offset.
 fn descriptor(number: i32) -> io::Result<OwnedFd> {
     match number {
         0 => io::stdin().as_fd().try_clone_to_owned(),

@@ -1,24 +1,23 @@
-//! Users and groups as they are named on the command line: by number, or by name.
+//! Parses users and groups on the command line, by number or by name.
 //!
-//! Names are looked up in the files of this machine, and then by getent(1), which also knows those of a directory
-//! service.
+//! Names are looked up in the local files, and then with getent(1), which also knows directory services.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use zarr_format::error::{Error, Result};
 
-/// Reads a user.
+/// Parses a user.
 pub(super) fn user(text: &str) -> Result<u32> {
     number(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no user here"))
 }
 
-/// Reads a group.
+/// Parses a group.
 pub(super) fn group(text: &str) -> Result<u32> {
     number(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
 }
 
-/// The number that stands for no user and no group in system calls.
+/// The number that means no user or group in system calls.
 const NONE: u32 = u32::MAX;
 
 fn number(text: &str, table: &str) -> Option<u32> {
@@ -33,7 +32,7 @@ fn number(text: &str, table: &str) -> Option<u32> {
     find(&local, text).or_else(|| find(&service(table, text)?, text))
 }
 
-/// Returns the line of a name that a directory service knows.
+/// Returns the getent(1) line of a name.
 fn service(table: &str, name: &str) -> Option<String> {
     let mut command = Command::new("getent");
     command.args([table, name]).stdin(Stdio::null());

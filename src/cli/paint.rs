@@ -1,17 +1,17 @@
-//! Colours of a terminal, where stdout is one and `NO_COLOR` is not set.
+//! Colours text, if stdout is a terminal and `NO_COLOR` is not set.
 
 use std::env;
 use std::io;
 use std::io::IsTerminal;
 
-/// Colours text, or leaves it as it is.
+/// Colours text, or leaves it unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
     is_on: bool,
 }
 
 impl Paint {
-    /// Returns colours if stdout shows them.
+    /// Returns a painter that colours if stdout shows colours.
     pub(super) fn of_stdout() -> Paint {
         let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -20,7 +20,7 @@ impl Paint {
         }
     }
 
-    /// Whether there are colours.
+    /// Whether text is coloured.
     pub(super) fn is_on(self) -> bool {
         self.is_on
     }
@@ -33,41 +33,41 @@ impl Paint {
         }
     }
 
-    /// A colour by its red, green and blue.
+    /// Colours text by red, green and blue.
     pub(super) fn rgb(self, [red, green, blue]: [u8; 3], text: &str) -> String {
         self.with(&format!("38;2;{red};{green};{blue}"), text)
     }
 
-    /// The name of a group.
+    /// Colours the name of a group.
     pub(super) fn group(self, text: &str) -> String {
         self.with("1;34", text)
     }
 
-    /// The name of an array.
+    /// Colours the name of an array.
     pub(super) fn array(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    /// What kind of thing it is.
+    /// Colours a data type.
     pub(super) fn kind(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// What is wrong.
+    /// Colours an error.
     pub(super) fn fault(self, text: &str) -> String {
         self.with("31", text)
     }
 
-    /// What is beside the point.
+    /// Dims secondary text.
     pub(super) fn faint(self, text: &str) -> String {
         self.with("2", text)
     }
 }
 
-/// How wide a terminal is taken to be that does not say so, in letters.
+/// The width of a terminal of unknown width, in letters.
 const USUAL_WIDTH: u16 = 80;
 
-/// Returns how many letters a line of the terminal has.
+/// Returns the width of the terminal in letters.
 pub(super) fn terminal_width() -> usize {
     let said = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);
     let columns = || env::var("COLUMNS").ok()?.parse().ok();

@@ -1,4 +1,4 @@
-//! A picture of a few colours: on a terminal in half blocks, or as a PNG or SVG file.
+//! Draws pictures: in half blocks on a terminal, or as PNG or SVG.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use zarr_format::error::{Error, Result};
 /// Red, green and blue.
 pub(super) type Rgb = [u8; 3];
 
-/// A picture, row after row.
+/// A picture, row by row.
 pub(super) struct Picture {
     pub(super) width: usize,
     pub(super) pixels: Vec<Rgb>,
@@ -22,12 +22,12 @@ pub(super) enum Drawing {
     File,
     Colours,
     Letters,
-    /// Not at all: facts are printed as JSON.
+    /// Not drawn: facts are printed as JSON.
     Facts,
 }
 
 impl Drawing {
-    /// Returns how it is drawn where a file, or JSON, was asked for or not.
+    /// Returns how to draw, given whether a file or JSON is requested.
     pub(super) fn of(is_file: bool, is_json: bool) -> Drawing {
         match (is_file, is_json) {
             (true, _) => Drawing::File,
@@ -38,10 +38,10 @@ impl Drawing {
     }
 }
 
-/// The least width or height of a picture in a file, in pixels, if its cells can be made larger.
+/// Minimum width or height of a picture file in pixels, if its cells can be enlarged.
 const MIN_SIDE: usize = 512;
 
-/// The most pixels that a cell is wide.
+/// Maximum width of a cell in pixels.
 const MAX_SCALE: usize = 32;
 
 impl Picture {
@@ -53,7 +53,7 @@ impl Picture {
         self.pixels.get(row * self.width + column).copied()
     }
 
-    /// Returns lines of half blocks in colours; each line has two rows.
+    /// Returns coloured lines of half blocks; each line has two rows.
     pub(super) fn to_lines(&self) -> Vec<String> {
         let rows = (0..self.height()).step_by(2);
         rows.map(|row| self.line(row)).collect()
@@ -73,7 +73,7 @@ impl Picture {
         line
     }
 
-    /// Writes a file by its ending, `.png` or `.svg`.
+    /// Writes a PNG or SVG file, by its extension.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let file = match path.extension().and_then(|ending| ending.to_str()) {
             Some("png") => self.to_png(path)?,
@@ -88,13 +88,13 @@ impl Picture {
         output.keep()
     }
 
-    /// Returns how many pixels of a file a cell is wide.
+    /// Returns the width of a cell in pixels of the file.
     fn scale(&self) -> usize {
         let side = self.width.max(self.height()).max(1);
         MIN_SIDE.div_ceil(side).clamp(1, MAX_SCALE)
     }
 
-    /// Returns the picture as PNG; faults name the path that it is made for.
+    /// Returns the picture as PNG; errors name the path.
     fn to_png(&self, path: &Path) -> Result<Vec<u8>> {
         let failed = |error: png::EncodingError| Error::invalid(path.display(), error);
         let scale = self.scale();
@@ -114,7 +114,7 @@ impl Picture {
         Ok(file)
     }
 
-    /// Returns the picture as SVG, a rectangle for each run of one colour.
+    /// Returns the picture as SVG, with a rectangle for each run of one colour.
     fn to_svg(&self) -> String {
         let scale = self.scale();
         let (width, height) = (self.width * scale, self.height() * scale);
@@ -144,7 +144,7 @@ impl Picture {
     }
 }
 
-/// Colours from dark blue by green to yellow, of growing lightness, for values from 0 to 1.
+/// Colours from dark blue through green to yellow, of increasing lightness, for values from 0 to 1.
 const SCALE: [Rgb; 9] = [
     [68, 1, 84],
     [71, 44, 122],

@@ -22,14 +22,14 @@ use zarrfs_array::hierarchy::HierarchyConfig;
 use zarrfs_overlay::OverlayConfig;
 use zarrfs_store::StoreConfig;
 
-/// How far the kernel reads ahead, in bytes. A page fault in a mapped file that is read at random reads this much.
+/// The kernel's read-ahead in bytes. A page fault in a randomly read mmap reads this much.
 const READAHEAD: u64 = 1 << 20;
 
-/// Default memory for decoded chunks in bytes: where the machine's is unknown, and at most.
+/// Default memory budget in bytes: if the machine's memory is unknown, and at most.
 const FALLBACK_MEMORY: u64 = 256 << 20;
 const MAX_DEFAULT_MEMORY: u64 = 4 << 30;
 
-/// A mount as it is asked for.
+/// The options of a mount.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MountPlan {
     pub(super) source: String,
@@ -55,22 +55,22 @@ pub(super) struct MountPlan {
     pub(super) list: Vec<ListedForm>,
     pub(super) store: StoreConfig,
     pub(super) cow: Option<PathBuf>,
-    /// The store of the upper folder was moved.
+    /// Whether the store of the upper folder was moved.
     pub(super) rebind: bool,
     pub(super) write_through: bool,
     pub(super) lossy: bool,
-    /// Mount read-only, also where changes would have a place to go.
+    /// Mount read-only even if there is an upper folder.
     pub(super) read_only: bool,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
     pub(super) verbose: u8,
     pub(super) readahead: u64,
-    /// Have the kernel read stored files of this machine itself.
+    /// Let the kernel read local stored files itself.
     pub(super) passthrough: bool,
 }
 
 impl MountPlan {
-    /// Returns the plan of a mount without any options.
+    /// Returns the plan of a mount without options.
     pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
         units::check_store(store)?;
         let source = match zarrfs_store::local_folder(store) {
@@ -100,7 +100,7 @@ impl MountPlan {
         zarrfs_store::shown(&self.source)
     }
 
-    /// Returns how the views are opened.
+    /// Returns the configuration of the views.
     pub(super) fn views_config(&self) -> ViewsConfig {
         ViewsConfig {
             source: self.source.clone(),
@@ -118,12 +118,12 @@ impl MountPlan {
         }
     }
 
-    /// Returns the descriptor number N of a mountpoint `/dev/fd/N`, which a privileged program has mounted.
+    /// Returns the descriptor number N of a mountpoint `/dev/fd/N`, which a privileged program has mounted, or `None`.
     pub(super) fn descriptor(dir: &Path) -> Option<i32> {
         dir.strip_prefix("/dev/fd").ok()?.to_str()?.parse().ok()
     }
 
-    /// Returns owner and mode bits of the files.
+    /// Returns the owner and permission bits of the files.
     pub(super) fn vfs_config(&self) -> VfsConfig {
         VfsConfig {
             uid: self.uid,
@@ -139,7 +139,7 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Writes changes to the store when files are closed, by way of an upper folder.
+    /// Writes changes to the store when files are closed, through an upper folder.
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
         if self.cow.is_none() {
@@ -148,7 +148,7 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Returns the upper folder and how it is opened, if changes are kept.
+    /// Returns the upper folder and its configuration, or `None` without one.
     fn overlay(&self) -> Option<(PathBuf, OverlayConfig)> {
         let config = OverlayConfig {
             uid: self.uid,
@@ -158,13 +158,13 @@ impl MountPlan {
         self.cow.clone().map(|upper| (upper, config))
     }
 
-    /// Returns the dialect that was chosen.
+    /// Returns the chosen dialect.
     fn dialect(&self) -> String {
         let chosen = self.hierarchy.dialect;
         chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
     }
 
-    /// Returns the forms that are listed beside the one that always is.
+    /// Returns the forms that are listed in addition to the default one.
     fn listed(&self) -> String {
         let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
         if words.is_empty() {
@@ -174,7 +174,7 @@ impl MountPlan {
         }
     }
 
-    /// Returns the options in force, for `mount.json`; nothing secret.
+    /// Returns the options in force for `mount.json`, without secrets.
     fn shown(&self) -> Vec<(String, String)> {
         let options = [
             ("store", self.shown_source()),
@@ -210,12 +210,12 @@ impl MountPlan {
     }
 }
 
-/// Returns the value of an option that names a folder.
+/// Formats the value of an option that is a folder.
 fn shown_path(path: Option<&Path>) -> String {
     path.map_or_else(|| "none".to_string(), |path| path.display().to_string())
 }
 
-/// Returns the default upper folder of `--write-through` for the store at a place.
+/// Returns the default upper folder of `--write-through` for the store at `place`.
 fn state_folder(place: &str) -> Result<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
         Some(state) if !state.is_empty() => PathBuf::from(state),
@@ -234,7 +234,7 @@ fn state_folder(place: &str) -> Result<PathBuf> {
     Ok(state.join("zarrfs").join(name))
 }
 
-/// Returns a quarter of the memory of the machine or the container.
+/// Returns the default memory budget: a quarter of the memory of the machine or container.
 pub(super) fn default_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()

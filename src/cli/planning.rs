@@ -1,4 +1,4 @@
-//! Makes the plan of a mount from the arguments of `zarrfs mount` or `mount.zarrfs`; `-o` options come last, in order.
+//! Makes a mount's plan from arguments; `-o` options are applied last, in order.
 
 use super::plan::MountPlan;
 use super::{HelperArgs, MountArgs, options, units};
@@ -7,7 +7,7 @@ use zarrfs_array::hierarchy::HierarchyConfig;
 use zarrfs_store::StoreConfig;
 
 impl MountPlan {
-    /// Returns the plan of `zarrfs mount`; `Invalid` for an option that makes no sense.
+    /// Returns the plan of `zarrfs mount`; `Invalid` for an invalid option.
     pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
         let mut plan = MountPlan {
             view: args.view,
@@ -47,7 +47,7 @@ impl MountPlan {
         Ok(plan)
     }
 
-    /// Returns the plan of `mount.zarrfs`; `Invalid` for an option that makes no sense.
+    /// Returns the plan of `mount.zarrfs`; `Invalid` for an invalid option.
     pub(super) fn of_helper(args: &HelperArgs) -> Result<MountPlan> {
         let mut plan = MountPlan::plain(&args.store, &args.dir)?;
         plan.verbose = args.verbose;
@@ -58,7 +58,7 @@ impl MountPlan {
     }
 }
 
-/// Returns how the store is opened.
+/// Returns the configuration of the store.
 fn store_config(args: &MountArgs) -> Result<StoreConfig> {
     Ok(StoreConfig {
         follow_symlinks: args.follow_symlinks,
@@ -67,7 +67,7 @@ fn store_config(args: &MountArgs) -> Result<StoreConfig> {
     })
 }
 
-/// Returns how nodes are found.
+/// Returns the configuration for finding nodes.
 fn hierarchy_config(args: &MountArgs) -> HierarchyConfig {
     HierarchyConfig {
         dialect: args.dialect,

@@ -1,4 +1,4 @@
-//! `zarrfs preview`: the values of a plane as a picture, and their range.
+//! `zarrfs preview`: shows the values of a plane as a picture, and their range.
 
 use serde_json::{Value, json};
 
@@ -21,19 +21,19 @@ use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::preview::{NumberPlane, PictureRoom, Range};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The most pixels along each side of a picture in a file.
+/// Maximum number of pixels along each side of a picture file.
 const MAX_SIDE: u64 = 1024;
 
-/// The most lines of a picture on a terminal.
+/// Maximum number of lines of a picture on a terminal.
 const MAX_LINES: u64 = 32;
 
-/// The colour of the fill value and of what is no number.
+/// The colour of the fill value and of values that are not numbers.
 const NOTHING: Rgb = [48, 48, 48];
 
-/// Letters from light to dark, for a terminal without colours; a blank is for what has no colour.
+/// Letters from light to dark, for a terminal without colours; a blank means no colour.
 const LETTERS: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
-/// Returns how much room there is for a picture.
+/// Returns the space for a picture.
 fn room(drawing: Drawing) -> PictureRoom {
     let (rows, columns) = match drawing {
         Drawing::File | Drawing::Facts => (MAX_SIDE, MAX_SIDE),
@@ -55,7 +55,7 @@ pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     named(&located, path, shown)
 }
 
-/// Shows selected elements of the array that was typed as `path`.
+/// Shows a selection of the array that was typed as `path`.
 fn show(args: &PreviewArgs, located: &StorePath, path: &str, selection: &str) -> Result<bool> {
     let array = open_array(located)?;
     let drawing = Drawing::of(args.output.is_some(), args.json);
@@ -86,7 +86,7 @@ fn show(args: &PreviewArgs, located: &StorePath, path: &str, selection: &str) ->
     Ok(true)
 }
 
-/// A plane with what is told of it.
+/// A plane and how to show it.
 struct ToldPlane<'a> {
     plane: &'a NumberPlane,
     array: &'a Array,
@@ -104,7 +104,7 @@ impl ToldPlane<'_> {
         }
     }
 
-    /// Returns lines of letters, two for an element where there is room: a letter is twice as high as wide.
+    /// Returns lines of letters, two letters for each element if they fit: a letter is twice as high as wide.
     fn letters(&self) -> Vec<String> {
         let width = self.plane.width.max(1);
         let is_doubled = self.plane.steps == (1, 1) && 2 * width <= terminal_width();
@@ -125,7 +125,7 @@ impl ToldPlane<'_> {
         letters.chunks(width).map(line).collect()
     }
 
-    /// Returns what there is to say of the picture, a line each.
+    /// Returns the lines of the legend.
     fn legend(&self, drawing: Drawing) -> Vec<String> {
         let [least, largest, nothing] = match drawing {
             Drawing::Letters => ["'.'", "'@'", "blank"],
@@ -149,7 +149,7 @@ impl ToldPlane<'_> {
         lines
     }
 
-    /// Returns which elements have no colour.
+    /// Returns the kinds of elements that have no colour.
     fn dark(&self) -> Vec<&'static str> {
         let dark = self.plane.dark;
         let is_time = matches!(
@@ -195,7 +195,7 @@ impl ToldPlane<'_> {
         line
     }
 
-    /// Returns the least and the largest number as text.
+    /// Returns the smallest and the largest number as text.
     fn ends(&self, range: &Range) -> Option<[String; 2]> {
         if matches!(self.array.data_type, DataType::Complex(_)) {
             let (low, high) = range.numbers()?;
@@ -204,7 +204,7 @@ impl ToldPlane<'_> {
         Some(range.elements()?.map(|element| self.text(element)))
     }
 
-    /// Writes an element, a time as a date.
+    /// Formats an element; a time as a date.
     fn text(&self, element: &[u8]) -> String {
         let time = || {
             let DataType::DateTime(unit) = &self.array.data_type else {
@@ -217,7 +217,7 @@ impl ToldPlane<'_> {
         time().unwrap_or_else(|| value_text(&self.array.data_type, element))
     }
 
-    /// Returns which plane it is, and how much of it is drawn.
+    /// Describes the plane, and the part of it that is drawn.
     fn plane_line(&self) -> String {
         let (rows, columns) = self.plane.axes;
         let axes = self.plane.selection.axes.iter().enumerate();

@@ -1,8 +1,8 @@
-//! How far a command is: a line on stderr, if that is a terminal and the command takes longer than a second.
+//! Shows progress on stderr, if it is a terminal and the command is slow.
 //!
-//! A thread draws it, so that it appears and goes on while nothing is done. The time left is that of the pace at which work
-//! was done, from the first of it on and with less weight the longer ago that was; indicatif's own begins to count when its
-//! bar appears, and takes what was done before for the work of a moment.
+//! A thread draws the line after one second, so that it is updated even while no work is done. The remaining time
+//! follows from the pace since the first work, with decreasing weight for older work; indicatif's own estimate starts
+//! when its bar appears, and counts all earlier work as done in that moment.
 
 use std::io;
 use std::io::IsTerminal;
@@ -16,24 +16,24 @@ use parking_lot::{Condvar, Mutex};
 
 use super::units;
 
-/// How long a command may take without a line.
+/// How long a command runs before the line appears.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// How often the line is drawn.
+/// Interval between updates of the line.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// How long work has to go on before the time left is told.
+/// Seconds of work before the remaining time is shown.
 const JUDGE_AFTER: f64 = 1.0;
 
-/// After how many seconds work counts half as much for the pace.
+/// Seconds after which work has half the weight in the pace.
 const HALF_LIFE: f64 = 8.0;
 
-/// What is counted.
+/// The unit of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Keys,
     Bytes,
-    /// Chunks of which nobody knows how many there will be.
+    /// Chunks whose total number is unknown.
     Chunks,
 }
 
@@ -47,7 +47,7 @@ impl Counted {
     }
 }
 
-/// A line that appears once the command takes long, and goes when this does.
+/// A line that appears when the command takes long; it is removed on drop.
 pub(super) struct Progress {
     shared: Arc<Shared>,
     drawing: Option<JoinHandle<()>>,
@@ -61,13 +61,13 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What is counted and how far the count is; nothing before it begins.
+    /// The unit and the progress; `None` before counting begins.
     count: Option<(Counted, Pace)>,
     has_ended: bool,
 }
 
 impl Progress {
-    /// Begins with work that is not counted, called `what`.
+    /// Begins with uncounted work, described by `what`.
     pub(super) fn new(what: &'static str) -> Progress {
         let shared = Arc::new(Shared {
             started: Instant::now(),
@@ -77,7 +77,7 @@ impl Progress {
         let drawn = shared.clone();
         let draw = move || drawn.draw(what);
         let name = || thread::Builder::new().name("zarrfs-progress".to_string());
-        // Without a thread the command runs without a sign of life.
+        // Without a thread the command shows no progress.
         let drawing = io::stderr().is_terminal().then(|| name().spawn(draw).ok());
         Progress {
             shared,
@@ -85,17 +85,17 @@ impl Progress {
         }
     }
 
-    /// Shows that so many of all keys are done; 0 when the work begins.
+    /// Updates the number of finished keys; 0 when the work begins.
     pub(super) fn keys(&self, done: u64, total: u64) {
         self.shared.note(Counted::Keys, done, total);
     }
 
-    /// Shows that so many of all bytes are done; 0 when the work begins.
+    /// Updates the number of finished bytes; 0 when the work begins.
     pub(super) fn bytes(&self, done: u64, total: u64) {
         self.shared.note(Counted::Bytes, done, total);
     }
 
-    /// Shows that so many chunks were found.
+    /// Updates the number of chunks that were found.
     pub(super) fn chunks(&self, found: u64) {
         self.shared.note(Counted::Chunks, found, 0);
     }
@@ -106,7 +106,7 @@ impl Drop for Progress {
         self.shared.state.lock().has_ended = true;
         self.shared.ends.notify_all();
         if let Some(drawing) = self.drawing.take() {
-            // What a thread that only draws ends with concerns nobody.
+            // A panic in the drawing thread does not matter.
             let _ = drawing.join();
         }
     }
@@ -121,7 +121,7 @@ impl Shared {
         pace.note(done, now);
     }
 
-    /// Draws the line until the work has ended; indicatif removes it then.
+    /// Draws the line until the work has ended; then indicatif removes it.
     fn draw(&self, what: &str) {
         let mut state = self.state.lock();
         self.ends.wait_for(&mut state, SHOW_AFTER);
@@ -155,18 +155,18 @@ impl Shared {
     }
 }
 
-/// How fast work is done. Times are seconds since any moment.
+/// The pace of work. Times are seconds since an arbitrary moment.
 #[derive(Clone, Debug)]
 struct Pace {
     began: f64,
     done: u64,
     total: u64,
-    /// When the last work was done.
+    /// The time of the last progress.
     last: f64,
-    /// Work and the time that it took, with less weight the longer ago that was.
+    /// Work and its duration, with decreasing weight for older work.
     recent_work: f64,
     recent_time: f64,
-    /// The longest time between two pieces of work: chunks may come many at a time.
+    /// The longest pause between two updates: chunks may finish in bursts.
     longest_pause: f64,
 }
 
@@ -183,7 +183,7 @@ impl Pace {
         }
     }
 
-    /// Notes that so much is done by now.
+    /// Records that `done` is finished at `now`.
     fn note(&mut self, done: u64, now: f64) {
         let work = done.saturating_sub(self.done);
         if work == 0 {
@@ -197,12 +197,12 @@ impl Pace {
         (self.done, self.last) = (done, now);
     }
 
-    /// Returns the seconds that are left; nothing as long as that is not known.
+    /// Returns the remaining seconds, or `None` while they are unknown.
     fn left(&self, now: f64) -> Option<f64> {
         if now - self.began < JUDGE_AFTER || self.recent_work == 0.0 {
             return None;
         }
-        // A pause is no sign of a slower pace until it is longer than those before.
+        // A pause slows the pace only once it is longer than the earlier pauses.
         let pause = (now - self.last).max(0.0);
         let usual = pause.min(self.longest_pause);
         let rest = float(self.total.saturating_sub(self.done));
@@ -219,7 +219,7 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Writes seconds, rounded up, in the two units that fit: `12 s`, `3 min 20 s`, `2 h 5 min`.
+/// Formats seconds, rounded up, in the two largest units that fit: `12 s`, `3 min 20 s`, `2 h 5 min`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -240,8 +240,8 @@ fn shown_seconds(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Works through pieces that take so many seconds each; returns how far the time left was from the truth at worst, as
-    /// a factor, from one second after the beginning on and with at least a second left.
+    /// Simulates work whose pieces take these seconds; returns the largest error of the remaining time, as a factor,
+    /// from `judged_from` on and while at least a second is left.
     fn worst(pieces: &[f64], judged_from: f64) -> f64 {
         let end: f64 = pieces.iter().sum();
         let mut pace = Pace::beginning(0.0);
@@ -271,18 +271,18 @@ mod tests {
     fn the_time_left_is_true_from_the_first_second_on() {
         let even = [0.05; 260];
         assert!(worst(&even, 1.0) < 1.2, "{}", worst(&even, 1.0));
-        // Chunks come a second after each other, each in pieces that are written in a moment.
+        // Chunks that arrive one a second, each written in a moment in several pieces.
         let burst = [&[1.0][..], &[0.0001; 24]].concat();
         let bursts = burst.repeat(13);
         assert!(worst(&bursts, 1.1) < 1.3, "{}", worst(&bursts, 1.1));
-        // Chunks that take from nothing to half a second.
+        // Chunks that take from zero to half a second.
         let uneven: Vec<f64> = (0..60).map(|n| f64::from(n * 7 % 11) / 20.0).collect();
         assert!(worst(&uneven, 3.0) < 1.6, "{}", worst(&uneven, 3.0));
     }
 
     #[test]
     fn a_change_of_pace_is_noticed() {
-        // A connection that takes three seconds, and one whose server becomes four times as slow.
+        // A connection that takes three seconds, and a server that becomes four times slower.
         let slow_start = [&[3.0][..], &[0.1; 400]].concat();
         assert!(
             worst(&slow_start, 12.0) < 1.6,

@@ -1,4 +1,4 @@
-//! The options of stores on the network: their definitions, and the configuration that they make.
+//! Options of remote stores: clap definitions, and the configuration made from them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,11 +48,11 @@ pub struct RemoteArgs {
     pub cache_size: u64,
 }
 
-/// How long names and metadata of a store that never changes are valid.
+/// TTL of names and metadata of an immutable store.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl RemoteArgs {
-    /// Returns what the store layer needs; a request takes at most `timeout`.
+    /// Returns the configuration of the store layer; a request takes at most `timeout`.
     pub(super) fn config(&self, timeout: Duration) -> Result<RemoteConfig> {
         Ok(RemoteConfig {
             cache_dir: self.cache_dir.as_deref().map(units::absolute).transpose()?,
@@ -75,7 +75,7 @@ impl RemoteArgs {
 }
 
 impl RemoteArgs {
-    /// Returns the options of the store, the profile among them.
+    /// Returns the options of the store, including the profile.
     fn options(&self) -> Vec<(String, String)> {
         let profile = self.profile.iter();
         let profile = profile.map(|name| (PROFILE.to_string(), name.clone()));
@@ -83,19 +83,19 @@ impl RemoteArgs {
     }
 }
 
-/// The option of a store that names a profile of AWS.
+/// The store option that names an AWS profile.
 const PROFILE: &str = "profile";
 
-/// Reads `key=value`.
+/// Parses `key=value`.
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
-        // The text may be a secret, so it is not repeated.
+        // The text may be a secret, so the error does not repeat it.
         _ => Err("expected KEY=VALUE".to_string()),
     }
 }
 
-/// Sets an option of `-o` that has no value; returns false if it is not one of these.
+/// Sets an `-o` option without a value; returns false if the name is not one of them.
 pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> bool {
     match name {
         "anon" => config.anonymous = true,
@@ -105,7 +105,7 @@ pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> bool {
     true
 }
 
-/// Sets an option of `-o` that has a value; returns false if it is not one of these.
+/// Sets an `-o` option with a value; returns false if the name is not one of them.
 pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) -> Result<bool> {
     match name {
         "option" => {
@@ -130,8 +130,8 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
     Ok(true)
 }
 
-/// Reads the status of a missing key. Those of the server's own failures, and those that concern how or when it was asked,
-/// would make a missing chunk of one that could not be read.
+/// Parses the status of a missing key. Server errors, and statuses about the form or time of a request, are refused: a
+/// chunk that could not be read would seem to be missing.
 fn missing_status(text: &str) -> std::result::Result<u16, String> {
     let status = text.parse().ok();
     let status = status.filter(|status| (400..500).contains(status));
@@ -147,7 +147,7 @@ fn concurrency(value: &str) -> Result<usize> {
     number.ok_or_else(|| Error::invalid(format!("'{value}'"), "expected 1 to 1024"))
 }
 
-/// Returns the options in force, for `mount.json`; no values that may be secrets.
+/// Returns the options in force for `mount.json`, without values that may be secrets.
 pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
     let names = config.options.iter().map(|(name, _)| name.as_str());
     let endpoint = config.endpoint.as_deref().map(zarrfs_store::shown);

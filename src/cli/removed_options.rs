@@ -1,6 +1,6 @@
-//! Options of earlier versions, and what to use instead.
+//! Options of earlier versions, and their replacements.
 
-/// What is said of each removed option, whose name is that behind `--`.
+/// The removed options, without the leading `--`, and their error texts.
 const REMOVED: [(&str, &str); 4] = [
     (
         "access-log",
@@ -22,7 +22,7 @@ const REMOVED: [(&str, &str); 4] = [
     ),
 ];
 
-/// Returns what to use instead of an option of this name, with hyphens or underscores, if it was removed.
+/// Returns the replacement of a removed option, with hyphens or underscores, or `None` if no such option was removed.
 pub(super) fn instead(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').replace('_', "-");
     let mut removed = REMOVED.iter();

@@ -1,4 +1,4 @@
-//! How a command ends: the exit status, and one line on stderr.
+//! Prints the results of commands: output, errors and the exit status.
 
 use std::io;
 use std::io::Write;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use zarr_format::error::{Error, Kind, printable};
 
-/// The answer is no: there are changes, or conflicts.
+/// Exit status for a negative result: there are changes or conflicts.
 pub(super) const NO: u8 = 1;
 
-/// A command was used wrongly or failed.
+/// Exit status for wrong usage or a failure.
 pub(super) const FAILED: u8 = 2;
 
 /// Exit statuses of mount(8).
@@ -21,19 +21,19 @@ const USAGE: u8 = 1;
 const SYSTEM: u8 = 2;
 const MOUNT_FAILED: u8 = 32;
 
-/// Which exit statuses a command has.
+/// The exit statuses of a form of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExitPolicy {
     /// `zarrfs mount`: 2 for any error.
     Command,
-    /// `mount.zarrfs`: those of mount(8), which says nothing itself where all is well.
+    /// `mount.zarrfs`: the statuses of mount(8), which prints nothing on success.
     Helper,
-    /// `zarrfs STORE DIR -o OPTIONS`: those of mount(8).
+    /// `zarrfs STORE DIR -o OPTIONS`: the statuses of mount(8).
     BareForm,
 }
 
 impl ExitPolicy {
-    /// Returns the exit status for an error while mounting.
+    /// Returns the exit status of an error while mounting.
     pub(super) fn status(self, error: &Error) -> u8 {
         match (self, error.kind()) {
             (ExitPolicy::Command, _) => FAILED,
@@ -43,7 +43,7 @@ impl ExitPolicy {
         }
     }
 
-    /// Returns the exit status for arguments that do not parse.
+    /// Returns the exit status for arguments that cannot be parsed.
     pub(super) fn usage(self) -> u8 {
         match self {
             ExitPolicy::Command => FAILED,
@@ -58,35 +58,35 @@ pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Prints what a person should know of a command that goes on, fit for a terminal.
+/// Prints a message about a command that continues, escaped for a terminal.
 pub(super) fn note(text: impl std::fmt::Display) {
-    // A closed stderr cannot be reported anywhere.
+    // A closed stderr cannot be reported.
     let _ = writeln!(io::stderr(), "zarrfs: {}", printable(&text.to_string()));
 }
 
-/// Prints a question, fit for a terminal; the answer follows in the same line.
+/// Prints a question, escaped for a terminal; the answer follows on the same line.
 pub(super) fn ask(text: impl std::fmt::Display) {
     let mut stderr = io::stderr();
     let _ = write!(stderr, "{}", printable(&text.to_string()));
     let _ = stderr.flush();
 }
 
-/// Prints JSON as the result, with letters escaped that would change a terminal; a closed stdout is no error.
+/// Prints JSON as the result, with control characters escaped; a closed stdout is no error.
 pub(super) fn print_json(value: &Value) {
     print(escaped(&format!("{value:#}")));
 }
 
-/// A list in JSON that is printed item by item, as `print_json` prints the whole.
+/// A JSON list that is printed item by item, in the format of `print_json`.
 pub(super) struct JsonList {
-    /// What stands before the list and after it.
+    /// The text before and after the list.
     around: (String, &'static str),
-    /// How far its items are indented.
+    /// The indentation of the items.
     indent: &'static str,
     has_items: bool,
 }
 
 impl JsonList {
-    /// A list alone.
+    /// Builds a list that is the whole result.
     pub(super) fn plain() -> JsonList {
         JsonList {
             around: (String::new(), ""),
@@ -95,7 +95,7 @@ impl JsonList {
         }
     }
 
-    /// A list that is the last member of an object, after another member.
+    /// Builds a list that is the last member of an object, after another member.
     pub(super) fn member(name: &str, before: (&str, &Value)) -> JsonList {
         let value = json_line(before.1);
         JsonList {
@@ -108,7 +108,7 @@ impl JsonList {
         }
     }
 
-    /// Prints the next item; breaks off where the result has no reader any more.
+    /// Prints the next item; breaks if the reader has gone.
     pub(super) fn item(&mut self, item: &Value) -> ControlFlow<()> {
         let text = escaped(&format!("{item:#}")).replace('\n', &format!("\n{}", self.indent));
         let before = if self.has_items {
@@ -120,7 +120,7 @@ impl JsonList {
         write(format_args!("{before}{}{text}", self.indent))
     }
 
-    /// Ends the list.
+    /// Prints the end of the list.
     pub(super) fn end(self) {
         let (before, after) = &self.around;
         let end = match (self.has_items, self.indent.get(2..)) {
@@ -131,12 +131,12 @@ impl JsonList {
     }
 }
 
-/// Returns JSON in one line, with letters escaped that would change a terminal.
+/// Returns JSON on one line, with control characters escaped.
 pub(super) fn json_line(value: &Value) -> String {
     escaped(&value.to_string())
 }
 
-/// Escapes the letters in strings of JSON that `printable` escapes in other text.
+/// Escapes the characters in JSON strings that `printable` escapes in other text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -156,7 +156,7 @@ pub(super) fn print(text: impl std::fmt::Display) {
     let _ = print_more(text);
 }
 
-/// Prints a line of the result; breaks off where it has no reader any more.
+/// Prints a line of the result; breaks if the reader has gone.
 pub(super) fn print_more(text: impl std::fmt::Display) -> ControlFlow<()> {
     write(format_args!("{text}\n"))
 }
@@ -172,10 +172,10 @@ fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
     }
 }
 
-/// Whether a part of the result could not be written, and had a reader.
+/// Whether a write of the result has failed although it had a reader.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Says once that the result could not be written; a reader that has gone is no fault.
+/// Reports once that the result could not be written; a reader that has gone is no error.
 pub(super) fn note_lost(error: io::Error) {
     let is_fault = error.kind() != io::ErrorKind::BrokenPipe;
     if is_fault && !IS_LOST.swap(true, Ordering::Relaxed) {
@@ -183,7 +183,7 @@ pub(super) fn note_lost(error: io::Error) {
     }
 }
 
-/// Whether a part of the result could not be written; `note_lost` has said so.
+/// Whether a write of the result has failed; `note_lost` has reported it.
 pub(super) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Relaxed)
 }

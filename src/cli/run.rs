@@ -1,4 +1,4 @@
-//! Picks the command by the program's name and its arguments.
+//! Runs the command that the program's name and arguments select.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use super::{
     preview, report, stats, tree, typed, umount, usage,
 };
 
-/// Runs the program; `args` begin with its own name.
+/// Runs the program; the first of `args` is its own name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
     if let Some(policy) = typed::helper(&args) {
         return run_helper(args, policy);
@@ -46,7 +46,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Returns the exit status of a command that answers yes or no, on a stdout that takes the answer.
+/// Returns the exit status of a command's result, or of a failed write to stdout.
 fn exit_code(answer: zarr_format::error::Result<bool>) -> ExitCode {
     match answer {
         Ok(_) if report::is_lost() => ExitCode::from(report::FAILED),
@@ -70,7 +70,7 @@ fn start(plan: zarr_format::error::Result<MountPlan>, policy: ExitPolicy) -> Exi
     }
 }
 
-/// Prints help or the version, or says what is wrong with the arguments.
+/// Prints help or the version, or the error in the arguments.
 fn explain(
     error: &clap::Error,
     command: &clap::Command,

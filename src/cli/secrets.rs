@@ -1,7 +1,7 @@
-//! Keeps secrets in arguments out of the list of processes.
+//! Hides secret arguments from the list of processes.
 //!
-//! A program cannot change what `ps` shows of it, so it starts itself again with the secret values left out, and passes
-//! the real arguments in a file in memory that only this user can open. The daemon inherits both.
+//! A program cannot change the arguments that `ps` shows, so it restarts itself without the secret values, and passes
+//! the real arguments in a memory file that only this user can open. The daemon inherits both.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -19,8 +19,8 @@ use super::background::own_program;
 /// The environment variable with the descriptor number of the real arguments.
 const VARIABLE: &str = "ZARRFS_ARGUMENTS";
 
-/// Returns the real arguments, the program's name first. If some are secret, starts the program again with the secrets
-/// left out, and does not return.
+/// Returns the real arguments, the program's name first. If some are secret, restarts the program without the secrets,
+/// and does not return.
 pub fn arguments() -> Vec<OsString> {
     let given: Vec<OsString> = env::args_os().collect();
     if let Some(real) = passed_on() {
@@ -30,13 +30,13 @@ pub fn arguments() -> Vec<OsString> {
     if shown != given
         && let Err(error) = start_again(&given, &shown)
     {
-        // A mount with its secrets in the list of processes is better than none.
+        // A mount with visible secrets is better than no mount.
         eprintln!("zarrfs: arguments stay in the list of processes: {error}");
     }
     given
 }
 
-/// Returns the arguments that the program has passed to itself.
+/// Returns the arguments that the program has passed to itself, or `None`.
 fn passed_on() -> Option<Vec<OsString>> {
     let number: u32 = env::var(VARIABLE).ok()?.parse().ok()?;
     let text = fs::read(format!("/proc/self/fd/{number}")).ok()?;
@@ -48,7 +48,7 @@ fn passed_on() -> Option<Vec<OsString>> {
     )
 }
 
-/// Runs the program again in place of this one; returns only if that fails.
+/// Replaces this process with a new run of the program; returns only on failure.
 fn start_again(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
     let mut file = fs::File::from(memfd_create("zarrfs-arguments", MemfdFlags::empty())?);
     for word in real {
@@ -65,7 +65,7 @@ fn start_again(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
     Err(command.exec())
 }
 
-/// Returns the arguments with the values of store options, and what may be secret in URLs, left out.
+/// Returns the arguments without the values of store options and possible secrets in URLs.
 fn hidden(args: &[OsString]) -> Vec<OsString> {
     let mut before = OsStr::new("");
     let mut shown = Vec::with_capacity(args.len());
@@ -87,7 +87,7 @@ fn hide(before: &OsStr, arg: &OsStr) -> OsString {
         return format!("--option={}", without_value(pair)).into();
     }
     if let Some((start, rest)) = text.split_once("option=") {
-        // In a list for -o; what follows may be the rest of a value with a comma in it.
+        // In an -o list; the text after it may be the rest of a value that contains a comma.
         return format!("{start}option={}", without_value(rest)).into();
     }
     if let Some((option, url)) = text.split_once('=')

@@ -1,4 +1,4 @@
-//! Facts as they are printed: shapes, lengths in bytes, codecs and arrays, as words and as JSON.
+//! Formats facts as text and JSON: shapes, byte lengths, codecs and arrays.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
 use zarrfs_export::inspect::stored::{ChunkLength, StoredFacts};
 use zarrfs_store::Key;
 
-/// Writes lengths along dimensions: `(12, 36, 72)`.
+/// Formats lengths along dimensions: `(12, 36, 72)`.
 pub(super) fn shape(lengths: &[u64]) -> String {
     let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
     match lengths.as_slice() {
@@ -19,10 +19,10 @@ pub(super) fn shape(lengths: &[u64]) -> String {
     }
 }
 
-/// The most letters of a dimension's name that are printed.
+/// Maximum number of printed letters of a dimension's name.
 const MAX_NAME: usize = 40;
 
-/// Writes which dimension of an array it is: by its name, if it has one, and by its number.
+/// Formats a dimension by its name, if it has one, and its number.
 pub(super) fn dimension(names: &[Option<String>], axis: usize) -> String {
     let name = names.get(axis).and_then(Option::as_deref);
     match name.filter(|name| !name.is_empty()) {
@@ -34,7 +34,7 @@ pub(super) fn dimension(names: &[Option<String>], axis: usize) -> String {
     }
 }
 
-/// Writes a number of bytes in the unit that fits: `3.0 KiB`.
+/// Formats a number of bytes in the largest unit that fits: `3.0 KiB`.
 pub(super) fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let (mut unit, mut tenths) = ("", u128::from(bytes) * 10);
@@ -50,7 +50,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// Writes codecs by their names, with those of shards: `sharding_indexed(bytes, zstd)`.
+/// Formats codec names, with the codecs of shards: `sharding_indexed(bytes, zstd)`.
 pub(super) fn codecs(codecs: &[CodecSpec]) -> String {
     let names = codecs.iter().map(|codec| codec_name(&codec.to_json()));
     names.collect::<Vec<_>>().join(", ")
@@ -67,18 +67,18 @@ fn codec_name(codec: &Value) -> String {
     }
 }
 
-/// Writes a ratio with one digit after the point; nothing for a division by zero.
+/// Formats a ratio with one decimal; `None` for a division by zero.
 pub(super) fn ratio(decoded: u128, stored: u64) -> Option<String> {
     let tenths = decoded.saturating_mul(10).checked_div(u128::from(stored))?;
     Some(format!("{}.{}", tenths / 10, tenths % 10))
 }
 
-/// Returns bytes that may be no UTF-8 as text.
+/// Returns a key as text; invalid UTF-8 is replaced.
 pub(super) fn text(key: &Key) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
 }
 
-/// Writes an array in one line, without its name.
+/// Formats an array on one line, without its name.
 pub(super) fn array_line(array: &ArrayInfo, paint: &Paint) -> String {
     let mut parts = vec![format!(
         "{} {}",
@@ -102,7 +102,7 @@ pub(super) fn array_line(array: &ArrayInfo, paint: &Paint) -> String {
     parts.join("  ")
 }
 
-/// Writes how much is stored in a few words; `unit` is what the store has of the array, chunks or shards.
+/// Formats the stored size briefly; `unit` is chunk or shard.
 pub(super) fn stored_line(stored: &StoredFacts, unit: &str) -> String {
     if !stored.is_whole {
         let found = units::count(stored.present, unit);
@@ -154,7 +154,7 @@ pub(super) fn array_json(array: &ArrayInfo) -> Map<String, Value> {
     members
 }
 
-/// Returns how much is stored as JSON.
+/// Returns the stored size as JSON.
 pub(super) fn stored_json(stored: &StoredFacts) -> Value {
     let chunk = |chunk: &Option<ChunkLength>| match chunk {
         None => Value::Null,

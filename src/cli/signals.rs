@@ -1,4 +1,4 @@
-//! What signals mean for this process.
+//! The meaning of signals for this process.
 
 use std::fs;
 use std::fs::File;
@@ -8,19 +8,19 @@ use std::thread;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-/// What SIGHUP means.
+/// The effect of SIGHUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hangup {
     /// The terminal is gone: the mount ends.
     EndsMount,
-    /// Files of the log are to be opened anew, as logrotate(8) asks a daemon. A daemon has no terminal that could go.
+    /// The log file is reopened, as logrotate(8) requests. A daemon has no terminal that could go.
     OpensLog,
-    /// Nothing, since the process was started so, as by nohup(1).
+    /// None, since the process was started with SIGHUP ignored, for example by nohup(1).
     IsIgnored,
 }
 
 impl Hangup {
-    /// Returns what it means for this process, which a daemon asks once it has left the terminal of its caller.
+    /// Returns the effect for this process; a daemon must call it after it has left its caller's terminal.
     pub(super) fn of_process() -> Hangup {
         let has_terminal = File::open("/dev/tty").is_ok();
         match ignored_signals() & (1 << (SIGHUP - 1)) {
@@ -31,7 +31,7 @@ impl Hangup {
     }
 }
 
-/// Has a thread call `hung_up` each time that SIGHUP comes, which does not end the process any more.
+/// Starts a thread that calls `hung_up` at each SIGHUP, which no longer ends the process.
 pub(super) fn at_hangup(hung_up: impl Fn() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP])?;
     let listen = move || signals.forever().for_each(|_| hung_up());
@@ -39,7 +39,8 @@ pub(super) fn at_hangup(hung_up: impl Fn() + Send + 'static) -> io::Result<()> {
     thread.spawn(listen).map(drop)
 }
 
-/// Returns the signals that this process was started to ignore, as nohup(1) and shells do; the lowest bit is the first.
+/// Returns the signals that were ignored when this process started, as by nohup(1) and shells; the lowest bit is signal
+/// 1.
 pub(super) fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();

@@ -1,6 +1,6 @@
-//! An array that a command makes files of, with what these say of it beside its elements.
+//! An array as the source of files: its elements, metadata and group.
 //!
-//! The files are those of the files view, whose names and headers come from the array's group as well.
+//! The files are those of the files view; their names and headers also depend on the array's group.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_export::inspect::written_file::DescribedArray;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// An array with its metadata and those of its group.
+/// An array with its metadata and its group's metadata.
 pub(super) struct SourceArray {
     /// The array.
     pub(super) open: Arc<OpenArray>,
     entry: Option<Arc<NodeEntry>>,
     around: SurroundingNodes,
-    /// What its files are named after.
+    /// The base name of its files.
     name: Vec<u8>,
 }
 
 impl SourceArray {
-    /// Finds what the file of an array in a format says of it.
+    /// Finds the metadata that the file of an array in a format contains.
     pub(super) fn of(
         located: &StorePath,
         open: Arc<OpenArray>,
@@ -64,12 +64,12 @@ impl SourceArray {
         })
     }
 
-    /// Returns the names of an array's dimensions, as far as the metadata give some.
+    /// Returns the names of an array's dimensions that the metadata define.
     pub(super) fn dimension_names(
         located: &StorePath,
         open: &Arc<OpenArray>,
     ) -> Result<Vec<Option<String>>> {
-        // They do not depend on the format.
+        // The names do not depend on the format.
         let source = SourceArray::of(located, open.clone(), &npy::FORMAT)?;
         let described = source.described();
         let subject = Subject {
@@ -93,13 +93,13 @@ impl SourceArray {
     }
 }
 
-/// Returns an array that was opened as a store of its own as one of its group, if that is described: what the groups say of
-/// its arrays is in their files, as in the files view.
+/// Reopens an array that was opened as a store of its own through its group, if the group has a document: its files
+/// contain group metadata, as in the files view.
 pub(super) fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> StorePath {
     above(store, path, &located).unwrap_or(located)
 }
 
-/// Returns the same; nothing where the array was not opened as a store of its own, or its group is not described.
+/// Like `in_group`; `None` if the array was not opened as a store of its own, or its group has no document.
 pub(super) fn above(store: &StoreArgs, path: &str, located: &StorePath) -> Option<StorePath> {
     (located.path.is_root() && is_of_array(located))
         .then(|| within_group(store, path))
@@ -112,8 +112,8 @@ pub(super) fn is_of_array(located: &StorePath) -> bool {
     matches!(root, Ok(Some(root)) if root.is_array())
 }
 
-/// Opens the highest group above an array whose groups down to the array are described, as a store; nothing if there is
-/// none. An image of OME-Zarr may be described three groups above its labels.
+/// Opens the highest ancestor of an array as a store, such that it and all groups below have documents; `None` if there
+/// is no such group. An OME-Zarr image may be described three groups above its labels.
 pub(super) fn within_group(store: &StoreArgs, path: &str) -> Option<StorePath> {
     let mut found: Option<StorePath> = None;
     let mut folder = path.trim_end_matches('/');
@@ -147,10 +147,10 @@ pub(super) fn within_group(store: &StoreArgs, path: &str) -> Option<StorePath> {
     found
 }
 
-/// How many groups above an array are looked at.
+/// Maximum number of groups above an array that are tried.
 const MAX_ABOVE: usize = 5;
 
-/// Opens the folder that a path lies in as a store, or as something in one; nothing if there is no node in it at the path.
+/// Opens the parent folder of a path as a store or part of one; `None` if the path is not a node in it.
 pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {
     let (folder, name) = match path.trim_end_matches('/').rsplit_once('/') {
         Some((folder, name)) => (folder, name),

@@ -1,4 +1,4 @@
-//! Where decoded chunks go that memory has no room for, as the command line says it.
+//! Parses where decoded chunks spill to disk.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use super::units;
 use zarr_format::error::Result;
 use zarrfs_array::array::SpillConfig;
 
-/// The most bytes on disk. A file never takes more than half of the free space either.
+/// Maximum spill size in bytes. A spill file also takes at most half of the free space.
 const LIMIT: u64 = 64 << 30;
 
-/// The folder for temporary files that may be large (hier(7)).
+/// The folder for large temporary files (hier(7)).
 const LARGE_TEMPORARY: &str = "/var/tmp";
 
-/// Where pieces go.
+/// The folder for spilled chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpillChoice {
-    /// The first of the usual folders that can have a file.
+    /// The first usual folder in which a file can be created.
     #[default]
     Usual,
     Folder(PathBuf),
@@ -33,7 +33,7 @@ impl std::fmt::Display for SpillChoice {
     }
 }
 
-/// Reads `none` or a folder.
+/// Parses `none`, `auto` or a folder.
 pub(super) fn choice(text: &str) -> Result<SpillChoice> {
     match text {
         "none" => Ok(SpillChoice::Nowhere),
@@ -42,7 +42,7 @@ pub(super) fn choice(text: &str) -> Result<SpillChoice> {
     }
 }
 
-/// Returns where pieces go; `cache_dir` is the folder of `--cache-dir`.
+/// Returns the spill configuration; `cache_dir` is the folder of `--cache-dir`.
 pub(super) fn config(choice: &SpillChoice, cache_dir: Option<&Path>) -> SpillConfig {
     let folders = match choice {
         SpillChoice::Usual => usual(cache_dir),

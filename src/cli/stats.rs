@@ -1,4 +1,4 @@
-//! `zarrfs stats`: the counters of a mount as a table, as JSON, or as text for Prometheus.
+//! `zarrfs stats`: prints a mount's counters as a table, JSON or Prometheus text.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,7 +13,7 @@ use super::{StatsArgs, mount_facts};
 use crate::view::control::STATS_ATTRIBUTE;
 use zarr_format::error::{Error, Result};
 
-/// Counters that tell of this moment: they go down as well.
+/// Gauges: counters of the current state, which can also decrease.
 const GAUGES: [&str; 5] = [
     "disk_held_bytes",
     "disk_limit_bytes",
@@ -22,10 +22,10 @@ const GAUGES: [&str; 5] = [
     "memory_budget_bytes",
 ];
 
-/// Clears a terminal and goes to its first line.
+/// Clears a terminal and moves to its first line.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// Prints the counters, with --watch again and again until stdout is closed or the mount is gone.
+/// Prints the counters; with --watch repeatedly, until stdout is closed or the mount is gone.
 pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     let (text, mut before) = read(&args.dir)?;
     if args.json {
@@ -54,7 +54,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes text; returns whether stdout is still read.
+/// Writes text; returns false if the reader has gone.
 fn print(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -81,7 +81,7 @@ fn read(dir: &Path) -> Result<(String, Numbers)> {
     Ok((text, numbers.collect()))
 }
 
-/// Writes a table: what was counted, and with earlier numbers how much a second has brought since.
+/// Formats a table of the counters, with rates per second since earlier numbers.
 fn table(now: &Numbers, before: Option<(&Numbers, f64)>) -> String {
     let mut text = String::new();
     let width = now.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -100,13 +100,13 @@ fn table(now: &Numbers, before: Option<(&Numbers, f64)>) -> String {
     text
 }
 
-/// A number as a float; the last digits of a large one do not show in a rate.
+/// Converts a number to a float; lost digits are invisible in a rate.
 #[expect(clippy::cast_precision_loss, reason = "rates are shown with one digit")]
 fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Writes the text format of Prometheus: a type and a number for each counter.
+/// Formats Prometheus text: a type and a number for each counter.
 fn prometheus(dir: &Path, now: &Numbers) -> String {
     let label = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
     let label = label.to_string_lossy();

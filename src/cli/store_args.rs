@@ -1,7 +1,7 @@
-//! The store that a command looks at: its options, and what the path or URL means that was typed.
+//! Opens the store of a command: its options, and the typed path or URL.
 //!
-//! A path in a mount of zarrfs is read by way of the mount, with its cache and its changes. A path of the files view means
-//! the node that it is in.
+//! A path in a zarrfs mount is read through the mount, with its cache and its changes. A path in the files view means
+//! the node that contains it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use zarrfs_store::{Key, StoreConfig};
 
 const READING: &str = "How the store is read";
 
-/// What the options are where a command has none of them: those that they are by default.
+/// The option defaults, for commands without these options.
 const MAX_CHUNK: u64 = 1 << 30;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -62,7 +62,7 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Returns how one of two stores is read that are reached in this way: within half of the memory.
+    /// Returns the arguments for reading one of two stores: within half of the memory.
     pub(super) fn of_two(remote: &RemoteArgs) -> StoreArgs {
         StoreArgs {
             dialect: None,
@@ -75,7 +75,7 @@ impl StoreArgs {
         }
     }
 
-    /// Opens the store that `typed` means, a path or URL of a store or of something in it, and finds the path in it.
+    /// Opens the store of `typed`, a path or URL of a store or of an entry in it, and finds the path in the store.
     pub(super) fn open(&self, typed: &str) -> Result<StorePath> {
         units::check_store(typed)?;
         let place = MountedPath::find(typed)?;
@@ -103,8 +103,8 @@ impl StoreArgs {
         Ok(located)
     }
 
-    /// Opens the store of a path as `open` does, to be written: under the changes in an upper folder, which is made if need
-    /// be, or itself.
+    /// Opens the store of a path for writing: with the changes in an upper folder, which is created if necessary, or
+    /// the store itself.
     ///
     /// Fails with `Invalid` for a path in a mount, and for an upper folder in the store.
     pub(super) fn open_to_write(&self, typed: &str, upper: Option<&Path>) -> Result<StorePath> {
@@ -166,22 +166,22 @@ fn longest_node(located: &StorePath, path: &Path) -> Result<Key> {
     Ok(longest)
 }
 
-/// A path in a mount of zarrfs.
+/// A path in a zarrfs mount.
 struct MountedPath {
     /// The folder of the mount with all keys of the store.
     keys: PathBuf,
-    /// The path in a view.
+    /// The path in the view.
     path: PathBuf,
-    /// Whether the view is that of files.
+    /// Whether the view is the files view.
     is_files: bool,
     /// Whether the mounted store cannot list its keys.
     unlisted: bool,
-    /// What is mounted, without secrets.
+    /// The source of the mount, without secrets.
     store: String,
 }
 
 impl MountedPath {
-    /// Returns the place of a path in a mount of zarrfs; nothing if it is in none.
+    /// Returns the place of a path in a zarrfs mount, or `None` if no mount contains it.
     fn find(typed: &str) -> Result<Option<MountedPath>> {
         let Some(folder) = zarrfs_store::local_folder(typed) else {
             return Ok(None);
@@ -216,7 +216,7 @@ impl MountedPath {
         })
     }
 
-    /// Returns the store that a folder of the mount is, without secrets.
+    /// Returns the store of a folder in the mount, without secrets.
     fn shown(&self, opened: &str) -> String {
         let below = Path::new(opened).strip_prefix(&self.keys);
         let below = below.unwrap_or(Path::new("")).to_string_lossy();
@@ -224,7 +224,7 @@ impl MountedPath {
         source.trim_end_matches('/').to_string()
     }
 
-    /// Returns the folder that is opened: that of the key, or all of it, since a path of the files view is no key.
+    /// Returns the folder to open: the key's, or the whole store's, since a path of the files view is not a key.
     fn source(&self) -> String {
         let folder = if self.is_files {
             self.keys.clone()

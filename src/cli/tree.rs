@@ -1,4 +1,4 @@
-//! `zarrfs tree` and `zarrfs ls`: the nodes of a store, a line each.
+//! `zarrfs tree` and `zarrfs ls`: list the nodes of a store.
 
 use std::mem::take;
 use std::ops::ControlFlow;
@@ -18,13 +18,13 @@ use zarrfs_export::inspect::tree_walk;
 use zarrfs_export::inspect::tree_walk::TakeNode;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How many chunks of an array are counted unless --sizes asks for all.
+/// Maximum number of chunks counted in an array without --sizes.
 const USUAL_CHUNKS: u64 = 10_000;
 
-/// How many nodes `ls -l` has in one table of equal columns, at least.
+/// Minimum number of nodes in a table of `ls -l` with equal columns.
 const TABLE: usize = 1024;
 
-/// Prints the nodes of a store as a tree, each as soon as those before it are known.
+/// Prints the nodes of a store as a tree, each as soon as the earlier ones are known.
 pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
     let config = TreeConfig {
@@ -55,7 +55,7 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     named(&located, &args.path, fault.or(late).map_or(Ok(true), Err))
 }
 
-/// Prints the children of a group, or an array.
+/// Prints the children of a group, or the array itself.
 pub(super) fn ls(args: &LsArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
     let config = TreeConfig {
@@ -91,7 +91,7 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
     named(&located, &args.path, fault.or(late).map_or(Ok(true), Err))
 }
 
-/// Gives out the nodes of a tree; returns a fault of one whose group was given out before.
+/// Passes the nodes of a tree to `take`; returns the error of a node whose group was already passed.
 fn walk(
     located: &StorePath,
     typed: &str,
@@ -118,7 +118,7 @@ fn walk(
     named(located, typed, walked)
 }
 
-/// Prints nodes, a line each; the node that was typed itself as `typed`.
+/// Prints nodes, one a line; the typed node itself as `typed`.
 fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()> {
     let paint = Paint::of_stdout();
     let shown = |node: &TreeNode| {
@@ -141,7 +141,7 @@ fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()>
     })
 }
 
-/// Returns the name of a node, as it is shown.
+/// Returns the name of a node for printing.
 fn name(node: &TreeNode) -> String {
     printable(&String::from_utf8_lossy(node.path.name()))
 }
@@ -158,7 +158,7 @@ fn painted(node: &TreeNode, name: &str, paint: Paint) -> String {
 struct TreePrinter<'a> {
     located: &'a StorePath,
     paint: Paint,
-    /// What stands before the lines of the children of each node on the way.
+    /// The prefixes of the child lines, for each node on the path.
     bars: Vec<&'static str>,
     counts: Counts,
 }
@@ -196,7 +196,7 @@ impl TreePrinter<'_> {
     }
 }
 
-/// Returns the path of the node that the tree begins with, with its store.
+/// Returns the path of the tree's top node, with its store.
 fn whole_name(located: &StorePath) -> String {
     let path = if located.path.is_root() {
         String::new()
@@ -206,7 +206,7 @@ fn whole_name(located: &StorePath) -> String {
     printable(&format!("{}{path}", located.source))
 }
 
-/// Returns what is shown of a node after its name.
+/// Returns the facts after a node's name.
 fn facts(node: &TreeNode, paint: Paint) -> String {
     let mut parts = Vec::new();
     match &node.facts {
@@ -241,13 +241,13 @@ fn facts(node: &TreeNode, paint: Paint) -> String {
     parts.join("  ")
 }
 
-/// How many nodes of each kind there are.
+/// Numbers of nodes by kind.
 #[derive(Default)]
 struct Counts {
     groups: u64,
     arrays: u64,
     broken: u64,
-    /// Whether one has documents, or may have some.
+    /// Whether any node has documents, or may have some.
     has_metadata: bool,
 }
 
@@ -259,7 +259,7 @@ impl Counts {
             NodeFacts::Array(_) => self.arrays += 1,
             NodeFacts::Broken(_) => self.broken += 1,
         }
-        // Each folder without documents is taken for a group.
+        // A folder without documents counts as a group.
         let is_bare = is_group && node.dialect.is_none();
         self.has_metadata |= !is_bare || node.is_cut || node.fault.is_some();
     }

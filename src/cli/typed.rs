@@ -1,4 +1,4 @@
-//! Forms of a command line beside `zarrfs COMMAND`: that of mount(8), `zarrfs STORE DIR`, and `zarrfs help COMMAND`.
+//! Normalizes other forms: mount(8)'s, `zarrfs STORE DIR`, and `zarrfs help COMMAND`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::Cli;
 use super::report::ExitPolicy;
 use zarrfs_store::spelling::nearest;
 
-/// Returns whether the arguments are those of the helper, and how it ends: by the name `mount.zarrfs`, or in the form of
-/// mount.fuse, `zarrfs STORE DIR -o OPTIONS`.
+/// Returns the exit policy if the arguments are for the mount helper: the program's name is `mount.zarrfs`, or the form
+/// is mount.fuse's, `zarrfs STORE DIR -o OPTIONS`.
 pub(super) fn helper(args: &[OsString]) -> Option<ExitPolicy> {
     let called = args.first().map(Path::new).and_then(Path::file_name);
     if called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount.")) {
@@ -24,7 +24,7 @@ pub(super) fn helper(args: &[OsString]) -> Option<ExitPolicy> {
     })
 }
 
-/// Whether options have what mount.fuse always adds and what makes no difference to a mount.
+/// Whether options contain the flags that mount.fuse always adds and that have no effect here.
 fn has_flags(options: &str) -> bool {
     let has = |flag: &str| {
         options
@@ -61,7 +61,7 @@ pub(super) fn with_command(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Whether these are a store and a directory, with or without options after them.
+/// Whether the arguments are a store and a directory, with or without options after them.
 fn is_mount(args: &[OsString]) -> bool {
     match args.get(1..) {
         Some([store, dir, rest @ ..]) => {
@@ -73,13 +73,13 @@ fn is_mount(args: &[OsString]) -> bool {
     }
 }
 
-/// Whether the first word that is no option is a store, wherever it stands.
+/// Whether the first word that is not an option is a store, at any position.
 fn names_store(args: &[OsString]) -> bool {
     let first = first_plain(args.get(1..).unwrap_or_default());
     first.is_some_and(|word| is_path(word) && !is_command(word))
 }
 
-/// Returns the first word that is neither an option of `zarrfs mount` nor the value of one.
+/// Returns the first word that is neither an option of `zarrfs mount` nor an option's value.
 fn first_plain(words: &[OsString]) -> Option<&OsString> {
     let mut is_value = false;
     for (place, word) in words.iter().enumerate() {
@@ -107,7 +107,7 @@ fn awaits_value(option: &str) -> bool {
         .filter(|option| option.get_action().takes_values());
     match option.strip_prefix("--") {
         Some(name) => valued.any(|option| option.get_long() == Some(name)),
-        // Of letters in one word a value follows the last, or stands in the word.
+        // In a word of several letters, the value follows as the next word or in the same word.
         None => {
             let first = valued.find_map(|valued| option.find(valued.get_short()?));
             first.is_some_and(|place| place + 1 == option.len())
@@ -115,12 +115,12 @@ fn awaits_value(option: &str) -> bool {
     }
 }
 
-/// Whether a word is that of a path or URL, and of no command.
+/// Whether a word looks like a path or URL.
 fn is_path(word: &OsStr) -> bool {
     Path::new(word).exists() || word.as_encoded_bytes().contains(&b'/')
 }
 
-/// Whether a word is rather meant as a command than as a store.
+/// Whether a word is more likely a misspelt command than a store.
 fn is_misspelt(word: &OsStr) -> bool {
     let names = command_names();
     let names = names.iter().map(String::as_str);

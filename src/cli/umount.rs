@@ -1,8 +1,8 @@
-//! `zarrfs umount`: detaches a mount of ours, also one whose daemon is gone.
+//! `zarrfs umount`: detaches a zarrfs mount, even if its daemon is gone.
 //!
-//! Any other file system that is mounted there is left alone. A daemon that hangs cannot hang this command: the mount is
-//! asked for a limited time, and if it does not answer, the kernel ends its connection, so that programs that wait for it
-//! get an error. After unmounting the command waits for the daemon to end, for a limited time.
+//! A mount of another file system is left alone. A daemon that hangs cannot block this command: the mount is queried
+//! with a time limit, and if it does not answer, its connection is aborted, so that waiting programs get an error.
+//! After unmounting, the command waits for the daemon to end, with a time limit.
 
 use std::path::Path;
 use std::thread;
@@ -15,16 +15,16 @@ use crate::fuse::mount::mountinfo::{Device, Mounted};
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use zarr_format::error::{Error, Result};
 
-/// How long the mount may take to answer a question that needs no store.
+/// Time limit of a query that needs no store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait for the mount and its daemon to end.
+/// Time limit for the end of the mount and its daemon.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often that is looked at.
+/// Polling interval.
 const END_PAUSE: Duration = Duration::from_millis(10);
 
-/// Unmounts `dir`; `Invalid` if no mount of ours is there, `Denied` if it is another user's.
+/// Unmounts `dir`; `Invalid` if it is not a zarrfs mount, `Denied` if it belongs to another user.
 pub(super) fn umount(dir: &Path) -> Result<()> {
     let path = mountpoint::resolve(dir)?;
     let top = mountinfo::top_at(&path)?;
@@ -53,12 +53,12 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file system is on top at `path`.
+/// Whether a file system is the topmost mount at `path`.
 fn is_mounted(path: &Path, device: Device) -> Result<bool> {
     Ok(mountinfo::top_at(path)?.is_some_and(|mounted| mounted.device == device))
 }
 
-/// Has programs go on that wait for a daemon that does not answer.
+/// Aborts the connection of a daemon that does not answer, so that waiting programs continue.
 fn end_connection(dir: &Path, mounted: &Mounted) {
     let dir = dir.display();
     report::note(match liveness::abort(mounted) {
@@ -67,8 +67,8 @@ fn end_connection(dir: &Path, mounted: &Mounted) {
     });
 }
 
-/// Waits until the kernel has closed the connection, where that is visible; a program that still uses the
-/// mount keeps it open.
+/// Waits until the kernel has closed the connection, if that is visible; a program that still uses the mount keeps it
+/// open.
 fn wait_for_daemon(device: Device, end: Instant) {
     let connection = liveness::connection(device);
     while connection.exists() && Instant::now() < end {

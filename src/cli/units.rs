@@ -1,14 +1,14 @@
-//! Sizes, durations, modes and paths as they are written on the command line.
+//! Parses and formats sizes, durations, modes and paths of the command line.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zarr_format::error::{Error, Result};
 
-/// The least memory of a mount.
+/// Minimum memory of a mount in bytes.
 const MIN_MEMORY: u64 = 1 << 20;
 
-/// Reads `256M`, `0.5GiB` or a number of bytes; the letters are powers of 1024.
+/// Parses `256M`, `0.5GiB` or a number of bytes; the units are powers of 1024.
 pub(super) fn size(text: &str) -> Result<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -30,7 +30,7 @@ pub(super) fn size(text: &str) -> Result<u64> {
         }
     };
     let (whole, part) = match number.split_once('.') {
-        // A part of a byte makes no sense.
+        // A fraction of a byte is invalid.
         Some((whole, part)) if shift > 0 && !part.is_empty() => (whole, fraction(part, shift)),
         Some(_) => (number, None),
         None => (number, Some(0)),
@@ -43,14 +43,14 @@ pub(super) fn size(text: &str) -> Result<u64> {
         .ok_or_else(|| invalid(text, "is more than a machine can hold"))
 }
 
-/// Returns how many bytes the digits after a point are of a unit; nothing if there are too many of them.
+/// Returns the bytes of the decimal digits in a unit; `None` for more than six digits.
 fn fraction(digits: &str, shift: u32) -> Option<u64> {
     let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 6)?;
     let unit = 10u64.pow(u32::try_from(digits.len()).ok()?);
     Some((number << shift) / unit)
 }
 
-/// Reads the memory that a mount may hold; a size so small that nothing could be read is refused.
+/// Parses a memory budget; refuses a size below `MIN_MEMORY`.
 pub(super) fn memory(text: &str) -> Result<u64> {
     let bytes = size(text)?;
     if bytes < MIN_MEMORY {
@@ -63,7 +63,7 @@ pub(super) fn memory(text: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Reads `5s`, `500ms`, `2m`, `1h` or a number of seconds; it must not be zero.
+/// Parses `5s`, `500ms`, `2m`, `1h` or a number of seconds; it must not be zero.
 pub(super) fn duration(text: &str) -> Result<Duration> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err(invalid(text, "a duration must be more than nothing")),
@@ -71,7 +71,7 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// Reads a duration that may be zero.
+/// Parses a duration that may be zero.
 pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
     let number: u32 = number
@@ -92,7 +92,7 @@ pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
     Ok(unit * number)
 }
 
-/// Reads two numbers such as `0,2`.
+/// Parses two numbers such as `0,2`.
 pub(super) fn pair(text: &str) -> Result<(usize, usize)> {
     let numbers = text.split_once(',').and_then(|(first, second)| {
         Some((first.trim().parse().ok()?, second.trim().parse().ok()?))
@@ -100,7 +100,7 @@ pub(super) fn pair(text: &str) -> Result<(usize, usize)> {
     numbers.ok_or_else(|| invalid(text, "expected two dimensions, such as 0,2"))
 }
 
-/// Reads permissions such as `022`.
+/// Parses permissions such as `022`.
 pub(super) fn octal(text: &str) -> Result<u32> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
@@ -108,7 +108,7 @@ pub(super) fn octal(text: &str) -> Result<u32> {
     }
 }
 
-/// Checks that a store is named; an empty text names none.
+/// Checks that the name of a store is not empty.
 pub(super) fn check_store(text: &str) -> Result<()> {
     if text.is_empty() {
         return Err(invalid(text, "expected the path or URL of a store"));
@@ -116,7 +116,7 @@ pub(super) fn check_store(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the path from the root on; links stay as they are.
+/// Returns the absolute path; links are not resolved.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Err(invalid("", "expected a path"));
@@ -124,7 +124,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
 }
 
-/// Writes a size in the largest unit that is exact.
+/// Formats a size in the largest unit that is exact.
 pub(super) fn show_size(bytes: u64) -> String {
     let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
     let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;
@@ -134,13 +134,13 @@ pub(super) fn show_size(bytes: u64) -> String {
     }
 }
 
-/// Writes a number of things: `1 conflict`, `2 conflicts`.
+/// Formats a count: `1 conflict`, `2 conflicts`.
 pub(super) fn count(number: u64, what: &str) -> String {
     let end = if number == 1 { "" } else { "s" };
     format!("{number} {what}{end}")
 }
 
-/// Writes a duration in seconds or milliseconds.
+/// Formats a duration in seconds or milliseconds.
 pub(super) fn show_duration(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}s", duration.as_secs()),

@@ -1,4 +1,4 @@
-//! The upper folder that a command is about: found by a mountpoint or by itself, and asked of its mount or opened here.
+//! Finds a command's upper folder; sends requests to its mount, or opens it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,20 +21,20 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{RemoteConfig, Store, StoreConfig};
 
-/// How long a request to the store may take.
+/// Time limit of a request to the store.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the names of archives end with.
+/// The file extensions of archives.
 const ARCHIVES: [&str; 2] = [".zip", ".ozx"];
 
-/// Has a request carried out: by the mount that has the upper folder open, so that nothing changes under it, or here if
-/// none has.
+/// Executes a request: in the mount that has the upper folder open, so that the folder does not change under it, or
+/// here if there is no such mount.
 pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
     let upper = find(&args.place)?;
     let bar = Progress::new("comparing with the store");
     let show = |done: usize, total: usize| bar.keys(done as u64, total as u64);
     let is_moved = names_other_place(args, &upper)?;
-    // A mount that has the folder open has it over the store where that was.
+    // A mount that has the folder open uses the store at its old place.
     if !is_moved && let Some(answer) = control_client::ask(&upper, request, &show)? {
         return Ok(answer);
     }
@@ -45,7 +45,7 @@ pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlA
     commands::execute(&overlay, request, &show)
 }
 
-/// Whether the store that was named is in another place than the one that an upper folder belongs to.
+/// Whether --store names another place than the upper folder's store.
 fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
     let Some(named) = &args.store else {
         return Ok(false);
@@ -54,7 +54,7 @@ fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
     Ok(zarrfs_store::place(named) != zarrfs_store::place(&before))
 }
 
-/// Writes the store with all changes to another one, which is made if need be.
+/// Copies the store with all changes to another one, which is created if necessary.
 pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     let upper = find(&args.place)?;
     check_no_archive(to)?;
@@ -84,13 +84,14 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     Ok(outcome.into())
 }
 
-/// Returns the chunks whose arrays other programs have replaced in the store: a copy would have the new array with them.
+/// Returns the changed chunks whose arrays other programs have replaced in the store: a copy would combine them with
+/// the new array.
 fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
     let (dry_run, force) = (true, false);
     let mut conflicts = match ask(args, &ControlRequest::Commit { dry_run, force }) {
         Ok(ControlAnswer::Commit(report)) => report.conflicts,
         Ok(_) => Vec::new(),
-        // An archive, which takes no commit.
+        // An archive cannot be committed to.
         Err(error) if error.kind() == Kind::ReadOnly => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -98,7 +99,7 @@ fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
     Ok(conflicts)
 }
 
-/// `Unsupported` for a new store that is named like an archive.
+/// Fails with `Unsupported` for a new store with the name of an archive.
 fn check_no_archive(to: &str) -> Result<()> {
     let place = zarrfs_store::place(to).to_ascii_lowercase();
     let is_named = ARCHIVES.iter().any(|ending| place.ends_with(ending));
@@ -136,12 +137,12 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     open_upper(upper, store, &source)
 }
 
-/// Opens an upper folder over the store at `place`, as `Overlay::open` does.
+/// Opens an upper folder over the store at `place`, as `Overlay::open`.
 pub(super) fn open_upper(upper: &Path, store: Arc<dyn Store>, place: &str) -> Result<Overlay> {
     Overlay::open(upper, store, place, config())
 }
 
-/// Returns how a command opens an upper folder.
+/// Returns the configuration with which a command opens an upper folder.
 fn config() -> OverlayConfig {
     OverlayConfig {
         uid: process::geteuid().as_raw(),
@@ -161,7 +162,7 @@ fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn St
     zarrfs_store::open(&UNLIMITED, source, &config, &Arc::new(Stats::default()))
 }
 
-/// Returns where a mount shows all keys, if `place` is one.
+/// Returns the folder in which a mount shows all keys, or `None` if `place` is not a mountpoint.
 fn mounted_keys(place: &Path) -> Result<Option<PathBuf>> {
     let mount = mount_facts::mountpoint_at(place)?;
     mount
@@ -169,15 +170,15 @@ fn mounted_keys(place: &Path) -> Result<Option<PathBuf>> {
         .transpose()
 }
 
-/// What a command is asked about.
+/// The place of the changes that a command is about.
 pub(super) enum ChangesLocation {
-    /// An upper folder, that of a mount or one by itself.
+    /// An upper folder, of a mount or not mounted.
     Upper(PathBuf),
-    /// A mount of this store that cannot be written.
+    /// A read-only mount of this store.
     ReadOnly(String),
 }
 
-/// Returns what a path is: a mountpoint or an upper folder.
+/// Returns the location of the changes for a mountpoint or an upper folder.
 pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
     let Some((mount, resolved)) = mount_facts::around(path)? else {
         return by_itself(path);
@@ -196,7 +197,7 @@ pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
     })
 }
 
-/// Returns a path in no mount if it is an upper folder.
+/// Returns the location of an upper folder that is not in a mount.
 fn by_itself(path: &Path) -> Result<ChangesLocation> {
     fs::metadata(path).map_err(|error| Error::os(path.display(), error))?;
     if !path.join("zarrfs.json").is_file() {
@@ -208,7 +209,7 @@ fn by_itself(path: &Path) -> Result<ChangesLocation> {
         .map_err(|error| Error::os(path.display(), error))
 }
 
-/// Returns the upper folder of a mountpoint, or the path if it is an upper folder itself.
+/// Returns the upper folder of a mountpoint, or the path itself if it is an upper folder.
 fn find(path: &Path) -> Result<PathBuf> {
     match locate(path)? {
         ChangesLocation::Upper(upper) => Ok(upper),

@@ -1,4 +1,4 @@
-//! The error for arguments that do not parse, in one line: the argument, and a hint where there is one.
+//! Formats errors in arguments on one line, with a hint if possible.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use clap::{Command, Error};
 use super::removed_options;
 use zarr_format::error::printable;
 
-/// Returns one line about arguments that do not parse; `command` is the definition that they were parsed by.
+/// Returns one line about arguments that cannot be parsed; `command` is their definition.
 pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> String {
     let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -32,7 +32,7 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
     printable(&parts.join("; "))
 }
 
-/// Returns the removed option that an error is about, and what to use instead.
+/// Returns the removed option in an error and its replacement, or `None`.
 fn removed_option(error: &Error) -> Option<(&str, &'static str)> {
     match (error.kind(), error.get(ContextKind::InvalidArg)?) {
         (ErrorKind::UnknownArgument, ContextValue::String(option)) => {
@@ -42,7 +42,7 @@ fn removed_option(error: &Error) -> Option<(&str, &'static str)> {
     }
 }
 
-/// Returns what an error says, without the usage, a line for each paragraph.
+/// Returns the paragraphs of an error text, one line each, without the usage.
 fn parts(text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for part in text.split("\n\n") {

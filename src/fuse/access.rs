@@ -1,22 +1,22 @@
-//! Logs a line for each request of a program, under the target `zarrfs::access`.
+//! Logs a line for each request, under the target `zarrfs::access`.
 //!
-//! Off, as it is unless asked for, a request costs the comparison of two levels.
+//! It is off by default; then a request costs the comparison of two levels.
 
 use std::time::Instant;
 
 use log::Level;
 
-/// The target of the lines. `RUST_LOG=zarrfs::access=trace` shows them alone.
+/// The log target. `RUST_LOG=zarrfs::access=trace` shows only these lines.
 const TARGET: &str = "zarrfs::access";
 
-/// The line of a request that is not answered yet.
+/// The log line of a pending request.
 pub(super) struct AccessLine {
     started: Instant,
     text: String,
 }
 
 impl AccessLine {
-    /// Begins a line with the text of `describe`; `None` if such lines are off.
+    /// Begins a line with the text of `describe`; `None` if the target is off.
     pub(super) fn begin(describe: impl FnOnce() -> String) -> Option<AccessLine> {
         log::log_enabled!(target: TARGET, Level::Trace).then(|| AccessLine {
             started: Instant::now(),
@@ -24,7 +24,7 @@ impl AccessLine {
         })
     }
 
-    /// Writes the line of a request that was answered, with the errno if it failed.
+    /// Writes the line of an answered request, with the errno if it failed.
     pub(super) fn answered(self, errno: Option<i32>) {
         let AccessLine { started, text } = self;
         let micros = started.elapsed().as_micros();

@@ -1,8 +1,8 @@
-//! fuser's trait over the dispatcher: what each call of the kernel asks of the vfs.
+//! Implements fuser's trait: maps kernel requests to operations of the vfs.
 //!
-//! What is asked about names is in `names`, what changes them in `changes`, what is done with an open file in
-//! `open_files`, but for reads. Nothing here waits. Calls that are missing (locks, lseek, copying ranges) are answered
-//! ENOSYS by fuser; the kernel then never sends them again and does the work itself.
+//! Requests about names are in `names`, changes of names in `changes`, and requests about open files, except reads, in
+//! `open_files`. No call here blocks. fuser answers the missing calls (locks, lseek, copy_file_range) with ENOSYS; then
+//! the kernel never sends them again and does the work itself.
 
 use std::ffi::OsStr;
 use std::io;
@@ -33,7 +33,7 @@ use super::xattr;
 use crate::vfs::{Caller, NewNode};
 use zarrfs_store::tree::AttrChange;
 
-/// The kernel's requests of one mount.
+/// The adapter of one mount.
 pub(super) struct FuseAdapter {
     dispatch: Dispatcher,
     readahead: Arc<KernelReadahead>,
@@ -41,7 +41,7 @@ pub(super) struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Builds the adapter of one mount; `readahead` and `backing` get each file that is opened.
+    /// Builds the adapter; each opened file is passed to `readahead` and `backing`.
     pub(super) fn new(
         dispatch: Dispatcher,
         readahead: Arc<KernelReadahead>,
@@ -54,7 +54,7 @@ impl FuseAdapter {
         }
     }
 
-    /// A call of the process that a request comes from.
+    /// Returns a call of the process that sent a request.
     fn call(&self, req: &Request) -> KernelCall<'_> {
         KernelCall::new(&self.dispatch, req.pid())
     }
@@ -201,7 +201,7 @@ impl Filesystem for FuseAdapter {
     ) {
         let call = self.call(req).about(name);
         if mode & libc::S_IFMT != libc::S_IFREG && call.is_writable() {
-            // As mknod(2) has it for a file system that does not support the type of node.
+            // EPERM: the file system does not support the type of node, mknod(2).
             return call.refuse(RequestInfo::names("mknod", ino(parent)), reply, libc::EPERM);
         }
         let maker = credentials(req, mode);

@@ -1,15 +1,15 @@
-//! Whether the program that waits for a request has been told to end.
+//! Detects that the program waiting for a request was interrupted.
 //!
-//! The kernel lets a request that was read wait for its answer whatever signal comes, unless the answer to FUSE_INTERRUPT
-//! ends it, and fuser answers that one with ENOSYS. So the signals are looked up in proc(5): those that a terminal or a
-//! service manager ends a program with, if the thread that waits would take them.
+//! Once a request was read by the daemon, the kernel waits for its answer whatever signal arrives, unless
+//! FUSE_INTERRUPT ends it, and fuser answers that one with ENOSYS. So the signals are looked up in proc(5): the ones
+//! with which a terminal or a service manager ends a program, if the waiting thread would receive them.
 
 use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 
-/// SIGHUP, SIGINT, SIGQUIT, SIGKILL and SIGTERM, as proc(5) writes sets of signals: the lowest bit is signal 1.
+/// SIGHUP, SIGINT, SIGQUIT, SIGKILL and SIGTERM as a signal set in proc(5) format: the lowest bit is signal 1.
 const ENDING: u64 = mask(libc::SIGHUP)
     | mask(libc::SIGINT)
     | mask(libc::SIGQUIT)
@@ -20,26 +20,26 @@ const fn mask(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether `/proc` shows the processes by the numbers that the kernel gives in requests.
+/// Whether `/proc` uses the process numbers that the kernel sends in requests.
 pub(super) fn can_be_looked_up() -> bool {
     let own = fs::read_link("/proc/self");
     own.is_ok_and(|own| own.to_str() == Some(&*getpid().as_raw_nonzero().to_string()))
 }
 
-/// Whether the caller does not wait any more, or has a signal pending that should end its wait. `tid` is the number of a
-/// thread, as requests have it; 0, for a caller of another PID namespace, is never interrupted.
+/// Whether the caller has ended, or has a pending signal that should end its wait. `tid` is the thread number of a
+/// request; 0, a caller in another PID namespace, is never interrupted.
 pub(super) fn is_interrupted(tid: u32) -> bool {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else {
         return false;
     };
     match fs::read_to_string(format!("/proc/{tid}/status")) {
         Ok(status) => has_ended(&status) || pending(&status) & ENDING != 0,
-        // With the mount option `hidepid` the threads of others cannot be seen, yet they are there.
+        // With the mount option `hidepid` the threads of other users are invisible, but exist.
         Err(_) => test_kill_process(pid) == Err(Errno::SRCH),
     }
 }
 
-/// Returns the signals that the thread would take: pending for it or its process, neither blocked nor ignored.
+/// Returns the signals that the thread would receive: pending for it or its process, neither blocked nor ignored.
 fn pending(status: &str) -> u64 {
     let pending = set(status, "SigPnd:") | set(status, "ShdPnd:");
     pending & !set(status, "SigBlk:") & !set(status, "SigIgn:")
@@ -49,7 +49,7 @@ fn set(status: &str, field: &str) -> u64 {
     u64::from_str_radix(text(status, field), 16).unwrap_or_default()
 }
 
-/// Whether the thread has ended, and only its parent has not taken note of it.
+/// Whether the thread has ended, but its parent has not reaped it.
 fn has_ended(status: &str) -> bool {
     text(status, "State:").starts_with(['Z', 'X'])
 }
@@ -90,7 +90,7 @@ mod tests {
         assert!(has_ended("Name:\tcat\nState:\tZ (zombie)\n"));
     }
 
-    /// Starts a shell that has run `trap`, and stops it.
+    /// Starts a shell that runs `trap` and stops itself.
     fn stopped(trap: &str) -> Child {
         let script = format!("{trap}; kill -STOP $$; exec sleep 60");
         let child = Command::new("sh").arg("-c").arg(script).spawn().unwrap();

@@ -1,6 +1,6 @@
 //! Requests that change names and attributes.
 //!
-//! Each waits in the pool of names. The vfs refuses them where the mount cannot be written.
+//! Each runs in the pool of names. On a read-only mount the vfs refuses them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -31,7 +31,7 @@ pub(super) fn child(parent: INodeNo, name: &OsStr) -> ChildOf<'_> {
     }
 }
 
-/// Returns the owner and the mode of a node that is made.
+/// Returns the owner and the mode of a new node.
 pub(super) fn credentials(req: &Request, mode: u32) -> Credentials {
     Credentials {
         uid: req.uid(),
@@ -40,7 +40,7 @@ pub(super) fn credentials(req: &Request, mode: u32) -> Credentials {
     }
 }
 
-/// Makes a node under a name.
+/// Creates a node.
 pub(super) fn make(
     call: KernelCall<'_>,
     node: NewNode,
@@ -60,7 +60,7 @@ pub(super) fn make(
     });
 }
 
-/// Makes a file and opens it.
+/// Creates a file and opens it.
 pub(super) fn create(
     call: KernelCall<'_>,
     ChildOf { parent, name }: ChildOf<'_>,
@@ -77,7 +77,7 @@ pub(super) fn create(
     });
 }
 
-/// Makes a second file with the bytes of a file.
+/// Creates a second file with the bytes of a file.
 pub(super) fn link(
     call: KernelCall<'_>,
     file: Ino,
@@ -109,7 +109,7 @@ pub(super) fn remove_folder(call: KernelCall<'_>, parent: Ino, name: &OsStr, rep
     });
 }
 
-/// Gives a node another name. A flag that is not supported, as RENAME_EXCHANGE, is EINVAL (rename(2)).
+/// Renames a node. Unsupported flags, such as RENAME_EXCHANGE, are EINVAL (rename(2)).
 pub(super) fn rename(
     call: KernelCall<'_>,
     from: ChildOf<'_>,
@@ -130,7 +130,7 @@ pub(super) fn rename(
     });
 }
 
-/// Changes attributes of an inode, or of what is open of it.
+/// Changes attributes of an inode, or of its open file.
 pub(super) fn set_attributes(
     call: KernelCall<'_>,
     ino: Ino,

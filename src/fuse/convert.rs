@@ -1,8 +1,8 @@
-//! Translation between our words and the kernel's: attributes, numbers, times, open flags and file types.
+//! Converts between our types and the kernel's: attributes, numbers, times, flags, file types.
 //!
-//! Attributes are made from a view's and the mount's owner and umask. A file that is not empty never has zero
-//! blocks, since tar and cp take that for a file that is all hole; directories have one link, which tells
-//! find that it must look at every name.
+//! Attributes are built from the view's attributes and the mount's owner and umask. A file that is not empty never has
+//! zero blocks, since tar and cp would take it for one large hole; directories have one link, so that find looks at
+//! every name.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,21 +15,21 @@ use crate::view::Attr;
 use zarrfs_store::EntryKind;
 use zarrfs_store::tree::{FreeSpace, Time};
 
-/// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer,
-/// and Python for a single byte.
+/// The largest request in bytes; also the block size of files of at least this length. cp and dd use the block size as
+/// their buffer, and Python reads it for a single byte.
 pub(super) const LARGEST_REQUEST: u32 = 1 << 20;
 
-/// The most pieces of a content under one block.
+/// Maximum number of decoded chunks in one block.
 const PIECES: u64 = 1024;
 
-/// The bits of a mode that are shown beside those of the file type.
+/// The mode bits that are shown in addition to the file type.
 const PERMISSIONS: u32 = 0o1777;
 
 const PAGE: u32 = 4096;
 const BLOCK: u64 = 512;
 
-/// What `df` shows of a mount that cannot be written: a petabyte in blocks of a page. Nothing is used, so that it does not
-/// look full, and nothing is available.
+/// The free space that `df` shows for a read-only mount: a petabyte in 4 KiB blocks. Nothing is used, so that the mount
+/// does not look full, and nothing is available.
 pub(super) const READ_ONLY_SPACE: FreeSpace = FreeSpace {
     block: PAGE,
     blocks: 1 << 38,
@@ -39,17 +39,17 @@ pub(super) const READ_ONLY_SPACE: FreeSpace = FreeSpace {
     free_files: 1 << 32,
 };
 
-/// Returns our inode number.
+/// Converts an inode number.
 pub(super) fn ino(ino: INodeNo) -> Ino {
     Ino(ino.0)
 }
 
-/// Returns our handle.
+/// Converts a file handle.
 pub(super) fn fh(fh: FileHandle) -> Fh {
     Fh(fh.0)
 }
 
-/// Returns the time that a change of attributes sets.
+/// Converts a time of setattr.
 pub(super) fn time(time: TimeOrNow) -> Time {
     match time {
         TimeOrNow::SpecificTime(time) => Time::At(told_time(time)),
@@ -57,8 +57,8 @@ pub(super) fn time(time: TimeOrNow) -> Time {
     }
 }
 
-/// Returns the time that fuser was given. Of one before 1970, which is whole seconds before it and nanoseconds after
-/// those, fuser takes the nanoseconds away where they are to be added.
+/// Returns the time that the kernel sent. It sends a time before 1970 as negative whole seconds plus nanoseconds, but
+/// fuser subtracts the nanoseconds.
 fn told_time(time: SystemTime) -> SystemTime {
     match UNIX_EPOCH.duration_since(time) {
         Ok(before) => time + 2 * Duration::from_nanos(u64::from(before.subsec_nanos())),
@@ -91,8 +91,8 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, vfs: &Vfs) -> FileAttr {
     }
 }
 
-/// Returns the time of the last change. Prefixes of buckets and folders of web servers have none, which is 1970: they have
-/// that of the mount, since programs that clean up remove what is very old. A time that was set stays.
+/// Returns the modification time. Prefixes in buckets and folders of web servers have none (1970); they show the mount
+/// time, since cleanup programs remove very old directories. A time that was set explicitly stays.
 fn modified(attr: &Attr, mounted: SystemTime) -> SystemTime {
     let is_unknown = attr.modified == UNIX_EPOCH && attr.posix.is_none();
     if is_unknown && attr.kind == EntryKind::Directory {
@@ -101,7 +101,7 @@ fn modified(attr: &Attr, mounted: SystemTime) -> SystemTime {
     attr.modified
 }
 
-/// Returns what a file is opened for.
+/// Converts open flags.
 pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
     let has = |flag| flags.0 & flag != 0;
     OpenOptions {
@@ -112,17 +112,17 @@ pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
     }
 }
 
-/// Returns the flags of an open file.
+/// Returns the FOPEN flags of an open file.
 pub(super) fn open_flags(opened: &OpenReply) -> FopenFlags {
     let mut flags = FopenFlags::empty();
-    // There is nothing to flush in a file that cannot be written.
+    // A file that is not open for writing has nothing to flush.
     flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
     flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
     flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct);
     flags
 }
 
-/// Returns the type that `readdir` and `stat` show.
+/// Returns the file type for `readdir` and `stat`.
 pub(super) fn file_type(kind: EntryKind) -> FileType {
     match kind {
         EntryKind::File => FileType::RegularFile,
@@ -131,7 +131,8 @@ pub(super) fn file_type(kind: EntryKind) -> FileType {
     }
 }
 
-/// Returns the block size of a file, in bytes: a buffer of it never takes very many pieces.
+/// Returns the block size of a file in bytes: a buffer of one block spans at most `PIECES` chunks, if the page size
+/// allows.
 fn block_size(attr: &Attr) -> u32 {
     if attr.size < u64::from(LARGEST_REQUEST) {
         return PAGE;

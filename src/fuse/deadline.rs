@@ -1,12 +1,12 @@
-//! Every request in a pool is answered in time: by its result, with EIO, or with EINTR if its caller is to end.
+//! Enforces request deadlines: result, EIO, or EINTR if the caller was interrupted.
 //!
-//! The reply of a pending request lies in a slot from which it is taken once: by the job that has the result, or by the
-//! watcher thread when the time is up or when it finds that the caller has a signal pending (`caller`), which it looks
-//! for as long as there are requests older than half a second. The cost is a lock and an entry in an ordered map per
-//! request; the watcher sleeps until the oldest request is half a second old, and without limit when there is none. A
-//! late job ends where it waits for a store on a network, unless bytes go on arriving (`store/backend/remote/runtime.rs`),
-//! and it changes nothing any more (`crates/zarrfs-store/src/request_context.rs`): a request that changes something is not refused then, and a
-//! refused one makes no change.
+//! The reply of a pending request is in a slot from which it is taken once: by the job with the result, or by the
+//! watcher thread at the deadline or when the caller has a pending signal (`caller`). The watcher checks for signals
+//! while any request is older than half a second. A request costs a lock and an entry in an ordered map; the watcher
+//! sleeps until the oldest request is half a second old, and without a limit if there are none. A late job ends where
+//! it waits for a remote store, unless bytes keep arriving (`store/backend/remote/runtime.rs`), and it is fenced: it
+//! makes no further changes (`crates/zarrfs-store/src/request_context.rs`). A request that has begun a change is not
+//! refused, and a refused one makes none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -21,11 +21,11 @@ use super::request::NamedRequest;
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::request_context::RequestLimit;
 
-/// How old a request is when the signals of its caller are looked up first, and how long until they are again. A caller
-/// may wait for two requests one after the other, readahead and then a read, and should end within two seconds.
+/// The age of a request at which its caller's signals are checked first, and the interval of the checks. A caller may
+/// wait for two requests in a row, a read-ahead and a read, and should end within two seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A reply that can carry an error.
+/// A reply that can return an error.
 pub(super) trait ReplyError: Send + 'static {
     /// Answers with an errno.
     fn refuse(self, errno: i32);
@@ -43,34 +43,35 @@ struct PendingReplies {
 
 #[derive(Default)]
 struct DeadlineQueue {
-    /// By number, with the time since which they count; the limit is the same for all, so the first is due first.
+    /// By number, with their start times; the limit is the same for all, so the first one is due first.
     waiting: BTreeMap<u64, (Instant, Arc<dyn Expire>)>,
     next: u64,
-    /// The watcher sleeps without a limit and must be woken.
+    /// Whether the watcher sleeps without a limit and must be woken.
     asleep: bool,
     closed: bool,
 }
 
-/// What the watcher has to do next.
+/// The watcher's next task.
 enum Duty {
     /// A reply is overdue.
     Expire(Arc<dyn Expire>),
-    /// These replies have been waited for so long that their callers are looked at.
+    /// The callers of these old replies are to be checked.
     Look(Vec<(u64, Arc<dyn Expire>)>),
 }
 
 trait Expire: Send + Sync {
-    /// Refuses the reply by an error, after a call of `is_refused`, unless it was taken or the request is changing something.
+    /// Refuses the reply with an error, after calling `is_refused`, unless it was taken or the request has begun a
+    /// change.
     fn expire(&self, error: &Error, is_refused: &dyn Fn(&NamedRequest, &Error)) -> Expiry;
     fn request(&self) -> &NamedRequest;
 }
 
-/// What becomes of a reply that is to be refused.
+/// The result of refusing a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expiry {
     Refused,
     WasTaken,
-    /// The request is changing something, or has.
+    /// The request has begun a change.
     Changes,
 }
 
@@ -81,11 +82,11 @@ struct PendingReply<R> {
 
 struct ReplyState<R> {
     reply: Option<R>,
-    /// Changes that are being made, and have been.
+    /// Number of changes begun, in progress or made, without the permits that were given back.
     changes: usize,
 }
 
-/// The right to answer one request before its time is up. Dropped unused, it refuses with EIO.
+/// The right to answer a request before its deadline. Dropped unused, it refuses the request with EIO.
 pub(super) struct ReplyGuard<R: ReplyError> {
     slot: Arc<PendingReply<R>>,
     number: u64,
@@ -93,8 +94,8 @@ pub(super) struct ReplyGuard<R: ReplyError> {
 }
 
 impl Deadlines {
-    /// Starts the watcher; a reply is due `limit` after `begin`. `is_refused` is called with each request that the watcher
-    /// refuses, and the reason, just before it does.
+    /// Starts the watcher; the deadline of a reply is `limit` after `begin`. `is_refused` is called with each request
+    /// that the watcher refuses, and the error, just before the refusal.
     pub(super) fn new(
         limit: Duration,
         is_refused: impl Fn(&NamedRequest, &Error) + Send + 'static,
@@ -110,7 +111,7 @@ impl Deadlines {
         Ok(Deadlines { pending })
     }
 
-    /// Puts a reply into a slot; it is never due if the request has no limit.
+    /// Adds a pending reply; it has no deadline if the request has no limit.
     pub(super) fn begin<R: ReplyError>(&self, request: NamedRequest, reply: R) -> ReplyGuard<R> {
         let is_limited = request.info.is_limited;
         let slot = Arc::new(PendingReply {
@@ -147,7 +148,7 @@ impl Drop for Deadlines {
 }
 
 impl DeadlineQueue {
-    /// Returns since when the first reply counts; `None` if none is pending.
+    /// Returns the start time of the first reply, or `None` if none is pending.
     fn first(&self) -> Option<Instant> {
         let (_, (since, _)) = self.waiting.first_key_value()?;
         Some(*since)
@@ -157,7 +158,7 @@ impl DeadlineQueue {
         self.waiting.pop_first().map(|(_, (_, late))| late)
     }
 
-    /// Returns the replies that count since `time` or longer.
+    /// Returns the replies that started at `time` or earlier.
     fn since(&self, time: Instant) -> Vec<(u64, Arc<dyn Expire>)> {
         let old = self
             .waiting
@@ -167,7 +168,7 @@ impl DeadlineQueue {
             .collect()
     }
 
-    /// Looks at a reply again after another limit. It gets a number of its own, as the last that is due.
+    /// Postpones a reply by another limit. It gets a new number, as the last one due.
     fn put_off(&mut self, late: Arc<dyn Expire>) {
         self.waiting.insert(self.next, (Instant::now(), late));
         self.next += 1;
@@ -193,7 +194,7 @@ impl PendingReplies {
         }
     }
 
-    /// Refuses those of the replies whose callers are to end.
+    /// Refuses the replies whose callers were interrupted.
     fn end_interrupted(
         &self,
         replies: Vec<(u64, Arc<dyn Expire>)>,
@@ -203,7 +204,7 @@ impl PendingReplies {
             return;
         }
         let error = Error::new(Kind::Interrupted, "", "its program was interrupted");
-        // Readahead is many requests of one caller.
+        // A read-ahead is many requests of one caller.
         let mut callers = HashMap::new();
         for (number, reply) in replies {
             let tid = reply.request().caller;
@@ -217,7 +218,7 @@ impl PendingReplies {
         }
     }
 
-    /// Waits until there is something to do, and looks at callers from `next_look` on; `None` when the session is over.
+    /// Waits for the next task, and checks callers from `next_look` on; `None` when the session is over.
     fn next_duty(&self, limit: Duration, next_look: Instant) -> Option<Duty> {
         let mut is_quiet = false;
         let mut queue = self.queue.lock();
@@ -235,7 +236,8 @@ impl PendingReplies {
                     let next = look.min(since + limit);
                     self.wake.wait_until(&mut queue, next);
                 }
-                // Sleeps once more before it sleeps for good, so that under load no request has to wake it.
+                // Sleeps with a limit once more before it sleeps without one, so that under load no request has to wake
+                // it.
                 None if !is_quiet => {
                     is_quiet = true;
                     self.wake.wait_for(&mut queue, limit.min(LOOK_EVERY));
@@ -301,17 +303,17 @@ impl<R> PendingReply<R> {
 }
 
 impl<R: ReplyError> ReplyGuard<R> {
-    /// Returns the reply, or nothing if it was refused.
+    /// Returns the reply, or `None` if it was refused.
     pub(super) fn take(&self) -> Option<R> {
         self.slot.take()
     }
 
-    /// Whether the reply was not given yet.
+    /// Whether the reply is still pending.
     pub(super) fn is_waited_for(&self) -> bool {
         RequestLimit::is_waited_for(&*self.slot)
     }
 
-    /// Returns the time limit, for what the request changes.
+    /// Returns the time limit, which fences the changes of the request.
     pub(super) fn limit(&self) -> Arc<dyn RequestLimit> {
         self.slot.clone()
     }

@@ -1,7 +1,7 @@
-//! The entries of one READDIR reply, packed in memory.
+//! Packs the entries of one READDIR reply in memory.
 //!
-//! fuser's reply cannot be filled while the listing goes on, since it stays with its deadline until then. The kernel may
-//! have less room than that of the largest reply: what does not fit goes back to the open directory.
+//! fuser's reply cannot be filled while the listing is read, since it stays with its deadline until then. The kernel
+//! may have less space than the largest reply: the entries that do not fit return to the open directory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,35 +14,35 @@ use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Name};
 
-/// The length of a reply in bytes, as glibc asks for it; an entry takes its name and 24 bytes, rounded up to eight.
+/// The length of a reply in bytes, as glibc requests it; an entry takes its name and 24 bytes, rounded up to eight.
 const REPLY_LEN: usize = 32 << 10;
 const ENTRY_HEADER: usize = 24;
 
-/// The cursor after `.` and `..`: where the vfs begins. Those of the vfs come after it, each larger by as much.
+/// The cursor after `.` and `..`; the kernel's cursors of all other entries are larger than the vfs's by this number.
 const AFTER_DOTS: u64 = 1;
 
 struct PackedEntry {
     ino: Ino,
-    /// As the kernel has it.
+    /// The kernel's cursor.
     cursor: u64,
     kind: EntryKind,
-    /// Where its name ends among the names.
+    /// End of the entry's name in `names`.
     end: usize,
 }
 
-/// Entries of a directory, at most as many as a reply takes.
+/// Entries of a directory that fit into one reply.
 pub(super) struct DirBuffer {
-    /// The open directory, and after which cursor of it they come.
+    /// The open directory, and the vfs cursor before the entries.
     fh: Fh,
     from: u64,
     entries: Vec<PackedEntry>,
     names: Vec<u8>,
-    /// The length of the reply that they will make, in bytes.
+    /// The length of the reply in bytes.
     length: usize,
 }
 
 impl DirBuffer {
-    /// Reads the entries of an open directory that come after `cursor`; 0 begins with `.` and `..`.
+    /// Reads the entries of an open directory after `cursor`; 0 begins with `.` and `..`.
     pub(super) fn read(
         vfs: &Vfs,
         context: &RequestContext,
@@ -58,7 +58,7 @@ impl DirBuffer {
         Ok(buffer)
     }
 
-    /// Returns the buffer of a reply that begins after `cursor`.
+    /// Returns the empty buffer of a reply that begins after `cursor`.
     fn begin(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> DirBuffer {
         let mut buffer = DirBuffer {
             fh,
@@ -74,7 +74,7 @@ impl DirBuffer {
         buffer
     }
 
-    /// Adds one entry, or returns false if there is no room for it.
+    /// Adds an entry; returns false if there is no space for it.
     fn push(&mut self, ino: Ino, cursor: u64, kind: EntryKind, name: &[u8]) -> bool {
         let length = (ENTRY_HEADER + name.len()).next_multiple_of(8);
         if self.length + length > REPLY_LEN {
@@ -91,8 +91,8 @@ impl DirBuffer {
         true
     }
 
-    /// Adds the entries to a reply until it is full, and gives the rest back: the kernel asks for it by the cursor of the
-    /// last one that it has.
+    /// Adds the entries to a reply until it is full, and returns the others to the open directory: the kernel continues
+    /// at the cursor of the last entry that it has.
     pub(super) fn add_to(&self, reply: &mut ReplyDirectory, vfs: &Vfs) {
         self.add_until(vfs, |entry, name| {
             let kind = convert::file_type(entry.kind);
@@ -101,7 +101,8 @@ impl DirBuffer {
         });
     }
 
-    /// Calls `is_full` with each entry and its name until it returns true, and gives back that entry and the rest.
+    /// Calls `is_full` with each entry and its name until it returns true; returns that entry and the following ones to
+    /// the directory.
     fn add_until(&self, vfs: &Vfs, mut is_full: impl FnMut(&PackedEntry, &[u8]) -> bool) {
         let mut named = self.named();
         if let Some(taken) = named.position(|(entry, name)| is_full(entry, name)) {
@@ -119,7 +120,7 @@ impl DirBuffer {
             .zip(names.map(Option::unwrap_or_default))
     }
 
-    /// Has the open directory go on after the first `taken` entries.
+    /// Makes the open directory continue after the first `taken` entries.
     fn give_back(&self, taken: usize, vfs: &Vfs) {
         let is_listed = |entry: &PackedEntry| entry.cursor != AFTER_DOTS;
         let last = self.entries.get(..taken).unwrap_or_default().last();
@@ -164,7 +165,8 @@ mod tests {
         Vfs::new(view, config, Arc::default())
     }
 
-    /// Reads a directory in replies that have room for so many entries; all but the first one are made of what was given back.
+    /// Reads a directory in replies of `room` entries; all replies but the first consist of entries that were returned
+    /// to the directory.
     fn listed(room: usize) -> Vec<Vec<u8>> {
         let vfs = mounted();
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_a_reply_has_no_room_for_is_not_asked_for_again() {
-        // The kernel has room for both of the first ones, which have one cursor.
+        // `.` and `..` have the same cursor, so the kernel must have space for both.
         for room in [2, 3, 7, 19, 20, 21, 22, 30] {
             let mut listed = listed(room);
             assert_eq!(listed[..2], [&b"."[..], b".."], "{room} at a time");

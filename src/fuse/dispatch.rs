@@ -1,8 +1,9 @@
-//! Answers requests: at once in the event loop if the answer is in memory, else from a bounded pool.
+//! Runs requests in the event loop or in a pool.
 //!
-//! An event loop never waits, but for those that `waiting_loops` allows, which run what a pool would. Names, contents and
-//! the control directory have a pool each, so that readers of a slow store do not hold up names, and neither holds up what
-//! tells of it. A panic in a request becomes EIO for that request. Errors are mapped to errno here and reported.
+//! A request whose answer is in memory runs in the event loop, any other in a pool. An event loop never blocks, except
+//! the loops that `waiting_loops` allows to run a pool's work. Names, contents and the control directory have separate
+//! pools, so that readers of a slow store do not delay names, and neither delays the control directory. A panic in a
+//! request becomes EIO for that request. Errors are mapped to errno here and reported.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,15 +25,15 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::pool::ThreadPool;
 
-/// Threads that wait for names and attributes, and for contents.
+/// Threads that wait for names and attributes, and threads that wait for contents.
 const NAME_THREADS: usize = 16;
 const CONTENT_THREADS: usize = 64;
 
 /// Threads for the control directory, whose files never wait for a store.
 const CONTROL_THREADS: usize = 2;
 
-/// Requests that may wait for a thread; the kernel itself sends at most 128 readahead requests, and one
-/// per waiting thread of a program.
+/// Maximum number of requests queued for a thread; the kernel sends at most 128 read-ahead requests, and one request
+/// for each waiting thread of a program.
 const MAX_WAITING: usize = 16 << 10;
 
 /// The pools of one mount, and the deadlines of the requests in them.
@@ -46,10 +47,10 @@ pub(super) struct Dispatcher {
     pages: Arc<PageInvalidations>,
 }
 
-/// A reply, and what is held up until it is sent.
+/// A reply, and the resources held until it is sent.
 struct HeldReply<R> {
     reply: R,
-    /// What the kernel may have locked pages for, if it is a part of a content.
+    /// The request's pages that the kernel may have locked, if it reads or writes contents.
     pages: Option<PageRequest>,
     access: Option<AccessLine>,
 }
@@ -62,7 +63,7 @@ pub(super) struct Responder {
 }
 
 impl Dispatcher {
-    /// Builds the pools of one mount; a request that waits longer than `timeout` is refused with EIO.
+    /// Builds the pools of one mount; a request that takes longer than `timeout` is refused with EIO.
     pub(super) fn new(
         vfs: Arc<Vfs>,
         stats: Arc<Stats>,
@@ -92,24 +93,25 @@ impl Dispatcher {
         })
     }
 
-    /// Has as many event loops as this run themselves what a pool would, at a time.
+    /// Allows at most `most` event loops at a time to run a pool's work.
     pub(super) fn with_waiting_loops(self, most: usize) -> Self {
         let waiting = WaitingLoops::new(most);
         Dispatcher { waiting, ..self }
     }
 
-    /// Whether files can be changed.
+    /// Whether the mount is writable.
     pub(super) fn is_writable(&self) -> bool {
         self.responder.vfs.config().writable
     }
 
-    /// Returns what a reply is made with.
+    /// Returns the state for sending replies.
     pub(super) fn responder(&self) -> &Responder {
         &self.responder
     }
 
-    /// Has a thread of the request's pool, or this one if it may wait, run `execute` and reply with what it yields. If
-    /// the reply has timed out before, nothing is run; if it does meanwhile, nothing is changed and the result is undone.
+    /// Runs `execute` in the request's pool, or in this thread if it may block, and replies with the result. If the
+    /// request timed out before, `execute` does not run; if it times out during `execute`, it makes no change, and the
+    /// result is undone.
     pub(super) fn enqueue<T: Output>(
         &self,
         request: NamedRequest,
@@ -152,7 +154,7 @@ impl Dispatcher {
         path.is_some_and(|path| control::is_own(&path, request.child.as_deref()))
     }
 
-    /// Runs a request that has no reply, or one that cannot fail.
+    /// Runs a request that has no reply or cannot fail.
     pub(super) fn run_unreplied(&self, name: &str, work: impl FnOnce(&Vfs)) {
         let done = catch_panic(|| {
             work(&self.responder.vfs);
@@ -186,7 +188,7 @@ impl Responder {
         }
     }
 
-    /// Sends a result or its error, and logs it.
+    /// Sends a result or an error, and logs it.
     pub(super) fn send_reply<T: Output>(
         &self,
         request: NamedRequest,
@@ -230,7 +232,7 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
     }
 }
 
-/// Refuses what the kernel asks again after a failure.
+/// Refuses a request that the kernel repeats after a failure.
 fn refuse_again(errno: i32, access: Option<AccessLine>, reply: impl ReplyError) {
     reply.refuse(errno);
     if let Some(access) = access {
@@ -238,7 +240,7 @@ fn refuse_again(errno: i32, access: Option<AccessLine>, reply: impl ReplyError) 
     }
 }
 
-/// Runs `work`; a panic in it becomes an error, and the mount lives on.
+/// Runs `work`; a panic becomes an error, and the mount stays alive.
 pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let why = "a fault in zarrfs itself: the request panicked";
@@ -261,7 +263,7 @@ pub(super) mod tests {
     const SHORT: Duration = Duration::from_millis(20);
     pub(in crate::fuse) const LONG: Duration = Duration::from_secs(3600);
 
-    /// What became of a request.
+    /// The result of a request.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::fuse) enum Event {
         Sent,

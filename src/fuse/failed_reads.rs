@@ -1,7 +1,8 @@
-//! Reads that have just failed after a long wait, which the kernel makes again by itself.
+//! Answers repeated reads of the kernel after a slow failure.
 //!
-//! A program reads by way of the kernel's readahead. If that fails, the kernel reads the first page again before it tells
-//! the program, and the whole range if the page was dropped meanwhile. The program would wait for the store that often.
+//! A program reads through the kernel's read-ahead. If that fails, the kernel reads the first page again before it
+//! returns the error to the program, and the whole range if the page was dropped in between. The program would wait for
+//! the store each time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,14 +13,14 @@ use super::request::NamedRequest;
 use crate::vfs::Ino;
 use zarr_format::error::{Error, Kind};
 
-/// How long a read waits at least before its failure is noted. One that fails at once may well be made again.
+/// Minimum duration of a failed read that is recorded. A read that fails at once may be repeated.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a failure counts. The kernel repeats the read within milliseconds. A program that reads again so soon has the
-/// same error.
+/// How long a failure is repeated. The kernel repeats the read within milliseconds. A program that reads again within
+/// this time gets the same error.
 pub(super) const COUNTS: Duration = Duration::from_millis(200);
 
-/// The reads of one mount that have failed within the last moment.
+/// The recent failed reads of one mount.
 #[derive(Default)]
 pub(super) struct FailedReads(Mutex<VecDeque<FailedRead>>);
 
@@ -33,7 +34,7 @@ struct FailedRead {
 }
 
 impl FailedReads {
-    /// Notes the failure of a request, before its program knows; only that of a read that has waited counts.
+    /// Records the failure of a request, before it is sent to the program; only slow reads are recorded.
     pub(super) fn note(&self, request: &NamedRequest, error: &Error) {
         let failed = Instant::now();
         let is_long = request
@@ -57,7 +58,7 @@ impl FailedReads {
         });
     }
 
-    /// Returns the error of a failure if the request may be one that the kernel makes after it, before it tells the program.
+    /// Returns the errno of a recorded failure if the request may be the kernel's repetition of it.
     pub(super) fn errno_of(&self, request: &NamedRequest) -> Option<i32> {
         let (start, length) = request.range.filter(|_| is_read(request))?;
         let end = start.saturating_add(length);
@@ -80,7 +81,7 @@ mod tests {
     use super::super::request::RequestInfo;
     use super::*;
 
-    /// A read that has waited for a while.
+    /// Returns a read that has waited for `MIN_WAIT`.
     fn read(caller: u32, range: (u64, u64)) -> NamedRequest {
         let request = RequestInfo::contents("read", Ino(7)).about(None);
         NamedRequest {

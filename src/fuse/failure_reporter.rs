@@ -1,7 +1,7 @@
-//! What requests failed by: counted, kept in the table of failures and logged, with the path and not the inode.
+//! Counts, records and logs the errors of requests, with paths instead of inodes.
 //!
-//! An ordinary answer, such as that a name is missing or taken, is only counted. This is the one place where errors of
-//! requests are logged.
+//! Ordinary errors, such as a missing or existing name, are only counted. This is the only place that logs errors of
+//! requests.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::vfs::Vfs;
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::stats::Stats;
 
-/// Takes the failures of one mount.
+/// Reports the failures of one mount.
 #[derive(Clone)]
 pub(super) struct FailureReporter {
     vfs: Arc<Vfs>,
@@ -23,7 +23,7 @@ impl FailureReporter {
         FailureReporter { vfs, stats }
     }
 
-    /// Takes an error that a request was answered by.
+    /// Reports the error of a request.
     pub(super) fn report(&self, request: &NamedRequest, error: &Error) {
         if !is_missing(request.info, error) {
             self.stats.error_requests.add(1);
@@ -36,7 +36,7 @@ impl FailureReporter {
         }
     }
 
-    /// Logs an error that came when its request had been refused already.
+    /// Logs an error that occurred after its request was refused.
     pub(super) fn report_late(&self, request: &NamedRequest, error: &Error) {
         let (operation, path) = (request.info.name, self.path(request));
         log::info!("{operation} of {path} came too late: {error}");
@@ -48,14 +48,14 @@ impl FailureReporter {
     }
 }
 
-/// Whether an error says only that there is no such name or attribute, or that the kernel has to walk a path again
-/// whose name was replaced.
+/// Whether an error only means that a name or attribute is missing, or makes the kernel walk the path of a replaced
+/// name again.
 fn is_missing(request: RequestInfo, error: &Error) -> bool {
     let is_replaced = request.pool == RequestPool::Names && error.kind() == Kind::Changed;
     is_replaced || matches!(error.kind(), Kind::NotFound | Kind::NoAttribute)
 }
 
-/// Whether an error tells a program about names or attributes, and nothing is wrong.
+/// Whether an error is a normal answer to a request about names or attributes.
 fn is_ordinary(request: RequestInfo, error: &Error) -> bool {
     let is_of_attribute = request.name.ends_with("xattr");
     is_missing(request, error)
@@ -64,8 +64,8 @@ fn is_ordinary(request: RequestInfo, error: &Error) -> bool {
         || (is_of_attribute && error.kind() == Kind::Unsupported)
 }
 
-/// Whether an error comes again when the file is released, unless it is written well until then. Shells empty a file and
-/// close one of two descriptors of it before a program writes by the other one.
+/// Whether the error occurs again at the release of the file, unless it is written correctly before. Shells truncate a
+/// file and close one of its two descriptors before a program writes through the other one.
 fn is_reported_later(request: RequestInfo, error: &Error) -> bool {
     request.name == "flush" && error.kind() == Kind::Invalid
 }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(cells(&stats), [line("/lat"), line("/lon")]);
     }
 
-    /// Returns the cells of each line about a failure but the time.
+    /// Returns the cells of each failure line, without the time.
     fn cells(stats: &Stats) -> Vec<Vec<String>> {
         let text = stats.failures.to_text();
         let cells = text.lines().map(|line| line.split('\t').skip(1));

@@ -1,11 +1,11 @@
-//! Has the kernel drop the pages of inodes whose bytes have changed.
+//! Invalidates the kernel's pages of inodes whose bytes have changed.
 //!
-//! The kernel waits for a page that a request has locked before it drops it, and a process that is killed while one of
-//! its threads waits so keeps its connection, and with it the mount and the programs on it, until that is aborted. So
-//! the pages of an inode are dropped only once every request is answered that was under way when the change was seen.
-//! Pages are dropped from a thread of their own, since a request handler would wait for its own request; only before the
-//! answer to an open, which locks none, they are dropped by its handler. The attributes, which no request locks, are
-//! dropped at once.
+//! Before it drops a page, the kernel waits for a request that has locked it. If a process is killed while one of its
+//! threads waits there, it keeps its connection, and with it the mount and its programs, until the connection is
+//! aborted. So the pages of an inode are dropped only after all requests are answered that were pending when the change
+//! was seen. A separate thread drops pages, since a request handler would wait for its own request; only the handler of
+//! an open drops pages itself before its reply, since an open locks none. Attributes are dropped at once, since no
+//! request locks them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -27,26 +27,26 @@ pub(super) struct PageInvalidations {
 
 #[derive(Default)]
 struct InvalidationQueue {
-    /// How many threads wait until requests are answered.
+    /// Number of threads that wait for requests to be answered.
     waiters: usize,
-    /// The requests under way of each inode, by their numbers.
+    /// The numbers of the pending requests of each inode.
     requests: HashMap<Ino, BTreeSet<u64>>,
-    /// How many requests have begun.
+    /// Number of requests that have begun.
     begun: u64,
-    /// What is to be dropped once all earlier requests of the inode are answered.
+    /// Inodes whose pages are dropped once their earlier requests are answered.
     waiting: VecDeque<PendingInvalidation>,
     is_closed: bool,
 }
 
 struct PendingInvalidation {
     ino: Ino,
-    /// How many requests had begun when the change was seen.
+    /// Number of requests that had begun when the change was seen.
     after: u64,
-    /// Whether they are dropped also while the inode is open for writing.
+    /// Whether pages are dropped even if the inode is open for writing.
     is_lost: bool,
 }
 
-/// A request for a part of a content that is not answered yet.
+/// A pending request that reads or writes contents.
 pub(super) struct PageRequest {
     invalidations: Arc<PageInvalidations>,
     ino: Ino,
@@ -54,7 +54,7 @@ pub(super) struct PageRequest {
 }
 
 impl PageInvalidations {
-    /// Notes that a request begins that the kernel may have locked pages of `ino` for; it ends when the result is dropped.
+    /// Registers a request for which the kernel may have locked pages of `ino`, until the result is dropped.
     pub(super) fn begin(self: &Arc<Self>, ino: Ino) -> PageRequest {
         let mut state = self.state.lock();
         let number = state.begun;
@@ -67,7 +67,7 @@ impl PageInvalidations {
         }
     }
 
-    /// Starts the thread that has the kernel drop what `vfs` reports; it ends when this is closed.
+    /// Starts the thread that drops the pages that `vfs` invalidates; it ends on `close`.
     pub(super) fn start(self: &Arc<Self>, vfs: Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
         let (queue, immediate) = (self.clone(), notifier.clone());
         vfs.set_invalidator(Box::new(move |ino, what| match what {
@@ -95,7 +95,8 @@ impl PageInvalidations {
         Ok(())
     }
 
-    /// Ends the thread: nothing is dropped any more. The vfs may outlive the session; what it reports then is ignored.
+    /// Ends the thread; nothing is dropped any more. The vfs may outlive the session; its later invalidations are
+    /// ignored.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -103,13 +104,13 @@ impl PageInvalidations {
         self.changed.notify_all();
     }
 
-    /// Has the pages of an inode dropped soon; they are not dropped yet.
+    /// Queues the pages of an inode; returns false, since they are not dropped yet.
     fn push(&self, ino: Ino, is_lost: bool) -> bool {
         let mut state = self.state.lock();
         if state.is_closed {
             return false;
         }
-        // What waits for this inode already drops too early for a request that began since.
+        // An earlier entry of this inode would drop too early for requests that began since.
         let earlier = state.take(ino);
         let waiting = PendingInvalidation {
             ino,
@@ -121,7 +122,7 @@ impl PageInvalidations {
         false
     }
 
-    /// Waits until all requests of an inode that have begun are answered, for `limit` at most; returns whether they are.
+    /// Waits at most `limit` until all pending requests of an inode are answered; returns whether they are.
     fn wait_for_requests(&self, ino: Ino, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -136,7 +137,7 @@ impl PageInvalidations {
         state.are_answered(ino, after)
     }
 
-    /// Waits for an inode whose pages can be dropped; nothing once this is closed.
+    /// Waits for an inode whose pages can be dropped; `None` after `close`.
     fn next(&self) -> Option<PendingInvalidation> {
         let mut state = self.state.lock();
         loop {
@@ -152,7 +153,7 @@ impl PageInvalidations {
 }
 
 impl InvalidationQueue {
-    /// Whether the requests of an inode are answered that were among the first `after`.
+    /// Whether all requests of an inode among the first `after` are answered.
     fn are_answered(&self, ino: Ino, after: u64) -> bool {
         let first = self.requests.get(&ino).and_then(BTreeSet::first);
         first.is_none_or(|&first| first >= after)
@@ -164,7 +165,7 @@ impl InvalidationQueue {
         self.waiting.remove(at)
     }
 
-    /// Takes back what was to be dropped of an inode.
+    /// Removes the queued entry of an inode.
     fn take(&mut self, ino: Ino) -> Option<PendingInvalidation> {
         let at = self.waiting.iter().position(|waiting| waiting.ino == ino)?;
         self.waiting.remove(at)
@@ -186,7 +187,7 @@ impl Drop for PageRequest {
     }
 }
 
-/// Has the kernel ask for the attributes again. That waits for no page, so a request handler may do it.
+/// Invalidates the kernel's attributes of an inode. That never waits for a page, so a request handler may call it.
 fn drop_attributes(notifier: &Notifier, ino: Ino) -> bool {
     let done = notifier.inval_inode(INodeNo(ino.0), -1, 0);
     if let Err(error) = &done {
@@ -195,14 +196,14 @@ fn drop_attributes(notifier: &Notifier, ino: Ino) -> bool {
     done.is_ok()
 }
 
-/// Has the kernel drop all pages of an inode; returns whether it has none of the old ones now.
+/// Drops the kernel's pages of an inode; returns whether no stale page is left.
 fn drop_pages(notifier: &Notifier, ino: Ino) -> bool {
     let done = notifier.inval_inode(INodeNo(ino.0), 0, 0);
     if let Err(error) = &done {
         let number = ino.0;
         log::debug!("the kernel was not told that inode {number} changed: {error}");
     }
-    // It has no pages of an inode that it does not know.
+    // An inode unknown to the kernel has no pages.
     done.map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)
 }
 

@@ -1,4 +1,4 @@
-//! One call of the kernel: its process, name and range, which are logged when it is answered.
+//! A call of the kernel: its process, name and range, for the access log.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -13,12 +13,12 @@ use crate::vfs::{Ino, Vfs};
 use zarr_format::error::Result;
 use zarrfs_store::request_context::{RequestContext, WITHOUT_WAITING, is_answer};
 
-/// A call of the kernel on its way to the dispatcher.
+/// A call of the kernel for the dispatcher.
 #[derive(Clone, Copy)]
 pub(super) struct KernelCall<'a> {
     dispatch: &'a Dispatcher,
     pid: u32,
-    /// Whether the process does not wait for the answer.
+    /// Whether the kernel makes the call on its own, so that the process does not wait for it.
     is_of_kernel: bool,
     name: Option<&'a OsStr>,
     to: Option<(Ino, &'a OsStr)>,
@@ -26,7 +26,7 @@ pub(super) struct KernelCall<'a> {
 }
 
 impl<'a> KernelCall<'a> {
-    /// A call of a process.
+    /// Builds a call of a process.
     pub(super) fn new(dispatch: &'a Dispatcher, pid: u32) -> KernelCall<'a> {
         KernelCall {
             dispatch,
@@ -38,25 +38,25 @@ impl<'a> KernelCall<'a> {
         }
     }
 
-    /// The same about a name in the inode's directory.
+    /// Adds a name in the inode's directory.
     pub(super) fn about(self, name: &'a OsStr) -> KernelCall<'a> {
         let name = Some(name);
         KernelCall { name, ..self }
     }
 
-    /// The same that gives this name.
+    /// Adds the new name of a rename or link.
     pub(super) fn to(self, parent: Ino, name: &'a OsStr) -> KernelCall<'a> {
         let to = Some((parent, name));
         KernelCall { to, ..self }
     }
 
-    /// The same about a part of a content: offset and length in bytes.
+    /// Adds the range in the file: offset and length in bytes.
     pub(super) fn of_range(self, offset: u64, length: u64) -> KernelCall<'a> {
         let range = Some((offset, length));
         KernelCall { range, ..self }
     }
 
-    /// The same that the kernel makes by itself, in whichever process runs then.
+    /// Marks a call that the kernel makes on its own, in whichever process is running.
     pub(super) fn of_kernel(self) -> KernelCall<'a> {
         KernelCall {
             is_of_kernel: true,
@@ -64,12 +64,12 @@ impl<'a> KernelCall<'a> {
         }
     }
 
-    /// Whether files can be changed.
+    /// Whether the mount is writable.
     pub(super) fn is_writable(self) -> bool {
         self.dispatch.is_writable()
     }
 
-    /// Replies with what `execute` yields, at once if it need not wait for that, else from a thread.
+    /// Replies with the result of `execute`: at once if that need not wait, otherwise from a pool.
     pub(super) fn answer<T: Output>(
         &self,
         request: RequestInfo,
@@ -85,7 +85,7 @@ impl<'a> KernelCall<'a> {
         }
     }
 
-    /// Replies with what `find` has in memory. Returns the reply if that is nothing; `find` must not wait.
+    /// Replies with the result of `find`, which must not wait. Returns the reply if `find` returns `None`.
     pub(super) fn try_answer<T: Output>(
         &self,
         request: RequestInfo,
@@ -96,7 +96,7 @@ impl<'a> KernelCall<'a> {
         let responder = self.dispatch.responder();
         match catch_panic(|| find(&responder.vfs).transpose()).transpose() {
             Some(result) => {
-                // The name is for messages about an error.
+                // The name is only used in error messages.
                 let child = self.child().filter(|_| result.is_err());
                 responder.send_reply(request.about(child), access, result, reply);
                 None
@@ -105,7 +105,7 @@ impl<'a> KernelCall<'a> {
         }
     }
 
-    /// Has a thread reply, as `Dispatcher::enqueue` does.
+    /// Replies from a pool, as `Dispatcher::enqueue`.
     pub(super) fn enqueue<T: Output>(
         &self,
         request: RequestInfo,
@@ -127,7 +127,7 @@ impl<'a> KernelCall<'a> {
         }
     }
 
-    /// Runs what has no reply or cannot fail, as `Dispatcher::run_unreplied` does.
+    /// Runs a request that has no reply or cannot fail, as `Dispatcher::run_unreplied`.
     pub(super) fn run_unreplied(&self, request: RequestInfo, work: impl FnOnce(&Vfs)) {
         let access = self.access_line(request);
         self.dispatch.run_unreplied(request.name, work);
@@ -140,13 +140,13 @@ impl<'a> KernelCall<'a> {
         self.name.map(OsStr::as_bytes)
     }
 
-    /// Begins the log line of the call, if such lines are wanted.
+    /// Begins the call's line of the access log, if the log is enabled.
     fn access_line(&self, request: RequestInfo) -> Option<AccessLine> {
         AccessLine::begin(|| {
             let vfs = &self.dispatch.responder().vfs;
             let path = vfs.shown_path(request.ino, self.child());
             let mut text = format!("{} path={path:?}", request.name);
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             if let Some((parent, name)) = self.to {
                 let to = vfs.shown_path(parent, Some(name.as_bytes()));
                 let _ = write!(text, " to={to:?}");

@@ -1,8 +1,8 @@
-//! How far the kernel reads ahead, which only root can set: it takes the value of the mount for each file when that is
-//! opened.
+//! Sets the kernel's read-ahead size, which only root can do.
 //!
-//! So the value is set to what suits a file just before the answer to its open. One that is opened at the same time may
-//! get the value of the other: no result depends on it, only how much is read.
+//! The kernel copies the mount's value to each file at its open. So the value that suits a file is set just before the
+//! reply to its open. A file opened at the same time may get the wrong value: that changes only how much is read, never
+//! a result.
 
 use parking_lot::Mutex;
 use std::fs;
@@ -13,25 +13,25 @@ use rustix::process;
 
 use super::mount::mountinfo::Device;
 
-/// How many bytes the kernel reads around what a map is asked for, of a file that is read here and there.
+/// Read-ahead in bytes for a randomly read file; the kernel reads this much around an mmap access.
 const NEAR: u64 = 4 << 10;
 
-/// How far the kernel reads ahead on one mount.
+/// The kernel's read-ahead of one mount.
 pub(super) struct KernelReadahead {
-    /// The file that has the value; nothing where the mount is not known or the value cannot be set.
+    /// The file with the value; `None` if the mount is unknown or the value cannot be set.
     setting: Mutex<Option<ReadaheadFile>>,
-    /// Bytes for a file that is read in order.
+    /// Read-ahead of sequential files in bytes.
     far: u64,
 }
 
 struct ReadaheadFile {
     path: PathBuf,
-    /// Bytes; nothing if it was not set yet.
+    /// The current value in bytes; `None` if it was not set yet.
     now: Option<u64>,
 }
 
 impl KernelReadahead {
-    /// Sets nothing yet; `far` is how many bytes are read ahead of a reader in order.
+    /// Builds the setting without writing it; `far` is the read-ahead of sequential files in bytes.
     pub(super) fn new(device: Option<Device>, far: u64) -> KernelReadahead {
         let setting = device.map(|Device { major, minor }| ReadaheadFile {
             path: format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb").into(),
@@ -43,7 +43,7 @@ impl KernelReadahead {
         }
     }
 
-    /// Sets the value for a file that is going to be read in order, or here and there.
+    /// Sets read_ahead_kb: large for sequential files, 4 KiB for random access.
     pub(super) fn set(&self, reads_on: bool) {
         let bytes = if reads_on {
             self.far
@@ -61,7 +61,7 @@ impl KernelReadahead {
                 known.now = Some(bytes);
                 return;
             }
-            // In a container nobody can set it.
+            // In a container nobody can set the value.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 log::debug!("{path}: {error}");
             }

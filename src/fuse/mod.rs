@@ -1,11 +1,15 @@
-//! The mount: kernel requests in, replies of the vfs out.
+//! The FUSE mount: receives kernel requests and sends the replies of the vfs.
 //!
-//! `adapter` is fuser's trait, with `negotiation`, `names`, `changes` and `open_files`; `dispatch` answers a request in
-//! the event loop or in a pool (`waiting_loops` tells which), `deadline` refuses it when its time is up or its
-//! `caller` is to end, `reply` sends the result, `failure_reporter` takes the errors, `failed_reads` answers what the
-//! kernel repeats after one, `access` logs each request, `invalidation` has the kernel drop pages, `kernel_readahead` sets how far it reads ahead, `passthrough` has it read
-//! stored files itself. `session` serves the mount, `serve` ends it. fuser's types stay in this folder;
-//! mounting and unmounting are our own (`mount`), since fuser's can lose unmounts.
+//! - `adapter` implements fuser's trait, with `negotiation`, `names`, `changes` and `open_files`.
+//! - `dispatch` runs a request in the event loop or in a pool (`waiting_loops` decides which); `deadline` refuses it
+//!   when its time is up or its `caller` was interrupted.
+//! - `reply` sends the result, `failure_reporter` records errors, `failed_reads` answers the reads that the kernel
+//!   repeats after an error, and `access` logs each request.
+//! - `invalidation` drops the kernel's pages, `kernel_readahead` sets its read-ahead size, and `passthrough` makes it
+//!   read stored files itself.
+//! - `session` serves the mount, and `serve` ends it.
+//!
+//! fuser's types stay in this folder; mounting and unmounting are our own (`mount`), since fuser's can lose unmounts.
 
 mod access;
 mod adapter;

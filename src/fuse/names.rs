@@ -1,6 +1,6 @@
-//! Requests about names and directories that change nothing.
+//! Read-only requests about names and directories.
 //!
-//! What is in memory is answered in the event loop; the rest waits in the pool of names.
+//! The event loop answers from memory; other requests run in the pool of names.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +38,7 @@ pub(super) fn attributes(call: KernelCall<'_>, ino: Ino, caller: Caller, reply: 
     });
 }
 
-/// Returns where a link points.
+/// Returns the target of a link.
 pub(super) fn read_link(call: KernelCall<'_>, ino: Ino, reply: ReplyData) {
     let request = RequestInfo::names("readlink", ino);
     call.enqueue(request, reply, move |vfs, context| {
@@ -54,7 +54,7 @@ pub(super) fn open_directory(call: KernelCall<'_>, ino: Ino, caller: Caller, rep
     });
 }
 
-/// Reads the names of an open directory that come after a cursor.
+/// Reads the names of an open directory after a cursor.
 pub(super) fn read_directory(
     call: KernelCall<'_>,
     ino: Ino,
@@ -68,14 +68,14 @@ pub(super) fn read_directory(
     });
 }
 
-/// Ends the use of an open directory.
+/// Closes an open directory.
 pub(super) fn release_directory(call: KernelCall<'_>, ino: Ino, fh: Fh, reply: ReplyEmpty) {
     let request = RequestInfo::names("releasedir", ino);
     call.run_unreplied(request, |vfs| vfs.releasedir(fh));
     reply.ok();
 }
 
-/// Returns how much room there is.
+/// Returns the free space.
 pub(super) fn room(call: KernelCall<'_>, reply: ReplyStatfs) {
     let request = RequestInfo::names("statfs", Ino::ROOT);
     call.enqueue(request, reply, |vfs, context| {

@@ -1,25 +1,25 @@
-//! What is asked of the kernel when a mount begins: its abilities, and how much it may send at once.
+//! Negotiates the mount with the kernel: capabilities and request limits.
 
 use fuser::{InitFlags, KernelConfig};
 
 use super::convert::LARGEST_REQUEST;
 
-/// Readahead requests in flight, and from how many on the kernel holds back.
+/// Maximum number of read-ahead requests in flight, and the number at which the kernel throttles.
 const MAX_BACKGROUND: u16 = 128;
 const CONGESTION: u16 = 96;
 
-/// Abilities that are used where the kernel has them. FUSE_AUTO_INVAL_DATA is not: it drops pages of files that are being
-/// written (vfs/pages.rs).
+/// Capabilities that are used if the kernel has them. Not FUSE_AUTO_INVAL_DATA: it drops pages of files that are open
+/// for writing (vfs/pages.rs).
 const WANTED: [InitFlags; 5] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     InitFlags::FUSE_ATOMIC_O_TRUNC,
-    // No file has set-ID bits or capabilities that a write would clear: the kernel need not look before each write.
+    // No file has set-ID bits or capabilities that a write must clear: the kernel need not check before each write.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
 
-/// Asks the kernel for abilities and limits; a mount works without any of them.
+/// Requests capabilities and limits; a mount works without any of them.
 pub(super) fn ask_for(config: &mut KernelConfig) {
     for flag in WANTED {
         if config.add_capabilities(flag).is_err() {

@@ -1,6 +1,7 @@
-//! Requests about files while they are open, from the opening to the release; reads are in `adapter`.
+//! Requests about open files, from open to release, except reads (`adapter`).
 //!
-//! Parts of contents are answered in the event loop if they are in memory. What keeps a whole file has no deadline.
+//! Writes are answered in the event loop if they do not have to wait. A request that stores a whole file has no
+//! deadline.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
 use zarr_format::error::{Kind, Result};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING, is_answer};
 
-/// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
+/// Opens a file, and sets its read-ahead before the reply; an open for writing on a read-only mount is refused at once.
 pub(super) fn open(
     call: KernelCall<'_>,
     readahead: Arc<KernelReadahead>,
@@ -44,7 +45,7 @@ pub(super) fn open(
     });
 }
 
-/// Writes bytes at an offset. They are pages if the kernel writes back what a program wrote into a map.
+/// Writes bytes at an offset. They are whole pages if the kernel writes an mmap back.
 pub(super) fn write(
     call: KernelCall<'_>,
     ino: Ino,
@@ -55,7 +56,7 @@ pub(super) fn write(
     reply: ReplyWrite,
 ) {
     let request = RequestInfo::contents("write", ino);
-    // A request has at most a megabyte.
+    // A request has at most 1 MiB.
     let written = Written(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     let are_pages = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
     let call = if are_pages { call.of_kernel() } else { call };
@@ -79,7 +80,7 @@ pub(super) fn write(
     }
 }
 
-/// Has `execute` keep what was written; the log calls it `operation`.
+/// Runs `execute`, which flushes or syncs writes; the log calls it `operation`.
 pub(super) fn keep(
     call: KernelCall<'_>,
     operation: &'static str,
@@ -90,14 +91,14 @@ pub(super) fn keep(
     call.enqueue(RequestInfo::flush(operation, ino), reply, execute);
 }
 
-/// Ends the use of a handle.
+/// Releases a handle.
 pub(super) fn release(call: KernelCall<'_>, ino: Ino, fh: Fh, reply: ReplyEmpty) {
     if !call.is_writable() {
         let request = RequestInfo::contents("release", ino);
         call.run_unreplied(request, |vfs| vfs.release(&UNLIMITED, fh));
         return reply.ok();
     }
-    // What was written may have to be kept first.
+    // Dirty data may have to be flushed first.
     keep(call, "release", ino, reply, move |vfs, context| {
         vfs.release(context, fh);
         Ok(())

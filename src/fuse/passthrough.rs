@@ -1,8 +1,8 @@
-//! `--passthrough`: stored files that the kernel reads from the file system below, without asking (FUSE_PASSTHROUGH).
+//! `--passthrough`: the kernel reads stored files from the lower file system itself (FUSE_PASSTHROUGH).
 //!
-//! The kernel has one file behind an inode, for all of its handles or for none, while any of them is open: the first
-//! handle decides, the others follow. So each handle is counted here from the answer to its opening to its release.
-//! Only mounts that take no changes are served so: nothing that the kernel reads itself is seen here.
+//! While an inode is open, the kernel uses one backing file for all of its handles or for none: the first handle
+//! decides, the others follow. So handles are counted from the reply to their open to their release. Only read-only
+//! mounts use it: reads in the kernel are invisible here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::vfs::{Ino, OpenReply, Vfs};
 use crate::view::File;
 use zarrfs_store::request_context::RequestContext;
 
-/// How many file systems may lie between a file and its disk: the mount itself can still be the lower one of an overlay.
+/// Maximum number of stacked file systems below a file: the mount itself can still be the lower layer of an overlayfs.
 const STACK_DEPTH: u32 = 1;
 
-/// The files behind the open inodes of one mount.
+/// The backing files of the open inodes of one mount.
 pub(super) struct BackingFiles {
     is_wanted: AtomicBool,
     by_ino: Mutex<HashMap<Ino, BackedInode>>,
 }
 
-/// An inode that has handles.
+/// An inode with handles.
 struct BackedInode {
-    /// What the kernel calls the file behind it; nothing if its reads are answered here.
+    /// The kernel's number of its backing file; `None` if the daemon answers its reads.
     id: Option<Arc<BackingId>>,
     handles: usize,
 }
 
 impl BackingFiles {
-    /// Has the kernel read files itself if that is wanted and possible.
+    /// Enables passthrough if `is_wanted`.
     pub(super) fn new(is_wanted: bool) -> BackingFiles {
         BackingFiles {
             is_wanted: AtomicBool::new(is_wanted),
@@ -42,7 +42,7 @@ impl BackingFiles {
         }
     }
 
-    /// Asks the kernel for the ability when a mount begins.
+    /// Requests the capability at the start of the mount.
     pub(super) fn ask_for(&self, config: &mut KernelConfig) {
         if !self.is_wanted.load(Ordering::Relaxed) {
             return;
@@ -54,14 +54,14 @@ impl BackingFiles {
         }
     }
 
-    /// Answers an opening.
+    /// Replies to an open.
     fn answer(&self, reply: ReplyOpen, vfs: &Vfs, ino: Ino, opened: OpenReply) {
         let handle = FileHandle(opened.fh.0);
         if !self.is_wanted.load(Ordering::Relaxed) {
             return reply.opened(handle, convert::open_flags(&opened));
         }
         match self.count(&reply, vfs, ino, opened) {
-            // The kernel takes no other flag, and has no pages of its own.
+            // The kernel accepts no other flag, and caches no pages of the file.
             Some(id) if !opened.direct => {
                 reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &id);
             }
@@ -69,7 +69,7 @@ impl BackingFiles {
         }
     }
 
-    /// Counts a handle; returns what the kernel calls the file behind its inode, if it reads that itself.
+    /// Counts a handle; returns the kernel's number of the backing file, or `None` if the inode has none.
     fn count(
         &self,
         reply: &ReplyOpen,
@@ -89,7 +89,7 @@ impl BackingFiles {
         inode.id.clone()
     }
 
-    /// Notes that a handle was released.
+    /// Counts the release of a handle.
     pub(super) fn release(&self, ino: Ino) {
         if !self.is_wanted.load(Ordering::Relaxed) {
             return;
@@ -104,7 +104,7 @@ impl BackingFiles {
     }
 }
 
-/// Has the kernel know a file; nothing if it is on a file system that the kernel does not read in this way.
+/// Registers a backing file with the kernel; `None` if its file system does not support passthrough.
 fn backing(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
     let known = reply.open_backing(file.descriptor()?);
     known
@@ -112,7 +112,7 @@ fn backing(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
         .ok()
 }
 
-/// A file that was opened for reading.
+/// The result of opening a file.
 pub(super) struct FileOpening {
     pub(super) ino: Ino,
     pub(super) opened: OpenReply,

@@ -1,6 +1,6 @@
-//! What requests yield: how each result is sent to the kernel, and how it is undone if its reply has timed out.
+//! Results of requests: how they are sent, and undone after a timeout.
 //!
-//! The kernel knows nothing of a result that was not sent, so inodes and handles in it would never be released.
+//! The kernel does not know a result that was not sent, so it would never release the inodes and handles in it.
 
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -16,20 +16,20 @@ use zarrfs_store::EntryKind;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::FreeSpace;
 
-/// What a request yields.
+/// The result of a request.
 pub(super) trait Output: Sized {
-    /// The reply that takes it.
+    /// The type of its reply.
     type Reply: ReplyError;
 
-    /// Sends it to the kernel.
+    /// Sends the result to the kernel.
     fn send(self, reply: Self::Reply, vfs: &Vfs);
 
-    /// Returns the errno that it means to a program.
+    /// Returns the errno that a program gets, or `None` for a success.
     fn errno(&self) -> Option<i32> {
         None
     }
 
-    /// Releases the handle or inode of a reply that has already timed out.
+    /// Releases the handle or inode in a result whose reply has timed out.
     fn undo(self, _context: &RequestContext, _vfs: &Vfs) {}
 }
 
@@ -41,7 +41,7 @@ impl Output for () {
     }
 }
 
-/// A name that was made.
+/// A new name.
 impl Output for Entry {
     type Reply = ReplyEntry;
 
@@ -74,7 +74,7 @@ impl Output for Option<Entry> {
     }
 }
 
-/// Returns the entry that means "no such name": inode 0, which the kernel remembers as long as it is fresh.
+/// Returns a negative entry: inode 0, which the kernel caches for its TTL.
 fn negative_entry(vfs: &Vfs) -> Entry {
     let mut entry = Entry::unknown(Ino(0), EntryKind::File);
     entry.attr.fresh = vfs.negative_ttl();
@@ -93,7 +93,7 @@ impl Output for InodeAttr {
     }
 }
 
-/// A part of a content.
+/// Bytes of a file.
 impl Output for ReadBytes {
     type Reply = ReplyData;
 
@@ -113,7 +113,7 @@ impl Output for LinkTarget {
     }
 }
 
-/// How many bytes were written.
+/// Number of bytes written.
 #[derive(Clone, Copy)]
 pub(super) struct Written(pub(super) u32);
 
@@ -125,7 +125,7 @@ impl Output for Written {
     }
 }
 
-/// A file that was made, and is open.
+/// A new file that is open.
 impl Output for (Entry, OpenReply) {
     type Reply = ReplyCreate;
 
@@ -162,7 +162,7 @@ impl Output for OpenedDir {
     }
 }
 
-/// A part of a listing.
+/// Part of a listing.
 impl Output for DirBuffer {
     type Reply = ReplyDirectory;
 
@@ -172,7 +172,7 @@ impl Output for DirBuffer {
     }
 }
 
-/// The longest name of a file, in bytes.
+/// The maximum length of a file name in bytes.
 const MAX_NAME: u32 = 255;
 
 impl Output for FreeSpace {

@@ -1,29 +1,29 @@
-//! What the log calls a request of the kernel, in which pool it waits, and whether it has a deadline.
+//! Describes a kernel request: its operation, its pool and its deadline.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::vfs::Ino;
 
-/// The pool of threads that a request waits in.
+/// The thread pool of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPool {
     /// Names and attributes.
     Names,
-    /// Contents, so that names are answered while all readers wait for the store.
+    /// Contents; separate, so that names are answered while all readers wait for the store.
     Contents,
 }
 
-/// A request, the name in its directory that it is about, if it is about one, and who waits for it.
+/// A request with its child name, if any, and its caller.
 #[derive(Clone, Debug)]
 pub(super) struct NamedRequest {
     pub(super) info: RequestInfo,
     pub(super) child: Option<Arc<[u8]>>,
-    /// The thread whose signals end the request; 0 if they do not.
+    /// The thread whose signals interrupt the request; 0 if none do.
     pub(super) caller: u32,
-    /// The part of a content that it is about: offset and length in bytes.
+    /// The range in the file: offset and length in bytes.
     pub(super) range: Option<(u64, u64)>,
-    /// When the kernel has asked for it, if it waits for a thread.
+    /// When the request began, if it runs in a pool.
     pub(super) begun: Option<Instant>,
 }
 
@@ -32,16 +32,16 @@ pub(super) struct NamedRequest {
 pub(super) struct RequestInfo {
     /// The operation.
     pub(super) name: &'static str,
-    /// The inode that it is about.
+    /// The inode.
     pub(super) ino: Ino,
-    /// Where it waits.
+    /// Its pool.
     pub(super) pool: RequestPool,
     /// Whether it is refused when it takes too long.
     pub(super) is_limited: bool,
 }
 
 impl NamedRequest {
-    /// The request of a thread, which a signal to that thread ends, about a part of a content; it begins now.
+    /// Adds the calling thread, whose signals interrupt the request, and the range in the file; the request begins now.
     pub(super) fn of_caller(self, caller: u32, range: Option<(u64, u64)>) -> NamedRequest {
         let begun = Some(Instant::now());
         NamedRequest {
@@ -54,7 +54,7 @@ impl NamedRequest {
 }
 
 impl RequestInfo {
-    /// A request about a name or attributes.
+    /// Builds a request about a name or attributes.
     pub(super) fn names(name: &'static str, ino: Ino) -> RequestInfo {
         RequestInfo {
             name,
@@ -64,7 +64,7 @@ impl RequestInfo {
         }
     }
 
-    /// The request with the name that it is about.
+    /// Adds the child name.
     pub(super) fn about(self, child: Option<&[u8]>) -> NamedRequest {
         NamedRequest {
             info: self,
@@ -75,7 +75,7 @@ impl RequestInfo {
         }
     }
 
-    /// A request about a part of a content.
+    /// Builds a request that reads or writes contents.
     pub(super) fn contents(name: &'static str, ino: Ino) -> RequestInfo {
         RequestInfo {
             pool: RequestPool::Contents,
@@ -83,8 +83,8 @@ impl RequestInfo {
         }
     }
 
-    /// A request that keeps a whole file. It has no deadline: it takes as long as the file is, and each of its requests
-    /// to the store has a time limit of its own.
+    /// Builds a request that flushes a whole file. It has no deadline: it takes as long as the file needs, and each of
+    /// its requests to the store has its own time limit.
     pub(super) fn flush(name: &'static str, ino: Ino) -> RequestInfo {
         RequestInfo {
             is_limited: false,
@@ -92,7 +92,7 @@ impl RequestInfo {
         }
     }
 
-    /// Whether the kernel may have locked pages for it: a part of a content is read into pages or written from them.
+    /// Whether the kernel may have locked pages for it: it reads contents into pages or writes them from pages.
     pub(super) fn locks_pages(&self) -> bool {
         self.pool == RequestPool::Contents && self.is_limited
     }

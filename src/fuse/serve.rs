@@ -1,8 +1,8 @@
-//! Serves the mount of this process until it is gone or a signal comes.
+//! Serves this process's mount until it is unmounted or a signal arrives.
 //!
-//! The first signal or a `StopHandle` detaches the mount. The process then lives on while programs still use it: for
-//! `GRACE`, or, if a handle asked, as long as they do. A second signal ends it at once, also while it stores what they
-//! have written.
+//! The first signal or a `StopHandle` detaches the mount. The process stays alive while programs still use it: after a
+//! signal at most for `GRACE`, after a `StopHandle` without a limit. A second signal ends it at once, even while it
+//! stores their writes.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -22,7 +22,7 @@ use zarrfs_store::stats::Stats;
 /// How long the process outlives its detached mount while programs still use it.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// The exit status of a program that a signal ended is this and the number of the signal, as in a shell.
+/// The exit status of a process ended by a signal is this number plus the signal's, as in a shell.
 const SIGNAL_STATUS: i32 = 128;
 
 enum Event {
@@ -31,31 +31,31 @@ enum Event {
     Stopped,
 }
 
-/// Asks a server to end its mount; files that programs still have open are served to their end.
+/// Stops a server; files that programs still have open are served until they are closed.
 pub struct StopHandle(Sender<Event>);
 
 impl StopHandle {
-    /// Asks the server to end; nothing happens if it has ended.
+    /// Stops the server; does nothing if it has ended.
     pub fn stop(&self) {
         let _ = self.0.send(Event::Stopped);
     }
 }
 
-/// What serves the mount of this process, once there is one.
+/// The server of this process's mount, before it starts.
 pub struct MountServer {
     sender: Sender<Event>,
     events: Receiver<Event>,
 }
 
-/// The mount of this process.
+/// The running mount of this process.
 pub struct ServedMount {
     session: MountSession,
     events: Receiver<Event>,
 }
 
 impl MountServer {
-    /// Starts to listen for SIGINT and SIGTERM, and SIGHUP if it `ends_at_hangup`; from here on they do not end the process
-    /// by themselves.
+    /// Handles SIGINT and SIGTERM, and SIGHUP if it `ends_at_hangup`; from here on they do not end the process by
+    /// themselves.
     pub fn new(ends_at_hangup: bool) -> Result<MountServer> {
         let (sender, events) = mpsc::channel();
         let signals = sender.clone();
@@ -77,12 +77,12 @@ impl MountServer {
         Ok(MountServer { sender, events })
     }
 
-    /// Returns what ends the mount as a signal does.
+    /// Returns a handle that ends the mount like a signal.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.sender.clone())
     }
 
-    /// Serves a mount.
+    /// Starts to serve a mount.
     pub fn serve(
         self,
         connection: Connection,
@@ -92,7 +92,7 @@ impl MountServer {
     ) -> Result<ServedMount> {
         let MountServer { sender, events } = self;
         let ended = move || {
-            // The receiver is gone only when the process is about to end.
+            // The receiver is gone only at the end of the process.
             let _ = sender.send(Event::Ended);
         };
         let session = MountSession::start(connection, vfs, stats.clone(), settings, ended)?;
@@ -101,7 +101,7 @@ impl MountServer {
 }
 
 impl ServedMount {
-    /// Waits until the mount ends, a signal comes or a handle asks, calls `stopping`, then ends the mount.
+    /// Waits until the mount ends, a signal arrives or a handle stops it; calls `stopping`, then ends the mount.
     pub fn wait(self, stopping: impl FnOnce()) {
         let event = self.events.recv();
         if let Ok(Event::Signal(signal)) = event {
@@ -119,7 +119,7 @@ impl ServedMount {
         end_by_signal(self.events, matches!(event, Ok(Event::Signal(_))));
     }
 
-    /// Waits until programs have let go of the detached mount, or until `end`.
+    /// Waits until no program uses the detached mount, or until `end`.
     fn wait_for_users(&self, end: Option<Instant>) {
         loop {
             match self.next_event(end) {
@@ -145,7 +145,7 @@ impl ServedMount {
     }
 }
 
-/// Has the second signal end the process, whatever else it is at; `is_second` if one has come.
+/// Makes the second signal end the process, whatever it is doing; `is_second` if one has arrived.
 fn end_by_signal(events: Receiver<Event>, mut is_second: bool) {
     let watch = move || {
         while let Ok(event) = events.recv() {

@@ -1,6 +1,6 @@
-//! One mounted connection: its event loops and its readahead.
+//! Runs one mounted connection: its event loops and its read-ahead.
 //!
-//! A session ends when its mount is gone, however it was unmounted; also while one of its loops waits for a store.
+//! A session ends when its mount is gone, however it was unmounted; even while one of its loops waits for a store.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -26,21 +26,21 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 
-/// How a mount is served.
+/// The settings of a session.
 #[derive(Clone)]
 pub struct SessionSettings {
-    /// How long a request may wait before it is refused.
+    /// The deadline of a request.
     pub timeout: Duration,
-    /// How many bytes the kernel reads ahead; only root can set it.
+    /// The kernel's read-ahead in bytes; only root can set it.
     pub readahead: u64,
-    /// Whether the kernel may read stored files of this machine itself.
+    /// Whether the kernel may read local stored files itself.
     pub passthrough: bool,
-    /// Whether answers are near, so that the thread that has read a request may find its answer.
+    /// Whether the store is local, so that event loops may run requests inline.
     pub is_local: bool,
 }
 
 impl SessionSettings {
-    /// Returns how many event loops may wait for the store.
+    /// Returns the maximum number of event loops that may block at a time.
     fn waiting_loops(&self) -> usize {
         if self.is_local { MAX_WAITING_LOOPS } else { 0 }
     }
@@ -53,7 +53,7 @@ pub struct MountSession {
 }
 
 impl MountSession {
-    /// Answers the kernel's INIT request and starts the event loops; `ended` is called when the mount is gone.
+    /// Answers the kernel's INIT request and starts the event loops; calls `ended` when the mount is gone.
     pub fn start(
         connection: Connection,
         vfs: Arc<Vfs>,
@@ -96,13 +96,13 @@ impl MountSession {
         Ok(MountSession { dir })
     }
 
-    /// Detaches the mount; the loops end once no program uses it any more.
+    /// Detaches the mount; the loops end when no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
         self.dir.as_deref().map_or(Ok(()), MountedDir::unmount)
     }
 }
 
-/// Notes that a mount is gone, or that its loops have failed.
+/// Records that a mount is gone, or logs that its loops have failed.
 fn note_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
     match (end, dir) {
         (Err(error), _) => log::error!("the session ended: {error}"),
@@ -111,21 +111,21 @@ fn note_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
     }
 }
 
-/// How long loops have to end by themselves once the mount is gone.
+/// How long loops may take to end once the mount is gone.
 const LOOPS_GRACE: Duration = Duration::from_secs(1);
 
-/// How often the device is asked whether its mount is gone, where a loop may wait and so not see it. Each request would
-/// wake a thread that sleeps on the device.
+/// How often the device is polled for the end of its mount if a loop may block and miss it. A thread that sleeps on the
+/// device would be woken by each request.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Tells when a mount is gone, or when its loops have ended for another reason.
+/// Detects that a mount is gone, or that its loops have ended for another reason.
 struct MountEnd {
     device: OwnedFd,
     loops_wait: bool,
 }
 
 impl MountEnd {
-    /// Watches the mount of a device, of which loops may wait for a store.
+    /// Watches the mount of a device; `loops_wait` if its loops may block.
     fn of(device: &OwnedFd, loops_wait: bool) -> io::Result<MountEnd> {
         Ok(MountEnd {
             device: device.try_clone()?,
@@ -133,8 +133,8 @@ impl MountEnd {
         })
     }
 
-    /// Waits until the loops have ended, which `loops` tells, or the mount is gone; those that wait for a store are left
-    /// to themselves then.
+    /// Waits until the loops have ended, according to `loops`, or the mount is gone; loops that block then are
+    /// abandoned.
     fn wait(&self, loops: &Receiver<io::Result<()>>) -> io::Result<()> {
         while self.loops_wait && !self.is_gone() {
             match loops.recv_timeout(CHECK_EVERY) {
@@ -155,7 +155,7 @@ impl MountEnd {
     }
 }
 
-/// Returns how the loops have ended; those that still wait for a store count as ended.
+/// Returns the result of the loops; loops that still block count as ended.
 fn end_of(loops: std::result::Result<io::Result<()>, RecvTimeoutError>) -> io::Result<()> {
     match loops {
         Ok(ended) => ended,
@@ -164,7 +164,7 @@ fn end_of(loops: std::result::Result<io::Result<()>, RecvTimeoutError>) -> io::R
     }
 }
 
-/// Runs the event loops; their end is sent to what this returns.
+/// Runs the event loops; the returned receiver gets their result.
 fn run_loops(
     run: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<Receiver<io::Result<()>>> {
@@ -181,7 +181,7 @@ fn config(waiting: usize) -> Config {
     let mut config = Config::default();
     let cores = thread::available_parallelism().map_or(2, usize::from);
     config.n_threads = Some(cores.clamp(2, 4) + waiting);
-    // A loop of its own needs the device opened again, which an ordinary user may not be allowed.
+    // Each loop needs its own open of the device, which an ordinary user may not be allowed.
     config.clone_fd = OpenOptions::new()
         .read(true)
         .write(true)

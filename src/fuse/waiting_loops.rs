@@ -1,31 +1,30 @@
-//! Event loops that wait: where answers are near, the loop that has read a request answers it itself, which saves the
-//! hand-over to another thread.
+//! Lets a few event loops run local requests inline.
 //!
-//! Only some loops do so at a time, and a mount has more of them than that: the others go on reading requests, so that
-//! one that takes long holds up no other.
+//! That saves the hand-over to another thread. Only `MAX_WAITING_LOOPS` loops do so at a time, and a mount has more
+//! loops: the others keep reading requests, so that a slow request delays no other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many loops may wait at a time.
+/// Maximum number of loops that block at a time.
 pub(super) const MAX_WAITING_LOOPS: usize = 2;
 
-/// The loops of one mount that may wait.
+/// The loops of one mount that may block.
 pub(super) struct WaitingLoops {
     free: AtomicUsize,
 }
 
-/// A loop that waits; another one may when this is dropped.
+/// A blocking loop; another one may block after this is dropped.
 pub(super) struct WaitingLoop<'a>(&'a WaitingLoops);
 
 impl WaitingLoops {
-    /// At most `most` loops wait; with 0, none does.
+    /// Allows at most `most` loops to block.
     pub(super) fn new(most: usize) -> WaitingLoops {
         WaitingLoops {
             free: AtomicUsize::new(most),
         }
     }
 
-    /// Begins to wait, if there are loops left that do not.
+    /// Begins to block; `None` if the maximum is reached.
     pub(super) fn begin(&self) -> Option<WaitingLoop<'_>> {
         let taken = |free: usize| free.checked_sub(1);
         let found = self

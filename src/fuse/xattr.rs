@@ -1,7 +1,7 @@
-//! Extended attributes: which ones are kept, and what is replied about them.
+//! Requests about extended attributes.
 //!
-//! Only mounts that can be written keep any; on the others the kernel gets ENOSYS when it asks for a list, and does not
-//! ask again. Each mount has those that the view makes, which are in no list.
+//! Only writable mounts keep any; on read-only mounts listxattr is answered with ENOSYS, after which the kernel never
+//! sends it again. Each mount has the attributes that the view synthesizes, which listxattr omits.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,11 +15,11 @@ use crate::vfs::{Ino, Vfs};
 use crate::view::FACTS;
 use zarrfs_store::tree::Setting;
 
-/// The attribute of a file's capabilities, which the kernel reads before the first write to a file, and older kernels
-/// before each. A mount is `nosuid`, so there are none.
+/// The attribute of a file's capabilities, which the kernel reads before the first write to a file, older kernels
+/// before each write. A mount is `nosuid`, so there are none.
 const CAPABILITY: &str = "security.capability";
 
-/// Whether the view makes an extended attribute.
+/// Whether the view synthesizes an extended attribute.
 fn is_made(name: &OsStr) -> bool {
     name.as_bytes().starts_with(FACTS)
 }
@@ -29,8 +29,7 @@ fn is_kept(name: &OsStr) -> bool {
     !name.as_bytes().starts_with(b"system.") && !is_made(name)
 }
 
-/// The value of an attribute or the list of their names, for a caller's buffer of `room` bytes; 0 asks for the length
-/// only.
+/// The value of an attribute, or the list of names, for a caller's buffer of `room` bytes; 0 requests only the length.
 struct XattrValue {
     value: Vec<u8>,
     room: u32,
@@ -91,7 +90,7 @@ fn get_made(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply: Repl
     });
 }
 
-/// Replies with the names of all attributes, each ended by a zero byte.
+/// Replies with the names of all attributes, each with a terminating zero byte.
 pub(super) fn list(call: KernelCall<'_>, ino: Ino, room: u32, reply: ReplyXattr) {
     let request = RequestInfo::names("listxattr", ino);
     if !call.is_writable() {
@@ -108,7 +107,7 @@ pub(super) fn list(call: KernelCall<'_>, ino: Ino, room: u32, reply: ReplyXattr)
     });
 }
 
-/// Sets an attribute; `flags` are those of setxattr(2).
+/// Sets an attribute; `flags` as in setxattr(2).
 pub(super) fn set(
     call: KernelCall<'_>,
     ino: Ino,
@@ -140,7 +139,7 @@ fn change(
     setting: Setting,
     reply: ReplyEmpty,
 ) {
-    // On a mount that cannot be written the vfs refuses, with EROFS.
+    // On a read-only mount the vfs refuses, with EROFS.
     if call.is_writable() && (name == CAPABILITY || !is_kept(name)) {
         return call.refuse(request, reply, libc::EOPNOTSUPP);
     }

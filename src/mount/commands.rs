@@ -1,6 +1,6 @@
-//! Carries out what `zarrfs status`, `diff`, `commit` and `discard` ask of an overlay.
+//! Executes `zarrfs status`, `diff`, `commit` and `discard` on an overlay.
 //!
-//! The same code runs in the mount that has the upper folder open and, where there is none, in the command itself.
+//! The code runs in the mount that has the upper folder open or, if there is no mount, in the command itself.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, Store};
 
-/// KeyChange comparing arrays may hold in memory, beside what a mount holds, in bytes.
+/// Memory limit of comparing arrays, in bytes, in addition to the mount's own memory.
 const COMPARE_MEMORY: u64 = 1 << 30;
 
-/// How long a request to the store may take while arrays are compared.
+/// Time limit of a request to the store while arrays are compared.
 const COMPARE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Carries out a request; `progress` is called with how many keys of a commit are done.
+/// Executes a request; a commit reports the number of finished keys to `progress`.
 pub fn execute(
     overlay: &Overlay,
     request: &ControlRequest,
@@ -50,9 +50,9 @@ pub fn execute(
     })
 }
 
-/// The same in the mount, whose `arrays` have what was written through decoded files and is not stored: a commit stores
-/// what could not be stored before, a discard drops that and what files that are open have not stored yet, and the answer
-/// names the arrays.
+/// Executes a request in the mount, whose `arrays` may have dirty chunks of decoded files: a commit first retries
+/// chunks that could not be stored before, a discard drops them and the dirty chunks of open files, and the answer
+/// names these arrays.
 pub(super) fn execute_in_mount(
     overlay: &Overlay,
     arrays: &Arrays,
@@ -85,7 +85,7 @@ pub(super) fn execute_in_mount(
     Ok(answer)
 }
 
-/// Throws away what was changed at a path; that it is nothing is a fault unless it was all that was asked for.
+/// Discards the changes at a path; no changes are an error, except for the root path.
 fn discard(overlay: &Overlay, path: &Key) -> Result<DiscardReport> {
     let Discarded { dropped, stored } = match overlay.discard(&UNLIMITED, path) {
         Err(error) if path.is_root() && error.kind() == Kind::NotFound => Discarded::default(),
@@ -164,8 +164,8 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
     }
 }
 
-/// Names in an answer the arrays that are written through decoded files, as they were when the request came (`Arrays`):
-/// true with those that are open.
+/// Adds to an answer the arrays with dirty decoded files, as of the start of the request (`Arrays`); the flag is true
+/// for open ones.
 fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
     let named = in_writing.iter().map(|(path, is_open)| {
         let why = if *is_open {

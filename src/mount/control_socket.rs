@@ -1,4 +1,4 @@
-//! The socket in the upper folder on which a mount takes requests of commands.
+//! Serves commands on the control socket in the upper folder.
 
 use std::fs;
 use std::io;
@@ -16,12 +16,11 @@ use zarr_format::error::{Error, Result};
 use zarrfs_array::array::Arrays;
 use zarrfs_overlay::Overlay;
 
-/// Answers commands about an upper folder, and about what is written to arrays through decoded files, until the process
-/// ends.
+/// Serves commands about an upper folder and the dirty decoded files of `arrays`, until the process ends.
 pub fn serve(overlay: Overlay, arrays: Arc<Arrays>) -> Result<()> {
     let failed = |error: io::Error| socket_error(overlay.path(), error);
     let (_folder, path) = socket_path(overlay.path())?;
-    // A socket that is there was left by a mount that was killed: the folder is locked, so no other mount has it open.
+    // An existing socket was left by a mount that was killed: the folder is locked, so no other mount has it open.
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -34,7 +33,7 @@ pub fn serve(overlay: Overlay, arrays: Arc<Arrays>) -> Result<()> {
         .map_err(|error| Error::os("starting a thread", error))
 }
 
-/// Takes the socket away before the process ends: commands open the upper folder themselves from then on.
+/// Removes the socket before the process ends: then commands open the upper folder themselves.
 pub fn end(overlay: &Overlay) {
     let removed = socket_path(overlay.path()).map(|(_folder, path)| fs::remove_file(path));
     if let Err(error) = removed {
@@ -56,7 +55,7 @@ fn accept(overlay: &Overlay, arrays: &Arc<Arrays>, listener: &UnixListener) {
     }
 }
 
-/// Answers the request that comes over a stream. What it began is ended even if the command goes away.
+/// Answers the request on a stream. A request that has begun is completed even if the command goes away.
 fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
     let progress = |done, total| {
         let _ = send_message(stream, &ControlMessage::Progress { done, total });
@@ -65,7 +64,7 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
         Err(error) => ControlMessage::OtherVersion(error.to_string()),
         Ok(request) => {
             if matches!(request, ControlRequest::Commit { dry_run: false, .. }) {
-                // The command knows from it that the commit is not its own, if this process ends now.
+                // Tells the command, in case this process ends now, that the mount had begun the commit.
                 progress(0, 0);
             }
             match commands::execute_in_mount(overlay, arrays, &request, &progress) {
@@ -148,7 +147,7 @@ mod tests {
         assert_eq!(failure.error().kind(), Kind::NotFound);
     }
 
-    /// A command of version 1 shows the text of the member `error`.
+    /// A command of version 1 shows the text in the member `error`.
     #[test]
     fn a_command_of_another_version_is_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! A mount put together: the store, its layers, the views over them, and the socket by which commands reach it.
+//! Assembles a mount: the store, its layers, the views, and the control socket.
 //!
-//! What the kernel asks of a mount is in `fuse/`; what a person types is in `cli/`.
+//! `fuse/` answers the kernel's requests; `cli/` parses the command line.
 
 pub mod commands;
 pub mod control_socket;

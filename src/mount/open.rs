@@ -1,4 +1,4 @@
-//! Opens all views of one store, over one cache: what a mount shows at its root and in `.zarrfs`.
+//! Opens all views of a store over one cache, for the root and `.zarrfs`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub enum ViewKind {
     /// The keys exactly as stored.
     #[default]
     Store,
-    /// Directories of nodes with decoded files.
+    /// Nodes as directories with decoded files.
     Files,
 }
 
@@ -63,37 +63,37 @@ impl fmt::Display for ViewKind {
     }
 }
 
-/// What to open and how.
+/// The configuration of a mount's views.
 #[derive(Clone, Debug)]
 pub struct ViewsConfig {
     /// Path or URL of the store.
     pub source: String,
-    /// The forms of arrays that the files view lists beside the one that it always does.
+    /// The forms of arrays that the files view lists in addition to the default one.
     pub list: Vec<ListedForm>,
-    /// Bytes that decoded chunks and chunks in flight may hold.
+    /// Memory budget of decoded chunks and chunks in flight, in bytes.
     pub memory: u64,
-    /// Decoded bytes of one chunk.
+    /// Maximum decoded size of one chunk in bytes.
     pub max_chunk: u64,
-    /// Where decoded chunks go that memory has no room for.
+    /// Disk storage for decoded chunks that do not fit into memory.
     pub spill: SpillConfig,
-    /// How long a request may take.
+    /// Time limit of a request.
     pub timeout: Duration,
-    /// How the store is reached.
+    /// How to access the store.
     pub store: StoreConfig,
-    /// The folder that changes go to, if the store can be changed.
+    /// The upper folder of the overlay, if the mount is writable.
     pub overlay: Option<(PathBuf, OverlayConfig)>,
-    /// The store of that folder was moved here.
+    /// Whether the store of that folder was moved here.
     pub rebind: bool,
-    /// Write chunks also where encoding and decoding again changes them.
+    /// Whether to write chunks even if a lossy codec changes their elements.
     pub lossy: bool,
-    /// How nodes are found and read.
+    /// How to find and read nodes.
     pub hierarchy: HierarchyConfig,
-    /// Options in force, as `mount.json` shows them; without secrets.
+    /// The options in force for `mount.json`, without secrets.
     pub options: Vec<(String, String)>,
 }
 
 impl ViewsConfig {
-    /// Returns how the store is opened.
+    /// Returns the configuration for opening the store.
     fn access(&self) -> AccessConfig {
         AccessConfig {
             source: self.source.clone(),
@@ -118,12 +118,12 @@ pub struct Views {
     hierarchy: Arc<Hierarchy>,
     arrays: Arc<Arrays>,
     memory: Arc<MemoryBudget>,
-    /// Whether the store is on this machine.
+    /// Whether the store is local.
     is_local: bool,
 }
 
 impl Views {
-    /// Returns a view with the control directory in it.
+    /// Returns a view with the control directory.
     pub fn view(&self, name: ViewKind) -> Arc<dyn View> {
         let view = match name {
             ViewKind::Store => &self.stored,
@@ -137,12 +137,13 @@ impl Views {
         Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
     }
 
-    /// Whether the store is on this machine.
+    /// Whether the store is local.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Whether the store has the name of the control directory itself, so that the store view has none.
+    /// Whether the store has a key with the name of the control directory, so that the store view has no control
+    /// directory.
     pub fn hides_control(&self) -> bool {
         if !self.lists_control() {
             return self.has_copies_of_control();
@@ -152,15 +153,16 @@ impl Views {
         matches!(found, Ok(Some(_)))
     }
 
-    /// Whether a node of the name of the control directory would be listed: some servers hide names that begin with a dot.
+    /// Whether the listing would show a node with the name of the control directory: some servers hide names that begin
+    /// with a dot.
     fn lists_control(&self) -> bool {
         let root = || self.store.list(&UNLIMITED, &Key::root());
         let is_hidden = || root().is_ok_and(|names| names.left_out().may_have(CONTROL));
         self.store.info().lists && !is_hidden()
     }
 
-    /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked, since
-    /// the node would not be seen there.
+    /// Whether consolidated metadata contain a node with the name of the control directory. The store itself would not
+    /// show such a node, so it is not queried.
     fn has_copies_of_control(&self) -> bool {
         let root = self.hierarchy.root(&UNLIMITED).ok().flatten();
         let name = Key::root().child(CONTROL);
@@ -170,7 +172,7 @@ impl Views {
         matches!(root.copied(&name), Known::Is(_))
     }
 
-    /// Returns the overlay that keeps the changes, if the store can be changed.
+    /// Returns the overlay with the changes, or `None` on a read-only mount.
     pub fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
@@ -180,12 +182,12 @@ impl Views {
         &self.arrays
     }
 
-    /// Returns the budget of all that is held of the store.
+    /// Returns the memory budget of everything held of the store.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
 
-    /// Says what the store holds, as far as that is known soon; warns if that is no Zarr hierarchy.
+    /// Describes the contents of the store, if they are known soon; warns if it is not a Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<String> {
         let found = StoreSummary::read(&self.hierarchy, self.is_local)?;
         if let Some(warning) = found.warning() {
@@ -194,13 +196,13 @@ impl Views {
         Ok(found.to_string())
     }
 
-    /// Returns the store below.
+    /// Returns the underlying store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 }
 
-/// Opens a store and reads its root, so that errors come before anything is mounted.
+/// Opens a store and reads its root, so that errors are reported before the mount.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let name = zarrfs_store::shown(&config.source);
     let (opened, overlay) = open_store(config, &name, stats)?;
@@ -239,7 +241,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     })
 }
 
-/// Opens the store, with an overlay over it if it can be changed; messages call it `name`.
+/// Opens the store, with an overlay if it is writable; `name` is its name in messages.
 fn open_store(
     config: &ViewsConfig,
     name: &str,
@@ -265,7 +267,7 @@ fn open_store(
     Ok((opened, overlay))
 }
 
-/// Puts listings that are made from the metadata over a store that cannot list its keys.
+/// Adds listings made from metadata to a store that cannot list its keys.
 fn with_synthetic_listings(
     stack: StoreStack,
     config: &HierarchyConfig,
@@ -286,7 +288,7 @@ fn with_synthetic_listings(
     }
 }
 
-/// Returns how the store view reads ahead: a store on the network, unless it can be changed.
+/// Returns the read-ahead of the store view, for a remote store on a read-only mount.
 fn readahead(config: &ViewsConfig, memory: Arc<MemoryBudget>) -> Option<ReadaheadConfig> {
     let reads_ahead = !config.access().is_local() && config.overlay.is_none();
     reads_ahead.then(|| ReadaheadConfig {
@@ -313,11 +315,11 @@ fn store_view(
     Arc::new(view.describing(hierarchy.clone()))
 }
 
-/// What is shown of a store that cannot list its keys.
+/// The warning about a store that cannot list its keys.
 const UNLISTED: &str = "the server does not list names; directories show metadata and the nodes that are known, but no \
     chunks: these open by name, and the files view has all values";
 
-/// Reads the root's metadata. A root whose metadata are broken is mounted all the same, with a warning.
+/// Reads the root's metadata. A root with broken metadata is still mounted, with a warning.
 fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
     let root = hierarchy.node(&UNLIMITED, &Key::root())?;
     let root = root.ok_or_else(|| Error::not_found(source))?;

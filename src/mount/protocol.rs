@@ -1,8 +1,8 @@
-//! What a command and the mount that has an upper folder open send each other: a line of JSON each.
+//! The protocol between a command and the mount of an upper folder: JSON lines.
 //!
-//! The socket lies in the upper folder, which only its owner may enter. A command sends one request; the mount sends
-//! lines of progress, for a commit the first one at once, and then one with the answer or the error. Both ends must be of
-//! one version of the protocol: the request carries its number, and a mismatch is an error that either end can show.
+//! The socket is in the upper folder, which only its owner may enter. A command sends one request; the mount sends
+//! progress lines (for a commit the first one at once), then one line with the answer or the error. Both ends must use
+//! the same protocol version: the request carries its number, and a mismatch is an error that either end can show.
 //! Lines are bounded and parsed, never trusted.
 
 use std::fs;
@@ -16,33 +16,33 @@ use serde_json::Value;
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// The version of the protocol. The first, of zarrfs 0.1.0, had requests without a number.
+/// The protocol version. The first version, of zarrfs 0.1.0, had requests without a number.
 const VERSION: u32 = 3;
 
 /// The name of the socket in the upper folder.
 const SOCKET: &str = "socket";
 
-/// The longest line that is read, in bytes: a list of all changed keys.
+/// Maximum length of a line in bytes: a list of all changed keys.
 const MAX_LINE: u64 = 1 << 30;
 
-/// What a command asks of a mount.
+/// A request of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlRequest {
-    /// How much was changed.
+    /// The amount of changes.
     Status,
-    /// Which keys were changed.
+    /// The changed keys.
     Diff,
-    /// Which nodes, attributes and regions of arrays were changed.
+    /// The changed nodes, attributes and regions of arrays.
     DiffArrays,
-    /// Bring the changes into the store.
+    /// Commits the changes to the store.
     Commit {
-        /// Only look for conflicts.
+        /// Only checks for conflicts.
         dry_run: bool,
-        /// Overwrite what others changed.
+        /// Overwrites changes by others.
         force: bool,
     },
-    /// Throw away the changes at a path and below.
+    /// Discards the changes at a path and below.
     Discard {
         /// The path, without slashes at its ends; empty for all changes.
         path: String,
@@ -53,19 +53,19 @@ pub enum ControlRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlAnswer {
-    /// Of `Status`.
+    /// For `Status`.
     Status(StatusReport),
-    /// Of `Diff`.
+    /// For `Diff`.
     Diff(DiffReport),
-    /// Of `DiffArrays`.
+    /// For `DiffArrays`.
     DiffArrays(ArraysReport),
-    /// Of `Commit`.
+    /// For `Commit`.
     Commit(CommitReport),
-    /// Of `Discard`.
+    /// For `Discard`.
     Discard(DiscardReport),
 }
 
-/// How much was changed, as `zarrfs status --json` prints it.
+/// The amount of changes, as printed by `zarrfs status --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReport {
     /// The store, without secrets.
@@ -74,95 +74,96 @@ pub struct StatusReport {
     pub upper: String,
     /// Keys to put.
     pub put: u64,
-    /// Those that the store did not have.
+    /// Keys to put that the store did not have.
     pub new: u64,
     /// Keys to remove.
     pub erased: u64,
     /// Bytes to put.
     pub bytes: u64,
-    /// Those of the keys with which a commit has begun. If it did not finish, the next one goes on with them.
+    /// Keys of an unfinished commit. If it was interrupted, the next commit continues with them.
     #[serde(default)]
     pub pending: u64,
-    /// Whether a commit is at work at this moment.
+    /// Whether a commit is running now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub committing: bool,
-    /// What stays in the upper folder, and why.
+    /// The paths that stay in the upper folder, and the reasons.
     pub kept: Vec<(String, String)>,
-    /// Files of the upper folder that were not whole when zarrfs or the machine stopped.
+    /// Files of the upper folder that were incomplete when zarrfs or the machine stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rescued: Vec<String>,
-    /// What no store can hold and is gone after a commit: the keys, and what of them.
+    /// Data that no store can hold and a commit loses: the keys, and the kind of data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<(String, String)>,
-    /// The arrays that are written through decoded files now, and what that means.
+    /// Arrays with dirty decoded files, and the consequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
 }
 
-/// Which keys were changed, as `zarrfs diff --json` prints them.
+/// The changed keys, as printed by `zarrfs diff --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffReport {
     /// The keys, in order.
     pub keys: Vec<KeyDiff>,
-    /// What stays in the upper folder, and why.
+    /// The paths that stay in the upper folder, and the reasons.
     pub kept: Vec<(String, String)>,
 }
 
-/// A key that was changed.
+/// A changed key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyDiff {
-    /// `A` for a new one, `M` for one with another content, `D` for one that was removed.
+    /// `A` for a new key, `M` for a key with another content, `D` for a removed key.
     pub change: char,
     /// The key.
     pub key: String,
-    /// A commit that did not finish has begun with it: the next one goes on.
+    /// Whether it belongs to an unfinished commit: the next one continues.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pending: bool,
 }
 
-/// Which nodes were changed, as `zarrfs diff --arrays --json` prints them.
+/// The changed nodes, as printed by `zarrfs diff --arrays --json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArraysReport {
-    /// An object a node, see `compare::compare`.
+    /// One object for each node, see `compare::compare`.
     pub nodes: Vec<Value>,
 }
 
-/// What a commit did or would do, as `zarrfs commit --json` prints it.
+/// The result of a commit or dry run, as printed by `zarrfs commit --json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitReport {
     /// Keys that were put.
     pub put: u64,
-    /// Bytes of those.
+    /// Bytes of these keys.
     pub bytes: u64,
     /// Keys that were removed.
     pub erased: u64,
-    /// Keys of which the server sends no ETag: length and digest of what was read before decide, else size and time.
+    /// Keys without an ETag from the server: conflicts are detected by length and digest of the content read before, or
+    /// else by size and time.
     #[serde(default)]
     pub without_etag: u64,
-    /// Changes that the store does not have, since the commit ended early.
+    /// Changes that are not in the store, since the commit ended early.
     #[serde(default)]
     pub left: u64,
-    /// Keys that others changed, and how.
+    /// Keys that others have changed, and how.
     pub conflicts: Vec<(String, String)>,
     /// The error that ended the commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailureReport>,
-    /// What stays in the upper folder, and why.
+    /// The paths that stay in the upper folder, and the reasons.
     pub kept: Vec<(String, String)>,
-    /// What the store cannot hold and is gone since the commit: the keys, and what of them.
+    /// Data that the store cannot hold and the commit lost: the keys, and the kind of data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<(String, String)>,
-    /// The arrays that were written through decoded files when it began, and what that means.
+    /// Arrays with dirty decoded files at the start of the commit, and the consequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
 }
 
-/// An error, as it is sent and as JSON has it.
+/// An error in its transmitted and JSON form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
     /// The name of the error's kind.
     pub kind: String,
-    /// The error.
+    /// The text of the error.
     pub text: String,
 }
 
@@ -183,12 +184,12 @@ impl FailureReport {
     }
 }
 
-/// What a discard did.
+/// The result of a discard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiscardReport {
-    /// Changes that were thrown away.
+    /// Changes that were discarded.
     pub discarded: u64,
-    /// Keys that a commit which ended early had put before: the store keeps them.
+    /// Keys that an interrupted commit has already put: the store keeps them.
     pub stored: u64,
 }
 
@@ -196,18 +197,18 @@ pub struct DiscardReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlMessage {
-    /// How many of the keys are done.
+    /// The number of finished keys.
     Progress {
-        /// Those.
+        /// Finished keys.
         done: usize,
-        /// All; 0 before they are known.
+        /// All keys; 0 before their number is known.
         total: usize,
     },
     /// The last line: the result.
     Answer(ControlAnswer),
     /// The last line: the request failed.
     Failure(FailureReport),
-    /// The last line: the ends are of different versions. Version 1 sent all of its errors in this form.
+    /// The last line: the ends have different versions. Version 1 sent all of its errors in this form.
     #[serde(rename = "error")]
     OtherVersion(String),
 }
@@ -227,7 +228,7 @@ pub fn send_request(to: impl Write, request: &ControlRequest) -> io::Result<()> 
     send(to, &envelope)
 }
 
-/// Receives a request; an error if the line is none of this version of the protocol.
+/// Receives a request; fails if the line is not a request of this protocol version.
 pub fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
     let line = read_line(from).map_err(|error| Error::os("a command", error))?;
     match serde_json::from_str(&line) {
@@ -236,7 +237,7 @@ pub fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
     }
 }
 
-/// The error where the other end is of another version.
+/// Returns the error of a version mismatch.
 pub fn other_version() -> Error {
     let why = "the command and the mount are of different versions of zarrfs; unmount and mount again, or use the \
         zarrfs that mounted";
@@ -254,22 +255,22 @@ fn send(mut to: impl Write, line: &impl Serialize) -> io::Result<()> {
     to.write_all(&line)
 }
 
-/// Reads a line, with its end unless the other end has gone.
+/// Reads a line, including its newline unless the other end has gone.
 pub fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     from.take(MAX_LINE).read_line(&mut line)?;
     Ok(line)
 }
 
-/// Returns a path to the socket that is short enough for the kernel, wherever the upper folder is. It is valid while the
-/// file, the opened folder, lives.
+/// Returns a path to the socket that is short enough for the kernel, wherever the upper folder is. It is valid as long
+/// as the returned file, the opened folder.
 pub fn socket_path(upper: &Path) -> Result<(fs::File, PathBuf)> {
     let folder = fs::File::open(upper).map_err(|error| Error::os(upper.display(), error))?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
     Ok((folder, PathBuf::from(path)))
 }
 
-/// Translates an error of the socket in `upper`.
+/// Converts an error of the socket in `upper`.
 pub fn socket_error(upper: &Path, error: io::Error) -> Error {
     Error::os(upper.join(SOCKET).display(), error)
 }

@@ -1,7 +1,7 @@
-//! What a store turns out to hold when it is mounted, in a few words: its dialect, and how many arrays and groups.
+//! Summarizes a store at mount time: its dialect and its number of nodes.
 //!
-//! Only what costs little is looked at: the root, and what lies below it where the store is on this machine or has
-//! consolidated metadata, for a limited time and a limited number of nodes.
+//! Only cheap information is read: the root, and the nodes below it if the store is local or has consolidated metadata,
+//! within limits of time and number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use zarr_format::model::Node;
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How long nodes are counted, and how many at most.
+/// Limits of counting nodes: time and number.
 const MAX_TIME: Duration = Duration::from_millis(30);
 const MAX_NODES: usize = 300;
 
-/// The dialect of a store, and how many nodes were counted.
+/// The dialect of a store, and the number of nodes counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreSummary {
     root: Root,
-    /// The dialect of the root, or of the first node with one.
+    /// The dialect of the root, or of the first node with a dialect.
     dialect: Option<&'static str>,
     arrays: usize,
-    /// Groups that a document describes.
+    /// Groups with a document.
     groups: usize,
     /// Whether all nodes were counted.
     is_whole: bool,
@@ -31,17 +31,17 @@ pub(super) struct StoreSummary {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Root {
-    /// A group or an array that a document describes.
+    /// A group or an array with a document.
     Node,
-    /// A folder that no document describes.
+    /// A folder without a document.
     #[default]
     Folder,
-    /// Metadata that do not read.
+    /// Metadata that cannot be read.
     Broken,
 }
 
 impl StoreSummary {
-    /// Looks at the root; also at what lies below if `is_local`, or if that is in consolidated metadata.
+    /// Reads the root, and the nodes below it if `is_local` or if they are in consolidated metadata.
     pub(super) fn read(hierarchy: &Arc<Hierarchy>, is_local: bool) -> Result<StoreSummary> {
         let mut found = StoreSummary::default();
         let Some(root) = hierarchy.root(&UNLIMITED)? else {
@@ -54,13 +54,13 @@ impl StoreSummary {
         };
         found.count(&root);
         if (is_local || root.is_consolidated()) && found.root != Root::Broken {
-            // A fault below the root is an error where it is looked up.
+            // An error below the root is reported when the path is looked up.
             found.is_whole = found.walk(hierarchy, root).unwrap_or(false);
         }
         Ok(found)
     }
 
-    /// Counts the nodes below the root; returns whether these are all.
+    /// Counts the nodes below the root; returns whether all were counted.
     fn walk(&mut self, hierarchy: &Arc<Hierarchy>, root: Arc<NodeEntry>) -> Result<bool> {
         let end = Instant::now() + MAX_TIME;
         let mut seen = 0;
@@ -94,7 +94,7 @@ impl StoreSummary {
         }
     }
 
-    /// Returns the warning about a store that does not look like a Zarr hierarchy.
+    /// Returns the warning about a store that does not look like a Zarr hierarchy, or `None`.
     pub(super) fn warning(&self) -> Option<&'static str> {
         match self {
             StoreSummary {

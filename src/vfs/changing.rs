@@ -1,5 +1,6 @@
-//! Operations that change what is there: each is done by the tree that the view has for the path, and then the table of
-//! inodes is brought up to date.
+//! Operations that modify the tree.
+//!
+//! The view's tree for the path makes the change, then the inode table is updated.
 
 use std::sync::Arc;
 
@@ -16,16 +17,16 @@ use zarrfs_store::{Key, Tree};
 /// A directory and a name in it.
 type NameIn<'a> = (Ino, &'a [u8]);
 
-/// A path that is changed, in the tree by which that is done.
+/// A path to change, and the tree that changes it.
 pub(super) struct PathInTree {
     pub(super) tree: Arc<dyn Tree>,
     pub(super) at: Key,
-    /// Other files of the array whose chunk it is are not opened for writing until this is dropped.
+    /// If the path is a chunk: keeps other files of its array from being opened for writing.
     _written: Option<WrittenKey>,
 }
 
 impl Vfs {
-    /// Returns where a path is changed; `ReadOnly` if it cannot be changed, `Busy` as `View::begin_writing`.
+    /// Returns the tree that changes a path; `ReadOnly` if the path is read-only, `Busy` as `View::begin_writing`.
     pub(super) fn tree(&self, context: &RequestContext, path: &Key) -> Result<PathInTree> {
         if !self.config.writable {
             return Err(Error::read_only(path));
@@ -41,12 +42,13 @@ impl Vfs {
         })
     }
 
-    /// Returns the path of a name in a directory.
+    /// Returns the path of a child.
     pub(super) fn child(&self, parent: Ino, name: &[u8]) -> Result<Key> {
         self.inodes.path(parent)?.child(name)
     }
 
-    /// Writes all of `bytes` to an open file, or changes nothing and is `WouldWait` if the request may not wait for that.
+    /// Writes all of `bytes` to an open file, or changes nothing and returns `WouldWait` if the write has to wait and
+    /// the request must not.
     pub fn write(&self, context: &RequestContext, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
         let open = self.file(fh)?;
         let writer = open.writer()?;
@@ -62,7 +64,7 @@ impl Vfs {
         done.map_err(|error| error.about(&open.path))
     }
 
-    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map.
+    /// Writes pages back that a program has changed through mmap.
     pub fn write_pages(
         &self,
         context: &RequestContext,
@@ -78,7 +80,8 @@ impl Vfs {
         done.map_err(|error| error.about(&open.path))
     }
 
-    /// Counts a write. The kernel has no pages of what is written past them, but those of another inode of the file.
+    /// Counts a write. Direct writes bypass the kernel's pages of this inode, but another inode of the file may have
+    /// pages.
     fn note_write(&self, open: &Handle, bytes: &[u8]) {
         self.stats.write_requests.add(1);
         self.stats.write_bytes.add(bytes.len() as u64);
@@ -89,7 +92,7 @@ impl Vfs {
         }
     }
 
-    /// Makes what was written to an open file survive the end of this process.
+    /// Flushes the writes of an open file, so that they survive the end of this process.
     pub fn flush(&self, context: &RequestContext, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
         let Ok(file) = open.writer() else {
@@ -101,7 +104,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Makes what was written to a file survive a loss of power, through whichever handle it was written.
+    /// Syncs a file, so that writes through any of its handles survive a power loss.
     pub fn sync(&self, context: &RequestContext, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
         match (open.writer(), &open.tree_file) {
@@ -112,7 +115,7 @@ impl Vfs {
         }
     }
 
-    /// Makes everything that was changed in the tree of a path survive a loss of power.
+    /// Syncs all changes in the tree of a path, so that they survive a power loss.
     fn sync_path(&self, context: &RequestContext, path: &Key) -> Result<()> {
         match self.view.tree(context, path)? {
             Some((tree, at)) if self.config.writable => tree.sync_folder(context, &at),
@@ -120,8 +123,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the error of a file that could not be stored. If what was read of it has changed, the kernel has pages of the
-    /// old content, which must not be written back.
+    /// Returns the error of a failed flush. After a conflict the kernel has stale pages, which must not be written
+    /// back.
     fn not_stored(&self, open: &Handle, error: Error) -> Error {
         if error.kind() == Kind::Changed {
             self.pages.invalidate(open.ino, Invalidation::LostContent);
@@ -129,7 +132,7 @@ impl Vfs {
         error.about(&open.path)
     }
 
-    /// Reserves room for a range of an open file.
+    /// Reserves space for a range of an open file.
     pub fn allocate(
         &self,
         context: &RequestContext,
@@ -143,7 +146,7 @@ impl Vfs {
             .allocate(context, mode, offset, length)
     }
 
-    /// Sets attributes of an inode; through the handle `fh` if that is open for writing.
+    /// Sets attributes of an inode, through the handle `fh` if it is open for writing.
     pub fn set_attributes(
         &self,
         context: &RequestContext,
@@ -158,7 +161,7 @@ impl Vfs {
             file.change(context, change)?;
             return Ok(attr_of_stat(&file.stat(context)?));
         }
-        // By the path it could be another file that is changed.
+        // The path may lead to another file by now.
         if let Some(open) = self.open_file(ino, |open| open.tree_file.is_some()) {
             return change_open(context, &open, change);
         }
@@ -171,8 +174,8 @@ impl Vfs {
         self.getattr(context, ino, caller)
     }
 
-    /// Fails as `check_set_id` does. Of a directory the bits are ignored: archives and copies of shared folders have
-    /// them on each.
+    /// Fails as `check_set_id` does. For a directory the bits are ignored: archives and copies of shared folders have
+    /// them on each directory.
     fn without_set_id(&self, ino: Ino, change: AttrChange) -> Result<AttrChange> {
         let Some(mode) = change.mode else {
             return Ok(change);
@@ -210,7 +213,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Renames; `from` and `to` are directory and name.
+    /// Renames a name; `from` and `to` are directory and name.
     pub fn rename(
         &self,
         context: &RequestContext,
@@ -246,7 +249,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Makes the names of a directory survive a loss of power.
+    /// Syncs the names in a directory, so that they survive a power loss.
     pub fn sync_folder(&self, context: &RequestContext, ino: Ino) -> Result<()> {
         self.sync_path(context, &self.inodes.path(ino)?)
     }
@@ -260,7 +263,7 @@ impl Vfs {
         value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
     }
 
-    /// Returns an extended attribute that the view makes.
+    /// Returns an extended attribute that the view synthesizes.
     pub fn view_attribute(
         &self,
         context: &RequestContext,
@@ -271,7 +274,7 @@ impl Vfs {
         value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
     }
 
-    /// Returns the names of the extended attributes.
+    /// Returns the names of the extended attributes of an inode.
     pub fn attributes(&self, context: &RequestContext, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let names = self.ask_present(ino, |path| {
             let (tree, at) = self.attributed(context, path)?;
@@ -280,7 +283,7 @@ impl Vfs {
         names.map(|(names, _)| names)
     }
 
-    /// Sets an extended attribute, or removes it if there is no value.
+    /// Sets an extended attribute, or removes it if `value` is `None`.
     pub fn set_attribute(
         &self,
         context: &RequestContext,
@@ -299,20 +302,20 @@ impl Vfs {
         done.map(|_| ())
     }
 
-    /// Asks for, or changes, what has no handle by the path of its inode, which is returned as well.
+    /// Calls `ask` with the current path of an inode; also returns the path.
     fn ask_present<T>(&self, ino: Ino, ask: impl Fn(&Key) -> Result<T>) -> Result<(T, Key)> {
         let asked = self.ask(|| self.present_path(ino), ask);
         asked.map_err(gone_is_changed)
     }
 
-    /// Like `tree`, to read extended attributes; what has no tree has none.
+    /// Returns the tree for reading extended attributes; an entry without a tree has none.
     fn attributed(&self, context: &RequestContext, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
         let why = "has no extended attributes";
         let tree = self.view.tree(context, path)?;
         tree.ok_or_else(|| Error::unsupported(path, why))
     }
 
-    /// Returns how much room there is; nothing where nothing can be written.
+    /// Returns the free space, or `None` on a read-only mount.
     pub fn room(&self, context: &RequestContext) -> Result<Option<FreeSpace>> {
         match self.view.tree(context, &Key::root())? {
             Some((tree, _)) if self.config.writable => tree.room().map(Some),
@@ -321,13 +324,13 @@ impl Vfs {
     }
 }
 
-/// Returns the error of an extended attribute that a path does not have.
+/// Returns the error of a missing extended attribute.
 fn not_set(path: &Key, name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name);
     Error::new(Kind::NoAttribute, path, format!("{name} is not set"))
 }
 
-/// Sets attributes of an open file, and keeps them if its close would not.
+/// Sets attributes of an open file, and flushes them if the close of the handle would not.
 fn change_open(context: &RequestContext, open: &Handle, change: &AttrChange) -> Result<Attr> {
     let file = open.tree_file.as_ref();
     let file = file.ok_or_else(|| replaced(&open.path))?;
@@ -338,7 +341,7 @@ fn change_open(context: &RequestContext, open: &Handle, change: &AttrChange) -> 
     Ok(attr_of_stat(&file.stat(context)?))
 }
 
-/// Fails with `CrossDevice` if two paths are changed by different trees.
+/// Fails with `CrossDevice` if two paths are in different trees.
 pub(super) fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>) -> Result<()> {
     if tree.identity() == other.identity() {
         return Ok(());
@@ -346,10 +349,10 @@ pub(super) fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>
     Err(Error::new(Kind::CrossDevice, path, "is in another view"))
 }
 
-/// Set-user-ID and set-group-ID bits of a mode.
+/// The set-user-ID and set-group-ID bits of a mode.
 const SET_ID: u32 = 0o6000;
 
-/// `NotPermitted` for set-ID bits of a file: the mount is `nosuid`, and a store has nowhere to keep them.
+/// `NotPermitted` for set-ID bits of a file: the mount is `nosuid`, and stores cannot keep the bits.
 pub(super) fn check_set_id(what: impl std::fmt::Display, mode: u32) -> Result<()> {
     if mode & SET_ID == 0 {
         return Ok(());

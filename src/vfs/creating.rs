@@ -1,4 +1,4 @@
-//! Makes files, directories and links, by the tree that the view has for the path; what was made gets an inode.
+//! Creates files, directories and links, with inodes for them.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{Credentials, TreeFile};
 use zarrfs_store::{EntryKind, Key};
 
-/// A new entry of a directory that is not opened.
+/// A new entry that is not opened.
 #[derive(Clone, Debug)]
 pub enum NewNode {
     /// A directory.
     Folder,
-    /// A symbolic link, and where it points.
+    /// A symbolic link with its target.
     Link(Vec<u8>),
     /// An empty file.
     File,
 }
 
-/// How often a file is created again that is there and then is not.
+/// How often a create is retried if the file exists at the create and is missing at the lookup.
 const MAX_CREATE_ATTEMPTS: usize = 64;
 
-/// Bits of a mode that let the owner read and write.
+/// The owner's read and write permission bits.
 const OWNER_READS_AND_WRITES: u32 = 0o600;
 
 impl Vfs {
-    /// Makes a regular file and opens it; opens the one that is there unless it has to be new.
+    /// Creates and opens a regular file; opens an existing file unless `mode.is_new`.
     pub fn create(
         &self,
         context: &RequestContext,
@@ -53,7 +53,7 @@ impl Vfs {
                 Err(error) if error.kind() != Kind::Exists || mode.is_new => return Err(error),
                 Err(_) => {}
             }
-            // The kernel found no such name: it has come since.
+            // The kernel found no such name: it was created since.
             if let Some(found) = self.lookup(context, parent, name, caller)? {
                 let opened = self.open_found(context, &found, credentials, mode, caller);
                 if opened.is_err() {
@@ -80,8 +80,9 @@ impl Vfs {
         Ok((self.made_entry(ino, attr), self.open_reply(fh)?))
     }
 
-    /// Opens a file that was to be created. The kernel checks no permission of a file that it takes for a new one, so
-    /// `Changed` is returned unless the caller is the owner: the kernel looks again then, and finds the file.
+    /// Opens an existing file in reply to a create. The kernel does not check the permissions of a file that it takes
+    /// for new, so this returns `Changed` unless the caller is the owner: then the kernel looks the name up again and
+    /// finds the file.
     fn open_found(
         &self,
         context: &RequestContext,
@@ -102,7 +103,7 @@ impl Vfs {
         Ok((self.made_entry(found.ino, attr), opened))
     }
 
-    /// Whether a caller may read and write a file because it is the owner, or root.
+    /// Whether a caller may read and write a file as its owner or as root.
     fn is_own(&self, attr: &Attr, credentials: &Credentials) -> bool {
         let (owner, mode) = match attr.posix {
             Some(posix) => (posix.uid, posix.mode),
@@ -112,17 +113,17 @@ impl Vfs {
         credentials.uid == 0 || (credentials.uid == owner && is_open)
     }
 
-    /// Returns what the kernel is told of a file that was made just now.
+    /// Returns the kernel's entry for a new file.
     ///
-    /// It asks for the attributes once more before it answers the program. They could be kept until then only together
-    /// with the name, which the kernel rounds up to some milliseconds and takes through a rename: the file of a chunk that
-    /// was made so would show the bytes that it had before a write of the decoded file.
+    /// The kernel queries the attributes again before it answers the program. They cannot be cached until then without
+    /// the name, whose TTL the kernel rounds up to some milliseconds and which it keeps across a rename: the file of a
+    /// chunk created this way would show stale bytes after a write of the decoded file.
     fn made_entry(&self, ino: Ino, attr: Attr) -> Entry {
         let attr = self.with_ttl(ino, attr);
         Entry { ino, attr }
     }
 
-    /// Looks up what was made just now.
+    /// Looks up a new entry.
     fn made(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<Entry> {
         let view = |path: &Key| self.view.lookup(context, path);
         let (found, path) = self.find_path(
@@ -133,7 +134,7 @@ impl Vfs {
         Ok(self.entry(parent, name, attr))
     }
 
-    /// Makes an entry of a directory.
+    /// Creates an entry of a directory.
     pub fn make(
         &self,
         context: &RequestContext,
@@ -158,7 +159,7 @@ impl Vfs {
         self.made(context, parent, name)
     }
 
-    /// Makes a second file with the bytes that a file has.
+    /// Creates a second file with the bytes of a file, in place of a hard link.
     pub fn link(
         &self,
         context: &RequestContext,

@@ -1,11 +1,11 @@
-//! Open directories: listings read name by name, each from where the last reply ended.
+//! Open directories: listings are read name by name, continuing after the last reply.
 //!
-//! The cursor of a name is its number in the order of the listing, counted from 1 (`positions`); a `Name` has the cursor
-//! of the listing until it is given to a reply.
+//! The cursor of a name is its number in the order of the listing, counted from 1 (`positions`); a `Name` has the
+//! listing's own cursor until it is added to a reply.
 //!
-//! A directory whose names do not have to be requested of a network is read ahead when it is opened, as far as a reply
-//! goes: its first reply is then in memory, and so is the last, empty one. Where names can be changed through the mount
-//! nothing is read ahead, since a program may open a directory, change it and read it then.
+//! At open, the names of one reply are prefetched, unless that takes a network request: then the first reply comes from
+//! memory, and so does the last, empty one. On a writable mount nothing is prefetched, since a program may open a
+//! directory, change it and read it then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,35 +20,35 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, is_answer};
 use zarrfs_store::{EntryKind, Key, Listing, Name};
 
-/// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
+/// Receives inode, cursor, kind and name of a directory entry; returns false if it has no space for it.
 pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
 
-/// How many bytes of names are read ahead; a reply has no room for more.
+/// Maximum size of prefetched names in bytes; a reply has no space for more.
 const MAX_AHEAD: usize = 16 << 10;
 
-/// How long names count that were read ahead: a part of the time within which a change of the store shows.
+/// TTL of prefetched names: part of the time after which a change of the store must be visible.
 const AHEAD_COUNTS: Duration = Duration::from_millis(500);
 
-/// An open directory, which is there without waiting for the thread that lists it.
+/// An open directory; accessible without waiting for the thread that lists it.
 pub(super) struct OpenDir {
     ino: Ino,
     opened: SystemTime,
     handle: Arc<Mutex<DirHandle>>,
 }
 
-/// What lists an open directory.
+/// The listing of an open directory.
 pub(super) struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
-    /// The number of the last name that replies have given.
+    /// The number of the last name returned in a reply.
     cursor: u64,
     positions: Positions,
-    /// The names after it that the listing has given already.
+    /// The following names that were already read from the listing.
     ahead: VecDeque<Name>,
-    /// When the first of them were read, if no reply has needed them yet.
+    /// When the prefetch began, if no reply has used it yet.
     read_ahead: Option<Instant>,
-    /// Whether the listing has no name after these.
+    /// Whether the listing has no names after `ahead`.
     has_ended: bool,
 }
 
@@ -82,8 +82,8 @@ impl Vfs {
         Ok(fh)
     }
 
-    /// Calls `sink` with inode, cursor, kind and name of each entry after `cursor`, until it returns false: that entry
-    /// is the first of the next call.
+    /// Calls `sink` with inode, cursor, kind and name of each entry after `cursor`, until it returns false; the
+    /// rejected entry is the first of the next call.
     pub fn readdir(
         &self,
         context: &RequestContext,
@@ -102,7 +102,7 @@ impl Vfs {
             self.stats.readdir_requests.add(1);
         }
         while let Some(name) = next? {
-            // The names that are in memory are an answer.
+            // The names in memory are a valid reply.
             if !self.give(&mut open, name, sink) || !(context.may_wait() || open.has_next()) {
                 break;
             }
@@ -111,8 +111,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Has names come again after `cursor` for which the kernel had no room, unless another thread reads the directory.
-    /// Without them the listing would be gone back in, which may cost requests.
+    /// Returns names after `cursor` to the directory for which the kernel had no space, unless another thread reads the
+    /// directory. Otherwise the listing would have to seek back, which may cost requests.
     pub fn readdir_again(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
         let open = self.open_dir(fh);
         let mut open = match open.as_ref().and_then(|open| open.try_lock()) {
@@ -140,8 +140,8 @@ impl Vfs {
         all.get(&fh).map(|open| open.handle.clone())
     }
 
-    /// Returns what `stat` shows of a directory that is open. C libraries ask for it each time that a program opens one,
-    /// and it may have lost its name by then.
+    /// Returns the attributes of an open directory. C libraries query them at each open of a directory, and it may have
+    /// lost its name by then.
     pub(super) fn open_dir_attr(&self, ino: Ino) -> Option<Attr> {
         let all = self.directories.lock();
         let open = all.values().find(|open| open.ino == ino)?;
@@ -152,7 +152,7 @@ impl Vfs {
         })
     }
 
-    /// Gives a name to a reply; returns false, and keeps the name, if there is no room for it.
+    /// Adds a name to a reply; returns false, and keeps the name, if there is no space.
     fn give(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
         let ino = self.inodes.peek(open.ino, &name.name);
         let number = open.positions.note(open.cursor, name.cursor);
@@ -172,10 +172,10 @@ impl Vfs {
 }
 
 impl DirHandle {
-    /// Whether the next name is the one after `cursor`, as it is now.
+    /// Whether the next name, still fresh, is the one after `cursor`.
     fn is_at(&self, cursor: u64) -> bool {
         let counts = |read: Instant| read.elapsed() < AHEAD_COUNTS;
-        // The end of a directory that was empty cannot be told from its beginning, to which a program has gone back.
+        // Cursor 0 may be the end of an empty directory or a rewind to its beginning.
         let was_empty = cursor == 0 && self.has_ended && self.ahead.is_empty();
         match self.read_ahead {
             Some(read) => self.cursor == cursor && counts(read),
@@ -183,7 +183,7 @@ impl DirHandle {
         }
     }
 
-    /// Whether it is known without waiting what comes next.
+    /// Whether the next name, or the end, is known without waiting.
     fn has_next(&self) -> bool {
         self.has_ended || !self.ahead.is_empty()
     }
@@ -197,7 +197,7 @@ impl DirHandle {
         while self.cursor < cursor {
             match self.next(context)? {
                 Some(name) => self.cursor = self.positions.note(self.cursor, name.cursor),
-                // It has become shorter.
+                // The listing has become shorter.
                 None => break,
             }
         }
@@ -218,7 +218,7 @@ impl DirHandle {
         Ok(next)
     }
 
-    /// Reads the names of one reply. An error is left to the reply that meets it.
+    /// Prefetches the names of one reply. An error is reported by the reply that runs into it.
     fn read_ahead(&mut self, context: &RequestContext) {
         let (mut bytes, started) = (0, Instant::now());
         while bytes < MAX_AHEAD && !self.has_ended {
@@ -230,7 +230,7 @@ impl DirHandle {
                 Ok(None) => self.has_ended = true,
                 Err(_) => {
                     self.ahead.clear();
-                    // A listing that does not go back has the error again.
+                    // A listing that cannot rewind returns the error again.
                     let _ = self.seek(context, 0);
                     return;
                 }
@@ -263,7 +263,7 @@ mod tests {
         Vfs::new(view, config, Arc::default())
     }
 
-    /// Returns the names after a cursor, and the cursor of the last; nothing if they are not in memory.
+    /// Returns the names after a cursor and the last cursor, or `None` if they are not in memory.
     fn listed_names(vfs: &Vfs, fh: Fh, cursor: u64) -> Option<(Vec<String>, u64)> {
         let (mut names, mut last) = (Vec::new(), cursor);
         let mut sink = |_, cursor, _, name: &[u8]| {

@@ -17,26 +17,26 @@ pub(super) struct Handle {
     pub(super) ino: Ino,
     pub(super) path: Key,
     pub(super) file: Arc<dyn File>,
-    /// The number of the content, which all handles of the inode have.
+    /// The number of the content; the same for all handles of the inode.
     pub(super) content: Option<u64>,
-    /// The number of the bytes that it had when it was opened.
+    /// The version of the bytes at open.
     pub(super) version: Option<u64>,
     /// Whether reads must bypass the page cache.
     pub(super) direct: bool,
-    /// The same file as one that can be changed, if it is of a tree.
+    /// The writable form of the file, if it belongs to a tree.
     pub(super) tree_file: Option<Arc<dyn TreeFile>>,
     /// Whether it was opened for writing.
     pub(super) writes: bool,
-    /// What keeps other files of the content's array from being opened for writing.
+    /// Keeps other files of the array from being opened for writing.
     pub(super) written: Option<Arc<WrittenKey>>,
-    /// Whether the kernel's pages fit the handle, and a program may write to them.
+    /// Whether the open is complete: the kernel's pages fit the handle, and a program may write to them.
     pub(super) is_open: AtomicBool,
-    /// Whether writes go to the end, since the kernel does not know where that is.
+    /// Whether writes are appended, since the kernel does not know the end of the file.
     pub(super) appends: bool,
 }
 
 impl Handle {
-    /// Returns one more handle of the same content.
+    /// Returns another handle of the same content, for reading.
     pub(super) fn shared(&self) -> Handle {
         Handle {
             ino: self.ino,
@@ -53,7 +53,7 @@ impl Handle {
         }
     }
 
-    /// Returns the file to be written; `Invalid` if it was not opened for that.
+    /// Returns the file for writing; `Invalid` if the handle is not open for writing.
     pub(super) fn writer(&self) -> Result<&Arc<dyn TreeFile>> {
         let writer = self.tree_file.as_ref().filter(|_| self.writes);
         writer.ok_or_else(|| Error::invalid(&self.path, "is not open for writing"))
@@ -61,7 +61,7 @@ impl Handle {
 }
 
 impl Vfs {
-    /// Returns an open file whose bytes are those of a file of this machine; nothing if it can be written or changed.
+    /// Returns an open file whose bytes are a local file, or `None` if it can be written or changed.
     pub fn shown_as_stored(&self, fh: Fh) -> Option<Arc<dyn File>> {
         let open = self.file(fh).ok()?;
         let is_fixed = open.tree_file.is_none() && open.file.descriptor().is_some();
@@ -74,7 +74,7 @@ impl Vfs {
         file
     }
 
-    /// Returns the kernel's answer about a file that was opened.
+    /// Returns the reply to an open, after the kernel's pages fit the handle.
     pub(super) fn open_reply(&self, fh: Fh) -> Result<OpenReply> {
         let open = self.file(fh)?;
         let page_use = self.fit_pages(&open);
@@ -87,7 +87,7 @@ impl Vfs {
         })
     }
 
-    /// Makes the kernel's pages fit a file that was opened.
+    /// Makes the kernel's pages fit a new handle.
     fn fit_pages(&self, open: &Arc<Handle>) -> PageUse {
         let opening = Opening {
             ino: open.ino,
@@ -95,7 +95,7 @@ impl Vfs {
             is_mixed: self.inodes.is_mixed(open.ino),
             writes: open.writes,
         };
-        // Of two that are opened at once, the first one has the pages dropped.
+        // Of two concurrent opens, the first one drops the pages.
         let is_written = || self.is_written(open.ino);
         let note_open = || open.is_open.store(true, Ordering::Release);
         self.pages.open(&opening, is_written, note_open)
@@ -107,13 +107,13 @@ impl Vfs {
         self.open_file(ino, is_written).is_some()
     }
 
-    /// Calls `drop_pages`, which has the kernel drop its pages of an inode, unless a program has it open for writing.
+    /// Calls `drop_pages`, which drops the kernel's pages of an inode, unless it is open for writing.
     pub fn drop_unwritten(&self, ino: Ino, drop_pages: impl FnOnce()) {
         self.pages
             .drop_unless(ino, || self.is_written(ino), drop_pages);
     }
 
-    /// Notes that the kernel has dropped its pages of an inode, which may be open for writing.
+    /// Records that the kernel has dropped its pages of an inode, which may be open for writing.
     pub fn note_pages_dropped(&self, ino: Ino) {
         let open = self.open_file(ino, |open| open.writer().is_ok());
         if let Some(Ok(file)) = open.as_ref().map(|open| open.writer()) {
@@ -127,7 +127,7 @@ impl Vfs {
         open.ok_or_else(|| Error::invalid("handle", "is not open"))
     }
 
-    /// Returns an open file of an inode.
+    /// Returns an open file of an inode that fits.
     pub(super) fn open_file(
         &self,
         ino: Ino,
@@ -139,7 +139,7 @@ impl Vfs {
         open.find(|open| fits(open)).cloned()
     }
 
-    /// Returns what `stat` shows of an inode that is open.
+    /// Returns the attributes of an open inode.
     pub(super) fn open_attr(&self, context: &RequestContext, ino: Ino) -> Option<Attr> {
         match self.open_file(ino, |_| true) {
             Some(open) => open.file.attr(context),
@@ -147,8 +147,8 @@ impl Vfs {
         }
     }
 
-    /// Returns bytes of an open file, fewer than `len` only at its end. `Changed` if its content cannot be read any more,
-    /// `WouldWait` if the request may not wait and the bytes are not in memory.
+    /// Reads from an open file, fewer than `len` bytes only at its end. `Changed` if its content cannot be read any
+    /// more, `WouldWait` if the request must not wait and the bytes are not in memory.
     pub fn read(
         &self,
         context: &RequestContext,
@@ -173,7 +173,7 @@ impl Vfs {
         self.stats.read_bytes.add(bytes.len() as u64);
     }
 
-    /// Has the kernel drop its pages once the bytes are no longer those that were opened.
+    /// Invalidates the kernel's pages once the bytes differ from the ones that were opened.
     fn invalidate_if_changed(&self, open: &Handle) {
         let (Some(_), Some(now)) = (open.version, open.file.version()) else {
             return;
@@ -184,8 +184,8 @@ impl Vfs {
         self.pages.change(open.ino, now);
     }
 
-    /// Has the kernel drop its pages of files that are open for reading, if a change made through this mount may have
-    /// changed what they are made of.
+    /// Invalidates the kernel's pages of files open for reading whose sources a change through this mount may have
+    /// modified.
     pub(super) fn invalidate_open_files(&self) {
         let files = self.files.read();
         let open = files.values();
@@ -198,15 +198,14 @@ impl Vfs {
         }
     }
 
-    /// Flushes all files that are open; for a mount that is gone, on which no program closes them any more.
+    /// Flushes all open files, after an unmount: programs cannot close them any more.
     pub fn flush_all(&self, context: &RequestContext) {
         for open in self.all_files() {
             self.flush_unheard(context, &open);
         }
     }
 
-    /// Stores what was written to the files that programs have open still, since this process ends. What is not stored is
-    /// named in the log.
+    /// Flushes the files that are still open at the end of this process, and logs the files whose writes are lost.
     pub fn end_all(&self, context: &RequestContext) {
         for open in self.all_files() {
             if let Ok(file) = open.writer() {
@@ -219,33 +218,33 @@ impl Vfs {
         self.files.read().values().cloned().collect()
     }
 
-    /// Closes a file; what was written to it and not flushed is flushed now, or when the last handle that may write closes.
+    /// Closes a file; its dirty data is flushed now, or when the last handle open for writing closes.
     pub fn release(&self, context: &RequestContext, fh: Fh) {
         let Ok(open) = self.file(fh) else {
             return;
         };
-        // A handle that is found in the inode is found here as well.
+        // The inode's handles must always be in `files`.
         self.inodes.release(open.ino, fh);
         self.files.write().remove(&fh);
-        // The kernel releases a handle some time after its close, which has flushed it. A program that has opened the file
-        // meanwhile may have cut it off, and what it writes is no content before that one is closed.
+        // RELEASE comes some time after the close, which has flushed the handle. A program that has opened the file
+        // since may have truncated it, and its writes are no content before it closes the file.
         if self.open_file(open.ino, |other| other.writes).is_none() {
             self.flush_unheard(context, &open);
         }
         if open.writes && self.open_file(open.ino, |_| true).is_some() {
-            // While it was open, what others changed was not dropped.
+            // While it was open for writing, invalidations were skipped.
             self.pages.invalidate(open.ino, Invalidation::Content);
         }
     }
 
-    /// Flushes a file whose error no program can get any more.
+    /// Flushes a file; no program can get the error.
     fn flush_unheard(&self, context: &RequestContext, open: &Handle) {
         if let Ok(file) = open.writer() {
             self.report_unstored(open, file.flush(context));
         }
     }
 
-    /// Reports that what was written to a file could not be stored.
+    /// Reports that the writes of a file are lost.
     fn report_unstored(&self, open: &Handle, stored: Result<()>) {
         if let Err(error) = stored {
             let path = format!("/{}", open.path);
@@ -265,7 +264,7 @@ mod tests {
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
-    /// A read that comes after the release, or with a handle of a mount that is gone, has no other file's bytes.
+    /// A read after the release, or with a handle of an earlier mount, must not return bytes of another file.
     #[test]
     fn a_handle_that_was_released_is_nobodys_and_its_number_does_not_come_again() {
         let store = MemoryStore::default();
@@ -304,7 +303,7 @@ mod tests {
         assert!(new != old && directory != old && directory != new);
         is_refused(&vfs, old);
         is_refused(&vfs, directory);
-        // Released twice, which the kernel does not do.
+        // A double release, which the kernel does not send.
         vfs.release(&UNLIMITED, old);
         assert_eq!(&vfs.read(&UNLIMITED, new, 0, 10).unwrap()[..], b"b");
         is_refused(&mounted(), new);

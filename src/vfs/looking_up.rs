@@ -1,7 +1,7 @@
-//! Lookups: what a name in a directory is, and its inode.
+//! Lookups of names, and their inodes.
 //!
-//! Each answer counts as a lookup of the kernel, which takes it back when it forgets the inode. A name whose inode is
-//! open with another content is asked for anew before it gets another inode.
+//! Each reply counts as a lookup that the kernel forgets later. If the inode of a name is open with another content,
+//! the name is looked up again before it gets another inode.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::{RequestContext, is_answer};
 
 impl Vfs {
-    /// Looks up a name, and counts the lookup if there is such a name.
+    /// Looks up a name; counts the lookup if the name exists.
     pub fn lookup(
         &self,
         context: &RequestContext,
@@ -42,12 +42,12 @@ impl Vfs {
         if let Some(entry) = self.entry_if_same(parent, name.bytes, attr) {
             return Ok(Some(entry));
         }
-        // A file that was opened after the view was asked may be the same all the same.
+        // A file opened after the first query may have the same content.
         let attr = self.find(context, parent, name, caller)?;
         Ok(attr.map(|attr| self.entry(parent, name.bytes, attr)))
     }
 
-    /// Returns the attributes of a name in a directory, which may be renamed meanwhile.
+    /// Returns the attributes of a name in a directory; handles concurrent renames.
     fn find(
         &self,
         context: &RequestContext,
@@ -57,9 +57,9 @@ impl Vfs {
     ) -> Result<Option<Attr>> {
         let count = self.renames.count();
         match self.find_child(context, parent, name) {
-            // It may be under another name already.
+            // It may have been renamed in the meantime.
             Ok(None) if !self.renames.are_none_since(count) => {}
-            // The answer depends on the process that asks.
+            // The answer depends on the calling process.
             Err(error) if error.kind() == Kind::Changed => {}
             found => return found,
         }
@@ -71,7 +71,7 @@ impl Vfs {
         Ok(found.0)
     }
 
-    /// Returns the attributes of a name in a directory as the table of inodes has it.
+    /// Returns the attributes of a name in a directory of the inode table.
     pub(super) fn find_child(
         &self,
         context: &RequestContext,
@@ -81,7 +81,7 @@ impl Vfs {
         let dir = match self.inodes.dir(parent)? {
             DirLookup::Resolved(dir) => dir,
             DirLookup::Path(path, changes) => {
-                // What lies in it may be known though it is not.
+                // Its children may be in memory even if it is not.
                 match self.view.dir(&context.without_waiting(), &path) {
                     Ok(dir) => self.inodes.keep_dir(parent, dir, changes),
                     Err(_) => Arc::new(ViewDir::Path(path)),
@@ -91,7 +91,7 @@ impl Vfs {
         self.view.child(context, &dir, name)
     }
 
-    /// Gives a name its inode and counts a lookup of the kernel.
+    /// Assigns an inode to a name and counts a lookup.
     pub(super) fn entry(&self, parent: Ino, name: &[u8], attr: Attr) -> Entry {
         let ino = self.inodes.look_up(parent, name, &attr);
         let attr = self.with_ttl(ino, attr);

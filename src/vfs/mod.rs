@@ -1,14 +1,12 @@
-//! The file system's operations in our own types: names, inodes and handles over a view.
+//! File system operations on a view, in our own types: names, inodes and handles.
 //!
-//! No type of FUSE and no store is known here.
-//! `looking_up` finds names, `opening` opens files, `files` has those that are open, `pages` what the kernel keeps of
-//! them, `directories` open directories,
-//! `creating` and `changing` what changes something, `inode` the numbers of names, `walking` what a path is answered that
-//! changes while the kernel walks it.
+//! FUSE types and stores are unknown here. `looking_up` finds names, `opening` opens files, `files` holds the open
+//! files, `pages` tracks the kernel's page cache, `directories` holds open directories, `creating` and `changing`
+//! modify the tree, `inode` numbers the names, and `walking` handles paths that change while the kernel walks them.
 //!
-//! A request about an inode that has lost its name, or whose name has another content, is answered from an open handle,
-//! or by `Changed`: the kernel walks the path again then. `NotFound` would say that there is no such name, which may
-//! have been replaced and be there all the time.
+//! A request for an inode that has lost its name, or whose name has another content, is answered from an open handle,
+//! or with `Changed` (ESTALE): then the kernel walks the path again. `NotFound` would be wrong, since the name may have
+//! been replaced and exist all the time.
 
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -50,34 +48,34 @@ pub use crate::vfs::pages::{Invalidation, Invalidator, OPEN_WAIT};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fh(pub u64);
 
-/// The thread of a program that a request comes from.
+/// The thread of a program that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caller(pub u32);
 
-/// Owner and mode bits of everything that a mount shows.
+/// Owner and permission bits of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct VfsConfig {
-    /// Owner of everything.
+    /// Owner of all files without stored attributes.
     pub uid: u32,
-    /// Group of everything.
+    /// Group of all files without stored attributes.
     pub gid: u32,
-    /// Bits taken from 0444 for files and 0555 for directories; from 0644 and 0755 where they can be changed.
+    /// Bits removed from 0444 for files and 0555 for directories, or from 0644 and 0755 if they are writable.
     pub umask: u32,
-    /// Whether files can be changed and renamed.
+    /// Whether the mount is writable.
     pub writable: bool,
 }
 
-/// A name that was looked up.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its inode.
     pub ino: Ino,
-    /// What `stat` shows.
+    /// Its attributes.
     pub attr: Attr,
 }
 
 impl Entry {
-    /// An entry that tells no more than a kind, and that the kernel must not keep.
+    /// An entry with only a kind, which the kernel must not cache.
     pub(crate) fn unknown(ino: Ino, kind: EntryKind) -> Entry {
         let attr = Attr {
             kind,
@@ -95,18 +93,18 @@ impl Entry {
     }
 }
 
-/// A file that was opened.
+/// The reply to an open.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenReply {
     /// Its handle.
     pub fh: Fh,
-    /// Whether the pages that the kernel has are those of the present content.
+    /// Whether the kernel's cached pages are valid for the current content.
     pub keep_cache: bool,
     /// Whether reads must bypass the page cache.
     pub direct: bool,
     /// Whether it was opened for writing.
     pub writes: bool,
-    /// Whether its reader is likely to read on in order.
+    /// Whether the reader is likely to read sequentially.
     pub reads_on: bool,
 }
 
@@ -114,12 +112,12 @@ pub struct OpenReply {
 pub struct Vfs {
     view: Arc<dyn View>,
     config: VfsConfig,
-    /// When it was mounted.
+    /// Mount time.
     mounted: SystemTime,
     stats: Arc<Stats>,
     inodes: Inodes,
     renames: RenamesUnderWay,
-    /// Names that are changed.
+    /// Names that are being changed.
     path_locks: PathLocks,
     files: RwLock<HashMap<Fh, Arc<Handle>>>,
     directories: Mutex<HashMap<Fh, OpenDir>>,
@@ -128,14 +126,14 @@ pub struct Vfs {
     walks: Walks,
 }
 
-/// How long the kernel may keep a directory and its attributes where everything can be changed: resolving a path takes a
-/// lookup and a permission check of each, and programs resolve the same path again at once.
+/// TTL of a directory and its attributes on a writable mount: resolving a path takes a lookup and a permission check of
+/// each directory, and programs resolve the same path again at once.
 const RESOLUTION_TTL: Duration = Duration::from_millis(1);
 
-/// How long the kernel may keep that a name is missing.
+/// TTL of negative lookups.
 const NEGATIVE_TTL: Duration = Duration::from_secs(1);
 
-/// How often the attributes of an inode are looked for that is opened or closed meanwhile.
+/// How often getattr retries if the inode is opened or closed during the request.
 const MAX_GETATTR_ATTEMPTS: usize = 4;
 
 impl Vfs {
@@ -157,7 +155,7 @@ impl Vfs {
         }
     }
 
-    /// Returns when it was mounted.
+    /// Returns the mount time.
     pub(crate) fn mounted(&self) -> SystemTime {
         self.mounted
     }
@@ -167,13 +165,13 @@ impl Vfs {
         &self.config
     }
 
-    /// Returns the directory of an inode, as `..` in its listing; that of the root is not known, and is the root.
+    /// Returns the parent directory of an inode, for `..` in its listing; the root is its own parent.
     pub fn parent(&self, ino: Ino) -> Ino {
         self.inodes.parent(ino)
     }
 
-    /// Returns the path of an inode, or of a name in it, from the mountpoint on, for messages: that of its last name if it
-    /// has none.
+    /// Returns the path of an inode, or of its child, from the mountpoint on, for messages. An inode without a name has
+    /// its last path.
     pub fn shown_path(&self, ino: Ino, child: Option<&[u8]>) -> String {
         let child = child.map(String::from_utf8_lossy);
         match (self.inodes.last_path(ino), child) {
@@ -186,17 +184,18 @@ impl Vfs {
         }
     }
 
-    /// Returns the path of an inode; nothing if it has no name any more.
+    /// Returns the path of an inode, with its last name if it has none; `None` if it is unknown or an ancestor has no
+    /// name.
     pub fn last_path(&self, ino: Ino) -> Option<Key> {
         self.inodes.last_path(ino).ok()
     }
 
-    /// Has `invalidator` called when something about an inode is seen to have changed.
+    /// Sets the callback that invalidates the kernel's cache of an inode.
     pub fn set_invalidator(&self, invalidator: Invalidator) {
         self.pages.set_invalidator(invalidator);
     }
 
-    /// Returns how long the kernel may keep that a name is missing.
+    /// Returns the TTL of negative lookups.
     pub fn negative_ttl(&self) -> Duration {
         if self.config.writable {
             Duration::ZERO
@@ -209,10 +208,10 @@ impl Vfs {
         Fh(self.last_handle.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Has the kernel ask for attributes each time where files can be changed, through this view or another;
-    /// directories are kept for the resolution of one path. Attributes of a mixed inode are never kept: the kernel
-    /// takes those of one answer over one by one, and a program that looks at them meanwhile would find the length of
-    /// another content.
+    /// Sets the TTL for the kernel. On a writable mount attributes are read each time, since any view can change a
+    /// file; directories are cached for the resolution of one path. Attributes of a mixed inode are never cached: the
+    /// kernel copies the attributes of a reply one by one, and a concurrent reader would see the length of another
+    /// content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
         let fresh = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,
@@ -223,11 +222,11 @@ impl Vfs {
         Attr { fresh, ..attr }
     }
 
-    /// Returns what `stat` shows of an inode.
+    /// Returns the attributes of an inode.
     pub fn getattr(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Attr> {
         let found = self.attr_by_name(context, ino)?;
         if found.is_none() {
-            // An open file may have to be asked, whose lock may be held for a request to the store.
+            // May query an open file, whose lock may be held during a request to the store.
             context.check_may_wait()?;
         }
         self.stats.getattr_requests.add(1);
@@ -253,12 +252,12 @@ impl Vfs {
             if found.is_none() {
                 return Err(self.gone(Error::not_found(path), ino, caller));
             }
-            // It was opened or closed meanwhile, or is a directory by now.
+            // It was opened or closed in between, or is a directory now.
         }
         Err(self.walk_again(ino, caller))
     }
 
-    /// Returns the attributes of a path with its exact length, or the error that stops that from being told.
+    /// Returns the attributes of a path with the exact length, or the error that prevents it.
     fn measured(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         match self.view.lookup(context, path)? {
             Some(attr) if !attr.is_exact => self.view.measure(context, path),
@@ -266,7 +265,7 @@ impl Vfs {
         }
     }
 
-    /// Returns the path by which the view is asked for an inode: that of its last name if it has none.
+    /// Returns the path of an inode for queries to the view; a file without a name has its last path.
     fn asked_path(&self, ino: Ino, caller: Caller) -> Result<Key> {
         self.path_for(ino, caller, || {
             if self.inodes.state(ino).is_directory {
@@ -277,8 +276,8 @@ impl Vfs {
         })
     }
 
-    /// Returns the attributes of an inode as those of its name; `None` if the name has something else, or they do not tell
-    /// the length.
+    /// Returns the attributes of an inode by its name; `None` if the name has another content, or the length is not
+    /// exact.
     fn attr_by_name(&self, context: &RequestContext, ino: Ino) -> Result<Option<Attr>> {
         let found = match self.inodes.name(ino) {
             Ok(None) => self.view.lookup(context, &Key::root()),
@@ -293,15 +292,15 @@ impl Vfs {
         }
     }
 
-    /// Takes back lookups that the kernel forgets.
+    /// Drops lookups that the kernel forgets.
     pub fn forget(&self, ino: Ino, count: u64) {
         if self.inodes.forget(ino, count) {
             self.pages.forget(ino);
         }
     }
 
-    /// Returns the path by which an inode is changed or asked for what `stat` does not show. The last name will do for
-    /// one that lost its name just now; what is open under that name only is reached through its handles.
+    /// Returns the path of an inode for a change, or for a query that no handle answers. An inode that has just lost
+    /// its name has its last path, unless it is open: then it is reached through its handles.
     fn present_path(&self, ino: Ino) -> Result<Key> {
         let state = self.inodes.state(ino);
         if state.is_named || state.is_open || state.is_directory {
@@ -311,7 +310,7 @@ impl Vfs {
         }
     }
 
-    /// Returns where a link points.
+    /// Returns the target of a link.
     pub fn read_link(&self, context: &RequestContext, ino: Ino) -> Result<Vec<u8>> {
         let target = self.ask(
             || self.present_path(ino),
@@ -321,18 +320,18 @@ impl Vfs {
     }
 }
 
-/// Returns the error of an inode whose name has something else, or nothing, by now.
+/// Returns the error of an inode whose name was removed or has another content.
 fn replaced(what: impl std::fmt::Display) -> Error {
     Error::new(Kind::Changed, what, "was replaced")
 }
 
-/// Whether an error says that the path of an inode has something else by now, or nothing.
+/// Whether an error means that the path of an inode was removed or replaced.
 fn is_gone(error: &Error) -> bool {
     use Kind::{IsADirectory, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | IsADirectory | NotADirectory)
 }
 
-/// Turns an error about the path of an inode into one about the inode: that it was replaced.
+/// Maps an error about a removed path to `Changed` for its inode.
 fn gone_is_changed(error: Error) -> Error {
     if is_gone(&error) {
         Error::new(Kind::Changed, "", error)

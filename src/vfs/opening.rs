@@ -1,8 +1,9 @@
-//! Opening a file as an inode, which has one content.
+//! Opens files as inodes, which have one content each.
 //!
-//! The view opens what the name has now. If that is not what the inode is open with, the name was replaced: the kernel
-//! has to walk the path again, and finds another inode. Where it has looked the name up just now, the content that is
-//! open was that of the name then, and is shared. So a name that is replaced again and again can always be opened.
+//! The view opens the name's current content. If the inode is open with another content, the name was replaced: the
+//! kernel must walk the path again and finds another inode. If the kernel has just done so, the open content was the
+//! content of the name at that time, and the new handle shares it. So a name that is replaced all the time can still be
+//! opened.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,20 +17,20 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, OpenMode, TreeFile};
 
-/// What a file is opened for.
+/// The mode of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Whether it will be written.
+    /// Whether it is opened for writing.
     pub writes: bool,
-    /// Whether all writes go to its end, wherever the kernel takes that to be.
+    /// Whether all writes are appended, whatever offset the kernel sends.
     pub appends: bool,
-    /// Whether it is emptied first.
+    /// Whether it is truncated first.
     pub truncates: bool,
-    /// Whether it must not be there before it is created.
+    /// Whether the create fails if it exists (O_EXCL).
     pub is_new: bool,
 }
 
-/// How often a file is opened again that is replaced while it is opened.
+/// How often an open is retried if the file is replaced at the same time.
 const MAX_OPEN_ATTEMPTS: usize = 64;
 
 impl Vfs {
@@ -54,7 +55,7 @@ impl Vfs {
         })
     }
 
-    /// Opens a file for writing, and empties it first if asked to.
+    /// Opens a file for writing, and truncates it first if `mode.truncates`.
     pub fn open_for_writing(
         &self,
         context: &RequestContext,
@@ -68,7 +69,7 @@ impl Vfs {
             let file = opened.tree.open(context, &opened.at, OpenMode::Write)?;
             self.writer(context, ino, path, file)
         })?;
-        // Only now is it known to be the content of this inode.
+        // Truncate only now, when it is certain that this is the content of the inode.
         if mode.truncates
             && let Err(error) = self.empty(context, reply.fh)
         {
@@ -86,7 +87,7 @@ impl Vfs {
         self.file(fh)?.writer()?.change(context, &change)
     }
 
-    /// Returns a handle of a file that is open for writing. `Busy` if another file of its array is.
+    /// Returns a handle for writing a file; `Busy` if another file of its array is open for writing.
     pub(super) fn writer(
         &self,
         context: &RequestContext,
@@ -111,7 +112,7 @@ impl Vfs {
         })
     }
 
-    /// Opens an inode by `open`, which is given its path.
+    /// Opens an inode by calling `open` with its path.
     fn open_inode(
         &self,
         context: &RequestContext,
@@ -143,12 +144,12 @@ impl Vfs {
         Err(self.walk_again(ino, caller))
     }
 
-    /// Adds a handle to its inode. If the path was walked again in vain, the content may be another one than the lookup
-    /// has found, or one that is open as another inode of the name. The new handle then reads past the kernel's pages,
-    /// whose length is that of what the lookup has found, and appends to the end that is known here.
+    /// Adds a handle to its inode. If walking the path again did not help, the content may differ from the one that the
+    /// lookup found, or be open as another inode of the name. Then the new handle bypasses the kernel's pages, since
+    /// the kernel has the length of the other content, and appends at the end that is known here.
     fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
         let (ino, content) = (handle.ino, handle.content);
-        // The handles of an inode are there before the inode has them.
+        // The inode's handles must always be in `files`.
         let handle = self.add_file(fh, handle);
         let mut binding = self.inodes.bind(ino, fh, content);
         let is_refused = matches!(binding, Binding::Replaced | Binding::Elsewhere);
@@ -170,8 +171,8 @@ impl Vfs {
         binding
     }
 
-    /// Returns a handle of the content that an inode is open with, which is not that of its name any more; nothing if
-    /// it is not open by now. Fails unless the kernel has looked the name up just now.
+    /// Returns a handle of the content that an inode is open with, after its name was replaced; `None` if it is not
+    /// open any more. Fails unless the mount is writable or the kernel has just looked the name up again.
     fn share(
         &self,
         context: &RequestContext,

@@ -1,17 +1,17 @@
-//! The pages that the kernel has of each inode: when they are kept, and when they are dropped.
+//! Tracks the kernel's cached pages of each inode, and when to drop them.
 //!
-//! They belong to all handles of the inode, which have one content. Its bytes may change all the same, as those of a
-//! decoded file do when a chunk is written under another name: then the kernel has to drop them.
+//! The pages are shared by all handles of the inode, which have one content. Its bytes may still change, for example
+//! when a chunk of a decoded file is written under its key: then the kernel must drop them.
 //!
-//! While a program writes a file, nobody drops its pages. The kernel drops those that are clean without waiting for a
-//! write that is in them and on its way to us; a map that reads the page then has the bytes before that write, and
-//! writes them back. The kernel drops pages by itself when the answer to an open does not say that they are to be kept,
-//! and when it finds another time of change (FUSE_AUTO_INVAL_DATA, which is not asked for). So they are dropped here,
-//! before an open is answered, and only while no handle is open for writing.
+//! While a program has a file open for writing, its pages are not dropped. The kernel drops clean pages without waiting
+//! for a write that has modified them and is on its way to us; an mmap that reads such a page gets the old bytes and
+//! writes them back. The kernel drops pages on its own when the reply to an open has no FOPEN_KEEP_CACHE, and when the
+//! mtime changes (FUSE_AUTO_INVAL_DATA, which we do not request). So we drop them, before the reply to an open, and
+//! only while no handle is open for writing.
 //!
-//! The kernel drops no page that a request has locked, and waits for it. A store that stalls would hold up every open of
-//! the file for as long as a read may take. An open for reading that would wait longer than `OPEN_WAIT` is answered at
-//! once instead, and its handle reads past the pages.
+//! The kernel does not drop a page that a request has locked, but waits for it. A stalled store would delay every open
+//! of the file by the time limit of a read. An open for reading that would wait longer than `OPEN_WAIT` is answered at
+//! once instead, and its handle bypasses the pages.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -21,76 +21,76 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::vfs::Ino;
 
-/// What the kernel has to ask for again of an inode.
+/// What the kernel has to invalidate for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Its length may have changed.
+    /// Length: it may have changed.
     Length,
-    /// Nothing yet: the call returns whether the requests are answered that may hold pages, and waits `OPEN_WAIT` for them.
+    /// Nothing yet: waits at most `OPEN_WAIT` for the requests that may hold pages; returns whether they are answered.
     Settled,
-    /// Its content changed: pages are dropped before the call returns.
+    /// Content, synchronously: pages are dropped before the call returns.
     ContentNow,
-    /// Its content changed: pages are dropped soon, unless it is open for writing.
+    /// Content, asynchronously: pages are dropped soon, unless the inode is open for writing.
     Content,
-    /// What was written to it cannot be stored: pages are dropped soon, also while it is open for writing.
+    /// Content whose writes are lost: pages are dropped soon, even if the inode is open for writing.
     LostContent,
 }
 
-/// Has the kernel ask again; returns whether the kernel has done so.
+/// Invalidates the kernel's cache; returns whether the kernel has done so.
 pub type Invalidator = Box<dyn Fn(Ino, Invalidation) -> bool + Send + Sync>;
 
-/// How long the answer to an open waits for pages that others hold.
+/// How long an open waits for pages that other requests hold.
 pub const OPEN_WAIT: Duration = Duration::from_secs(1);
 
-/// A handle that is about to be answered.
+/// A handle whose open is about to be answered.
 pub(super) struct Opening {
     pub(super) ino: Ino,
-    /// The number of the bytes that it reads; `None` if the kernel may keep no pages of them.
+    /// The version of the bytes that it reads; `None` if the kernel must not cache pages of them.
     pub(super) version: Option<u64>,
-    /// Whether the length that the kernel has may be that of another content.
+    /// Whether the kernel may have the length of another content.
     pub(super) is_mixed: bool,
     /// Whether it is open for writing.
     pub(super) writes: bool,
 }
 
-/// What becomes of the kernel's pages when an open is answered.
+/// How an open treats the kernel's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageUse {
-    /// They are of the bytes that the handle reads.
+    /// They have the bytes that the handle reads.
     Keep,
     /// The kernel drops them.
     Drop,
-    /// They may be of other bytes and cannot be dropped now: they stay, and the handle reads past them.
+    /// They may be stale but cannot be dropped now: they stay, and the handle bypasses them.
     Bypass,
 }
 
-/// Which bytes the pages of an inode are of. The kernel may have pages of inodes that have such an entry, and no others.
+/// The version of an inode's cached pages. Only inodes with such an entry may have pages in the kernel.
 #[derive(Clone, Copy, Default)]
 struct CachedPages {
-    /// The number of the bytes that all of them are of; `None` if that is unknown.
+    /// The version of all pages; `None` if it is unknown.
     version: Option<u64>,
-    /// The number of the bytes for which the kernel was last told to drop them.
+    /// The version for which the kernel was last told to drop them.
     dropped_for: Option<u64>,
 }
 
 impl CachedPages {
-    /// Whether all of them are of the bytes with this number.
+    /// Whether all pages have this version.
     fn are_of(self, version: Option<u64>) -> bool {
         self.version.is_some() && self.version == version
     }
 }
 
-/// The pages that the kernel has.
+/// The kernel's cached pages.
 #[derive(Default)]
 pub(super) struct KernelPages {
     by_ino: Mutex<HashMap<Ino, CachedPages>>,
-    /// The inodes whose pages one thread is dropping or has just found to fit: no other open of them is answered.
+    /// Inodes whose pages one thread is dropping or has just found valid: other opens of them wait.
     gates: Mutex<HashSet<Ino>>,
     opened: Condvar,
     invalidator: OnceLock<Invalidator>,
 }
 
-/// Keeps other opens of an inode waiting until it is dropped.
+/// Blocks other opens of an inode until it is dropped.
 struct Gate<'a> {
     pages: &'a KernelPages,
     ino: Ino,
@@ -104,19 +104,19 @@ impl Drop for Gate<'_> {
 }
 
 impl KernelPages {
-    /// Has `invalidator` called when something about an inode is seen to have changed.
+    /// Sets the callback that invalidates the kernel's cache of an inode.
     pub(super) fn set_invalidator(&self, invalidator: Invalidator) {
         // Only the session that serves this file system sets it, once.
         let _ = self.invalidator.set(invalidator);
     }
 
-    /// Has the kernel ask again. Without a kernel there is nothing to drop.
+    /// Invalidates the kernel's cache. Without a kernel this does nothing.
     pub(super) fn invalidate(&self, ino: Ino, what: Invalidation) -> bool {
         let invalidator = self.invalidator.get();
         invalidator.is_none_or(|invalidate| invalidate(ino, what))
     }
 
-    /// Waits until no other thread has the gate of an inode, until `end` at most.
+    /// Waits until no other thread holds the gate of an inode; `None` if `end` passes first.
     fn gate(&self, ino: Ino, end: Option<Instant>) -> Option<Gate<'_>> {
         let mut gates = self.gates.lock();
         while !gates.insert(ino) {
@@ -129,15 +129,15 @@ impl KernelPages {
         Some(Gate { pages: self, ino })
     }
 
-    /// Makes the pages fit a handle that is about to be answered. `is_written` tells whether another handle is open for
-    /// writing of which `note_open` was called.
+    /// Makes the pages fit a handle whose open is about to be answered. `is_written` returns whether another handle is
+    /// open for writing and its `note_open` was called.
     pub(super) fn open(
         &self,
         opening: &Opening,
         is_written: impl Fn() -> bool,
         note_open: impl FnOnce(),
     ) -> PageUse {
-        // A program that maps the file for writing needs the pages, and waits for them.
+        // A writable mmap needs the pages, so an open for writing waits for them.
         let end = (!opening.writes).then(|| Instant::now() + OPEN_WAIT);
         let mut are_free = None;
         loop {
@@ -147,7 +147,7 @@ impl KernelPages {
             };
             let is_written = is_written();
             if are_free.is_none() && !is_written && self.has_others(opening) {
-                // Others may open the same file meanwhile.
+                // Other opens of the file may proceed.
                 drop(gate);
                 are_free = Some(self.invalidate(opening.ino, Invalidation::Settled));
                 continue;
@@ -158,17 +158,17 @@ impl KernelPages {
         }
     }
 
-    /// Whether the kernel may have pages of other bytes than those that a handle reads.
+    /// Whether the kernel may have pages of another version than the handle reads.
     fn has_others(&self, opening: &Opening) -> bool {
         let known = self.by_ino.lock().get(&opening.ino).copied();
         known.is_some_and(|pages| !pages.are_of(opening.version))
     }
 
-    /// Makes the pages fit a handle; those of other bytes are dropped if they `are_free`: no request holds them.
+    /// Makes the pages fit a handle; stale pages are dropped if they `are_free`: no request holds them.
     fn prepare(&self, opening: &Opening, is_written: bool, are_free: bool) -> PageUse {
         let Opening { ino, version, .. } = *opening;
         if is_written {
-            // What is written goes through the pages, and they have it.
+            // Writes go through the pages, so they are current.
             self.by_ino.lock().entry(ino).or_default().version = None;
             if opening.is_mixed {
                 self.invalidate(ino, Invalidation::Length);
@@ -178,7 +178,7 @@ impl KernelPages {
         let known = self.by_ino.lock().get(&ino).copied();
         let is_same = known.is_some_and(|pages| pages.are_of(version));
         if !is_same || opening.is_mixed {
-            // With pages that are kept, the kernel keeps the length, and cuts the content off there.
+            // With kept pages the kernel keeps the length, and would truncate the content there.
             self.invalidate(ino, Invalidation::Length);
         }
         let drop_pages = || are_free && self.invalidate(ino, Invalidation::ContentNow);
@@ -197,7 +197,7 @@ impl KernelPages {
         page_use
     }
 
-    /// Notes that an inode whose bytes were `opened` has others by now: the kernel is told once to drop its pages.
+    /// Records that an open inode has the version `now`; tells the kernel once to drop its pages.
     pub(super) fn change(&self, ino: Ino, now: u64) {
         {
             let mut by_ino = self.by_ino.lock();
@@ -213,7 +213,7 @@ impl KernelPages {
         self.invalidate(ino, Invalidation::Content);
     }
 
-    /// Calls `drop_pages` unless an inode is open for writing; no open of it is answered meanwhile.
+    /// Calls `drop_pages` unless an inode is open for writing; opens of it wait until then.
     pub(super) fn drop_unless(
         &self,
         ino: Ino,
@@ -226,7 +226,7 @@ impl KernelPages {
         }
     }
 
-    /// Notes that the kernel has forgotten an inode.
+    /// Records that the kernel has forgotten an inode.
     pub(super) fn forget(&self, ino: Ino) {
         self.by_ino.lock().remove(&ino);
     }
@@ -248,14 +248,14 @@ mod tests {
         }
     }
 
-    /// Tells the test when the kernel is asked for something, and lets it wait until it is released.
+    /// A test kernel: signals that it is called, and blocks until it is released.
     struct Kernel {
         told: Arc<Mutex<Vec<Invalidation>>>,
         waits: mpsc::Receiver<()>,
         release: mpsc::Sender<()>,
     }
 
-    /// Pages of a kernel of which requests hold some: it waits when it is asked for `held`, and answers `false`.
+    /// Pages of a kernel in which requests hold some: it blocks on `held` and returns `false` for it.
     fn pages_held_at(held: Invalidation) -> (KernelPages, Kernel) {
         let pages = KernelPages::default();
         let (waits, has_begun) = mpsc::channel();
@@ -280,8 +280,8 @@ mod tests {
         (pages, kernel)
     }
 
-    /// Requests of a file hang whose bytes have changed. An open of it that waits for them holds up no other open of the
-    /// file, and reads past the pages in the end.
+    /// Requests of a file whose bytes have changed hang. An open that waits for them does not block other opens of the
+    /// file, and bypasses the pages in the end.
     #[test]
     fn an_open_that_waits_for_requests_holds_up_no_other() {
         let (pages, kernel) = pages_held_at(Invalidation::Settled);
@@ -298,7 +298,7 @@ mod tests {
         assert!(!kernel.told.lock().contains(&Invalidation::ContentNow));
     }
 
-    /// The kernel waits for a page when the pages of a file are dropped. Opens of it do not.
+    /// Dropping the pages of a file waits for a locked page. Opens of the file do not.
     #[test]
     fn an_open_waits_a_moment_for_pages_that_are_being_dropped() {
         let (pages, kernel) = pages_held_at(Invalidation::ContentNow);

@@ -1,41 +1,41 @@
-//! The numbers of the names in a listing, which the kernel has as their cursors.
+//! Numbers the names of a listing; the numbers are the kernel's cursors.
 //!
-//! The C library of a program of 32 bits gives it no name whose cursor has more than 31 bits: EOVERFLOW. Cursors of file
-//! systems have up to 63, so names are numbered in the order in which a listing gives them. Where a program goes back, the
-//! listing is asked for what follows its own cursor of that name, or of one shortly before it.
+//! 32-bit C libraries fail with EOVERFLOW for a name whose cursor has more than 31 bits. Cursors of file systems have
+//! up to 63 bits, so names are numbered in listing order. To go back, the listing seeks to its own cursor of that name,
+//! or of a name shortly before it.
 
 use std::collections::VecDeque;
 
-/// Of how many names the cursors of the listing are kept one by one: those that were given last. A program that goes back
-/// further may miss names, if others before them were removed meanwhile. They take 8 MiB while the directory is open.
+/// Number of most recent names whose listing cursors are all kept; 8 MiB while the directory is open. A program that
+/// goes back further may miss names, if names before them were removed since.
 const RECENT: usize = 1 << 20;
 
-/// One cursor in so many is kept of all names: a megabyte of those of a directory of a hundred million.
+/// 1/N of all cursors is kept: 1 MB for a directory of a hundred million names.
 const STEP: u64 = 1 << 10;
 
-/// The cursors of a listing by the numbers of its names, counted from 1.
+/// The listing's cursors by name number, counted from 1.
 #[derive(Default)]
 pub(super) struct Positions {
-    /// Those of each `STEP`th name.
+    /// The cursor of each `STEP`th name.
     steps: Vec<u64>,
-    /// Those of the names after number `before_recent`.
+    /// The cursors of the names after number `before_recent`.
     recent: VecDeque<u64>,
     before_recent: u64,
 }
 
 impl Positions {
-    /// Returns the number of the last name that is known.
+    /// Returns the number of the last known name.
     fn last(&self) -> u64 {
         self.before_recent + self.recent.len() as u64
     }
 
-    /// Returns the listing's cursor of a name, if it is among those that were given last.
+    /// Returns the listing's cursor of a name, or `None` if it is not among the recent names.
     pub(super) fn recent(&self, number: u64) -> Option<u64> {
         let place = number.checked_sub(self.before_recent + 1)?;
         self.recent.get(usize::try_from(place).ok()?).copied()
     }
 
-    /// Returns the greatest number up to `number` of which the listing's cursor is known, and that cursor; 0 and 0 are the
+    /// Returns the greatest number up to `number` whose listing cursor is known, and that cursor; (0, 0) is the
     /// beginning.
     pub(super) fn nearest(&self, number: u64) -> (u64, u64) {
         let wanted = number.min(self.last());
@@ -50,8 +50,8 @@ impl Positions {
         cursor.map_or((0, 0), |cursor| (step * STEP, *cursor))
     }
 
-    /// Returns the number of the name that the listing gives after number `before`, which is known. A name that it has
-    /// given before keeps its number, also if those between are gone. If it is a new one, those behind it are forgotten.
+    /// Returns the number of the name that the listing returns after number `before`, which is known. A known name
+    /// keeps its number, even if names before it were removed. A new name invalidates the numbers after it.
     pub(super) fn note(&mut self, before: u64, cursor: u64) -> u64 {
         if let Some(given) = self.given_after(before, cursor) {
             return given;
@@ -68,7 +68,7 @@ impl Positions {
         before + 1
     }
 
-    /// Returns the number after `before` of a name that was given, if it is among those that were given last.
+    /// Returns the number of a recent name after `before`, or `None` if it is not known.
     fn given_after(&self, before: u64, cursor: u64) -> Option<u64> {
         let passed = before.checked_sub(self.before_recent)?;
         let mut later = self.recent.iter().skip(usize::try_from(passed).ok()?);
@@ -95,7 +95,7 @@ impl Positions {
 mod tests {
     use super::*;
 
-    /// Returns the positions of a listing of so many names, whose cursors are odd numbers beyond 32 bits.
+    /// Returns the positions of a listing of `names` names, whose cursors are odd numbers above 32 bits.
     fn positions(names: u64) -> Positions {
         let mut positions = Positions::default();
         for before in 0..names {
@@ -137,7 +137,7 @@ mod tests {
         // Names 22 to 29 were removed.
         assert_eq!(positions.note(21, cursor(30)), 30);
         assert_eq!(positions.nearest(names), (names, cursor(names)));
-        // A name has come in between.
+        // A new name appeared in between.
         assert_eq!(positions.note(20, 7), 21);
         assert_eq!(positions.nearest(names), (21, 7));
     }

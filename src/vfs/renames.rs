@@ -1,8 +1,9 @@
-//! Renames under way: the view has the new name already, and the kernel and the table of inodes still have the old one.
+//! Tracks renames in progress, so that renamed entries are found by either path.
 //!
-//! Until a rename has its answer, the kernel reaches what lies in a folder by the folder's old name. So what the view
-//! does not find under the old path is looked for under the new one, so that it is never missing. A rename may also
-//! begin and end while the view is asked: the last ones are remembered, so that a request that found nothing asks anew.
+//! During a rename the view has the new name, the kernel and the inode table the old one. Until it is answered, the
+//! kernel reaches the children of a folder by the folder's old name. So a path that the view does not find is also
+//! looked up under its new path, so that it never seems missing. A rename may also begin and end during a query: the
+//! last renames are remembered, so that a request that found nothing retries.
 
 use std::collections::VecDeque;
 
@@ -11,10 +12,10 @@ use parking_lot::Mutex;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
-/// How many renames that have ended are remembered.
+/// Number of finished renames that are remembered.
 const MAX_ENDED: usize = 64;
 
-/// The old and new paths of renames under way, and of those that ended last.
+/// The old and new paths of renames in progress and of the last finished renames.
 #[derive(Default)]
 pub(super) struct RenamesUnderWay(Mutex<RenameTable>);
 
@@ -22,7 +23,7 @@ pub(super) struct RenamesUnderWay(Mutex<RenameTable>);
 struct RenameTable {
     under_way: Vec<Rename>,
     ended: VecDeque<Rename>,
-    /// How many have ended.
+    /// Number of finished renames.
     count: u64,
 }
 
@@ -33,12 +34,12 @@ struct Rename {
 }
 
 impl Rename {
-    /// Whether it brings something to or from `path`, or to or from a folder above it.
+    /// Whether `path` is at or below its old or its new path.
     fn touches(&self, path: &Key) -> bool {
         path.below(&self.from).is_some() || path.below(&self.to).is_some()
     }
 
-    /// Returns where something is after it that was at `path` before.
+    /// Returns the new path of an entry that was at `path`, or `None` if the rename does not move it.
     fn moved(&self, path: &Key) -> Option<Key> {
         let rest = path.below(&self.from)?;
         rest.names()
@@ -46,7 +47,7 @@ impl Rename {
     }
 }
 
-/// A rename under way; ends when it is dropped.
+/// A rename in progress; ends when it is dropped.
 pub(super) struct RenameUnderWay<'a> {
     all: &'a RenamesUnderWay,
     rename: Rename,
@@ -54,14 +55,14 @@ pub(super) struct RenameUnderWay<'a> {
 }
 
 impl RenameUnderWay<'_> {
-    /// Ends a rename that has moved nothing.
+    /// Ends a failed rename.
     pub(super) fn fail(mut self) {
         self.has_failed = true;
     }
 }
 
 impl RenameTable {
-    /// Whether one of those that are meant has ended since `count` had, as far as they are remembered.
+    /// Whether a matching rename has finished since the count was `count`; true if that is not remembered any more.
     fn have_ended(&self, count: u64, is_meant: impl Fn(&Rename) -> bool) -> bool {
         let since = usize::try_from(self.count - count).unwrap_or(usize::MAX);
         since > self.ended.len() || self.ended.iter().rev().take(since).any(is_meant)
@@ -69,7 +70,7 @@ impl RenameTable {
 }
 
 impl RenamesUnderWay {
-    /// Notes that a rename begins.
+    /// Records the beginning of a rename.
     pub(super) fn begin(&self, from: &Key, to: &Key) -> RenameUnderWay<'_> {
         let rename = Rename {
             from: from.clone(),
@@ -83,32 +84,31 @@ impl RenamesUnderWay {
         }
     }
 
-    /// Whether no rename is under way, and none has ended since `count` of them had.
+    /// Whether no rename is in progress, and none has finished since the count was `count`.
     pub(super) fn are_none_since(&self, count: u64) -> bool {
         let all = self.0.lock();
         all.under_way.is_empty() && all.count == count
     }
 
-    /// Returns how many renames have ended.
+    /// Returns the number of finished renames.
     pub(super) fn count(&self) -> u64 {
         self.0.lock().count
     }
 
-    /// Whether a rename has ended that brought something to or from `path`, or to or from a folder above it, since
-    /// `count` of them had.
+    /// Whether a rename that touches `path` or one of its ancestors has finished since the count was `count`.
     pub(super) fn have_moved(&self, path: &Key, count: u64) -> bool {
         self.0
             .lock()
             .have_ended(count, |rename| rename.touches(path))
     }
 
-    /// Returns where something may be by now that was at `path` before a rename under way.
+    /// Returns the path that an entry at `path` may have by now because of a rename in progress.
     pub(super) fn moved(&self, path: &Key) -> Option<Key> {
         let all = self.0.lock();
         all.under_way.iter().find_map(|rename| rename.moved(path))
     }
 
-    /// Asks for the inode at a path; where a rename has taken it away, by its new path.
+    /// Calls `ask` with a path, and with its new path if it is `NotFound` there because of a rename.
     pub(super) fn ask<T>(&self, path: &Key, ask: impl Fn(&Key) -> Result<T>) -> Result<T> {
         let answer = ask(path);
         let is_missing = |error: &Error| error.kind() == Kind::NotFound;
@@ -118,7 +118,7 @@ impl RenamesUnderWay {
         }
     }
 
-    /// The same for a question whose answer may be that there is nothing.
+    /// Like `ask`, for a query that returns `None` if the path does not exist.
     pub(super) fn find<T>(
         &self,
         path: &Key,
@@ -130,7 +130,7 @@ impl RenamesUnderWay {
         }
     }
 
-    /// The same for a name in the folder at `parent`, which may itself be what is renamed: that has no old name any more.
+    /// Like `find`, for a name in the folder at `parent`, which may be the renamed folder: then its old name is gone.
     pub(super) fn find_in<T>(
         &self,
         parent: &Key,
@@ -139,7 +139,7 @@ impl RenamesUnderWay {
     ) -> Result<Option<T>> {
         let found = find(&parent.child(name)?)?;
         match self.moved(parent).filter(|_| found.is_none()) {
-            // A rename that fails moves nothing.
+            // A failed rename moves nothing.
             Some(moved) if find(parent)?.is_none() => find(&moved.child(name)?),
             _ => Ok(found),
         }

@@ -1,8 +1,9 @@
-//! Walks of the kernel: an inode that has lost its name is answered by `Changed`, on which the kernel walks the path
-//! again, once. What it is answered the second time is what the program gets.
+//! Answers path walks that the kernel repeats.
 //!
-//! So the second answer is never `Changed` for want of a name: it is what the path has at that moment. And a path that
-//! a rename takes away between being reported and being asked for is asked for anew, as the inode's path is then.
+//! An inode without a name is answered with `Changed` (ESTALE), on which the kernel walks the path again, once; the
+//! reply to the second walk is the program's result. So the second reply is never `Changed` because of a missing name,
+//! but the current entry of the path. If a rename takes a path away between its lookup and its use, the query is
+//! repeated with the inode's new path.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The most callers that are remembered.
+/// Maximum number of callers that are remembered.
 const MAX_WALKING: usize = 1 << 12;
 
 /// Callers that were answered `Changed`: the kernel walks a path again for them.
@@ -31,24 +32,24 @@ impl Walks {
 }
 
 impl Vfs {
-    /// Whether the kernel walks a path again for a caller, so that it has looked all names up just now.
+    /// Whether the kernel is walking a path again for a caller, so that it has just looked up all names.
     pub(super) fn walks_again(&self, caller: Caller) -> bool {
         self.walks.0.lock().contains(&caller)
     }
 
-    /// Notes that a caller was answered; returns whether the kernel walked the path again.
+    /// Records that a caller was answered; returns whether the kernel had walked the path again.
     pub(super) fn end_walk(&self, caller: Caller) -> bool {
         self.walks.0.lock().remove(&caller)
     }
 
-    /// Returns the error on which the kernel walks the path again.
+    /// Returns the error that makes the kernel walk the path again.
     pub(super) fn walk_again(&self, ino: Ino, caller: Caller) -> Error {
         self.walks.begin(caller);
         replaced(format!("inode {}", ino.0))
     }
 
-    /// Returns the error of an inode whose path has something else by now, or nothing: the kernel walks the path again,
-    /// and finds out itself. Where that was so a second time, it is what the path has.
+    /// Returns the error for an inode whose path was removed or replaced: `Changed`, so that the kernel walks the path
+    /// again; in the second walk the error itself.
     pub(super) fn gone(&self, error: Error, ino: Ino, caller: Caller) -> Error {
         if !is_gone(&error) || self.end_walk(caller) {
             return error;
@@ -56,8 +57,8 @@ impl Vfs {
         self.walk_again(ino, caller)
     }
 
-    /// Returns the path by which an inode is asked for, or a name in it: `own` tells it. Where that fails because a
-    /// directory has lost its name, and did so in both walks, it is the path that the kernel has walked.
+    /// Returns the path for a query about an inode, from `own`. If `own` fails in both walks because a directory has
+    /// lost its name, returns the path that the kernel has walked.
     pub(super) fn path_for(
         &self,
         ino: Ino,
@@ -77,8 +78,8 @@ impl Vfs {
         }
     }
 
-    /// Asks for an inode by its path, which is returned as well. What is not there because a rename has ended meanwhile
-    /// is asked for by the path that `path_of` tells then.
+    /// Calls `ask` with the path of an inode; also returns the path. If the path is missing and a rename has finished
+    /// in between, retries with a new path from `path_of`.
     pub(super) fn ask<T>(
         &self,
         path_of: impl Fn() -> Result<Key>,
@@ -95,7 +96,7 @@ impl Vfs {
         }
     }
 
-    /// The same for a question whose answer may be that there is nothing.
+    /// Like `ask`, for a query that returns `None` if the path does not exist.
     pub(super) fn find_path<T>(
         &self,
         path_of: impl Fn() -> Result<Key>,
@@ -111,7 +112,7 @@ impl Vfs {
         }
     }
 
-    /// Makes a change of a name in a directory.
+    /// Changes a name in a directory.
     pub(super) fn change_in<T>(
         &self,
         context: &RequestContext,
@@ -126,11 +127,11 @@ impl Vfs {
         )
     }
 
-    /// Makes a change of names that `paths_of` tells, again where a folder has another path by the time that its name is
-    /// looked for: `change` has done nothing if it returns `NotFound`.
+    /// Changes the names that `paths_of` returns; retries if a folder was renamed before its name was found: `change`
+    /// must have done nothing if it returns `NotFound`.
     ///
-    /// What is done to a name is never done to that of another folder: a folder that is renamed has its new name only
-    /// when its old one is gone.
+    /// A change never affects the same name in another folder: a renamed folder gets its new name only after the old
+    /// one is gone.
     pub(super) fn change_names<T, const N: usize>(
         &self,
         context: &RequestContext,
@@ -158,7 +159,8 @@ impl Vfs {
         }
     }
 
-    /// Returns names of which some are in folders that a rename under way has taken away.
+    /// Returns the new paths of names in folders that a rename in progress has moved, or `None` if it has moved none of
+    /// them.
     fn moved_names<const N: usize>(
         &self,
         context: &RequestContext,
@@ -177,7 +179,7 @@ impl Vfs {
     }
 }
 
-/// Whether something was not found, as where others move a folder above it.
+/// Whether a change failed with `NotFound`, for example because an ancestor was renamed.
 fn is_missing<T>(done: &Result<T>) -> bool {
     done.as_ref()
         .is_err_and(|error| error.kind() == Kind::NotFound)

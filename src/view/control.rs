@@ -1,11 +1,12 @@
-//! `.zarrfs`: the control directory of a mount, and the view that has it in its root.
+//! Adds the control directory `.zarrfs` to the root of a mount.
 //!
-//! A lookup finds it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see it. It holds
-//! every view, the counters, the last failures and the options in force. A key of that name that the store has when it is
-//! mounted takes precedence; after that nothing here asks the store, so that `errors` opens while the store does not
-//! answer. Each path leads over the root of a view, so the attributes of a root come from memory as well (`ViewRoot`).
+//! A lookup finds the directory but no listing shows it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see
+//! it. It contains every view, the counters, the last failures and the options in force. A key of the same name takes
+//! precedence if the store has it at mount time; later the store is never queried here, so that `errors` opens while
+//! the store does not answer. Each path leads through the root of a view, so the attributes of a root come from memory
+//! as well (`ViewRoot`).
 //!
-//! Attributes of the root say what the mount is also where the store hides the control directory. They are never asked of
+//! Extended attributes of the root describe the mount, also if the store hides the control directory. They never query
 //! the store.
 
 use std::sync::Arc;
@@ -28,34 +29,34 @@ pub const CONTROL: &[u8] = b".zarrfs";
 /// The files in it.
 const FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
 
-/// The directory that had shards as directories in earlier versions.
+/// The directory that showed shards as directories in earlier versions.
 const SHARDS: &[u8] = b"shards";
 
-/// The attribute of a mount's root with the text of `mount.json`.
+/// The extended attribute of a mount's root with the text of `mount.json`.
 pub const MOUNT_ATTRIBUTE: &[u8] = b"user.zarrfs.mount";
 
-/// The attribute of a mount's root with the counters.
+/// The extended attribute of a mount's root with the counters.
 pub const STATS_ATTRIBUTE: &[u8] = b"user.zarrfs.stats";
 
-/// The attribute of a mount's root with the number of failures that are kept.
+/// The extended attribute of a mount's root with the number of recorded failures.
 pub const FAILURES_ATTRIBUTE: &[u8] = b"user.zarrfs.failures";
 
-/// The attribute of a mount's root that is `SHOWN` where it has a control directory and `HIDDEN` where the store has that
-/// name itself.
+/// The extended attribute of a mount's root that is `SHOWN` if the control directory is visible and `HIDDEN` if the
+/// store has a key of that name.
 pub const CONTROL_ATTRIBUTE: &[u8] = b"user.zarrfs.control";
 
-/// A value of `CONTROL_ATTRIBUTE`.
+/// A value of `CONTROL_ATTRIBUTE`: the control directory is visible.
 pub const SHOWN: &[u8] = b"shown";
-/// As `SHOWN`.
+/// A value of `CONTROL_ATTRIBUTE`: a key of the store has its name.
 pub const HIDDEN: &[u8] = b"hidden";
 
-/// How long the kernel may keep attributes of a root that are not known to be those of now.
+/// TTL of root attributes that may be stale.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A view, whose root has attributes at any time: whatever the store answers, a root is a directory.
+/// A view whose root always has attributes: a root is a directory even if the store fails.
 struct ViewRoot {
     view: Arc<dyn View>,
-    /// The attributes that were known last; at first those of a directory made when the view was mounted.
+    /// The attributes that were read last; initially those of a directory that was made at mount time.
     last: Mutex<Attr>,
 }
 
@@ -67,14 +68,14 @@ impl ViewRoot {
         }
     }
 
-    /// Asks the store once, so that a store that keeps nothing in memory has the attributes of this moment.
+    /// Queries the store once, so that a store without a cache has current attributes.
     fn ask(&self, context: &RequestContext) {
         if let Ok(Some(attr)) = self.view.lookup(context, &Key::root()) {
             *self.last.lock() = attr;
         }
     }
 
-    /// Returns what `stat` shows of the root, without asking the store.
+    /// Returns the attributes of the root without querying the store.
     fn attr(&self, context: &RequestContext) -> Attr {
         let known = self.view.lookup(&context.without_waiting(), &Key::root());
         let mut last = self.last.lock();
@@ -91,7 +92,7 @@ impl ViewRoot {
     }
 }
 
-/// What the control directory holds.
+/// The contents of the control directory.
 pub struct Control {
     views: Vec<(&'static str, ViewRoot)>,
     stats: Arc<Stats>,
@@ -101,7 +102,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Builds the control directory of a mount: its views by name, its counters, the text of `mount.json`.
+    /// Builds the control directory of a mount from its views by name, its counters and the text of `mount.json`.
     pub fn new(
         views: Vec<(&'static str, Arc<dyn View>)>,
         stats: Arc<Stats>,
@@ -137,7 +138,7 @@ impl Control {
         }
     }
 
-    /// Returns a file with the text of this moment, so that a reader sees whole lines.
+    /// Returns a file with the current text; it does not change while it is open, so a reader sees whole lines.
     fn text(&self, bytes: Vec<u8>) -> Arc<dyn File> {
         Arc::new(TextFile {
             bytes: bytes.into(),
@@ -155,7 +156,7 @@ impl Control {
         NameList::new(views.chain(files))
     }
 
-    /// Returns an attribute of the root that tells of the mount; nothing if the name is of no such one.
+    /// Returns an extended attribute of the root that describes the mount, or `None` if the name is not one of them.
     fn attribute(&self, name: &[u8], is_hidden: bool) -> Option<Vec<u8>> {
         match name {
             MOUNT_ATTRIBUTE => Some(self.mount.clone()),
@@ -167,7 +168,7 @@ impl Control {
         }
     }
 
-    /// Returns what `stat` shows of the control directory.
+    /// Returns the attributes of the control directory.
     fn dir_attr(&self) -> Attr {
         directory_attr(self.started, Duration::from_secs(1))
     }
@@ -188,7 +189,7 @@ impl Control {
     }
 }
 
-/// The counters, with their values at each read.
+/// The counters, with their current values at each read.
 struct Counters {
     stats: Arc<Stats>,
 }
@@ -214,11 +215,11 @@ impl File for Counters {
 pub struct ControlDirView {
     top: ViewRoot,
     control: Arc<Control>,
-    /// Whether the view itself has the name of the control directory.
+    /// Whether the view itself has an entry of the control directory's name.
     is_taken: bool,
 }
 
-/// What a path stands for.
+/// The target of a path.
 enum ControlTarget<'a> {
     View(&'a ViewRoot, Key),
     Control,
@@ -227,8 +228,8 @@ enum ControlTarget<'a> {
 }
 
 impl ControlDirView {
-    /// Puts a control directory into a view, unless that has the name itself. A root that cannot be read has no names, so
-    /// that the other view can be reached through the control directory.
+    /// Adds a control directory to a view, unless the view has an entry of that name. A root that cannot be read counts
+    /// as empty, so that the other view stays reachable through the control directory.
     pub fn new(
         context: &RequestContext,
         view: Arc<dyn View>,
@@ -242,7 +243,7 @@ impl ControlDirView {
         view
     }
 
-    /// Puts a control directory into a view of a store whose names cannot be listed, unless the name is taken.
+    /// Adds a control directory to the view of a store that cannot list its keys, unless the name is taken.
     pub fn of_unlisted(
         view: Arc<dyn View>,
         control: Arc<Control>,
@@ -282,8 +283,8 @@ impl ControlDirView {
     }
 }
 
-/// Whether a path, or a child of it that is looked up, is the control directory or a file of it: what tells of the mount, and
-/// not of the store.
+/// Whether a path, or its child `child`, is the control directory or one of its own files: these describe the mount,
+/// not the store.
 pub fn is_own(path: &Key, child: Option<&[u8]>) -> bool {
     let mut names = path.names().chain(child);
     if names.next() != Some(CONTROL) {
@@ -295,7 +296,7 @@ pub fn is_own(path: &Key, child: Option<&[u8]>) -> bool {
     }
 }
 
-/// Whether a path lies in the control directory.
+/// Whether a path is in the control directory.
 fn is_control(path: &Key) -> bool {
     path.names().next() == Some(CONTROL)
 }
@@ -373,7 +374,7 @@ impl View for ControlDirView {
         match self.target(path)? {
             ControlTarget::View(top, path) => top.view.open(context, &path),
             ControlTarget::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
-            // The counters change by themselves, so the kernel must keep no pages.
+            // The counters change without writes, so the kernel must not cache pages.
             ControlTarget::File(file) => Ok(OpenedFile {
                 file,
                 content: None,

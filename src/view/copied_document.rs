@@ -1,4 +1,4 @@
-//! Shows a document of consolidated metadata, without the indentation that it has there.
+//! Shows documents that are copied in consolidated metadata, without their extra indentation.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
@@ -12,10 +12,10 @@ use zarr_format::json_text::dedented;
 use zarrfs_array::hierarchy::DocumentCopy;
 use zarrfs_store::request_context::RequestContext;
 
-/// The longest text that is looked through where nothing may wait, in bytes.
+/// The longest text in bytes that is measured in a call that must not wait.
 const MAX_NOW: usize = 256 << 10;
 
-/// Returns what `stat` shows of a document.
+/// Returns the attributes of a document.
 pub(super) fn attr(context: &RequestContext, copy: &DocumentCopy, fresh: Duration) -> Result<Attr> {
     if copy.text.len() > MAX_NOW {
         context.check_may_wait()?;
@@ -43,12 +43,12 @@ pub(super) fn open(copy: &DocumentCopy) -> OpenedFile {
     }
 }
 
-/// Returns the text of a document that stands alone.
+/// Returns the text of a document without the indentation of its parent.
 fn text_of(copy: &DocumentCopy) -> Cow<'_, str> {
     dedented(str::from_utf8(&copy.text).unwrap_or_default())
 }
 
-/// Tells one content of a document from another.
+/// Returns a number that identifies the content of a document.
 fn version_of(copy: &DocumentCopy) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&copy.text);

@@ -1,7 +1,7 @@
 //! A view: a hierarchy shown as a tree of directories and files.
 //!
-//! Paths are spelled like keys. A view answers by path and keeps no state of its callers; inode numbers, handles and
-//! permissions are the business of `vfs`. Views do not know whether there is an overlay below.
+//! Paths are spelled like keys. A view answers by path and is stateless towards its callers; inode numbers, handles and
+//! permissions belong to `vfs`. Views do not know whether the store below is an overlay.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -25,92 +25,93 @@ mod text_file;
 
 pub use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 
-/// The extended attribute of an array's directory that has the names that open in it, each with a newline. No list of
-/// attributes has it, so that programs that copy attributes do not meet it.
+/// The extended attribute of an array's directory that lists the names that open in it, one a line. `listxattr` does
+/// not return it, so that programs that copy attributes do not copy it.
 pub const FILES_ATTRIBUTE: &[u8] = b"user.zarrfs.files";
 
-/// What the names of all extended attributes begin with that views make.
+/// The prefix of all extended attributes that views synthesize.
 pub const FACTS: &[u8] = b"user.zarrfs.";
 
-/// Returns the name of the fact that an extended attribute of a view tells; nothing if it is not made by views.
+/// Returns the name of the fact that an extended attribute shows, or `None` if it is not an attribute of a view.
 pub fn fact_of(attribute: &[u8]) -> Option<&str> {
     str::from_utf8(attribute.strip_prefix(FACTS)?).ok()
 }
 
-/// What `stat` shows of a path, before owner and mode.
+/// The attributes of a path as `stat` shows them, without owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Directory, file or link.
     pub kind: EntryKind,
     /// Length in bytes.
     pub size: u64,
-    /// Whether that is exact. If not, the length cannot be told, and `measure` says why.
+    /// Whether `size` is exact. If it is not, the length is not known, and `measure` returns the reason.
     pub is_exact: bool,
-    /// Bytes of a decoded chunk under the file, from which its block size follows; 0 if it has none or has chunks of several
-    /// arrays.
+    /// Bytes of a decoded chunk of the file, the source of its block size; 0 if the file has no chunks, or chunks of
+    /// several arrays.
     pub piece: u64,
-    /// Bytes stored for it; shown as blocks, never 0 for a file that is not empty.
+    /// Bytes stored for the file; shown as blocks, and never 0 for a file that is not empty.
     pub stored: u64,
     /// Time of the last change.
     pub modified: SystemTime,
-    /// How long the kernel may keep this without asking again.
+    /// TTL of the attributes in the kernel.
     pub fresh: Duration,
-    /// Whether it has no bits of writing, though the mount can be changed.
+    /// Whether the path has no write permission bits although the mount is writable.
     pub is_read_only: bool,
-    /// Owner, mode and the like where the store keeps them; else they are those of the mount.
+    /// Owner, mode and other POSIX attributes if the store keeps them; `None`: the defaults of the mount.
     pub posix: Option<Posix>,
-    /// The number of the content behind the name, as `OpenedFile::content`; nothing for what is no file.
+    /// The number of the content behind the name, as `OpenedFile::content`; `None` if it is unknown or the path is not
+    /// a file.
     pub content: Option<u64>,
 }
 
-/// A file that was opened.
+/// An open file.
 pub struct OpenedFile {
     /// Its content.
     pub file: Arc<dyn File>,
-    /// Tells this content from another one of the same name: stays while a file is written in place, and changes when
-    /// the name gets another file. Nothing if that is unknown.
+    /// Identifies the file behind the name: unchanged while the file is written in place, changed when the name gets
+    /// another file. `None` if it is unknown.
     pub content: Option<u64>,
-    /// A number of the bytes that the content has now: the kernel keeps its pages while it stays the same. Nothing if
-    /// the kernel must not keep pages at all.
+    /// The version of the bytes: the kernel keeps its pages while it is unchanged. `None` if the kernel must not cache
+    /// pages.
     pub version: Option<u64>,
-    /// Whether reads must bypass the page cache (content that changes by itself).
+    /// Whether reads must bypass the page cache, because the content changes without writes.
     pub direct: bool,
-    /// The same file as one that can be changed, if it is of a tree.
+    /// The writable form of the file, if it belongs to a tree.
     pub tree_file: Option<Arc<dyn TreeFile>>,
 }
 
 /// The content of an open file.
 pub trait File: ReadAt {
-    /// Returns the number of the present bytes, by what is known without waiting.
+    /// Returns the version of the current bytes, from memory, without waiting.
     fn version(&self) -> Option<u64>;
-    /// Whether the content may have changed since this was last asked, by what is known without waiting: a change made
-    /// through the mount was one of what the file is made of.
+    /// Whether the content may have changed since the last call: the mount may have changed a source of the file. Never
+    /// waits.
     fn may_have_changed(&self) -> bool {
         true
     }
-    /// Whether a reader that opens it now is likely to read on in order, so that it is worth reading far ahead.
+    /// Whether a new reader is likely to read sequentially, so that a large read-ahead pays.
     fn is_read_on(&self) -> bool {
         true
     }
-    /// Returns what `stat` shows of an open file whose path is gone or has another content; nothing if that is unknown.
+    /// Returns the attributes of an open file whose path is gone or has another content, or `None` if they are unknown.
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         None
     }
-    /// Returns the file of this machine that has the bytes and no others, if it is one.
+    /// Returns the local file that has exactly these bytes, or `None` if no local file has them.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// A directory, by its path, as a view looks up names in it: what the path stands for, so that it is not resolved again
-/// for each name. It stays right as long as the directory has this path.
+/// A resolved directory for lookups of its children, so that its path is not resolved again for each name. Valid as
+/// long as the directory has this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewDir {
-    /// A directory whose names are looked up by their paths.
+    /// A directory whose children are looked up by path.
     Path(Key),
-    /// The directory of a node, which has this path in the hierarchy as well.
+    /// The directory of a node; the node has the same path in the hierarchy.
     Node(Key),
-    /// The directory of the chunks of an array.
+    /// The chunk directory of an array.
     Chunks(Key),
 }
 
@@ -122,12 +123,12 @@ impl ViewDir {
     }
 }
 
-/// A name to be looked up in a directory, with the indices in it.
+/// A child's name and the indices that it contains.
 #[derive(Clone, Debug)]
 pub struct ChildName<'a> {
     /// The name.
     pub bytes: &'a [u8],
-    /// Its parts, if it is made of indices.
+    /// Its parts, if it consists of indices.
     pub numbered: Option<NumberedName<'a>>,
 }
 
@@ -142,14 +143,14 @@ impl<'a> From<&'a [u8]> for ChildName<'a> {
 
 /// A hierarchy as a tree of directories and files.
 pub trait View: Send + Sync {
-    /// Returns the attributes of a path; nothing if there is no such path.
+    /// Returns the attributes of a path, or `None` if the path does not exist.
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>>;
-    /// Like `lookup`, with the exact length or with the error that stops it from being told: a file
-    /// that is not empty must not look so.
+    /// Like `lookup`, with the exact length, or the error that prevents it: a file that is not empty must not look
+    /// empty.
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         self.lookup(context, path)
     }
-    /// Returns an extended attribute that the view makes itself; nothing if the path has no such one.
+    /// Returns an extended attribute that the view synthesizes, or `None` if the path does not have it.
     fn attribute(
         &self,
         _context: &RequestContext,
@@ -158,11 +159,11 @@ pub trait View: Send + Sync {
     ) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
-    /// Returns the directory at a path in the form in which the view looks up names in it.
+    /// Resolves the directory at a path, for `child`.
     fn dir(&self, _context: &RequestContext, path: &Key) -> Result<ViewDir> {
         Ok(ViewDir::Path(path.clone()))
     }
-    /// Like `lookup`, of a name in a directory that `dir` returned.
+    /// Like `lookup`, for a name in a directory that `dir` returned.
     fn child(
         &self,
         context: &RequestContext,
@@ -175,14 +176,14 @@ pub trait View: Send + Sync {
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>>;
     /// Opens a file.
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile>;
-    /// Returns where a link points.
+    /// Returns the target of a link.
     fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>>;
-    /// Notes that a path is changed, or open for writing: what is returned is kept as long. `Busy` if what it holds is open
-    /// for writing in another form.
+    /// Registers a path as written until the returned guard is dropped. `Busy` if its elements are open for writing in
+    /// another form.
     fn begin_writing(&self, _path: &Key) -> Result<Option<WrittenKey>> {
         Ok(None)
     }
-    /// Returns the tree by which a path can be changed, and the path in it; nothing if it cannot be changed.
+    /// Returns the tree that changes a path, and the path in that tree, or `None` if the path is read-only.
     fn tree(&self, _context: &RequestContext, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         Ok(None)
     }

@@ -1,7 +1,7 @@
 //! The store view: keys exactly as stored, byte for byte.
 //!
-//! A key may be an object and a prefix of others in stores of objects. Then its name is a directory, and the object is
-//! in there under the name `OBJECT`, which no listing has.
+//! In an object store a key may be both an object and a prefix. Then its name is a directory that contains the object
+//! under the name `OBJECT`, which listings omit.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use zarrfs_store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
 /// A store as a tree of files.
 pub struct StoreView {
     store: Arc<dyn Store>,
-    /// The store as files that can be changed, if they can.
+    /// The store as writable files, if it is writable.
     tree: Option<Arc<dyn Tree>>,
-    /// The arrays whose decoded files may have been written; their chunks are stored before the view shows keys.
+    /// Arrays whose decoded files may have dirty chunks; these are flushed before the view shows keys.
     arrays: Option<Arc<Arrays>>,
-    /// The nodes, of which extended attributes tell.
+    /// The nodes that extended attributes describe.
     hierarchy: Option<Arc<Hierarchy>>,
 }
 
@@ -39,27 +39,27 @@ impl StoreView {
         }
     }
 
-    /// Shows the store as files of a tree, which can be changed.
+    /// Makes the store writable through a tree.
     pub fn with_tree(mut self, tree: Option<Arc<dyn Tree>>) -> StoreView {
         self.tree = tree;
         self
     }
 
-    /// Has what was written to these arrays stored before the view shows keys.
+    /// Flushes the dirty chunks of these arrays before the view shows keys.
     pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreView {
         self.arrays = Some(arrays);
         self
     }
 
-    /// Has extended attributes tell facts on nodes and chunks.
+    /// Adds extended attributes with facts about nodes and chunks.
     pub fn describing(mut self, hierarchy: Arc<Hierarchy>) -> StoreView {
         self.hierarchy = Some(hierarchy);
         self
     }
 
-    /// Stores what was written to decoded files; the close of the file that was written returns errors.
+    /// Flushes the dirty chunks of decoded files; errors are returned by the close of the file that was written.
     fn store_written(&self, context: &RequestContext, path: &Key) -> Result<()> {
-        // Decoded files are written through this path themselves.
+        // Writes to decoded files use this path themselves.
         let arrays = self.arrays.as_ref().filter(|arrays| arrays.are_written());
         let Some(arrays) = arrays.filter(|_| path.names().next() != Some(CONTROL)) else {
             return Ok(());
@@ -71,8 +71,8 @@ impl StoreView {
         Ok(())
     }
 
-    /// Returns what is stored under a path, or hidden in the directory of its own name. A tree that knows the path has
-    /// reported so already.
+    /// Returns the metadata of the key, or of the object that is hidden in the directory of its own name. If there is a
+    /// tree, it has already looked up the key.
     fn meta(&self, context: &RequestContext, path: &Key) -> Result<Option<Meta>> {
         if self.tree.is_none()
             && let Some(meta) = self.store.head(context, path)?
@@ -83,7 +83,8 @@ impl StoreView {
         hidden.map(|object| object.meta(context)).transpose()
     }
 
-    /// Opens the object that `path` names in the directory of the object's own name, if there is one.
+    /// Opens the object that `path` addresses in the directory of the object's own name, or returns `None` if there is
+    /// no such object.
     fn open_hidden(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
         let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
             return Ok(None);
@@ -100,10 +101,10 @@ impl StoreView {
     }
 }
 
-/// The name of an object in the directory of its own name. A key of that name takes precedence.
+/// The name of an object in the directory of its own name. A stored key of this name takes precedence.
 pub const OBJECT: &[u8] = b".zarrfs-object";
 
-/// Returns what `stat` shows of something stored.
+/// Returns the attributes of a stored object or prefix.
 pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
     let is_directory = meta.kind == EntryKind::Directory;
     Attr {
@@ -215,7 +216,7 @@ impl View for StoreView {
     }
 }
 
-/// Returns what `stat` shows of something that can be changed, which the kernel must not keep.
+/// Returns the attributes of a writable entry, which the kernel must not cache.
 pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
     Attr {
         posix: stat.posix,
@@ -224,7 +225,7 @@ pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
     }
 }
 
-/// A file that may be written while it is read.
+/// A file that may be written while it is open for reading.
 pub(crate) struct ChangingFile(pub(crate) Arc<dyn TreeFile>);
 
 impl ReadAt for ChangingFile {
@@ -236,7 +237,7 @@ impl ReadAt for ChangingFile {
 }
 
 impl File for ChangingFile {
-    /// Unknown; the kernel sees itself what is written through it.
+    /// Unknown; the kernel sees the writes that go through it.
     fn version(&self) -> Option<u64> {
         None
     }
@@ -246,7 +247,7 @@ impl File for ChangingFile {
     }
 }
 
-/// An object as it was when it was opened; reads fail with `Changed` once it is overwritten in place.
+/// An object as of its open; reads fail with `Changed` once it was overwritten in place.
 struct StoredFile {
     path: Key,
     reader: Arc<dyn Reader>,
@@ -255,8 +256,8 @@ struct StoredFile {
 }
 
 impl StoredFile {
-    /// Fails with `Changed` if the object was written since it was opened. Its version would tell more: a file of this
-    /// machine gets another one when it loses its name.
+    /// Fails with `Changed` if the object was written since it was opened. Compares size and time, not the version: the
+    /// version of a local file also changes when it is unlinked.
     fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
         let now = self.reader.meta(context)?;
         if (now.size, now.modified) == (self.meta.size, self.meta.modified) {

@@ -1,9 +1,9 @@
 //! The store view of a store that cannot list its keys.
 //!
-//! Directories follow from the metadata (`synthetic_listing`): the folders of nodes that are known, and those on the way to
-//! chunks. The documents of nodes below consolidated metadata are the copies in there. For any other path the store is
-//! asked for the key of that name; if the store does not have it, the path is a directory if it is a node. A store that can
-//! be changed is an overlay over `synthetic_store`, and is asked for everything, since its content may have changed.
+//! Directories follow from the metadata (`synthetic_listing`): the folders of known nodes, and the folders on the way
+//! to chunks. Nodes below consolidated metadata have the copies in there as documents. For any other path the store is
+//! queried for the key of that name; if it does not exist, the path is a directory if it is a node. A writable store is
+//! an overlay over `synthetic_store`; every lookup queries it, since its content may have changed.
 
 use std::sync::Arc;
 
@@ -20,31 +20,30 @@ use zarrfs_store::known::Known;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Listing, Store, Tree};
 
-/// A store without listings as a tree of files.
+/// A store without listings, as a tree of files.
 pub struct StoreWithoutListing {
     stored: StoreView,
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
     names: SyntheticListing,
-    /// Whether the store can be changed.
+    /// Whether the store is writable.
     is_tree: bool,
 }
 
-/// What metadata tell of a path.
+/// The entry of a path according to the metadata.
 enum PathMetadata {
     Dir(KnownDir),
-    /// A document of which a node's consolidated metadata have a copy.
+    /// A document that a node's consolidated metadata contain.
     Copy(DocumentCopy),
     Missing,
-    /// Nothing: it is what the store has under that key, or a node that is not known yet.
+    /// Not in the metadata: a stored key, or a node that is not known yet.
     Nothing,
-    /// Nothing, but no node lies there: it is what the store has under that key.
+    /// Not in the metadata, and not a node: only a stored key can be there.
     Key,
 }
 
 impl StoreWithoutListing {
-    /// Builds the view of a store, which may be a tree of files that can be changed, and whose nodes are those of
-    /// `hierarchy`.
+    /// Builds the view of a store with the nodes of `hierarchy`; `tree` makes the store writable.
     pub fn new(
         store: Arc<dyn Store>,
         tree: Option<Arc<dyn Tree>>,
@@ -60,14 +59,14 @@ impl StoreWithoutListing {
         }
     }
 
-    /// Has what is written to decoded files stored before their chunks are looked at.
+    /// Flushes the dirty chunks of these arrays before their keys are shown.
     pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreWithoutListing {
         self.stored = self.stored.written_by(arrays);
         self
     }
 
-    /// Finds what metadata tell of a path; the root is read for it if it is not known, and so are children that
-    /// consolidated metadata name. Others count if they are known.
+    /// Looks up a path in the metadata. Reads the root and children that consolidated metadata name; any other node
+    /// counts only if it is known.
     fn metadata(&self, context: &RequestContext, path: &Key) -> Result<PathMetadata> {
         if self.is_tree {
             return Ok(PathMetadata::Nothing);
@@ -156,7 +155,7 @@ impl View for StoreWithoutListing {
     }
 }
 
-/// Finds what metadata tell of a path below an array.
+/// Looks up a path below an array in the metadata.
 fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result<PathMetadata> {
     Ok(match node.copied(path) {
         Known::Is(Copied::Document(copy)) => PathMetadata::Copy(copy),

@@ -1,7 +1,7 @@
 //! Lists the nodes and documents of a store that cannot list its keys.
 //!
-//! A directory is the folder of a node or leads to chunks of an array. The folder of a node has the nodes that are known and
-//! the node's documents. Which chunks are stored is not known, so none is listed; each opens by name.
+//! A directory is the folder of a node or leads to chunks of an array. The folder of a node lists the known child nodes
+//! and the node's documents. It is unknown which chunks are stored, so none is listed; each opens by name.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,20 +15,20 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Listing, Store};
 
-/// A store without listings, and the nodes that are known of it.
+/// A store without listings, and its known nodes.
 #[derive(Clone)]
 pub(super) struct SyntheticListing {
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
-    /// Whether the store may change: then the store is asked which documents a folder has, since they may differ from those
-    /// by which the node was found.
+    /// Whether the store may change. Then the store is queried for the documents of a folder, since they may differ
+    /// from the ones that described the node.
     may_change: bool,
 }
 
-/// A directory that follows from the metadata.
+/// A directory that the metadata describe.
 pub(super) enum KnownDir {
     Node(Arc<NodeEntry>),
-    /// On the way to chunks of an array.
+    /// A folder on the way to chunks of an array.
     Chunks,
 }
 
@@ -42,7 +42,7 @@ impl KnownDir {
 }
 
 impl SyntheticListing {
-    /// Lists a store by the nodes of its hierarchy.
+    /// Builds the listings of a store from the nodes of its hierarchy.
     pub(super) fn new(
         store: Arc<dyn Store>,
         hierarchy: Arc<Hierarchy>,
@@ -55,7 +55,7 @@ impl SyntheticListing {
         }
     }
 
-    /// Finds the directory at a path that follows from the metadata.
+    /// Returns the directory at a path according to the metadata, or `None` if they describe no directory there.
     pub(super) fn folder(&self, context: &RequestContext, path: &Key) -> Result<Option<KnownDir>> {
         let Some(mut node) = self.hierarchy.root(context)? else {
             return Ok(None);
@@ -75,9 +75,9 @@ impl SyntheticListing {
         Ok(Some(KnownDir::Node(node)))
     }
 
-    /// Reads the node at a path if it is not known, so that it is listed from then on.
+    /// Reads the node at a path if it is unknown, so that it is listed from then on.
     pub(super) fn learn_node(&self, context: &RequestContext, path: &Key) {
-        // After an error it is read when it is asked for.
+        // After an error the next lookup reads it.
         let _ = self.hierarchy.node(context, path);
     }
 
@@ -91,7 +91,7 @@ impl SyntheticListing {
         Ok(Box::new(NameList::new(names)))
     }
 
-    /// Returns why a path cannot be listed that is no directory by the metadata.
+    /// Returns the error of listing a path that is not a directory according to the metadata.
     fn why_not(&self, context: &RequestContext, path: &Key) -> Result<Error> {
         Ok(
             match self.store.head(context, path)?.map(|meta| meta.kind) {
@@ -106,14 +106,14 @@ impl SyntheticListing {
         )
     }
 
-    /// Returns the names in the folder of a node: the nodes below a group, then the documents.
+    /// Returns the names in the folder of a node: the children of a group, then the documents.
     fn names_in(
         &self,
         context: &RequestContext,
         found: &Arc<NodeEntry>,
     ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut names = Vec::new();
-        // A node whose metadata cannot be read has its documents all the same.
+        // A node whose metadata cannot be read still has its documents.
         if found.array().is_none() && found.node.is_ok() {
             let mut children = self.hierarchy.known_children(context, found)?;
             while let Some(child) = children.next(context)? {
@@ -147,7 +147,8 @@ impl SyntheticListing {
     }
 }
 
-/// Whether a path in an array is a directory on the way to chunks: a key of a chunk of the grid begins with it and a slash.
+/// Whether a path in an array is a directory on the way to chunks: the key of a chunk in the grid begins with the path
+/// and a slash.
 pub(super) fn leads_to_chunks(array: &Array, path: &Key) -> Result<bool> {
     let keys = &array.keys;
     let folder = [path.as_bytes(), b"/"].concat();
@@ -178,7 +179,7 @@ mod tests {
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
 
-    /// Returns an array at `a` that a document describes.
+    /// Returns the array at `a` that this document describes.
     fn array(document: &str, text: &str) -> Array {
         let memory = MemoryStore::default();
         memory.set(Key::new(format!("a/{document}")).unwrap(), text.into());

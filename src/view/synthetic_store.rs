@@ -1,8 +1,8 @@
-//! A store that cannot list its keys, with listings made from its metadata.
+//! Adds listings made from metadata to a store that cannot list its keys.
 //!
-//! An overlay lies over it, so that its listings have both these names and those of the upper folder, and none that a
-//! whiteout hides. Nodes are known once they or their documents were asked for, and are listed from then on.
-//! `StoreInfo::lists` stays false: a key that no listing has may exist.
+//! An overlay uses it as its lower layer, so that its listings have these names and the names of the upper folder,
+//! without the names that a whiteout hides. A node is known, and listed, once it or one of its documents was looked up.
+//! `StoreInfo::lists` stays false: a key that no listing shows may exist.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zarrfs_store::layer::Layer;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, ETag, Hints, Key, Listing, Meta, Object, PutBody, Store};
 
-/// A store whose directories follow from the metadata.
+/// A store whose directories come from its metadata.
 pub struct SyntheticStore {
     inner: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
@@ -22,7 +22,7 @@ pub struct SyntheticStore {
 }
 
 impl SyntheticStore {
-    /// Lists the store of `hierarchy` by its nodes; `hints` are those of that store.
+    /// Builds listings for the store of `hierarchy`; `hints` belong to the same store.
     pub fn new(hierarchy: Arc<Hierarchy>, hints: Arc<dyn Hints>) -> SyntheticStore {
         let inner = hierarchy.store().clone();
         SyntheticStore {
@@ -42,7 +42,7 @@ impl SyntheticStore {
     }
 }
 
-/// Returns what `head` shows of a folder.
+/// Returns the metadata of a folder for `head`.
 fn meta_of(folder: &KnownDir) -> Meta {
     Meta {
         modified: folder.modified(),

@@ -1,5 +1,4 @@
-//! Files and directories that are not stored as such: what `stat` shows of them, and files whose bytes are made when
-//! they are opened.
+//! Files and directories that are generated, not stored.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +10,7 @@ use zarrfs_store::EntryKind;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::part;
 
-/// Returns what `stat` shows of a file that is not stored as such.
+/// Returns the attributes of a generated file.
 pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
     Attr {
         kind: EntryKind::File,
@@ -27,7 +26,7 @@ pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Att
     }
 }
 
-/// Returns what `stat` shows of a directory that is not stored as such.
+/// Returns the attributes of a generated directory.
 pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
     Attr {
         kind: EntryKind::Directory,
@@ -43,7 +42,7 @@ pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
     }
 }
 
-/// A file whose bytes are made when it is opened.
+/// A file whose bytes are generated when it is opened.
 pub(crate) struct TextFile {
     pub(crate) bytes: Bytes,
     pub(crate) version: u64,

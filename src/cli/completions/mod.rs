@@ -1,7 +1,7 @@
-//! `zarrfs completions`: what a shell needs to complete commands and options, and the name `.zarrfs` in a mount.
+//! `zarrfs completions`: prints shell completions, including `.zarrfs` in a mount.
 //!
-//! Other paths a shell completes by itself. No listing of a mount has `.zarrfs`, so that a function for each shell
-//! looks whether it opens; programs other than zarrfs complete as before.
+//! Shells complete other paths themselves. No listing of a mount shows `.zarrfs`, so a function for each shell tries to
+//! open it; programs other than zarrfs complete as before.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -9,12 +9,12 @@ use clap_complete::Shell;
 use super::{Cli, CompletionsArgs, report};
 use zarr_format::error::Result;
 
-/// What follows the definitions in bash and fish, and what the main function of zsh is wrapped in.
+/// The text after the definitions in bash and fish, and the wrapper of the main function in zsh.
 const BASH: &str = include_str!("control.bash");
 const FISH: &str = include_str!("control.fish");
 const ZSH: &str = include_str!("control.zsh");
 
-/// Where the main function of zsh begins, its name in the wrapped form, and where the file begins to run.
+/// The beginning of zsh's main function, its wrapped name, and the first line that runs.
 const ZSH_MAIN: &str = "\n_zarrfs() {";
 const ZSH_WRAPPED: &str = "\n_zarrfs_words() {";
 const ZSH_START: &str = "if [ \"$funcstack[1]\"";
@@ -27,7 +27,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<bool> {
 
 fn text(shell: Shell) -> String {
     let mut text = Vec::new();
-    // The command `help` is one of `typed`, and has no definition.
+    // The command `help` is handled in `typed`, and has no definition.
     let mut program = Cli::command().disable_help_subcommand(false);
     clap_complete::generate(shell, &mut program, "zarrfs", &mut text);
     let text = String::from_utf8_lossy(&text);

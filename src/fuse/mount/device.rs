@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::HINT;
 use zarr_format::error::{Error, Kind, Result};
 
-/// The kernel's side of FUSE.
+/// The FUSE device of the kernel.
 pub(crate) const DEVICE: &str = "/dev/fuse";
 
 /// Opens the device.
@@ -29,7 +29,7 @@ fn is_missing(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
-/// The error where there is no device.
+/// Returns the error of a missing device.
 pub(super) fn missing() -> Error {
     Error::new(Kind::NotFound, DEVICE, format!("not there; {HINT}"))
 }

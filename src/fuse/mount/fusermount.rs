@@ -1,7 +1,7 @@
-//! Mounting as an ordinary user: the set-user-id program fusermount3 mounts and hands over the device.
+//! Mounts as an ordinary user: the set-user-id program fusermount3 mounts and passes the device.
 //!
-//! The device comes over a socket that is the program's standard input, so no descriptor has to be
-//! inherited by number. What the program writes to stderr becomes a warning or the error.
+//! It sends the device over a socket, which is its standard input, so that no descriptor has to be inherited by number.
+//! Its stderr becomes a warning or the error.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -21,10 +21,10 @@ use zarr_format::error::{Error, Kind, Result};
 
 const PROGRAM: &str = "fusermount3";
 
-/// Where the program is looked for after PATH, which systemd does not set for mounts.
+/// Folders searched for the program after PATH, which systemd does not set for mounts.
 const FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
-/// Mounts and returns the device; `Denied` with the program's message if it refuses.
+/// Mounts and returns the device; `Denied` with the program's message if it fails.
 pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     if !Path::new(device::DEVICE).exists() {
         return Err(device::missing());
@@ -82,13 +82,13 @@ pub(super) fn unmount(path: &Path) -> Result<()> {
     Err(refused(path, message(&end.stderr)))
 }
 
-/// Returns what the program wrote to stderr, in one line.
+/// Returns the program's stderr as one line.
 fn message(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     text.trim().replace('\n', "; ")
 }
 
-/// Adds the hint where the system denied the program its work; other refusals explain themselves.
+/// Adds the hint to permission errors; other messages explain themselves.
 fn with_hint(message: String) -> String {
     let faults = ["Operation not permitted", "Permission denied"];
     if faults.iter().any(|fault| message.contains(fault)) {
@@ -117,7 +117,7 @@ fn find() -> Result<PathBuf> {
     })
 }
 
-/// Returns the options; a comma or backslash in the source is escaped, or it would end the option.
+/// Returns the mount options; a comma or backslash in the source is escaped, or it would end the option.
 fn options(request: &MountRequest) -> String {
     let source = request.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut options = format!("fsname={source},subtype=zarrfs,nosuid,nodev,default_permissions");
@@ -137,7 +137,7 @@ fn options(request: &MountRequest) -> String {
     options
 }
 
-/// Returns the descriptor that comes over `socket`, or nothing if it is closed first.
+/// Returns the descriptor received over `socket`, or `None` if the socket is closed first.
 fn receive(socket: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

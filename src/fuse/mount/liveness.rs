@@ -1,9 +1,9 @@
-//! Whether the daemon of a mount answers, and the end of a connection whose daemon does not.
+//! Checks whether the daemon of a mount answers; aborts the connection if not.
 //!
-//! A daemon answers statfs at once, without its store; a daemon that is gone is an error of the kernel. Neither comes
-//! where a daemon was stopped, or killed and cannot end, which then holds its connection: each access to such a mount
-//! waits for ever. So a question is put from a thread of its own, which may be left behind. An answer says nothing of
-//! the next question: the daemon may be stopped in between, and each has a time limit of its own.
+//! A daemon answers statfs at once, without its store; if the daemon is gone, the kernel returns an error. Neither
+//! happens if a daemon was stopped, or killed but cannot end: then it holds its connection, and each access to the
+//! mount blocks forever. So each query runs in its own thread, which may be abandoned. A reply does not guarantee the
+//! next one, since the daemon may be stopped in between: each query has its own time limit.
 
 use std::fs;
 use std::io;
@@ -19,18 +19,18 @@ use rustix::process;
 
 use super::mountinfo::{Device, Mounted};
 
-/// What the kernel or the daemon says of a mount.
+/// The state of a mount's daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The daemon answers, or the kernel refuses for a reason of its own.
+    /// The daemon answers, or the kernel returned an error about something else.
     Answers,
     /// The daemon is gone.
     Gone,
-    /// Nothing came in time.
+    /// No answer within the time limit.
     Silent,
 }
 
-/// Puts a question from a thread of its own; what it answers is received, however late.
+/// Runs a query in its own thread; the receiver gets the answer, however late.
 pub fn put<T: Send + 'static>(
     question: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Receiver<T>> {
@@ -38,13 +38,13 @@ pub fn put<T: Send + 'static>(
     thread::Builder::new()
         .name("zarrfs-question".to_string())
         .spawn(move || {
-            // The receiver is gone if the answer comes late.
+            // The receiver is gone if the answer is late.
             let _ = sender.send(question());
         })?;
     Ok(answer)
 }
 
-/// Asks the mount at `path`, for at most `limit`.
+/// Queries the mount at `path`, for at most `limit`.
 pub fn ask(path: &Path, limit: Duration) -> Liveness {
     let path = path.to_path_buf();
     let Ok(answer) = put(move || rustix::fs::statfs(&path).map_err(io::Error::from)) else {
@@ -57,7 +57,7 @@ pub fn ask(path: &Path, limit: Duration) -> Liveness {
     }
 }
 
-/// Whether the error says that the daemon of a mount is gone.
+/// Whether an error means that the daemon of a mount is gone.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -65,13 +65,13 @@ pub fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Returns the kernel's folder of a connection, where it shows one.
+/// Returns the kernel's folder of a connection, which a container may not have.
 pub fn connection(device: Device) -> PathBuf {
     Path::new("/sys/fs/fuse/connections").join(device.minor.to_string())
 }
 
-/// Has the kernel refuse all requests of a mount, those that wait included. An ordinary user needs the kernel's folder of
-/// connections for that, which a container may lack.
+/// Aborts the connection of a mount: the kernel fails all its requests, including pending ones. An ordinary user needs
+/// the kernel's folder of connections for that, which a container may lack.
 pub fn abort(mounted: &Mounted) -> io::Result<()> {
     if process::geteuid().is_root() {
         return end_by_force(&mounted.path);
@@ -79,7 +79,7 @@ pub fn abort(mounted: &Mounted) -> io::Result<()> {
     fs::write(connection(mounted.device).join("abort"), "1")
 }
 
-/// Unmounts in the way that ends the connection first; the mount stays where programs use it.
+/// Unmounts with MNT_FORCE, which aborts the connection first; the mount stays if programs use it.
 fn end_by_force(path: &Path) -> io::Result<()> {
     match rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW) {
         Ok(()) | Err(Errno::BUSY) => Ok(()),

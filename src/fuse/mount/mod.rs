@@ -1,7 +1,7 @@
-//! Mounting: mount(2) as root (`root`), the program fusermount3 as any other user (`fusermount`).
+//! Mounting: mount(2) as root (`root`), fusermount3 as any other user (`fusermount`).
 //!
-//! `mountpoint` says which directories may be mounted at, `mounted_dir` unmounts, `liveness` asks whether a mount answers,
-//! `mountinfo` is the kernel's table.
+//! `mountpoint` checks mountpoints, `mounted_dir` unmounts, `liveness` checks whether a mount answers, and `mountinfo`
+//! reads the kernel's mount table.
 
 use std::os::fd::OwnedFd;
 
@@ -22,18 +22,18 @@ mod root;
 pub use mounted_dir::{MountedDir, unmount_at};
 pub use request::{Flags, MountRequest};
 
-/// What to do where this process may not mount; follows the fault in its message.
+/// The hint that follows the error if this process may not mount.
 const HINT: &str = "zarrfs(7) says what Docker, Slurm, WSL and others need; 'zarrfs cp', 'cat' and 'info' need no mount";
 
-/// A connection to the kernel, and where it is mounted.
+/// A connection to the kernel, and its mountpoint.
 pub struct Connection {
-    /// The opened device; reads from it give requests.
+    /// The open device; reads return requests.
     pub device: OwnedFd,
-    /// Where it is mounted; none if another program mounted it.
+    /// The mount; `None` if another program mounted it.
     pub dir: Option<MountedDir>,
 }
 
-/// Mounts; `Denied` if the system does not let this user, `NotFound` if /dev/fuse or fusermount3 is missing.
+/// Mounts; `Denied` if this user may not mount, `NotFound` if /dev/fuse or fusermount3 is missing.
 pub fn mount(request: &MountRequest) -> Result<Connection> {
     let device = if process::geteuid().is_root() {
         root::mount(request)?

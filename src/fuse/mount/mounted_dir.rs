@@ -1,8 +1,8 @@
-//! Unmounting.
+//! Unmounts, lazily and only our own mounts.
 //!
-//! A mount is known by its device number, never by its path alone: what is unmounted is ours or it is left
-//! alone. Unmounting is lazy, so a program that still uses the mount cannot keep it in the tree. `MountedDir`
-//! unmounts when it is dropped, however the program ended.
+//! A mount is identified by its device number, never by its path alone: a mount of another file system is left alone.
+//! Unmounting is lazy, so a program that still uses the mount cannot keep it in the tree. `MountedDir` unmounts when it
+//! is dropped, however the program ends.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,14 +14,14 @@ use super::mountinfo::{Device, Mounted};
 use super::{fusermount, mountinfo};
 use zarr_format::error::{Error, Result};
 
-/// A mount of this process, unmounted when dropped.
+/// A mount of this process; it is unmounted on drop.
 #[derive(Debug)]
 pub struct MountedDir {
     device: Device,
     is_gone: AtomicBool,
 }
 
-/// Detaches the mount that a line of the table describes.
+/// Detaches the mount of a line in the mount table.
 pub fn unmount_at(mounted: &Mounted) -> Result<()> {
     if !process::geteuid().is_root() {
         return fusermount::unmount(&mounted.path);
@@ -38,17 +38,17 @@ impl MountedDir {
         }
     }
 
-    /// Returns the number of the mount.
+    /// Returns the device number of the mount.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Notes that the kernel ended the mount: its number may by now be that of another one, which is not ours.
+    /// Records that the kernel has ended the mount: its number may be reused by a mount that is not ours.
     pub fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
     }
 
-    /// Detaches the mount, wherever it was moved; does nothing if it is gone already.
+    /// Detaches the mount, wherever it was moved; does nothing if it is already gone.
     pub fn unmount(&self) -> Result<()> {
         if self.is_gone.swap(true, Relaxed) {
             return Ok(());
@@ -57,7 +57,7 @@ impl MountedDir {
             if mounted.device != self.device || !mounted.is_ours() {
                 continue;
             }
-            // A mount over this one is not ours to remove; our end of the connection closes all the same.
+            // A mount over this one is not ours to remove; our end of the connection closes anyway.
             match mountinfo::top_at(&mounted.path)? {
                 Some(top) if top.device == self.device => unmount_at(&mounted)?,
                 _ => log::warn!(

@@ -1,7 +1,7 @@
-//! What is mounted where: `/proc/self/mountinfo`, see proc_pid_mountinfo(5).
+//! Reads the mount table `/proc/self/mountinfo`, see proc_pid_mountinfo(5).
 //!
-//! Reading it accesses no mounted file system, so it cannot hang on a mount whose daemon is gone. Paths are bytes,
-//! with the kernel's octal escapes undone.
+//! Reading it accesses no mounted file system, so it cannot block on a mount whose daemon is gone. Paths are bytes,
+//! with the kernel's octal escapes decoded.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,56 +10,56 @@ use std::path::{Path, PathBuf};
 
 use zarr_format::error::{Error, Result};
 
-/// The type of our mounts.
+/// The file system type of our mounts.
 pub const TYPE: &str = "fuse.zarrfs";
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// The number of a mounted file system: `st_dev` of its files, the name of its connection and its bdi.
+/// The device number of a mounted file system: `st_dev` of its files, the name of its connection and its bdi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
     /// 0 for file systems without a block device.
     pub major: u32,
-    /// Differs between mounts.
+    /// Distinguishes mounts.
     pub minor: u32,
 }
 
 impl Device {
-    /// Returns what `stat` shows as the device of its files.
+    /// Returns the `st_dev` of its files.
     pub fn number(self) -> u64 {
         rustix::fs::makedev(self.major, self.minor)
     }
 }
 
-/// One line of the table.
+/// A line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     id: u64,
     parent: u64,
-    /// Which file system it is.
+    /// The device number of the file system.
     pub device: Device,
-    /// Where it is mounted.
+    /// The mountpoint.
     pub path: PathBuf,
-    /// The type, such as `fuse.zarrfs`.
+    /// The file system type, such as `fuse.zarrfs`.
     pub kind: String,
-    /// What was mounted, as it was given to mount(2).
+    /// The source argument of mount(2).
     pub source: OsString,
 }
 
 impl Mounted {
-    /// Whether it is a mount of zarrfs.
+    /// Whether it is a zarrfs mount.
     pub fn is_ours(&self) -> bool {
         self.kind == TYPE
     }
 }
 
-/// Returns everything that is mounted; `Unavailable` without `/proc`.
+/// Returns all mounts; `Unavailable` without `/proc`.
 pub fn read() -> Result<Vec<Mounted>> {
     let table = fs::read(TABLE).map_err(|error| Error::os(TABLE, error))?;
     Ok(parse(&table))
 }
 
-/// Returns what is mounted at `path`, the topmost if there are several.
+/// Returns the topmost mount at `path`, or `None` if nothing is mounted there.
 pub fn top_at(path: &Path) -> Result<Option<Mounted>> {
     Ok(top(read()?, path))
 }
@@ -80,7 +80,7 @@ fn parse(table: &[u8]) -> Vec<Mounted> {
         .collect()
 }
 
-/// Reads `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`: optional fields end with a dash.
+/// Parses `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`: optional fields end with a dash.
 fn parse_line(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = number(fields.next()?)?;
@@ -109,7 +109,7 @@ fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Replaces octal escapes such as `\040` by the bytes that they stand for.
+/// Decodes octal escapes such as `\040`.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

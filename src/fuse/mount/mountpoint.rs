@@ -1,8 +1,8 @@
-//! Which directories may become a mountpoint.
+//! Checks and prepares a mountpoint.
 //!
-//! Nothing here waits for a file system whose daemon is gone: such a mount of ours is detached first. A
-//! mountpoint inside its own store would make the daemon wait for itself, and so would a store below the
-//! mountpoint. Both are refused, by path and by inode, since the same folder may be reached through a bind mount.
+//! Nothing here blocks on a file system whose daemon is gone: such a mount of ours is detached first. A mountpoint
+//! inside its own store, or a store below the mountpoint, would make the daemon wait for itself. Both are refused, by
+//! path and by inode, since a bind mount may show the same folder under another path.
 
 use std::fs;
 use std::fs::Metadata;
@@ -17,15 +17,15 @@ use super::mountinfo::Mounted;
 use super::{liveness, mountinfo};
 use zarr_format::error::{Error, Kind, Result};
 
-/// How long a mount may take to answer a question that needs no store.
+/// How long a mount may take to answer a query that needs no store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Checks `dir` and returns its absolute path without symbolic links.
 ///
-/// `store` is the folder or archive that is mounted, if it is on this machine.
+/// `store` is the mounted folder or archive, if it is local.
 ///
-/// `NotFound`, `NotADirectory`, `Exists` if a store is mounted there already, `Unavailable` if a mount there is silent, `NotEmpty` unless `nonempty`, `Invalid` if
-/// one of store and mountpoint lies in the other.
+/// `NotFound`, `NotADirectory`, `Exists` if a store is already mounted there, `Unavailable` if a mount there does not
+/// answer, `NotEmpty` unless `nonempty`, `Invalid` if the store is inside the mountpoint or the reverse.
 pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathBuf> {
     let path = resolve(dir)?;
     clear_stale(&path)?;
@@ -47,13 +47,13 @@ pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathB
     Ok(path)
 }
 
-/// Checks that the folder that `option` names, which need not be there yet, does not lie in `dir`.
+/// Fails if the folder given to `option`, which may not exist yet, is in `dir`.
 pub fn check_outside(option: &str, folder: &Path, dir: &Path, what: &str) -> Result<()> {
-    // A directory that cannot be resolved is refused by `prepare`.
+    // `prepare` refuses a directory that cannot be resolved.
     let Ok(dir) = resolve(dir) else {
         return Ok(());
     };
-    // Links are resolved in the part of the path that exists.
+    // Resolves links in the part of the path that exists.
     let resolved = folder.ancestors().find_map(|existing| {
         let resolved = fs::canonicalize(existing).ok()?;
         Some(resolved.join(folder.strip_prefix(existing).ok()?))
@@ -65,7 +65,7 @@ pub fn check_outside(option: &str, folder: &Path, dir: &Path, what: &str) -> Res
     Ok(())
 }
 
-/// Returns the path without symbolic links; also that of a mount whose daemon is gone.
+/// Returns the path without symbolic links, even for a mount whose daemon is gone.
 pub fn resolve(dir: &Path) -> Result<PathBuf> {
     let resolved = match fs::canonicalize(dir) {
         Err(error) if liveness::is_gone(&error) => {
@@ -82,7 +82,8 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
     resolved.map_err(|error| about(dir, error))
 }
 
-/// Detaches mounts of ours at `path` whose daemon is gone. `Unavailable` if one does not answer: it may be alive.
+/// Detaches our mounts at `path` whose daemon is gone. `Unavailable` if a mount does not answer: its daemon may be
+/// alive.
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
         // Not stat, which the kernel may answer from its cache.
@@ -132,7 +133,7 @@ fn refuse_loops(dir: &Path, path: &Path, store: &Path) -> Result<()> {
     Err(Error::invalid(shown(dir), text))
 }
 
-/// Whether `path` is `root` or lies below it.
+/// Whether `path` is `root` or below it.
 fn is_within(path: &Path, root: &Path) -> bool {
     if path.starts_with(root) {
         return true;

@@ -1,31 +1,31 @@
-//! A mount as it is asked for.
+//! A request to mount.
 
 use std::path::PathBuf;
 
-/// What to mount, and how; `nosuid` and `nodev` are always in force.
+/// The parameters of a mount; `nosuid` and `nodev` are always in force.
 #[derive(Clone, Debug, Default)]
 pub struct MountRequest {
-    /// What the table of mounts shows as the source.
+    /// The source in the mount table.
     pub source: String,
-    /// Where: absolute, without symbolic links.
+    /// The mountpoint: absolute, without symbolic links.
     pub path: PathBuf,
-    /// Other users may use it.
+    /// Whether other users may use it.
     pub allow_other: bool,
-    /// The rest of the mount flags.
+    /// Other mount flags.
     pub flags: Flags,
 }
 
 /// Mount flags that the kernel keeps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
-    /// Nothing can be changed through the mount.
+    /// The mount is read-only.
     pub read_only: bool,
-    /// Nothing can be run from the mount.
+    /// Files cannot be executed.
     pub noexec: bool,
-    /// Reading does not change times of access.
+    /// Reads do not change access times.
     pub noatime: bool,
-    /// Writes wait for the daemon.
+    /// Writes are synchronous.
     pub sync: bool,
-    /// Changes of directories wait for the daemon.
+    /// Changes of directories are synchronous.
     pub dirsync: bool,
 }

@@ -1,4 +1,4 @@
-//! Mounting as root: mount(2).
+//! Mounts as root, with mount(2).
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use super::request::{Flags, MountRequest};
 use super::{HINT, device, mountinfo};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Mounts and returns the device; `Denied` if the system does not let root mount.
+/// Mounts and returns the device; `Denied` if root may not mount here.
 pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     let device = device::open()?;
     let data = data(&device, request);
@@ -35,7 +35,7 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     }
 }
 
-/// Returns the options that the kernel's FUSE takes as text; the source is an argument of its own.
+/// Returns the text options of the kernel's FUSE; the source is a separate argument.
 fn data(device: &OwnedFd, request: &MountRequest) -> Option<CString> {
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",

@@ -1,7 +1,7 @@
-//! The entries of inodes, found by number and by name.
+//! Stores inode entries by number and by name.
 //!
-//! A name that the kernel knows costs an entry, its bytes, and a number in each of two tables that shrink when entries
-//! go: at most 200 bytes for a name of ordinary length. An entry that has lost its name remembers it.
+//! A known name costs an entry, its bytes, and a number in each of two tables that shrink when entries are removed: at
+//! most 200 bytes for a name of ordinary length. An entry that has lost its name remembers it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
@@ -10,25 +10,25 @@ use hashbrown::HashTable;
 
 use zarrfs_store::EntryKind;
 
-/// What is known of an inode.
+/// The entry of an inode.
 pub(super) struct InodeEntry {
     ino: u64,
-    /// Directory and name; the last ones that there were if `is_named` is not set.
+    /// Directory and name; the last ones if `is_named` is not set.
     parent: u64,
     name: Box<[u8]>,
-    /// The content that was found at the last lookup; `None` if it is unknown.
+    /// The content found by the last lookup; `None` if it is unknown.
     pub(super) content: Option<NonZeroU64>,
-    /// How often the kernel has looked the inode up.
+    /// The kernel's lookup count.
     pub(super) lookups: u64,
-    /// Number of names in this directory that have an entry.
+    /// Number of entries whose names are in this directory.
     pub(super) children: u32,
     is_named: bool,
-    /// What was found at the last lookup.
+    /// The kind found by the last lookup.
     pub(super) kind: EntryKind,
 }
 
 impl InodeEntry {
-    /// Returns the directory and the name, or the last ones that there were.
+    /// Returns the directory and the name, or the last ones.
     pub(super) fn last_name(&self) -> (u64, &[u8]) {
         (self.parent, &self.name)
     }
@@ -43,11 +43,11 @@ impl InodeEntry {
     }
 }
 
-/// The entries.
+/// The entries of all inodes.
 #[derive(Default)]
 pub(super) struct EntryTable {
     entries: HashTable<Box<InodeEntry>>,
-    /// The numbers of entries by their names, which are compared in the entries.
+    /// Inode numbers by name; the names are compared in the entries.
     by_name: HashTable<u64>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn hash_of(parent: u64, name: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the hash of a number. A number has 31 bits, and the table compares the upper ones of a hash.
+/// Returns the hash of an inode number. Numbers have 31 bits, but the table uses the upper bits of a hash.
 fn spread(ino: u64) -> u64 {
     ino.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -96,7 +96,7 @@ impl EntryTable {
         self.by_name.find(hash_of(parent, name), is_it).copied()
     }
 
-    /// Gives an inode without a name one that no inode has; makes its entry if there is none.
+    /// Gives an unnamed inode a free name; adds its entry if it has none.
     pub(super) fn add_name(&mut self, ino: u64, parent: u64, name: &[u8]) {
         match self.get_mut(ino) {
             Some(entry) => {
@@ -110,7 +110,7 @@ impl EntryTable {
             .insert_unique(hash, ino, |&ino| name_hash(entries, ino));
     }
 
-    /// Makes the entry of the root, which has no name.
+    /// Adds the entry of the root, which has no name.
     pub(super) fn add_root(&mut self, ino: u64) {
         self.add_entry(ino, 0, b"");
     }
@@ -130,7 +130,7 @@ impl EntryTable {
             .insert_unique(spread(ino), Box::new(entry), |entry| spread(entry.ino));
     }
 
-    /// Takes a name from its inode, which is returned.
+    /// Removes a name; returns its inode.
     pub(super) fn take_name(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
         let entries = &self.entries;
         let is_it = |ino: &u64| find(entries, *ino).is_some_and(|entry| entry.has(parent, name));
@@ -146,7 +146,7 @@ impl EntryTable {
         Some(ino)
     }
 
-    /// Removes an entry, whose name has to be taken first.
+    /// Removes an entry whose name was removed before.
     pub(super) fn remove(&mut self, ino: u64) {
         let found = self
             .entries
@@ -160,8 +160,8 @@ impl EntryTable {
         }
     }
 
-    /// Returns how much memory the tables and entries take, as an allocator counts it that keeps 8 bytes of its own with
-    /// each block and rounds up to 16.
+    /// Returns the memory of the tables and entries, for an allocator with 8 bytes of overhead for each block and
+    /// 16-byte rounding.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let block = |bytes: usize| (bytes + 8).next_multiple_of(16).max(32);
@@ -172,10 +172,10 @@ impl EntryTable {
     }
 }
 
-/// The least room of a table that shrinks.
+/// Tables up to this capacity never shrink.
 const MIN_SHRUNK: usize = 1 << 10;
 
-/// Whether a table has far more room than it needs.
+/// Whether a table has a far larger capacity than it needs.
 pub(super) fn is_sparse(len: usize, capacity: usize) -> bool {
     capacity > MIN_SHRUNK && len < capacity / 8
 }

@@ -1,20 +1,20 @@
-//! Which inode a name has, by what was found behind it.
+//! Assigns inodes to names by the content that was found.
 //!
-//! A name keeps its inode as long as its content stays. Else it gets another one, and the old one lives on without a
-//! name: programs that have it open keep their pages and their length. A content that is open has the inode on which it
-//! is open.
+//! A name keeps its inode as long as its content stays. Otherwise it gets another inode, and the old one lives on
+//! without a name: programs that have it open keep their pages and their length. An open content keeps the inode with
+//! which it is open.
 
 use crate::vfs::inode::table::InodeTable;
 use crate::vfs::inode::{Ino, Inodes};
 use crate::view::Attr;
 
-/// The inode of a name.
+/// The inode for a name.
 enum InodeChoice {
-    /// This one.
+    /// An existing inode.
     Known(u64),
-    /// A new one: the name has none.
+    /// A new inode: the name has none.
     New,
-    /// A new one: that of the name has another content.
+    /// A new inode: the current one has another content.
     Split,
 }
 
@@ -32,7 +32,7 @@ impl InodeTable {
         }
     }
 
-    /// Returns the inode on which a content is open whose name, or last name, this is.
+    /// Returns the inode with which a content is open, if it has this name or last name.
     fn open_as(&self, parent: Ino, name: &[u8], content: Option<u64>) -> Option<u64> {
         let mut open = self.open.with_content(content?).iter();
         let has_name = |ino: &&u64| {
@@ -51,7 +51,7 @@ impl InodeTable {
         other.is_some_and(|other| other != ino.0)
     }
 
-    /// Gives a name the inode `ino`, and counts a lookup of the kernel.
+    /// Assigns the inode `ino` to a name, and counts a lookup.
     fn count_lookup(&mut self, ino: u64, parent: Ino, name: &[u8], attr: &Attr) {
         self.give(ino, parent, name);
         if let Some(entry) = self.entries.get_mut(ino) {
@@ -63,19 +63,19 @@ impl InodeTable {
 }
 
 impl Inodes {
-    /// Returns the number of a name for a listing; nothing is held.
+    /// Returns the inode number of a name for a listing, without adding an entry.
     ///
-    /// It is the number that a lookup at this moment would give the name. Two names that the kernel does not know may
-    /// have the same hash: then `stat` of the one that is looked up second shows the next number, and not the one that
-    /// the listing showed. That takes a directory of tens of thousands of names, and happens to 1 in 4,000 in one of a
-    /// million. To tell it apart, each listed name would have to be held.
+    /// A lookup at this moment would assign the same number. Two names that the kernel does not know may have the same
+    /// hash: then `stat` of the name that is looked up second returns the next number, and not the listed one. That
+    /// takes a directory of tens of thousands of names, and affects 1 in 4,000 names in a directory of a million. To
+    /// avoid it, each listed name would need an entry.
     pub fn peek(&self, parent: Ino, name: &[u8]) -> Ino {
         let state = self.lock();
         let known = state.entries.named(parent.0, name);
         Ino(known.unwrap_or_else(|| state.free_number(parent, name)))
     }
 
-    /// Returns the inode of a name behind which `attr` was found, and counts a lookup of the kernel.
+    /// Returns the inode of a name that has the attributes `attr`, and counts a lookup.
     pub fn look_up(&self, parent: Ino, name: &[u8], attr: &Attr) -> Ino {
         let mut state = self.lock();
         let ino = match state.choose(parent, name, attr) {

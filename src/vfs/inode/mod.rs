@@ -1,9 +1,9 @@
-//! The inodes that the kernel knows, by number and by name.
+//! Numbers the inodes that the kernel knows, by name.
 //!
-//! An inode is one content: all of its handles have the same, and a name that gets another content gets another inode. An
-//! inode has an entry with the kernel's lookup count, which is dropped when the count is zero. Its number is a hash of 31
-//! bits of directory and name, or the next free one, so that a listing can tell it without holding anything and it is the
-//! same after the next mount. The directories in which names were looked up last are kept as the view resolved them.
+//! An inode is one content: all of its handles have the same content, and a name that gets another content gets another
+//! inode. An inode has an entry with the kernel's lookup count, and the entry is dropped when the count is zero. Its
+//! number is a 31-bit hash of directory and name, or the next free number: a listing needs no memory for it, and it is
+//! the same after a remount. The directories of the last lookups are kept as the view resolved them.
 
 use std::sync::Arc;
 
@@ -37,15 +37,15 @@ pub struct Inodes {
     state: Mutex<InodeTable>,
 }
 
-/// A directory in which a name is to be looked up.
+/// A directory for lookups of its children.
 pub enum DirLookup {
-    /// What its path was resolved to.
+    /// The resolved directory.
     Resolved(Arc<ViewDir>),
-    /// Its path, which is still to be resolved, and the count of changes to be given to `keep_dir`.
+    /// Its path, to be resolved, and the count of changes for `keep_dir`.
     Path(Key, u64),
 }
 
-/// What an inode stands for.
+/// The state of an inode.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeState {
     /// Whether it is a directory.
@@ -56,7 +56,7 @@ pub struct InodeState {
     pub is_open: bool,
 }
 
-/// What became of a handle that was to be added to an inode.
+/// The result of adding a handle to an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// It was added.
@@ -87,25 +87,23 @@ impl Inodes {
         self.state.lock()
     }
 
-    /// Returns the path of an inode. `Changed` if it was forgotten, or if its name or that of a directory above it was
-    /// removed.
+    /// Returns the path of an inode. `Changed` if it was forgotten, or if its name or an ancestor's name was removed.
     pub fn path(&self, ino: Ino) -> Result<Key> {
         self.lock().path(ino)
     }
 
-    /// Like `path`, by the last name that the inode had if it has none.
+    /// Like `path`; an inode without a name has its last path.
     pub fn last_path(&self, ino: Ino) -> Result<Key> {
         self.lock().last_path(ino)
     }
 
-    /// Returns the path by which the kernel has come to an inode: its last name, and the last ones of the directories
-    /// above it, whether they have them still or not.
+    /// Returns the path by which the kernel reached an inode: the last names of the inode and its ancestors, removed or
+    /// not.
     pub fn walked_path(&self, ino: Ino) -> Result<Key> {
         self.lock().walked_path(ino)
     }
 
-    /// Returns the directory of an inode, or the last one that it had; the root and an inode that is not known are their
-    /// own.
+    /// Returns the parent directory of an inode, or its last one; the root and unknown inodes are their own parents.
     pub fn parent(&self, ino: Ino) -> Ino {
         match self.lock().last_name(ino) {
             Ok((parent, _)) if ino != Ino::ROOT => Ino(parent),
@@ -113,7 +111,7 @@ impl Inodes {
         }
     }
 
-    /// Returns what an inode stands for.
+    /// Returns the state of an inode.
     pub fn state(&self, ino: Ino) -> InodeState {
         let state = self.lock();
         InodeState {
@@ -123,8 +121,8 @@ impl Inodes {
         }
     }
 
-    /// Whether the kernel may have attributes that were found at the name of an inode. One that is not open gets those
-    /// of another content as well, and is not opened any more then: a lookup gives the name another inode.
+    /// Whether the kernel may have attributes that were found under the name of an inode. An inode that is not open may
+    /// also get attributes of another content; then it is not opened any more: a lookup gives the name another inode.
     pub fn shows(&self, ino: Ino, attr: &Attr) -> bool {
         let mut state = self.lock();
         if !state.is_a(ino.0, attr.kind) {
@@ -139,7 +137,7 @@ impl Inodes {
         !state.open.is_open(ino.0)
     }
 
-    /// Returns a directory as the view resolved it, or its path if that is still to be done. Fails as `path` does.
+    /// Returns a directory as the view resolved it, or its path if it is not resolved yet. Fails as `path` does.
     pub fn dir(&self, ino: Ino) -> Result<DirLookup> {
         let mut state = self.lock();
         if let Some(dir) = state.dirs.get(&ino.0) {
@@ -148,7 +146,7 @@ impl Inodes {
         Ok(DirLookup::Path(state.path(ino)?, state.changes))
     }
 
-    /// Keeps what the path of a directory was resolved to, unless names have changed since it was asked for.
+    /// Keeps a resolved directory, unless names have changed since its path was returned.
     pub fn keep_dir(&self, ino: Ino, dir: ViewDir, changes: u64) -> Arc<ViewDir> {
         let dir = Arc::new(dir);
         let mut state = self.lock();
@@ -158,7 +156,7 @@ impl Inodes {
         dir
     }
 
-    /// Returns the directory and the name of an inode, nothing for the root. Fails as `path` does.
+    /// Returns the directory and the name of an inode, or `None` for the root. Fails as `path` does.
     pub fn name(&self, ino: Ino) -> Result<Option<(Ino, Box<[u8]>)>> {
         if ino == Ino::ROOT {
             return Ok(None);
@@ -171,7 +169,7 @@ impl Inodes {
         Ok(Some((Ino(parent), name.into())))
     }
 
-    /// Gives a file that was just created a new inode, with a handle and a lookup of the kernel.
+    /// Adds a new file with a new inode, a handle and a lookup of the kernel.
     pub fn create(&self, parent: Ino, name: &[u8], content: Option<u64>, fh: Fh) -> Ino {
         let mut state = self.lock();
         let ino = state.free_number(parent, name);
@@ -184,7 +182,7 @@ impl Inodes {
         Ino(ino)
     }
 
-    /// Removes a name; programs that have its file open still use it by its number.
+    /// Removes a name; programs that have the file open still use its inode.
     pub fn unlink(&self, parent: Ino, name: &[u8]) {
         let mut state = self.lock();
         if let Some(ino) = state.take(parent, name) {
@@ -193,7 +191,7 @@ impl Inodes {
         state.prune(parent.0);
     }
 
-    /// Gives the inode of one name another name; the inode that had that loses it.
+    /// Moves an inode to another name; the inode that had that name loses it.
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8])) {
         let mut state = self.lock();
         let old = state.take(from.0, from.1);
@@ -207,8 +205,8 @@ impl Inodes {
         state.prune(from.0.0);
     }
 
-    /// Takes back lookups; an entry without lookups and children is dropped. Returns whether the inode is not known any
-    /// more: the kernel also takes back a lookup whose answer it does not use, and goes on with the inode.
+    /// Drops lookups; an entry without lookups and children is dropped. Returns whether the inode is unknown now: the
+    /// kernel also forgets a lookup whose reply it does not use, and keeps using the inode.
     pub fn forget(&self, ino: Ino, count: u64) -> bool {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(ino.0) {
@@ -218,7 +216,7 @@ impl Inodes {
         state.entries.get(ino.0).is_none() && !state.open.is_open(ino.0)
     }
 
-    /// Adds a handle of a content, if the inode may have it.
+    /// Adds a handle of a content, if the inode may have that content.
     pub fn bind(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         let is_open = state.open.is_open(ino.0);
@@ -236,8 +234,8 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Adds a handle of a content that lookups have not found, or that is open as another inode: the inode is mixed for as
-    /// long as it is open, and no name is given it after that. `Different` if the inode is open with another content.
+    /// Adds a handle of a content that lookups have not found, or that is open as another inode. The inode is mixed
+    /// while it is open, and gets no name after that. `Different` if the inode is open with another content.
     pub fn bind_anyhow(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         if state.open.is_open(ino.0) && state.differs(ino.0, content) {
@@ -249,13 +247,13 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Whether the kernel may have attributes of another content than that of the inode's handles. Reads must not rely
-    /// on the length that it has: the answer that has the right one can be overtaken.
+    /// Whether the kernel may have attributes of another content than the handles'. Reads must not rely on the kernel's
+    /// length: the reply with the right length can be overtaken.
     pub fn is_mixed(&self, ino: Ino) -> bool {
         self.lock().open.is_mixed(ino.0)
     }
 
-    /// Takes a handle away from its inode.
+    /// Removes a handle from its inode.
     pub fn release(&self, ino: Ino, fh: Fh) {
         let mut state = self.lock();
         let was_mixed = state.open.is_mixed(ino.0);
@@ -270,7 +268,7 @@ impl Inodes {
         self.lock().open.handles(ino.0)
     }
 
-    /// Returns the other inodes that are open with the content of this one.
+    /// Returns the other inodes that are open with the same content.
     pub fn open_beside(&self, ino: Ino) -> Vec<Ino> {
         let state = self.lock();
         let content = state.open.content(ino.0);
@@ -284,7 +282,7 @@ impl Inodes {
         self.lock().entries.len()
     }
 
-    /// Whether there is no entry; there always is that of the root.
+    /// Whether the table is empty; it always has the root.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! The inodes that are open, and of which content.
+//! Tracks open inodes and the content of their handles.
 //!
 //! All handles of an inode have one content, since the kernel's pages belong to the inode.
 
@@ -13,14 +13,14 @@ use crate::vfs::inode::entries::is_sparse;
 #[derive(Default)]
 pub(super) struct OpenInodes {
     by_ino: HashMap<u64, OpenInode>,
-    /// Inodes by the content of their handles; mostly one.
+    /// Inodes by the content of their handles; usually one.
     by_content: HashMap<u64, SmallVec<[u64; 2]>>,
 }
 
-/// An inode that has handles.
+/// An inode with handles.
 #[derive(Default)]
 struct OpenInode {
-    /// The content of all handles; nothing if it is unknown.
+    /// The content of all handles; `None` if it is unknown.
     content: Option<u64>,
     /// Whether the kernel may have attributes of another content.
     is_mixed: bool,
@@ -33,24 +33,24 @@ impl OpenInodes {
         self.by_ino.contains_key(&ino)
     }
 
-    /// Whether an inode has handles of another content than the kernel may have attributes of.
+    /// Whether the kernel may have attributes of another content than the handles'.
     pub(super) fn is_mixed(&self, ino: u64) -> bool {
         self.by_ino.get(&ino).is_some_and(|open| open.is_mixed)
     }
 
-    /// Notes that the kernel may have attributes of another content than that of the handles.
+    /// Records that the kernel may have attributes of another content than the handles'.
     pub(super) fn mix(&mut self, ino: u64) {
         if let Some(open) = self.by_ino.get_mut(&ino) {
             open.is_mixed = true;
         }
     }
 
-    /// Returns the content of the handles of an inode; nothing if it has none, or if it is unknown.
+    /// Returns the content of the handles of an inode, or `None` if it is unknown or the inode is not open.
     pub(super) fn content(&self, ino: u64) -> Option<u64> {
         self.by_ino.get(&ino)?.content
     }
 
-    /// Returns the inodes that have handles of a content.
+    /// Returns the inodes that are open with a content.
     pub(super) fn with_content(&self, content: u64) -> &[u64] {
         self.by_content.get(&content).map_or(&[], |inos| inos)
     }
@@ -73,7 +73,7 @@ impl OpenInodes {
         }
     }
 
-    /// Takes a handle away.
+    /// Removes a handle.
     pub(super) fn remove(&mut self, ino: u64, fh: Fh) {
         let Some(open) = self.by_ino.get_mut(&ino) else {
             return;

@@ -1,6 +1,6 @@
-//! The names of inodes as a tree: paths, names that come and go, and entries that nothing holds any more.
+//! The tree of inode names: paths, added and removed names, and pruning of entries.
 //!
-//! An entry is held by the kernel's lookups and by the entries below it.
+//! The kernel's lookups and child entries keep an entry alive.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::view::ViewDir;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::{EntryKind, Key};
 
-/// Number of resolved directories that are kept.
+/// Maximum number of resolved directories that are kept.
 const MAX_DIRS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// The largest inode number. Programs of 32 bits get EOVERFLOW from `stat` and `readdir` for one beyond 32 bits, and some
-/// take numbers for signed.
+/// The largest inode number. 32-bit programs get EOVERFLOW from `stat` and `readdir` for numbers above 32 bits, and
+/// some use signed numbers.
 const MAX_NUMBER: u64 = (1 << 31) - 1;
 
-/// The content of an inode of which the kernel has attributes of several contents: no content is the same.
+/// Sentinel content: the kernel may have attributes of more than one content, so every content differs.
 pub(super) const MIXED: u64 = u64::MAX;
 
 /// The state of `Inodes`.
 pub(super) struct InodeTable {
     pub(super) entries: EntryTable,
     pub(super) open: OpenInodes,
-    /// Directories as the view resolved them.
+    /// Directories as resolved by the view.
     pub(super) dirs: LruCache<u64, Arc<ViewDir>>,
-    /// Counts names that were taken from inodes: a directory may have another path since.
+    /// Number of names removed from inodes: each may have changed the path of a directory.
     pub(super) changes: u64,
 }
 
@@ -50,7 +50,7 @@ impl InodeTable {
         }
     }
 
-    /// Returns the path of an inode; `Changed` if it or a directory above it has no name.
+    /// Returns the path of an inode; `Changed` if it or an ancestor has no name.
     pub(super) fn path(&self, ino: Ino) -> Result<Key> {
         if self.is_named(ino) {
             self.last_path(ino)
@@ -59,20 +59,20 @@ impl InodeTable {
         }
     }
 
-    /// Returns the path of an inode, by its last name if it has none. `Changed` if it is not known, or if a directory
-    /// above it has no name.
+    /// Returns the path of an inode, with its last name if it has none. `Changed` if it is unknown, or an ancestor has
+    /// no name.
     pub(super) fn last_path(&self, ino: Ino) -> Result<Key> {
         self.path_through(ino, InodeEntry::is_named)
     }
 
-    /// Returns the path of an inode by the last names of it and of the directories above it, whether they have them
-    /// still or not. `Changed` if one is not known.
+    /// Returns the path of an inode from the last names of it and its ancestors, removed or not. `Changed` if one of
+    /// them is unknown.
     pub(super) fn walked_path(&self, ino: Ino) -> Result<Key> {
         self.path_through(ino, |_| true)
     }
 
-    /// Returns the path of an inode by its last name and those of the directories above it; `Changed` if one of these is
-    /// not known or does not `count`.
+    /// Returns the path of an inode from its last name and its ancestors' last names; `Changed` if an ancestor is
+    /// unknown or does not `count`.
     fn path_through(&self, ino: Ino, count: impl Fn(&InodeEntry) -> bool) -> Result<Key> {
         if ino == Ino::ROOT {
             return Ok(Key::root());
@@ -89,7 +89,7 @@ impl InodeTable {
         Key::new(names.join(&b'/'))
     }
 
-    /// Returns the directory of an inode and its name, or the last ones that it had.
+    /// Returns the directory and the name of an inode, or its last ones.
     pub(super) fn last_name(&self, ino: Ino) -> Result<(u64, &[u8])> {
         let entry = self.entries.get(ino.0).ok_or_else(|| gone(ino))?;
         Ok(entry.last_name())
@@ -106,34 +106,34 @@ impl InodeTable {
         self.is_a(ino.0, EntryKind::Directory)
     }
 
-    /// Whether an inode is of a kind. The kernel gives up an inode that gets attributes of another kind.
+    /// Whether an inode is of a kind. The kernel invalidates an inode that gets attributes of another kind.
     pub(super) fn is_a(&self, ino: u64, kind: EntryKind) -> bool {
         let entry = self.entries.get(ino);
         entry.is_some_and(|entry| entry.kind == kind)
     }
 
-    /// Whether an inode is known to have another content.
+    /// Whether an inode has a known content that differs from `content`.
     pub(super) fn differs(&self, ino: u64, content: Option<u64>) -> bool {
         let known = self.open.content(ino).or_else(|| self.found(ino));
         let is_other = |(known, content)| known == MIXED || known != content;
         known.zip(content).is_some_and(is_other)
     }
 
-    /// Returns the content that the last lookup of an inode has found.
+    /// Returns the content that the last lookup of an inode found.
     fn found(&self, ino: u64) -> Option<u64> {
         let entry = self.entries.get(ino)?;
         entry.content.map(NonZeroU64::get)
     }
 
-    /// Notes the content of an inode.
+    /// Records the content of an inode.
     pub(super) fn note_content(&mut self, ino: u64, content: Option<u64>) {
         if let Some(entry) = self.entries.get_mut(ino) {
             entry.content = content.and_then(NonZeroU64::new);
         }
     }
 
-    /// Returns a number that no inode has: a hash of directory and name, or the next free one. Without other inodes it is
-    /// always the same for a name, also after another mount.
+    /// Returns a free inode number: a hash of directory and name, or the next free number. Without other inodes it is
+    /// always the same for a name, also after a remount.
     pub(super) fn free_number(&self, parent: Ino, name: &[u8]) -> u64 {
         let mut ino = hash_of(parent.0, name) & MAX_NUMBER;
         while ino <= Ino::ROOT.0 || self.entries.get(ino).is_some() || self.open.is_open(ino) {
@@ -142,7 +142,7 @@ impl InodeTable {
         ino
     }
 
-    /// Gives an inode a name, which another one may have now.
+    /// Gives an inode a name, and takes it from the inode that has it.
     pub(super) fn give(&mut self, ino: u64, parent: Ino, name: &[u8]) {
         let owner = self.entries.named(parent.0, name);
         if owner == Some(ino) {
@@ -160,7 +160,7 @@ impl InodeTable {
         }
     }
 
-    /// Takes a name from the inode that has it, which is returned.
+    /// Removes a name from its inode; returns the inode.
     pub(super) fn take(&mut self, parent: Ino, name: &[u8]) -> Option<u64> {
         let ino = self.entries.take_name(parent.0, name)?;
         self.changes += 1;
@@ -174,7 +174,7 @@ impl InodeTable {
         Some(ino)
     }
 
-    /// Drops an entry that nothing holds, and those above it that it alone held.
+    /// Drops an unused entry, and the ancestors that only it kept alive.
     pub(super) fn prune(&mut self, ino: u64) {
         let mut waiting = vec![ino];
         while let Some(at) = waiting.pop() {
@@ -198,7 +198,7 @@ impl InodeTable {
     }
 }
 
-/// Returns the error of an inode whose name was removed: the kernel walks its path again.
+/// Returns the error of an inode whose name was removed; it makes the kernel walk the path again.
 pub(super) fn nameless(ino: Ino) -> Error {
     Error::new(
         Kind::Changed,

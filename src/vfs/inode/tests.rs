@@ -1,4 +1,4 @@
-//! What a table of inodes does, without a view.
+//! Tests the inode table without a view.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use super::*;
 use zarr_format::error::Kind;
 use zarrfs_store::EntryKind;
 
-/// Returns what is found behind a name.
+/// Returns the attributes of an entry.
 fn attr(kind: EntryKind, content: Option<u64>) -> Attr {
     Attr {
         kind,
@@ -26,12 +26,12 @@ fn directory() -> Attr {
     attr(EntryKind::Directory, None)
 }
 
-/// Returns a file of a content.
+/// Returns the attributes of a file with a content.
 fn file(content: u64) -> Attr {
     attr(EntryKind::File, Some(content))
 }
 
-/// Opens an inode; it must be possible.
+/// Opens an inode; this must succeed.
 fn open(inodes: &Inodes, ino: Ino, fh: u64, content: u64) {
     assert_eq!(inodes.bind(ino, Fh(fh), Some(content)), Binding::Added);
 }
@@ -99,10 +99,10 @@ fn a_name_with_another_content_gets_another_inode() {
             assert_eq!(inodes.last_path(ino).unwrap().as_bytes(), name);
         }
         assert!(!inodes.shows(old, &file(3)) && inodes.shows(new, &file(3)));
-        // The first content comes back: it has its inode.
+        // The first content comes back and has its old inode.
         assert_eq!(inodes.look_up(Ino::ROOT, name, &file(2)), old);
         inodes.release(old, Fh(1));
-        // What is not open is not given another content either.
+        // An inode that is not open does not get another content either.
         assert_ne!(inodes.look_up(Ino::ROOT, name, &file(4)), old);
         for ino in [old, new] {
             inodes.forget(ino, 9);
@@ -129,7 +129,7 @@ fn an_inode_has_handles_of_one_content() {
     inodes.release(ino, Fh(2));
     assert_eq!(inodes.bind_anyhow(ino, Fh(3), Some(2)), Binding::Added);
     assert!(inodes.shows(ino, &file(2)) && !inodes.shows(ino, &file(1)));
-    // The kernel asks for attributes of an inode that is not open, and gets those of the name.
+    // The kernel queries the attributes of an inode that is not open, and gets the attributes of its name.
     inodes.release(ino, Fh(3));
     assert!(inodes.shows(ino, &file(3)));
     assert_eq!(inodes.bind(ino, Fh(4), Some(3)), Binding::Replaced);
@@ -142,7 +142,7 @@ fn a_content_that_is_open_has_one_inode_of_its_name() {
     let old = inodes.look_up(Ino::ROOT, b"a", &file(1));
     let new = inodes.look_up(Ino::ROOT, b"new", &file(2));
     inodes.rename((Ino::ROOT, b"new"), (Ino::ROOT, b"a"));
-    // A reader that has looked the name up before opens what it has now.
+    // A reader with an earlier lookup opens the current content.
     assert_eq!(inodes.bind(old, Fh(1), Some(2)), Binding::Replaced);
     assert_eq!(inodes.bind_anyhow(old, Fh(1), Some(2)), Binding::Added);
     assert_eq!(inodes.bind(new, Fh(2), Some(2)), Binding::Elsewhere);
@@ -150,7 +150,7 @@ fn a_content_that_is_open_has_one_inode_of_its_name() {
     assert_eq!(inodes.path(new).unwrap_err().kind(), Kind::Changed);
 }
 
-/// The kernel answers EIO for an inode from then on that gets attributes of another kind.
+/// The kernel returns EIO for an inode that has received attributes of another kind.
 #[test]
 fn an_open_file_shows_no_link_that_has_its_name() {
     let inodes = Inodes::new();
@@ -160,7 +160,7 @@ fn an_open_file_shows_no_link_that_has_its_name() {
     assert!(!inodes.shows(ino, &link));
     let new = inodes.look_up(Ino::ROOT, b"a", &link);
     assert_ne!(new, ino);
-    // Replaced without a notice.
+    // Replaced without a notice of an unlink.
     assert_ne!(inodes.look_up(Ino::ROOT, b"a", &file(2)), new);
 }
 
@@ -184,7 +184,7 @@ fn names_of_one_hash_have_numbers_of_their_own() {
     let inodes = Inodes::new();
     let mut seen = std::collections::HashMap::new();
     let name = |number: u64| number.to_string().into_bytes();
-    // Of a few ten thousand names two have one hash of 31 bits.
+    // Of some ten thousand names, two have the same 31-bit hash.
     let (first, second) = (0..)
         .find_map(|number| {
             let other = seen.insert(inodes.peek(Ino::ROOT, &name(number)), number);
@@ -210,7 +210,7 @@ fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
     for number in 0..NAMES {
         let name = name(number);
         held.push(inodes.look_up(Ino::ROOT, name.as_bytes(), &file(number)));
-        // Tables have most room to spare when they have just grown, beyond seven eighths of a power of two.
+        // The tables waste most when they have just grown, above 7/8 of a power of two.
         if [18, 20]
             .map(|power| (7 << power >> 3) + 1)
             .contains(&number)

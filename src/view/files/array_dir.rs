@@ -1,7 +1,7 @@
-//! The directory of an array: what it lists, and what opens in it.
+//! The directory of an array: its listing, and the names that open in it.
 //!
-//! It lists the array once, so that a recursive program costs what the array is worth: as a file of all of it, or as its
-//! stored chunks where that is next to nothing of a large array. Listing a file or not changes nothing about opening it.
+//! It lists the array once, so that a recursive program reads each element once: as one file, or as the stored chunks
+//! of a large array that is nearly empty. A listing does not affect the names that open.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl FilesView {
         let files = formats
             .into_iter()
             .map(|format| (self.file_name(found, format), EntryKind::File));
-        // A name that is too long could not be looked up.
+        // A name that is too long cannot be looked up.
         let files = files.filter(|(name, _)| found.path.child(name).is_ok());
         let with_coordinates = self.group_file_names(context, found, &self.forms.of_groups);
         let files = files.chain(with_coordinates.into_iter().map(file));
@@ -60,7 +60,7 @@ impl FilesView {
         Ok(Box::new(NameList::new(names)))
     }
 
-    /// Returns the names of the files of pairs of which one was looked up.
+    /// Returns the names of both files of each pair of which one was looked up.
     fn pairs_of(&self, context: &RequestContext, found: &Arc<NodeEntry>) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for ending in self.pairs.endings(&found.path) {
@@ -70,17 +70,17 @@ impl FilesView {
             let place = self.place_of(context, found)?;
             match self.named_file(context, place, parsed) {
                 Ok(Some(_)) => names.push([self.name_of(found), ending.as_bytes()].concat()),
-                // It is asked again where that may take time.
+                // The caller retries where waiting is allowed.
                 Err(error) if error.kind() == Kind::WouldWait => return Err(error),
-                // Another array is there now.
+                // The path has another array now.
                 Ok(None) | Err(_) => {}
             }
         }
         Ok(names)
     }
 
-    /// Returns the names of a group's files of all of its arrays, or of an array's files and of the directory of its chunks,
-    /// each with a newline.
+    /// Returns the names that open, one a line: a group's files of all its arrays, or an array's files and its chunk
+    /// directory.
     pub(super) fn names_that_open(
         &self,
         context: &RequestContext,
@@ -103,7 +103,7 @@ impl FilesView {
         Ok(Some(lines(names)))
     }
 
-    /// Returns an array with the nodes around it.
+    /// Returns an array and its surrounding nodes.
     pub(super) fn place_of(
         &self,
         context: &RequestContext,
@@ -114,13 +114,13 @@ impl FilesView {
         Ok(ArrayPlace { found, around })
     }
 
-    /// Returns all of an array as formats see it; nothing of a group.
+    /// Returns the whole array as formats see it, or `None` for a group.
     pub(super) fn whole_of<'a>(&'a self, place: &'a ArrayPlace) -> Option<Subject<'a>> {
         let shape = &place.found.array()?.shape;
         place.subject(self.name_of(&place.found), shape)
     }
 
-    /// Whether an array is listed as its stored chunks. One of which that is not known is listed as a file.
+    /// Whether an array is listed as its stored chunks; false if that is unknown.
     fn is_sparse(&self, context: &RequestContext, found: &Arc<NodeEntry>) -> bool {
         let array = self.arrays.open(found);
         array.is_ok_and(|array| array.is_sparse(context).unwrap_or(false))

@@ -1,7 +1,6 @@
-//! The files of an array by their names: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` after the name of the array, and the
-//! chunks in `chunks/`.
+//! Resolves names of array files: `NAME.EXT`, `NAME.cf.EXT`, `NAME@SELECTION.EXT`, and files in `chunks/`.
 //!
-//! Nothing is kept of a name: what a selection means is found anew with each look-up.
+//! Nothing is cached by name: each lookup evaluates the selection again.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -22,39 +21,39 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// A decoded file: the whole array, one chunk of it or selected elements in a format.
+/// A decoded file: the whole array, one chunk or a selection, in a format.
 pub(super) struct DecodedTarget {
     /// The array.
     pub(super) found: Arc<NodeEntry>,
     pub(super) array: Arc<OpenArray>,
     pub(super) format: &'static Format,
     pub(super) part: ArrayPart,
-    /// Whether the file has the values that attributes say the elements mean.
+    /// Whether the file has CF-decoded values (scale, offset, missing values).
     is_meant: bool,
-    /// What the file consists of, if that is known without the elements.
+    /// The parts of the file, if they are known without the elements.
     parts: Result<FileParts>,
 }
 
-/// Which elements of an array a file has.
+/// The part of an array that a file contains.
 pub(super) enum ArrayPart {
-    /// All.
+    /// All elements.
     Whole,
-    /// Those of the chunk with these indices, which is in the grid.
+    /// The chunk with these indices, which is in the grid.
     Chunk(Coordinates),
-    /// Selected ones.
+    /// A selection.
     Selected(Selection),
 }
 
-/// Where a name was found: the nodes that a file of an array is made of.
+/// The array of a file name, and the nodes that the file is made from.
 pub(super) struct ArrayPlace {
     /// The array.
     pub(super) found: Arc<NodeEntry>,
-    /// The nodes around it, as far as they are needed.
+    /// The nodes around it that the file needs.
     pub(super) around: SurroundingNodes,
 }
 
 impl ArrayPlace {
-    /// Returns the array as formats see it: a box of this shape, in files that are named after `name`.
+    /// Returns the array as formats see it: a box of this shape, in files with the base name `name`.
     pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
         Some(Subject {
             array: self.found.array()?,
@@ -68,7 +67,7 @@ impl ArrayPlace {
 }
 
 impl DecodedTarget {
-    /// Returns the elements that the file holds.
+    /// Returns the elements that the file contains.
     pub(super) fn selection(&self) -> Result<Selection> {
         Ok(match &self.part {
             ArrayPart::Whole => Selection::whole(&self.array.array().shape),
@@ -79,28 +78,28 @@ impl DecodedTarget {
         })
     }
 
-    /// Returns the box that has all elements of the file.
+    /// Returns the smallest box that contains all elements of the file.
     pub(super) fn bounds(&self) -> Result<Region> {
         Ok(self.selection()?.bounds())
     }
 
-    /// Whether elements can be written through the file: it is `NAME.npy` or `NAME.raw`.
+    /// Whether the file is writable: it is `NAME.npy` or `NAME.raw`.
     pub(super) fn is_writable(&self) -> bool {
         let is_whole = matches!(self.part, ArrayPart::Whole) && !self.is_meant;
         let formats = [&npy::FORMAT, &raw::FORMAT];
         is_whole && !self.is_made() && formats.iter().any(|format| self.format.is(format))
     }
 
-    /// Whether the file is made when it is opened, so that it has to be read whole to know its length.
+    /// Whether the file is generated when it is opened, so that its length needs all of its elements.
     pub(super) fn is_made(&self) -> bool {
         self.format.is_made(self.array.array())
     }
 
-    /// Returns the array as one of which a file is made, with the name of its files.
+    /// Returns the array as the source of a generated file, with the base name of its files.
     pub(super) fn member(&self, name: &[u8]) -> Result<GroupMember> {
         let described = self.found.array().unwrap_or(self.array.array());
         let meant = self.is_meant.then(|| cf::decoded(described));
-        // Where attributes mean nothing there is no such file.
+        // If the attributes cannot be applied, the file does not exist.
         let meant = meant.and_then(std::result::Result::ok);
         let conversion = meant.as_ref().and_then(|meant| meant.conversion.clone());
         Ok(GroupMember {
@@ -114,29 +113,29 @@ impl DecodedTarget {
         })
     }
 
-    /// Returns what the file consists of; fails as `Format::parts_of`.
+    /// Returns the parts of the file; fails as `Format::parts_of`.
     pub(super) fn parts(&self) -> Result<&FileParts> {
         self.parts.as_ref().map_err(Error::clone)
     }
 
-    /// Returns the exact length in bytes, if that does not depend on the elements. Fails as opening the file does, but for
-    /// an array that does not decode.
+    /// Returns the exact length in bytes, if it does not depend on the elements. Fails like opening the file, except
+    /// for an array that does not decode.
     pub(super) fn length(&self) -> Result<u64> {
         let size = self.array.array().element_size();
         self.parts()?.len(&self.selection()?.shape(), size?)
     }
 
-    /// Returns the number of the content.
+    /// Returns the number that identifies the content.
     pub(super) fn content(&self) -> u64 {
         match &self.parts {
-            // The bytes depend on attributes, also in formats whose headers do not.
+            // The values depend on attributes, even in formats whose headers do not.
             Ok(parts) if self.is_meant => parts.content(self.array.id()),
             Ok(parts) => self.format.content(&self.array, parts),
             Err(_) => self.array.id(),
         }
     }
 
-    /// Returns a name of a file that is made, another one where attributes or names give it another content.
+    /// Returns a cache name for a generated file; it changes with attributes and names that change the content.
     pub(super) fn name(&self) -> String {
         let mut extension = self.format.extension.to_string();
         if let Ok(parts) = &self.parts {
@@ -151,7 +150,7 @@ impl DecodedTarget {
 }
 
 impl FilesView {
-    /// Finds the file of an array that an ending names. One whose selection means nothing is `NotFound`, with the reason.
+    /// Finds the file of an array by its ending. An invalid selection is `NoFile`, with the reason.
     pub(super) fn named_file(
         &self,
         context: &RequestContext,
@@ -174,7 +173,7 @@ impl FilesView {
             let around = place.around.clone();
             match source.add_to(context, around, &place.found) {
                 Ok(around) => place.around = around,
-                // The file is there, and opening it returns the error.
+                // The file exists, and opening it returns the error.
                 Err(error) if is_untold(error.kind()) => fault = Some(error),
                 Err(error) => return Err(error),
             }
@@ -190,7 +189,7 @@ impl FilesView {
         Ok(target)
     }
 
-    /// Reads a selection of an array; fails as `named_file`.
+    /// Parses a selection of an array; fails as `named_file`.
     pub(super) fn selected(
         &self,
         context: &RequestContext,
@@ -198,7 +197,7 @@ impl FilesView {
         text: &str,
     ) -> Result<Selection> {
         if names_dimensions(text) {
-            // Labels have to be read.
+            // Labels must be read from the store.
             context.check_may_wait()?;
         }
         let array = ArrayInGroup {
@@ -213,8 +212,8 @@ impl FilesView {
         })
     }
 
-    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format that chunks have; and
-    /// `0.3.1@2.0.1.npy`, an inner chunk of a shard. The chunk of a 0-dimensional array is `0`.
+    /// Finds `0.3.1.npy`, a chunk in the grid in a basic format, and `0.3.1@2.0.1.npy`, an inner chunk of a shard. The
+    /// chunk of a 0-dimensional array is `0`.
     pub(super) fn chunk_file(
         &self,
         place: ArrayPlace,
@@ -246,7 +245,8 @@ impl FilesView {
         }
     }
 
-    /// Returns the file of a part of an array, if there is one in this format.
+    /// Returns the file of a part of an array, or `None` if the array has no such part. `NoFile` if the format does not
+    /// fit.
     fn decoded(
         &self,
         place: ArrayPlace,
@@ -282,8 +282,8 @@ impl FilesView {
     }
 }
 
-/// Returns what a file of an array consists of, or why it does not read; nothing if there is no such file. `NoFile` if
-/// an attribute leaves its elements without values.
+/// Returns the parts of a file, or the reason why it cannot be read; `None` if the file does not exist. `NoFile` if an
+/// attribute cannot be applied to the elements.
 fn parts_of(
     array: &OpenArray,
     subject: Subject<'_>,
@@ -300,7 +300,7 @@ fn parts_of(
         array: described,
         ..subject
     };
-    // Made once: for a format that is not basic they tell whether there is such a file.
+    // Made only once: for a format that is not basic, the parts say whether the file exists.
     let parts = format.parts_of(array, &subject);
     if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
         return Ok(None);
@@ -314,7 +314,7 @@ fn parts_of(
     }))
 }
 
-/// Returns the elements of a part of an array; nothing if the array has no such chunk.
+/// Returns the elements of a part of an array, or `None` if the chunk is not in the grid.
 fn selection_of(array: &OpenArray, part: &ArrayPart) -> Option<Selection> {
     match part {
         ArrayPart::Whole => Some(Selection::whole(&array.array().shape)),
@@ -327,7 +327,7 @@ fn selection_of(array: &OpenArray, part: &ArrayPart) -> Option<Selection> {
     }
 }
 
-/// Returns the elements of an inner chunk of a shard; nothing if the array has no such one.
+/// Returns the elements of an inner chunk of a shard, or `None` if the array has no such chunk.
 fn inner_chunk(array: &OpenArray, shard: &[u64], inner: &[u64]) -> Option<Region> {
     let (stored, pieces) = (array.stored_grid().ok()?, array.decoded_grid().ok()?);
     if array.shard_levels().ok()? == 0 || inner.len() != shard.len() {

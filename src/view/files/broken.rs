@@ -1,10 +1,9 @@
-//! The directory of a node that does not read: its documents as they are stored, and a file that says what is wrong.
+//! The directory of an unreadable node: its stored documents, and a file with the error.
 //!
-//! The documents have other names than in the store: a Zarr library that reads what zarrfs does not would find the node by
-//! them, and no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`.
+//! The documents have other names than in the store: a Zarr library that reads a format that zarrfs does not read would
+//! find the node by them, but no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`.
 //!
-//! Nothing of it can be changed here, since what a change would mean is not known; the store view shows and takes
-//! everything.
+//! The directory is read-only, since the effect of a change is unknown; the store view shows and accepts everything.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use zarr_format::error::{Error, Result};
 use zarrfs_array::hierarchy::{BrokenDocument, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 
-/// The name of the file that says what is wrong.
+/// The name of the file with the error.
 pub(super) const ERROR_TEXT: &[u8] = b"ERROR.txt";
 
 /// Returns the names of a broken node's own files, each once.
@@ -23,7 +22,7 @@ pub(super) fn names_of(found: &NodeEntry) -> Vec<Vec<u8>> {
     let documents = found.broken.iter().flat_map(|broken| &broken.documents);
     let mut names: Vec<Vec<u8>> = Vec::new();
     for name in documents.map(name_of).chain([ERROR_TEXT.to_vec()]) {
-        // A name that is too long could not be looked up.
+        // A name that is too long cannot be looked up.
         if !names.contains(&name) && found.path.child(&name).is_ok() {
             names.push(name);
         }
@@ -31,7 +30,7 @@ pub(super) fn names_of(found: &NodeEntry) -> Vec<Vec<u8>> {
     names
 }
 
-/// Returns the name of a document of a broken node in the node's directory.
+/// Returns the name that a document of a broken node has in the node's directory.
 pub(super) fn name_of(document: &BrokenDocument) -> Vec<u8> {
     let name = document.key.name();
     let prefix: &[u8] = match name.first() {
@@ -41,7 +40,7 @@ pub(super) fn name_of(document: &BrokenDocument) -> Vec<u8> {
     [prefix, name].concat()
 }
 
-/// Returns what is wrong with a node, in a sentence.
+/// Returns the error of a node as a sentence.
 pub(super) fn error_text(found: &NodeEntry) -> Vec<u8> {
     let node = if found.path.is_root() {
         "The root".to_string()
@@ -53,7 +52,7 @@ pub(super) fn error_text(found: &NodeEntry) -> Vec<u8> {
     format!("{node} cannot be read: {why}\n").into_bytes()
 }
 
-/// Returns the error of a file that a node would have if it could be read.
+/// Returns the error of opening a file that a readable node would have.
 pub(super) fn not_readable(found: &NodeEntry) -> Error {
     let why = found.node.as_ref().err().map(Error::to_string);
     let why = why.unwrap_or_default();
@@ -73,7 +72,7 @@ impl FilesView {
     }
 }
 
-/// Returns a file of a node that has these bytes, open.
+/// Returns an open file of a node with these bytes.
 pub(super) fn text_file(found: &NodeEntry, bytes: Vec<u8>) -> OpenedFile {
     OpenedFile {
         file: Arc::new(TextFile {

@@ -1,8 +1,8 @@
-//! `attributes.json` open for writing, and the files that programs rename onto it.
+//! `attributes.json` open for writing, and scratch files that programs rename onto it.
 //!
-//! The bytes that are written are collected and take effect when the file is closed or synced: then they are parsed, and
-//! either all of it is stored as the dialect spells it or nothing is. A document that has changed since the program has
-//! seen it is not replaced (`Changed`).
+//! Writes are buffered and take effect at close or sync: the text is parsed, and either all of it is stored in the
+//! dialect of the node or nothing is. A document that has changed since the program read it is not replaced
+//! (`Changed`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -22,40 +22,42 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Stat, Time, TreeFile};
 use zarrfs_store::{EntryKind, Key, Meta, Version};
 
-/// The longest document that can be written, in bytes.
+/// Maximum length of a document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
 
-/// What the bytes of a file are for.
+/// The purpose of a file's bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     /// They become the attributes of the node.
     Document,
-    /// The same, if the file still has the name of the document, which it was made under after that was removed.
+    /// They become the attributes if the file still has the document's name; it was created after the document was
+    /// unlinked.
     NewDocument,
     /// They stay in memory.
     Scratch,
 }
 
-/// `attributes.json` of a node, or a scratch file beside it.
+/// `attributes.json` of a node, or a scratch file next to it.
 pub(super) struct DocumentFile {
     files: FilesView,
     path: Key,
     role: Role,
     bytes: Arc<Scratch>,
-    /// The number that tells the file from others.
+    /// The number that identifies the file.
     content: u64,
-    /// Whether something was written that is not stored yet.
+    /// Whether the file has writes that are not stored yet.
     is_dirty: Mutex<bool>,
-    /// The document as it was when it was opened.
+    /// The document as of the open.
     opened: Option<SeenDocument>,
-    /// The document as the program has seen it; `None` if it replaces the document unseen.
+    /// The version of the document that the program has read, the precondition of saving; `None` for an unconditional
+    /// save.
     seen: Mutex<Option<SeenDocument>>,
-    /// Whether it was read.
+    /// Whether the file was read.
     is_read: AtomicBool,
 }
 
 impl DocumentFile {
-    /// Opens a document of a node that has this text.
+    /// Opens a node's document with this text.
     pub(super) fn document(
         files: &FilesView,
         path: &Key,
@@ -76,8 +78,8 @@ impl DocumentFile {
         })
     }
 
-    /// Opens the file that was made in the place of a document. One that `is_made` just now and is closed without a byte
-    /// is refused as the document.
+    /// Opens a file that was created in place of a document. If it `is_made` by this open, it is dirty, so that closing
+    /// it empty fails as saving an empty document does.
     pub(super) fn new_document(
         files: &FilesView,
         path: &Key,
@@ -115,21 +117,21 @@ impl DocumentFile {
         self.is_dirty.lock()
     }
 
-    /// Makes the document longer, with zeros, or shorter.
+    /// Truncates the document, or extends it with zeros.
     pub(super) fn resize(&self, length: u64) -> Result<()> {
         let length = self.checked(length)?;
         let resized = self.bytes.resize(length);
         resized.map_err(|error| error.about(&self.path))?;
         let was_dirty = std::mem::replace(&mut *self.dirty(), true);
         if length == 0 && !was_dirty && !self.is_read.load(Ordering::Acquire) {
-            // What was read of it, if anything, was read before it was opened.
+            // Any read of the document was before this open.
             *self.seen.lock() = self.files.unstored.seen(&self.path);
         }
         self.note_write();
         Ok(())
     }
 
-    /// Notes that a program sees what was opened.
+    /// Records that a program has read the version that was opened.
     fn note_read(&self) {
         if !self.is_read.swap(true, Ordering::AcqRel)
             && let Some(opened) = &self.opened
@@ -154,8 +156,8 @@ impl DocumentFile {
         }
     }
 
-    /// Whether the bytes are to become the attributes. Those of a file that has lost the name of the document are not, as
-    /// those of a file that was removed are nowhere.
+    /// Whether the bytes become the attributes. A file that has lost the document's name does not, like a file that was
+    /// unlinked.
     fn is_to_be_stored(&self) -> bool {
         match self.role {
             Role::Document => true,
@@ -246,7 +248,7 @@ impl TreeFile for DocumentFile {
         })
     }
 
-    /// Owner and mode are those of the mount: setting them is allowed and changes nothing.
+    /// Owner and mode come from the mount: setting them succeeds without effect.
     fn change(&self, _context: &RequestContext, change: &AttrChange) -> Result<()> {
         if let Some(size) = change.size {
             self.resize(size)?;
@@ -261,8 +263,9 @@ impl TreeFile for DocumentFile {
 }
 
 impl FilesView {
-    /// Stores the text of a node's `attributes.json`; returns what it shows then. `Invalid` if the text does not parse or the
-    /// dialect cannot express it, `Changed` if the document is not the one that was `seen`; then the old one stays.
+    /// Stores the text of a node's `attributes.json`; returns the version that it has then. `Invalid` if the text does
+    /// not parse or the dialect cannot express it, `Changed` if the document is not the `seen` version; then the old
+    /// document stays.
     pub(super) fn save(
         &self,
         context: &RequestContext,
@@ -291,7 +294,7 @@ impl FilesView {
             }
             Err(error) => {
                 if error.kind() == Kind::Changed {
-                    // The next program that saves it need not have read it.
+                    // The next save has no precondition unless its program reads the document.
                     self.unstored.forget_seen(path);
                 }
                 Err(error)
@@ -300,8 +303,8 @@ impl FilesView {
     }
 }
 
-/// Reads attributes that a program has written; `Corrupt` if they are no JSON object, `Invalid` if an object in them has a
-/// name twice.
+/// Parses attributes that a program has written; `Corrupt` if they are not a JSON object, `Invalid` if an object in
+/// them has a duplicate name.
 fn parsed(bytes: &[u8]) -> Result<Attributes> {
     let attributes = Attributes::parse(text_of(bytes)?)?;
     attributes.check_unique()?;

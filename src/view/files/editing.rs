@@ -1,8 +1,8 @@
-//! The files view as a tree that can be changed.
+//! The files view as a writable tree.
 //!
-//! `attributes.json` is edited in place, by a scratch file that is renamed over it, or by one that is made anew after it
-//! was unlinked (`documents`, `unstored`), and decoded elements are written in place (`writing`). Nothing else changes
-//! here: nodes are made, moved and removed, and other metadata edited, in the store view.
+//! `attributes.json` is edited in place, by renaming a scratch file over it, or by creating it again after an unlink
+//! (`documents`, `unstored`); decoded elements are written in place (`writing`). Everything else is read-only here:
+//! nodes are made, moved and removed, and other metadata edited, in the store view.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use zarrfs_store::tree::{
 };
 use zarrfs_store::{Key, Meta, Tree, Version};
 
-/// The files view, to be changed.
+/// The files view, writable.
 pub(super) struct Editing {
     files: FilesView,
 }
@@ -35,14 +35,14 @@ impl Editing {
         Editing { files }
     }
 
-    /// Returns what a path has; `NotFound` if that is nothing.
+    /// Returns the entry of a path; `NotFound` if the path does not exist.
     fn shown(&self, context: &RequestContext, path: &Key) -> Result<ShownFile> {
         let shown = self.files.shown(context, path)?;
         shown.ok_or_else(|| Error::not_found(path))
     }
 
-    /// Fails unless a scratch file can be made at a path: beside an `attributes.json` that can be edited, and not under a
-    /// name by which a Zarr library would take it for stored metadata.
+    /// Fails unless a scratch file can be created at a path: its directory has an editable `attributes.json`, and a
+    /// Zarr library would not take its name for stored metadata.
     fn check_beside(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
         match self.shown(context, &parent)? {
@@ -78,7 +78,7 @@ impl Editing {
         Ok(file)
     }
 
-    /// Opens a file that is not stored. One that has the name of a document was made in its place.
+    /// Opens a file that is not stored. A file with the name of a document was created in its place.
     fn open_unstored(&self, path: &Key, bytes: Arc<Scratch>) -> Arc<DocumentFile> {
         if path.name() == ATTRIBUTES {
             DocumentFile::new_document(&self.files, path, bytes, false)
@@ -87,7 +87,7 @@ impl Editing {
         }
     }
 
-    /// Makes the bytes of the scratch file at `from` the document at `to`, which shows them from then on.
+    /// Saves the bytes of the scratch file at `from` as the document at `to`.
     fn replace_document(
         &self,
         context: &RequestContext,
@@ -96,7 +96,7 @@ impl Editing {
         to: &Key,
     ) -> Result<()> {
         let unstored = &self.files.unstored;
-        // The kernel repeats a rename that is `Changed`.
+        // The kernel repeats a rename that fails with `Changed` (ESTALE).
         if let Some(error) = unstored.refusal(from, to) {
             return Err(error);
         }
@@ -104,7 +104,7 @@ impl Editing {
         if let Err(error) = self.files.save(context, to, bytes, seen.as_ref()) {
             unstored.note_refusal(from, to, &error);
             if error.kind() == Kind::Changed {
-                // What another program has written is there, whether the document was taken away or not.
+                // Show the text that another program has saved, whether the document was taken away or not.
                 unstored.show_document(to);
             }
             return Err(error);
@@ -113,7 +113,7 @@ impl Editing {
         Ok(())
     }
 
-    /// Gives a document, or a scratch file, the name of a scratch file. Editors keep the old content of a document so.
+    /// Renames a document or a scratch file to a scratch file. Editors keep a backup of a document this way.
     fn rename_beside(
         &self,
         context: &RequestContext,
@@ -156,18 +156,18 @@ impl Editing {
     }
 }
 
-/// Returns the error of a change that is made in the store view alone.
+/// Returns the error of a change that is possible only in the store view.
 fn refused(path: &Key, why: &str) -> Error {
     let why = format!("{why}; do it in the store view: DIR/.zarrfs/store");
     Error::new(Kind::NotPermitted, path, why)
 }
 
-/// Returns the error of replacing or removing a file that is made of the store.
+/// Returns the error of replacing or removing a generated file.
 fn not_edited(path: &Key) -> Error {
     refused(path, "nodes, chunks and metadata are not changed here")
 }
 
-/// Returns the error of writing a file that is made of the store and is no decoded array.
+/// Returns the error of writing a generated file that is not a decoded array.
 fn read_only(path: &Key) -> Error {
     let why = "is read-only; write NAME.npy, NAME.raw or attributes.json, \
                or the keys in the store view: DIR/.zarrfs/store";
@@ -249,7 +249,7 @@ impl Tree for Editing {
         }
     }
 
-    /// Owner, mode and times are those of the mount: setting them is allowed and changes nothing.
+    /// Owner, mode and times come from the mount: setting them succeeds without effect.
     fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()> {
         let target = match self.shown(context, path)? {
             ShownFile::Scratch(bytes) => {
@@ -289,7 +289,7 @@ impl Tree for Editing {
         Err(refused(path, "nodes are not made here"))
     }
 
-    /// A document that is unlinked is missing until a program makes it anew, as archivers do, or a few seconds have passed.
+    /// An unlinked document is missing until a program creates it again, as archivers do, or until `REMOVAL_TIMEOUT`.
     fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let unstored = &self.files.unstored;
         match self.shown(context, path)? {
@@ -352,7 +352,7 @@ impl Tree for Editing {
         }
     }
 
-    /// Makes a scratch file, or a document that is taken away, with the bytes of another file.
+    /// Copies a file to a scratch file, or to a document that was taken away.
     fn link(&self, context: &RequestContext, from: &Key, to: &Key) -> Result<()> {
         check_names(to)?;
         let (bytes, origin) = match self.shown(context, from)? {
@@ -382,7 +382,7 @@ impl Tree for Editing {
         self.files.hierarchy.store().sync(context)
     }
 
-    /// How much room a store has is unknown; the number is large enough for every program that checks it.
+    /// The free space of a store is unknown; the number is large enough for programs that check it.
     fn room(&self) -> Result<FreeSpace> {
         const PLENTY: u64 = 1 << 38;
         Ok(FreeSpace {

@@ -1,4 +1,4 @@
-//! Facts on the entries of the files view, as extended attributes: those of the node or the chunk that an entry shows.
+//! Extended attributes of the files view: facts about nodes and chunks.
 
 use crate::view::fact_of;
 use crate::view::files::FilesView;
@@ -8,10 +8,10 @@ use zarr_format::error::Result;
 use zarrfs_export::inspect::entry_facts;
 use zarrfs_store::request_context::RequestContext;
 
-/// The fact that says what a file does not have.
+/// The fact that lists the parts of an array that a file omits.
 const LEFT_OUT: &str = "left_out";
 
-/// Returns sentences as lines; `None` if there are none.
+/// Joins sentences into lines; `None` for an empty slice.
 fn lines(sentences: &[impl AsRef<str>]) -> Option<String> {
     let lines = sentences
         .iter()
@@ -20,7 +20,7 @@ fn lines(sentences: &[impl AsRef<str>]) -> Option<String> {
 }
 
 impl FilesView {
-    /// Returns the value of an extended attribute; nothing if there is none of that name.
+    /// Returns the value of an extended attribute, or `None` if the entry does not have it.
     pub(super) fn fact(
         &self,
         context: &RequestContext,

@@ -1,8 +1,8 @@
-//! The forms in which an array's directory lists the array: one, and those that were asked for; and the files that list a
-//! group as a whole, which are none unless they were asked for.
+//! The forms in which directories list an array or a whole group.
 //!
-//! Every form opens by its name, listed or not. A recursive program meets each array once, in one form: a file of all of
-//! it, or its stored chunks where a file would be large and most of the array is not stored.
+//! By default an array's directory lists one form of it, and a group's directory no file of the whole group; options
+//! add forms. Every form opens by name, listed or not. A recursive program meets each array once: as one file, or as
+//! its stored chunks if the file would be large and most of the array is not stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,19 +70,19 @@ impl fmt::Display for ListedForm {
     }
 }
 
-/// The forms that directories of arrays list.
+/// The forms that directories list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedForms {
-    /// Formats that were asked for.
+    /// Array formats that the options add.
     formats: Vec<&'static Format>,
-    /// Formats of groups that were asked for.
+    /// Group formats that the options add.
     pub(super) of_groups: Vec<&'static GroupFormat>,
-    /// Whether the directory of chunks was asked for.
+    /// Whether the options add the directory of chunks.
     pub(super) chunks: bool,
 }
 
 impl ListedForms {
-    /// Returns the forms that words ask for.
+    /// Builds the forms from the words of `--list`.
     pub(super) fn new(words: &[ListedForm]) -> ListedForms {
         let mut forms = ListedForms::default();
         for word in words {
@@ -98,7 +98,7 @@ impl ListedForms {
         forms
     }
 
-    /// Adds the formats of arrays and of groups whose extensions are asked for.
+    /// Adds the array and group formats whose extensions match.
     fn add(&mut self, is_asked: impl Fn(&str) -> bool) {
         let of_arrays = FORMATS.iter().filter(|format| is_asked(format.extension));
         self.formats.extend(of_arrays);
@@ -113,14 +113,14 @@ impl ListedForms {
         }
     }
 
-    /// Returns the formats of an array that were asked for, each once.
+    /// Returns the formats of an array that the options add, each once.
     pub(super) fn asked(&self, subject: &Subject) -> Vec<&'static Format> {
         let is_asked = |format: &&&Format| self.formats.iter().any(|asked| asked.is(format));
         let asked = FORMATS.iter().filter(is_asked).copied();
         asked.filter(|format| format.fits(subject)).collect()
     }
 
-    /// Returns the formats of an array that are listed where the array is listed as files: its own first.
+    /// Returns the formats in which an array is listed as files, its default format first.
     pub(super) fn listed(&self, subject: &Subject) -> Vec<&'static Format> {
         let own = own_format(subject.array);
         let others = self.asked(subject).into_iter();
@@ -129,7 +129,7 @@ impl ListedForms {
     }
 }
 
-/// Returns the format in which an array is listed whatever was asked for.
+/// Returns the default format of an array, which is always listed.
 pub(super) fn own_format(array: &Array) -> &'static Format {
     if array.data_type.is_variable() {
         &txt::FORMAT

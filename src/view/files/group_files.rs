@@ -1,8 +1,7 @@
-//! Files of several arrays: those of a group's own that hold all of its arrays, `GROUP.nc`, and those of an array with its
-//! coordinates, `NAME.nc`.
+//! Files of several arrays: of a whole group, or of an array with coordinates.
 //!
-//! They open by name, and are listed where that was asked for. What such a file consists of depends on other nodes, so it
-//! is never resolved without waiting.
+//! `GROUP.nc` has all arrays of a group, `NAME.nc` an array with its coordinates. They open by name and are listed only
+//! if the options say so. The parts of such a file depend on other nodes, so it is never resolved without waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +29,7 @@ pub(super) struct GroupTarget {
 impl GroupTarget {
     /// Opens the file.
     pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
-        // From before elements are read: if they change meanwhile, the number is that of other bytes.
+        // Taken before elements are read: if they change during the read, the version is already stale.
         let mut version = Some(0);
         for array in self.file.arrays() {
             let content = array.content(context)?;
@@ -47,7 +46,7 @@ impl GroupTarget {
     }
 }
 
-/// Returns a file of a node, if it is made.
+/// Returns the file of a node, or `NoFile` with the reason if it cannot be made.
 fn target_of(
     found: Arc<NodeEntry>,
     choice: &GroupChoice<'_>,
@@ -69,13 +68,13 @@ fn target_of(
     }
 }
 
-/// Returns a number of the contents of several arrays.
+/// Combines the content versions of several arrays.
 fn joined(all: u64, one: u64) -> u64 {
     all.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ one
 }
 
 impl FilesView {
-    /// Returns the file of a group that a name asks for; `NoFile` with the reason if it is not made.
+    /// Returns the file of a group for a name; `NoFile` with the reason if it cannot be made.
     pub(super) fn group_target(
         &self,
         context: &RequestContext,
@@ -86,7 +85,7 @@ impl FilesView {
         target_of(found, choice, answer)
     }
 
-    /// Returns the file of an array with its coordinates that a name asks for; fails as `group_target`.
+    /// Returns the file of an array with its coordinates for a name; fails as `group_target`.
     pub(super) fn variable_target(
         &self,
         context: &RequestContext,
@@ -114,8 +113,8 @@ impl FilesView {
         }
     }
 
-    /// Returns the names of the files of a group with all of its arrays, or of an array with its coordinates. One that is not known is among them: opening it says
-    /// why.
+    /// Returns the names of a group's files with all of its arrays, or of an array's files with its coordinates.
+    /// Includes a file that fails to be planned: opening it returns the error.
     pub(super) fn group_file_names(
         &self,
         context: &RequestContext,
@@ -138,7 +137,7 @@ impl FilesView {
         };
         let opens = |format: &&&'static GroupFormat| match file(format) {
             Some(Ok(answer)) => answer.is_ok(),
-            // The store does not list names, so there is none.
+            // The store cannot list names, so the file cannot be made.
             Some(Err(error)) => error.kind() != Kind::Unsupported,
             None => false,
         };

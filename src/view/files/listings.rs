@@ -1,6 +1,6 @@
-//! Listings of the files view that are read name by name: groups, and the chunks of arrays.
+//! Streams the listings of groups and chunk directories.
 //!
-//! Only the store's own listing is held, and of chunks the last names.
+//! Memory holds only the store's own listing, and the last chunk names.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Listing, Name};
 
-/// A group's children, then its own files. A broken node is listed as a group, with those that it has.
+/// A group's children, then its own files. A broken node is listed as a group with the children that are found.
 pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
     found: Arc<NodeEntry>,
     /// Its own files.
     files: Vec<Vec<u8>>,
-    /// Number of the next of its own files; 0 while children are listed.
+    /// 1 + the index of the next own file; 0 while children are listed.
     own: usize,
 }
 
-/// The cursor of the last of a group's own files; those of the others come before it. They are larger than those of any
-/// file system but for the end of a directory, which is the largest number on ext4.
+/// The cursor of the last own file; the other own files have the cursors before it. All are larger than the cursors of
+/// file systems, except the end of a directory on ext4, which is the largest number.
 const LAST_CURSOR: u64 = i64::MAX as u64 - 3;
 
 impl GroupListing {
-    /// Opens the listing of a group that has these files of its own.
+    /// Opens the listing of a group with these own files.
     pub(super) fn new(
         context: &RequestContext,
         hierarchy: &Arc<Hierarchy>,
@@ -46,12 +46,12 @@ impl GroupListing {
         })
     }
 
-    /// Returns the cursor of one of its own files.
+    /// Returns the cursor of an own file.
     fn cursor(&self, place: usize) -> u64 {
         LAST_CURSOR - self.files.len().saturating_sub(place + 1) as u64
     }
 
-    /// Whether a child has the name of one of the group's own documents.
+    /// Whether a child has the name of an own file.
     fn is_taken(&self, context: &RequestContext, name: &[u8]) -> Result<bool> {
         Ok(self.hierarchy.child(context, &self.found, name)?.is_some())
     }
@@ -92,7 +92,7 @@ impl Listing for GroupListing {
     }
 }
 
-/// Opens the listing of a group's children. A broken node has those that can be found.
+/// Opens the listing of a group's children. For a broken node, errors about missing children give an empty listing.
 fn children_of(
     context: &RequestContext,
     hierarchy: &Arc<Hierarchy>,
@@ -106,7 +106,7 @@ fn children_of(
     }
 }
 
-/// Whether an error says that there are no children to be found.
+/// Whether an error means that no children can be found.
 fn has_none(kind: Kind) -> bool {
     matches!(
         kind,
@@ -114,25 +114,25 @@ fn has_none(kind: Kind) -> bool {
     )
 }
 
-/// The stored chunks of an array in each listed format. A cursor is the number of names before it; the last names are
-/// held, so that a reader that goes back a little, as the kernel does after each full reply, gets them again.
+/// The stored chunks of an array in each listed format. A cursor is the number of names before it. The last names are
+/// held, since the kernel seeks back a little after each full reply.
 pub(super) struct ChunkListing {
     array: Arc<OpenArray>,
     formats: Vec<&'static Format>,
     stored: StoredChunks,
     /// The last names, in order.
     recent: VecDeque<Name>,
-    /// Number of the next name.
+    /// Number of the next name to return.
     next: u64,
-    /// Number of the first name that was not read yet.
+    /// Number of the first name that was not read from the store yet.
     end: u64,
 }
 
-/// How many names are held: more than a reply to the kernel takes.
+/// Maximum number of names that are held: more than one reply to the kernel takes.
 const MAX_RECENT: usize = 2048;
 
 impl ChunkListing {
-    /// Begins to list the chunks of an array.
+    /// Opens the listing of an array's chunks.
     pub(super) fn new(
         array: Arc<OpenArray>,
         formats: Vec<&'static Format>,
@@ -147,7 +147,7 @@ impl ChunkListing {
         })
     }
 
-    /// Reads the names of one more chunk; returns false if there is none.
+    /// Reads the names of one more chunk; returns false at the end.
     fn read(&mut self, context: &RequestContext) -> Result<bool> {
         let Some(indices) = self.stored.next_chunk(context)? else {
             return Ok(false);

@@ -1,13 +1,14 @@
-//! The files view: each group and each array a directory, the decoded arrays files in it.
+//! The files view: groups and arrays as directories that contain decoded files.
 //!
-//! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`; that of an array has the
-//! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of these open by name;
-//! `forms` and `pairs` say which of them are listed, and of chunks only those that are stored. A child of a group takes
-//! precedence over a file of the group's own. Sizes are known without decoding, but for tables, elements without a fixed
-//! length, and maps, whose coordinate variables are read. A node that does not read is a directory of its documents as they
-//! are stored.
+//! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`. An array's directory
+//! also has the whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of
+//! these open by name; `forms` and `pairs` select the ones that are listed, and `chunks/` lists only stored chunks. A
+//! child of a group takes precedence over a file of the group. Sizes are known without decoding, except for tables,
+//! elements without a fixed length, and maps, which need their coordinate variables. A node that cannot be read is a
+//! directory of its documents as stored.
 //!
-//! No file has a name by which a Zarr library finds a node: it would find no chunks below, and read fill values.
+//! No file has a name by which a Zarr library finds a node: the library would find no chunks below, and read fill
+//! values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,20 +57,19 @@ mod writing;
 
 pub use crate::view::files::forms::ListedForm;
 
-/// A hierarchy as directories and decoded files; clones share what is not stored.
+/// A hierarchy as directories and decoded files; clones share the unstored state.
 #[derive(Clone)]
 pub struct FilesView {
     hierarchy: Arc<Hierarchy>,
     arrays: Arc<Arrays>,
-    /// The name of the root's own files.
+    /// The base name of the root's own files.
     root_name: Arc<[u8]>,
-    /// The forms of arrays that are listed beside the one that always is.
+    /// The forms of arrays that are listed in addition to the default one.
     forms: Arc<ListedForms>,
     lines: Arc<CoordinateLines>,
     unstored: Arc<UnstoredState>,
     pairs: Arc<LookedUpPairs>,
-    /// The directory of the mount that shows the view, with its slash: its files are other inodes than those of another
-    /// directory.
+    /// The directory of the mount that shows the view, with its slash: its files have their own inodes.
     shown_in: &'static str,
 }
 
@@ -78,8 +78,8 @@ const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
 impl FilesView {
-    /// Builds the view; the root's own files are named after `root_name`, and arrays are listed in the forms `asked` as
-    /// well.
+    /// Builds the view. `root_name` is the base name of the root's own files; arrays are also listed in the forms
+    /// `asked`.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: impl Into<Arc<Arrays>>,
@@ -98,7 +98,7 @@ impl FilesView {
         }
     }
 
-    /// Returns the view as a directory of the mount shows it, whose path ends with a slash.
+    /// Returns the view for a directory of the mount, whose path ends with a slash.
     pub fn shown_in(&self, dir: &'static str) -> FilesView {
         FilesView {
             shown_in: dir,
@@ -123,13 +123,13 @@ impl FilesView {
         Ok(export)
     }
 
-    /// Returns the array of a decoded file as one of which a file is made.
+    /// Returns the array of a decoded file as the source of a generated file.
     fn member(&self, target: &DecodedTarget) -> Result<GroupMember> {
         target.member(self.name_of(&target.found))
     }
 
-    /// Returns the exact length of a decoded file. One that has to be read whole to know it is read for that once for each
-    /// content, since programs copy as much as `stat` shows.
+    /// Returns the exact length of a decoded file. A file whose length needs its elements is read once for each
+    /// content, since programs copy as many bytes as `stat` shows.
     fn decoded_length(&self, context: &RequestContext, target: &DecodedTarget) -> Result<u64> {
         if !target.is_made() {
             return target.length();
@@ -142,7 +142,7 @@ impl FilesView {
         array.length_of(context, &target.name(), &version_of, measure)
     }
 
-    /// Resolves a name; returns as well how long the answer counts.
+    /// Resolves a name; also returns the TTL of the answer.
     fn resolved<T>(
         &self,
         context: &RequestContext,
@@ -153,7 +153,7 @@ impl FilesView {
         (target, info.time_left(stamp.asked))
     }
 
-    /// Returns what `stat` shows, for as long as `fresh`. A file whose length cannot be told is there all the same.
+    /// Returns the attributes with the TTL `fresh`. A file whose length cannot be found still exists.
     fn attr(&self, context: &RequestContext, target: &PathTarget, fresh: Duration) -> Result<Attr> {
         match self.exact_attr(context, target, fresh) {
             Err(error)
@@ -171,7 +171,7 @@ impl FilesView {
         }
     }
 
-    /// Like `attr`; fails if the length cannot be told.
+    /// Like `attr`; fails if the length cannot be found.
     fn exact_attr(
         &self,
         context: &RequestContext,
@@ -216,12 +216,12 @@ impl FilesView {
         Ok(attr_of_file(place, size, fresh))
     }
 
-    /// Returns a number that all clones of this view have and no other view.
+    /// Returns a number that identifies the view; clones share it.
     fn identity(&self) -> usize {
         Arc::as_ptr(&self.unstored).addr()
     }
 
-    /// Returns what `stat` shows of what is found by `find`.
+    /// Returns the attributes of the file that `find` returns.
     fn found_attr(
         &self,
         context: &RequestContext,
@@ -256,7 +256,7 @@ impl FilesView {
     }
 }
 
-/// Returns what `stat` shows of a file.
+/// Returns the attributes of a file.
 fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     let found = target.node();
     let content = match target {
@@ -271,7 +271,7 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     }
 }
 
-/// Returns what `stat` shows of a file in memory.
+/// Returns the attributes of a file in memory.
 fn scratch_attr(scratch: &Arc<Scratch>) -> Attr {
     Attr {
         content: Some(scratch.number()),
@@ -279,7 +279,7 @@ fn scratch_attr(scratch: &Arc<Scratch>) -> Attr {
     }
 }
 
-/// Opens a file in memory for reading, as it is now.
+/// Opens the current content of a file in memory for reading.
 fn open_scratch(scratch: &Arc<Scratch>) -> OpenedFile {
     OpenedFile {
         file: Arc::new(TextFile {
@@ -294,8 +294,7 @@ fn open_scratch(scratch: &Arc<Scratch>) -> OpenedFile {
     }
 }
 
-/// Whether an error says that a file has a length that cannot be told: it does not decode, or is longer than
-/// any file.
+/// Whether an error means that the length of a file cannot be found: the file does not decode, or would be too large.
 fn is_untold(kind: Kind) -> bool {
     matches!(kind, Kind::Corrupt | Kind::Unsupported | Kind::TooLarge)
 }
@@ -350,7 +349,7 @@ impl View for FilesView {
         self.found_attr(context, |context| {
             let find = || self.resolve_child(context, dir, name);
             match dir {
-                // Chunks have no files beside them.
+                // No scratch files are in the chunk directory.
                 ViewDir::Chunks(_) => Ok(find()?.map(ShownFile::Target)),
                 ViewDir::Path(path) | ViewDir::Node(path) => {
                     self.shown_instead(&path.child(name.bytes)?, find)
@@ -390,9 +389,9 @@ impl View for FilesView {
             }
             PathTarget::GroupFile(target) => target.open(context),
             PathTarget::Decoded(target) => {
-                // An array that does not decode fails when it is opened, not with each read.
+                // Report an array that does not decode at open, not at each read.
                 target.array.check_decodable()?;
-                // From before elements are read: if they change meanwhile, the number is that of other bytes.
+                // Taken before elements are read: if they change during the read, the version is already stale.
                 let version = target.array.content(context)?;
                 let export = self.export(context, &target)?;
                 Ok(OpenedFile {

@@ -1,7 +1,7 @@
-//! Files that come in pairs, a header and the elements: both are listed from when one of them was looked up.
+//! Lists both files of a header/data pair once one of them was looked up.
 //!
-//! GDAL opens one, and looks for the other in the listing of the directory. A listing has neither before, so that a
-//! recursive program meets each array once.
+//! GDAL opens one file and looks for the other in the listing of the directory. Before that the listing has neither, so
+//! that a recursive program meets each array once.
 
 use std::num::NonZeroUsize;
 
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use zarrfs_export::inspect::file_ending::FileEnding;
 use zarrfs_store::Key;
 
-/// The extensions of elements and of a header that is read with them.
+/// The extensions of data files and of their headers.
 const PAIRS: [[&str; 2]; 4] = [
     ["img", "hdr"],
     ["raw", "hdr"],
@@ -19,13 +19,13 @@ const PAIRS: [[&str; 2]; 4] = [
     ["raw", "mhd"],
 ];
 
-/// The most arrays of which files of pairs are listed, and the most names of each that were looked up.
+/// Maximum number of arrays whose pairs are listed, and of looked-up names for each.
 const MAX_ARRAYS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 const MAX_NAMES: usize = 16;
 
-/// The files of pairs that were looked up last, which all clones of a view share.
+/// The files of pairs that were looked up last; clones of a view share them.
 pub(super) struct LookedUpPairs {
-    /// For each array what follows its name in those of the files, the last one last.
+    /// For each array the endings of these files, after the array's name; the latest is the last.
     endings: Mutex<LruCache<Key, Vec<String>>>,
 }
 
@@ -38,7 +38,7 @@ impl Default for LookedUpPairs {
 }
 
 impl LookedUpPairs {
-    /// Notes that a file of an array is there and was looked up.
+    /// Records that a file of an array exists and was looked up.
     pub(super) fn note(&self, array: &Key, ending: &FileEnding<'_>) {
         let extension = ending.format.extension;
         if !PAIRS.as_flattened().contains(&extension) {
@@ -54,8 +54,7 @@ impl LookedUpPairs {
         }
     }
 
-    /// Returns what follows the name of an array in those of the files that were looked up, and of those that each makes a
-    /// pair with; each once.
+    /// Returns the endings of the looked-up files of an array and of their partners, each once.
     pub(super) fn endings(&self, array: &Key) -> Vec<String> {
         let looked_up = self.endings.lock().peek(array).cloned();
         let looked_up = looked_up.unwrap_or_default();
@@ -67,7 +66,8 @@ impl LookedUpPairs {
             let named = |extension: &str| format!("{before}.{extension}");
             let elements = elements_of(extension).map(named).collect::<Vec<_>>();
             let headers = headers_of(extension).map(named);
-            // A header whose elements were looked up was looked for since they were.
+            // If data files were looked up too, this header was looked for because of them: it needs no other data
+            // file.
             let is_known = elements.iter().any(|name| looked_up.contains(name));
             let elements = elements.into_iter().take(if is_known { 0 } else { 1 });
             for name in std::iter::once(ending.clone())
@@ -83,13 +83,13 @@ impl LookedUpPairs {
     }
 }
 
-/// Returns the extensions of the elements that a header is read with.
+/// Returns the extensions of the data files that a header can describe.
 fn elements_of(extension: &str) -> impl Iterator<Item = &'static str> {
     let pairs = PAIRS.iter().filter(move |[_, header]| extension == *header);
     pairs.map(|[elements, _]| *elements)
 }
 
-/// Returns the extensions of the headers that elements are read with.
+/// Returns the extensions of the headers that can describe a data file.
 fn headers_of(extension: &str) -> impl Iterator<Item = &'static str> {
     let pairs = PAIRS
         .iter()
@@ -115,7 +115,7 @@ mod tests {
         note(".mhd");
         let expected = ["@0.cf.img", "@0.cf.hdr", ".mhd", ".raw"];
         assert_eq!(pairs.endings(&array), expected);
-        // A header that is looked for beside its elements has no others.
+        // A header that follows the lookup of its data file adds no other data file.
         note(".raw");
         note(".hdr");
         let expected = ["@0.cf.img", "@0.cf.hdr", ".mhd", ".raw", ".hdr", ".nhdr"];

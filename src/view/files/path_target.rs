@@ -1,4 +1,4 @@
-//! What the paths of the files view stand for.
+//! Resolves the paths of the files view.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// What a path stands for.
+/// The target of a path.
 pub(super) enum PathTarget {
     /// A node's directory.
     Node(Arc<NodeEntry>),
-    /// A document made from a node's metadata.
+    /// A document generated from a node's metadata.
     Document(Arc<NodeEntry>, Vec<u8>),
-    /// A document of a broken node, as it is stored.
+    /// A document of a broken node, as stored.
     AsFound(Arc<NodeEntry>, BrokenDocument),
-    /// What is wrong with a broken node.
+    /// The error of a broken node.
     ErrorText(Arc<NodeEntry>),
     /// The directory of an array's chunks.
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
     Decoded(DecodedTarget),
-    /// A file of all arrays of a group.
+    /// A file of several arrays.
     GroupFile(Box<GroupTarget>),
 }
 
@@ -43,7 +43,7 @@ impl PathTarget {
         matches!(self, PathTarget::Node(_) | PathTarget::Chunks(_))
     }
 
-    /// Whether it is `attributes.json` of a node that a document describes.
+    /// Whether it is `attributes.json` of a node that has a stored document.
     pub(super) fn is_editable(&self) -> bool {
         match self {
             PathTarget::Document(found, name) => name == ATTRIBUTES && found.is_described(),
@@ -51,7 +51,7 @@ impl PathTarget {
         }
     }
 
-    /// Whether it can never be written, though the mount can.
+    /// Whether it is read-only even if the mount is writable.
     pub(super) fn is_read_only(&self) -> bool {
         match self {
             PathTarget::Node(_) => false,
@@ -74,11 +74,11 @@ impl PathTarget {
     }
 }
 
-/// What a path shows: what it stands for, or a file in memory.
+/// The entry of a path: its target, or a file in memory.
 pub(super) enum ShownFile {
-    /// What is made of the store.
+    /// A directory or file generated from the store.
     Target(PathTarget),
-    /// A scratch file, or a new one in the place of a document.
+    /// A scratch file, or a new file in place of a document.
     Scratch(Arc<Scratch>),
 }
 
@@ -89,7 +89,7 @@ impl ShownFile {
     }
 }
 
-/// Takes a decoded file that is not made for a path that there is not.
+/// Maps `NoFile`, a decoded file that cannot be made, to `None`.
 pub(super) fn none_of_no_file<T>(found: Result<Option<T>>) -> Result<Option<T>> {
     match found {
         Err(error) if error.kind() == Kind::NoFile => Ok(None),
@@ -98,12 +98,12 @@ pub(super) fn none_of_no_file<T>(found: Result<Option<T>>) -> Result<Option<T>> 
 }
 
 impl FilesView {
-    /// Finds what a path shows; `None` if there is no such path.
+    /// Returns the entry of a path, or `None` if the path does not exist.
     pub(super) fn shown(&self, context: &RequestContext, path: &Key) -> Result<Option<ShownFile>> {
         none_of_no_file(self.shown_or_why(context, path))
     }
 
-    /// The same; `NoFile` with the reason if the path is that of a decoded file which is not made.
+    /// Like `shown`; `NoFile` with the reason if the path names a decoded file that cannot be made.
     pub(super) fn shown_or_why(
         &self,
         context: &RequestContext,
@@ -112,8 +112,8 @@ impl FilesView {
         self.shown_instead(path, || self.resolve_or_why(context, path))
     }
 
-    /// Finds what a path shows, where `resolve` finds what it stands for: what is made of the store comes before a scratch
-    /// file, but for a document that a program has taken away.
+    /// Returns the entry of a path whose target `resolve` finds: a target takes precedence over a scratch file, except
+    /// for a document that a program has taken away.
     pub(super) fn shown_instead(
         &self,
         path: &Key,
@@ -133,13 +133,13 @@ impl FilesView {
         }
     }
 
-    /// Returns what a path has instead of a document that was taken away; `None` if it is none.
+    /// Returns the replacement of a document that was taken away, or `None` if it was not.
     fn instead(&self, path: &Key) -> Option<Instead> {
         let is_document = path.name() == ATTRIBUTES;
         is_document.then(|| self.unstored.instead(path)).flatten()
     }
 
-    /// Returns the names of the documents that the directory of a node shows.
+    /// Returns the names of the documents in the directory of a node.
     pub(super) fn documents_shown(&self, node: &Key) -> Vec<Vec<u8>> {
         let attributes = node.child(ATTRIBUTES).ok();
         let instead = attributes.and_then(|path| self.unstored.instead(&path));
@@ -150,7 +150,7 @@ impl FilesView {
         names
     }
 
-    /// Finds what a path stands for, from the root down; `None` if there is no such path.
+    /// Resolves a path from the root down; `None` if the path does not exist.
     pub(super) fn resolve(
         &self,
         context: &RequestContext,
@@ -159,7 +159,7 @@ impl FilesView {
         none_of_no_file(self.resolve_or_why(context, path))
     }
 
-    /// The same; `NoFile` with the reason if the path is that of a decoded file which is not made.
+    /// Like `resolve`; `NoFile` with the reason if the path names a decoded file that cannot be made.
     fn resolve_or_why(&self, context: &RequestContext, path: &Key) -> Result<Option<PathTarget>> {
         let Some(root) = self.hierarchy.root(context)? else {
             return Ok(None);
@@ -168,7 +168,8 @@ impl FilesView {
         self.resolve_below(context, root, None, &names)
     }
 
-    /// The same for a name in a directory. One that is not what it was resolved to any more is resolved anew.
+    /// Like `resolve_or_why`, for a name in a directory. If the directory has changed since it was resolved, the whole
+    /// path is resolved again.
     pub(super) fn resolve_child(
         &self,
         context: &RequestContext,
@@ -198,7 +199,7 @@ impl FilesView {
         self.resolve_or_why(context, &dir.path().child(name.bytes)?)
     }
 
-    /// Finds what names stand for below a node in a group.
+    /// Resolves names below a node whose parent is `group`.
     fn resolve_below(
         &self,
         context: &RequestContext,
@@ -226,8 +227,8 @@ impl FilesView {
         Ok(Some(PathTarget::Node(node)))
     }
 
-    /// Finds what `rest` stands for in the directory of a broken node. Fails with `Unsupported` for the files that it
-    /// would have if it could be read, and for whatever may lie below an entry point, which must not look missing.
+    /// Resolves `rest` in the directory of a broken node. Fails with `Unsupported` for the files that it would have if
+    /// it could be read, and for all paths below a broken entry point, which must not look missing.
     fn within_broken(&self, found: Arc<NodeEntry>, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
         let [name, ref below @ ..] = *rest else {
             return Ok(None);
@@ -239,7 +240,7 @@ impl FilesView {
         let ending = name.strip_prefix(self.name_of(&found));
         let broken = found.broken.as_ref();
         let is_entry_point = broken.is_some_and(|broken| broken.is_entry_point);
-        // A Zarr library that asks for a document takes no error but a missing file for an answer.
+        // A Zarr library that looks for a document accepts a missing file, but no other error.
         let is_hidden = is_entry_point && !is_in_node_folder(name);
         let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
             || ending.is_some_and(|ending| {
@@ -253,7 +254,7 @@ impl FilesView {
         })
     }
 
-    /// Finds what `rest` stands for in an array's directory.
+    /// Resolves `rest` in an array's directory.
     fn within_array(
         &self,
         context: &RequestContext,
@@ -281,7 +282,7 @@ impl FilesView {
         })
     }
 
-    /// Finds the file of an array whose name ends so after the name of the array.
+    /// Resolves the file of an array by its ending after the array's name.
     fn array_file(
         &self,
         context: &RequestContext,
@@ -301,13 +302,13 @@ impl FilesView {
         let Some(choice) = GroupChoice::of_variable(ending) else {
             return Ok(None);
         };
-        // It is made of the array's coordinates, too.
+        // The file also depends on the array's coordinates.
         context.check_may_wait()?;
         let target = self.variable_target(context, place.found, &choice)?;
         Ok(Some(PathTarget::GroupFile(Box::new(target))))
     }
 
-    /// Finds a file of a group's own.
+    /// Resolves a group's own file.
     fn group_file(
         &self,
         context: &RequestContext,
@@ -329,7 +330,7 @@ impl FilesView {
         let Some(choice) = GroupChoice::of_group(ending) else {
             return Ok(None);
         };
-        // It is made of all nodes of the group.
+        // The file depends on all nodes of the group.
         context.check_may_wait()?;
         let target = self.group_target(context, found, &choice)?;
         Ok(Some(PathTarget::GroupFile(Box::new(target))))
@@ -340,7 +341,7 @@ impl FilesView {
         [self.name_of(found), b".", format.extension.as_bytes()].concat()
     }
 
-    /// Returns the name that a node's own files are named after.
+    /// Returns the base name of a node's own files.
     pub(super) fn name_of<'a>(&'a self, found: &'a NodeEntry) -> &'a [u8] {
         if found.path.is_root() {
             &self.root_name

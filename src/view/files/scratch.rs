@@ -1,4 +1,4 @@
-//! A file in memory, which programs make beside `attributes.json` or in its place.
+//! A file in memory, which programs create next to `attributes.json` or in its place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// The most bytes that the scratch files of a view take: four of the longest ones.
+/// Maximum size of a view's scratch files: four of the maximum length.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// How many bytes the scratch files of a view take.
+/// Total size of a view's scratch files in bytes.
 #[derive(Default)]
 pub(super) struct ScratchRoom(AtomicU64);
 
 impl ScratchRoom {
-    /// Counts bytes; `NoSpace` if there would be too many.
+    /// Reserves bytes; `NoSpace` above the maximum.
     fn take(&self, bytes: u64) -> Result<()> {
         let add = |held: u64| held.checked_add(bytes).filter(|all| *all <= MAX_BYTES);
         match self
@@ -41,7 +41,7 @@ impl ScratchRoom {
 /// The bytes of a file that is not stored.
 pub(super) struct Scratch {
     content: Mutex<Content>,
-    /// Whether the file was made in the place of a document, and its bytes were stored as that.
+    /// Whether the file was created in place of a document and was stored as the document.
     is_stored: AtomicBool,
     room: Arc<ScratchRoom>,
 }
@@ -52,13 +52,13 @@ struct Content {
 }
 
 impl Scratch {
-    /// Builds a file of these bytes; `NoSpace` if there is no room.
+    /// Builds a file with these bytes; `NoSpace` above the maximum.
     pub(super) fn new(room: &Arc<ScratchRoom>, bytes: Vec<u8>) -> Result<Arc<Scratch>> {
         room.take(bytes.len() as u64)?;
         Ok(Scratch::holding(room.clone(), bytes, SystemTime::now()))
     }
 
-    /// Builds the copy of a document that one handle has.
+    /// Builds a handle's own copy of a document; it has its own reservation.
     pub(super) fn of_document(text: &[u8], modified: SystemTime) -> Arc<Scratch> {
         let room = ScratchRoom(AtomicU64::new(text.len() as u64));
         Scratch::holding(Arc::new(room), text.to_vec(), modified)
@@ -72,7 +72,7 @@ impl Scratch {
         })
     }
 
-    /// Returns the number that tells the file from others.
+    /// Returns the number that identifies the file.
     pub(super) fn number(self: &Arc<Self>) -> u64 {
         Arc::as_ptr(self).addr() as u64
     }
@@ -87,17 +87,17 @@ impl Scratch {
         self.content.lock().bytes.len() as u64
     }
 
-    /// Returns when the file was last written, or the time that a program has set.
+    /// Returns the time of the last write, or the time that a program has set.
     pub(super) fn modified(&self) -> SystemTime {
         self.content.lock().modified
     }
 
-    /// Sets the time of the last change.
+    /// Sets the modification time.
     pub(super) fn set_modified(&self, modified: SystemTime) {
         self.content.lock().modified = modified;
     }
 
-    /// Returns up to `len` bytes at `offset`; fewer only at the end.
+    /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
     pub(super) fn read_at(&self, offset: u64, len: usize) -> Vec<u8> {
         let content = self.content.lock();
         let bytes = &content.bytes;
@@ -106,7 +106,7 @@ impl Scratch {
         bytes.get(start..end).unwrap_or_default().to_vec()
     }
 
-    /// Writes bytes that end at `end`; a gap before them is zeros.
+    /// Writes bytes that end at `end`; a gap before them is filled with zeros.
     pub(super) fn write(&self, end: usize, new: &[u8]) -> Result<()> {
         let mut content = self.content.lock();
         if content.bytes.len() < end {
@@ -117,7 +117,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Makes the file longer, with zeros, or shorter.
+    /// Truncates the file, or extends it with zeros.
     pub(super) fn resize(&self, length: usize) -> Result<()> {
         let mut content = self.content.lock();
         self.set_length(&mut content, length)?;
@@ -139,12 +139,12 @@ impl Scratch {
         Ok(())
     }
 
-    /// Whether the bytes were stored as the document that the file was made in the place of.
+    /// Whether the bytes were stored as the document that the file replaces.
     pub(super) fn is_stored(&self) -> bool {
         self.is_stored.load(Ordering::Acquire)
     }
 
-    /// Notes that the bytes were stored as the document.
+    /// Records that the bytes were stored as the document.
     pub(super) fn note_stored(&self) {
         self.is_stored.store(true, Ordering::Release);
     }

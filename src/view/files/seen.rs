@@ -1,8 +1,8 @@
-//! What programs have seen of a document: it is the condition of what they save.
+//! The version of a document that a program has read: the precondition of its save.
 //!
 //! A program that reads a document, changes it and writes it back opens it twice, or writes another file and renames
-//! it. So the content that a document was last opened with is the condition of emptying or replacing it afterwards; a
-//! document that was not read has none. Only the attributes count for `attributes.json`.
+//! it. So the version of the last read is the precondition of truncating or replacing the document later; a document
+//! that was not read is saved unconditionally. For `attributes.json` only the attributes are compared.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use twox_hash::XxHash64;
 use zarrfs_array::hierarchy::{EditedNode, NodeEntry};
 use zarrfs_store::{Key, Version};
 
-/// A content of a document that a program has seen.
+/// A version of a document that a program has read.
 #[derive(Clone)]
 pub(super) struct SeenDocument {
-    /// Names the text.
+    /// Hash of the text.
     text: Version,
-    /// The stored documents that it was made from and their versions; nothing if these are not known.
+    /// The stored documents it was made from and their versions; `None` if they are unknown.
     pub(super) documents: Option<Arc<[(Key, Version)]>>,
 }
 
 impl SeenDocument {
-    /// Returns the text of a node's document as it is shown now.
+    /// Returns the current version of a node's document.
     pub(super) fn shown(found: &NodeEntry, text: &[u8]) -> SeenDocument {
         SeenDocument {
             text: version_of(text),
@@ -29,7 +29,7 @@ impl SeenDocument {
         }
     }
 
-    /// Returns the text of a document as an edit has left it.
+    /// Returns the version of a document after an edit.
     pub(super) fn saved(edited: EditedNode, text: &[u8]) -> SeenDocument {
         SeenDocument {
             text: version_of(text),
@@ -37,7 +37,7 @@ impl SeenDocument {
         }
     }
 
-    /// Whether this is the text that was seen.
+    /// Whether the text is this version.
     pub(super) fn is(&self, text: &[u8]) -> bool {
         self.text == version_of(text)
     }

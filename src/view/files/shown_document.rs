@@ -1,6 +1,6 @@
-//! Makes the documents of nodes: `metadata.json` and `attributes.json`.
+//! Generates the documents of nodes: `metadata.json` and `attributes.json`.
 //!
-//! A document is made when it is opened. Its length is found once for each node.
+//! A document is generated when it is opened. Its length is computed once for each node.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use zarr_format::model::Node;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::RequestContext;
 
-/// The longest attributes that are laid out, and of which a document is made where nothing may wait, in bytes.
+/// Maximum size in bytes of attributes that are reformatted, and whose document is generated in a call that must not
+/// wait.
 const MAX_NOW: usize = 256 << 10;
 
-/// Returns a document of a node. Long attributes are the text that is stored, which is shared and not copied.
+/// Returns a document of a node. Long attributes are the stored text itself, which is shared and not copied.
 pub(super) fn document(node: &Node, name: &[u8]) -> Bytes {
     let attributes = node.attributes();
     match name {
@@ -33,7 +34,7 @@ fn is_short(node: &Node) -> bool {
     node.attributes().shared_text().len() <= MAX_NOW
 }
 
-/// Returns the length of a document of a node; fails with the error about its documents if it does not read.
+/// Returns the length of a node's document; fails with the node's error if the node cannot be read.
 pub(super) fn length_of(context: &RequestContext, found: &NodeEntry, name: &[u8]) -> Result<u64> {
     let node = found.node()?;
     let [metadata, attributes] = &found.lengths;

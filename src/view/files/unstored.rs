@@ -1,8 +1,8 @@
-//! In-memory state of the files view: scratch files beside `attributes.json`, documents that a program has taken away to
-//! make them anew, and what programs have seen of documents.
+//! In-memory state of the files view: scratch files, unlinked documents, versions that were read.
 //!
-//! Programs save a document by another file that gets its name, or remove it and make it anew. Nothing of that reaches the
-//! store before the new text does. A scratch file lives until it is unlinked, becomes the document, or the mount ends.
+//! Programs save a document by renaming another file onto it, or unlink it and create it again. None of these steps
+//! reaches the store before the new text does. A scratch file lives until it is unlinked, becomes the document, or the
+//! mount ends.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,26 +18,26 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 use zarrfs_store::tree::RenameMode;
 
-/// The most scratch files, and the most documents that are taken away.
+/// Maximum number of scratch files, and of documents that are taken away.
 const MAX_FILES: usize = 256;
 
-/// The most documents of which is known what was seen of them.
+/// Maximum number of documents whose last-read version is kept.
 const MAX_SEEN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// How long a truncation by path waits for the open that follows it.
 const TRUNCATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a document that was removed is missing if nobody makes it anew: programs do so at once.
+/// How long an unlinked document is missing if it is not created again: programs do so at once.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A file beside a document.
+/// A file next to a document.
 struct ScratchFile {
     scratch: Arc<Scratch>,
-    /// The document that the bytes are of, as it was then; `None` once they are written to. A program that could not save
-    /// the document gives such a file its name again.
+    /// The version of the document that the bytes are copied from; `None` after a write. A program that fails to save
+    /// the document renames such a backup to it again.
     origin: Option<SeenDocument>,
-    /// The document that the file was to replace, and the error that this was refused with since the document has
-    /// changed. It stays refused until other bytes are written to the file.
+    /// The document that the file was renamed to, and the `Changed` error of that rename. The rename stays refused
+    /// until other bytes are written to the file.
     refusal: Option<(Key, Error)>,
 }
 
@@ -51,16 +51,16 @@ impl ScratchFile {
     }
 }
 
-/// Why a document does not show the attributes of its node.
+/// The reason why a document does not show the attributes of its node.
 enum TakenAway {
-    /// It was removed, or got another name, at this time.
+    /// It was unlinked or renamed at this time.
     Removed(Instant),
-    /// It was made anew; what is written counts once it is closed. Only its handles hold the file.
+    /// It was created again; the writes take effect at close. Only open handles hold the file.
     MadeAnew(Weak<Scratch>),
 }
 
 impl TakenAway {
-    /// Whether the document shows the attributes again, since nobody has made it anew in time, or nobody has the new file
+    /// Whether the document shows the attributes again: it was not created again in time, or no handle has the new file
     /// open any more.
     fn is_over(&self) -> bool {
         match self {
@@ -70,15 +70,15 @@ impl TakenAway {
     }
 }
 
-/// What a path has instead of a document.
+/// The replacement of a document that was taken away.
 pub(super) enum Instead {
     /// Nothing.
     Nothing,
-    /// A new file, which will be the document.
+    /// A new file that will become the document.
     File(Arc<Scratch>),
 }
 
-/// The files that are not stored, and the documents that they stand for.
+/// The scratch files and the documents that are taken away.
 #[derive(Default)]
 struct UnstoredFiles {
     scratch: HashMap<Key, ScratchFile>,
@@ -86,12 +86,12 @@ struct UnstoredFiles {
 }
 
 impl UnstoredFiles {
-    /// Fails with `NoSpace` if there are too many scratch files to make one at a path.
+    /// Fails with `NoSpace` if no scratch file can be added at a path.
     fn check_scratch(&self, path: &Key) -> Result<()> {
         check_count(path, &self.scratch, "files are kept beside documents")
     }
 
-    /// Notes that a document is removed; `NoSpace` if too many are.
+    /// Records that a document is unlinked; `NoSpace` if there are too many of them.
     fn remove_document(&mut self, path: &Key) -> Result<()> {
         self.taken.retain(|_, taken| !taken.is_over());
         check_count(path, &self.taken, "documents can be removed at a time")?;
@@ -100,7 +100,7 @@ impl UnstoredFiles {
         Ok(())
     }
 
-    /// Returns the file that was made in the place of a document and is still open.
+    /// Returns the file that was created in place of a document, or `None` if it is not open any more.
     fn made_anew(&self, path: &Key) -> Option<Arc<Scratch>> {
         match self.taken.get(path)? {
             TakenAway::MadeAnew(scratch) => scratch.upgrade(),
@@ -109,7 +109,7 @@ impl UnstoredFiles {
     }
 }
 
-/// Fails with `NoSpace` if a table has no room for one more path.
+/// Fails with `NoSpace` if a table is full.
 fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()> {
     if table.len() < MAX_FILES || table.contains_key(path) {
         return Ok(());
@@ -118,14 +118,14 @@ fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()>
     Err(Error::new(Kind::NoSpace, path, why))
 }
 
-/// The state that all clones of a view share.
+/// The unstored state of a view; clones share it.
 pub(super) struct UnstoredState {
     files: Mutex<UnstoredFiles>,
-    /// How many bytes scratch files take.
+    /// Total size of the scratch files.
     room: Arc<ScratchRoom>,
-    /// What programs saw last of documents.
+    /// The versions of documents that programs read last.
     seen: Mutex<LruCache<Key, SeenDocument>>,
-    /// Lengths that documents are to have when they are opened next, and since when.
+    /// Lengths that documents get at the next open, and the times of the truncations.
     truncated: Mutex<HashMap<Key, (u64, Instant)>>,
 }
 
@@ -157,7 +157,7 @@ impl UnstoredState {
         names
     }
 
-    /// Returns what a path has instead of its document; `None` if the document is not taken away.
+    /// Returns the replacement of a document, or `None` if the document is not taken away.
     pub(super) fn instead(&self, path: &Key) -> Option<Instead> {
         let mut files = self.files.lock();
         if files.taken.get(path)?.is_over() {
@@ -168,8 +168,8 @@ impl UnstoredState {
         Some(made_anew.map_or(Instead::Nothing, Instead::File))
     }
 
-    /// Makes a scratch file; `Exists` if there is one, `NoSpace` if there is no room. `origin` is the document that the
-    /// bytes are of.
+    /// Creates a scratch file; `Exists` if the path has one, `NoSpace` above a limit. `origin` is the version of the
+    /// document that the bytes are copied from.
     pub(super) fn make_scratch(
         &self,
         path: &Key,
@@ -187,12 +187,12 @@ impl UnstoredState {
         Ok(scratch)
     }
 
-    /// Removes a scratch file; returns whether there was one.
+    /// Removes a scratch file; returns whether it existed.
     pub(super) fn remove_scratch(&self, path: &Key) -> bool {
         self.files.lock().scratch.remove(path).is_some()
     }
 
-    /// Gives a file that is not stored the name of a scratch file.
+    /// Renames an unstored file to a scratch file.
     pub(super) fn rename_scratch(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         let mut files = self.files.lock();
         if onto == RenameMode::NoReplace && files.scratch.contains_key(to) {
@@ -211,7 +211,7 @@ impl UnstoredState {
         Ok(())
     }
 
-    /// Gives a document that has this text the name of a scratch file.
+    /// Renames a document with this text to a scratch file.
     pub(super) fn rename_document(
         &self,
         from: &Key,
@@ -232,12 +232,13 @@ impl UnstoredState {
         Ok(())
     }
 
-    /// Takes a document away; it shows its old text again if nobody makes it anew in time. `NoSpace` if too many are.
+    /// Takes a document away; it shows its old text again if it is not created again in time. `NoSpace` if there are
+    /// too many.
     pub(super) fn remove_document(&self, path: &Key) -> Result<()> {
         self.files.lock().remove_document(path)
     }
 
-    /// Makes a document anew that was removed; `Exists` if it shows its old text again, or was made anew already.
+    /// Creates an unlinked document again; `Exists` if it shows its old text again, or was already created again.
     pub(super) fn make_document(&self, path: &Key) -> Result<Arc<Scratch>> {
         let scratch = Scratch::new(&self.room, Vec::new()).map_err(|error| error.about(path))?;
         let mut files = self.files.lock();
@@ -250,52 +251,52 @@ impl UnstoredState {
         }
     }
 
-    /// Whether a new file is still in the place of a document: neither removed nor replaced.
+    /// Whether a new file is still in place of a document: neither removed nor replaced.
     pub(super) fn is_in_place(&self, path: &Key, scratch: &Arc<Scratch>) -> bool {
         let found = self.files.lock().made_anew(path);
         found.is_some_and(|found| Arc::ptr_eq(&found, scratch))
     }
 
-    /// Notes that a document was stored: it shows its new text.
+    /// Records that a document was stored: it shows its new text.
     pub(super) fn show_document(&self, path: &Key) {
         self.files.lock().taken.remove(path);
     }
 
-    /// Notes what a program sees of a document.
+    /// Records the version of a document that a program reads.
     pub(super) fn note_seen(&self, path: &Key, seen: SeenDocument) {
         self.seen.lock().put(path.clone(), seen);
     }
 
-    /// Returns what a program saw last of a document.
+    /// Returns the version of a document that a program read last.
     pub(super) fn seen(&self, path: &Key) -> Option<SeenDocument> {
         self.seen.lock().get(path).cloned()
     }
 
-    /// Notes that a document was saved: its handles have seen what is in it now.
+    /// Records that a document was saved: its handles have the new version.
     pub(super) fn note_saved(&self, path: &Key, saved: &SeenDocument) {
         if let Some(seen) = self.seen.lock().get_mut(path) {
             *seen = saved.clone();
         }
     }
 
-    /// Drops what was seen of a document that has changed since.
+    /// Forgets the last-read version of a document that has changed since.
     pub(super) fn forget_seen(&self, path: &Key) {
         self.seen.lock().pop(path);
     }
 
-    /// Returns the document, as it was then, that a scratch file has the bytes of.
+    /// Returns the version of the document that a scratch file is a copy of.
     pub(super) fn origin(&self, path: &Key) -> Option<SeenDocument> {
         self.files.lock().scratch.get(path)?.origin.clone()
     }
 
-    /// Returns the error with which a scratch file was refused as the document, as it is now.
+    /// Returns the error with which a scratch file, with its current bytes, was refused as the document.
     pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
         let files = self.files.lock();
         let (refused, error) = files.scratch.get(from)?.refusal.as_ref()?;
         (refused == to).then(|| error.clone())
     }
 
-    /// Notes that a scratch file was refused as the document because that has changed.
+    /// Records that a scratch file was refused because the document has changed.
     pub(super) fn note_refusal(&self, from: &Key, to: &Key, error: &Error) {
         if let Some(file) = self.files.lock().scratch.get_mut(from)
             && error.kind() == Kind::Changed
@@ -304,14 +305,14 @@ impl UnstoredState {
         }
     }
 
-    /// Notes that a scratch file is written.
+    /// Records a write to a scratch file.
     pub(super) fn note_written(&self, path: &Key) {
         if let Some(file) = self.files.lock().scratch.get_mut(path) {
             (file.refusal, file.origin) = (None, None);
         }
     }
 
-    /// Notes that a document is to have a length when it is opened next.
+    /// Records the length that a document gets at its next open.
     pub(super) fn truncate(&self, path: &Key, length: u64) {
         let mut truncated = self.truncated.lock();
         if truncated.len() >= MAX_FILES {
@@ -320,7 +321,7 @@ impl UnstoredState {
         truncated.insert(path.clone(), (length, Instant::now()));
     }
 
-    /// Returns, once, the length that a document is to have when it is opened.
+    /// Takes the length that a document gets at its open.
     pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
         let (length, since) = self.truncated.lock().remove(path)?;
         (since.elapsed() < TRUNCATION_TIMEOUT).then_some(length)

@@ -1,8 +1,8 @@
-//! Decoded files open for writing: what is written goes to the chunks of the array.
+//! Decoded files open for writing: writes go to the chunks of the array.
 //!
-//! The length is that of the array, so nothing makes such a file longer or shorter. Owner, mode and times are those of
-//! the mount; setting them has no effect. Each writer of a chunk learns once that it was dropped because its key had
-//! changed, when it is closed or synced next, also where another writer stored it.
+//! The length follows from the array, so such a file cannot be truncated or extended. Owner, mode and times come from
+//! the mount; setting them has no effect. If a dirty chunk is dropped because its key has changed, each of its writers
+//! gets the error once, at its next close or sync, even if another writer flushed the chunk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,16 +23,16 @@ pub(super) struct DecodedWriter {
     pub(super) found: Arc<NodeEntry>,
     pub(super) export: Export,
     store: Arc<dyn Store>,
-    /// Whether something was written since the last flush.
+    /// Whether the handle has written since the last flush.
     has_written: AtomicBool,
-    /// How many times pages of the array had been written at the last flush.
+    /// The array's number of mmap page writes at the last flush.
     page_writes: AtomicU64,
-    /// How many chunks of the array were dropped when that was looked at last.
+    /// The array's number of dropped chunks at the last check.
     lost_chunks: AtomicU64,
 }
 
 impl DecodedWriter {
-    /// Opens a file by its path in the view, which lies in the directory `shown_in` of the mount. `Busy` if another file of
+    /// Opens a file by its path in the view; `shown_in` is the view's directory in the mount. `Busy` if another file of
     /// the array is open for writing.
     pub(super) fn new(
         shown_in: &str,
@@ -54,16 +54,15 @@ impl DecodedWriter {
         })
     }
 
-    /// Whether something was written since it was asked last that may be this writer's: the kernel writes a page of a map
-    /// back by whatever handle of the file.
+    /// Whether this writer may have written since the last call. Page writes count for each writer: the kernel writes
+    /// an mmap page back through any handle of the file.
     fn take_written(&self) -> bool {
         let page_writes = self.export.array().page_writes();
         let has_pages = self.page_writes.swap(page_writes, Ordering::AcqRel) != page_writes;
         self.has_written.swap(false, Ordering::AcqRel) || has_pages
     }
 
-    /// Fails if chunks that this writer may have written were dropped since it asked last, by whomever they were
-    /// flushed.
+    /// Fails if chunks that this writer may have written were dropped since its last check, by any flush.
     fn check_lost(&self, has_written: bool) -> Result<()> {
         let (count, error) = self.export.array().lost();
         let before = self.lost_chunks.swap(count, Ordering::AcqRel);
@@ -74,7 +73,7 @@ impl DecodedWriter {
     }
 }
 
-/// Fails if a decoded file would get another length.
+/// Fails if the length of a decoded file would change.
 pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
     if length == wanted {
         return Ok(());
@@ -111,7 +110,7 @@ impl TreeFile for DecodedWriter {
         written.map_err(|error| error.about(&self.path))
     }
 
-    /// Does nothing: a decoded file always has room for all of its bytes.
+    /// Does nothing: a decoded file always has its full length.
     fn allocate(
         &self,
         _context: &RequestContext,
@@ -140,7 +139,7 @@ impl TreeFile for DecodedWriter {
         let flushed = self.export.array().flush(context);
         let lost = self.check_lost(has_written);
         if flushed.is_err() && has_written {
-            // What is not stored yet may be dropped later.
+            // The chunks that are still dirty may be dropped later.
             self.has_written.store(true, Ordering::Release);
         }
         flushed.and(lost).map_err(|error| error.about(&self.path))
