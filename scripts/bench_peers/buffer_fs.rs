@@ -1,9 +1,9 @@
-//! A peer of the benchmark: a file system on fuser that replies from memory, the best that any daemon can do.
+//! A fuser file system that serves reads from memory: the upper bound for any daemon.
 //!
 //!     buffer_fs DIR BYTES
 //!
-//! Mounts at DIR a folder with one file, `data`, of BYTES bytes, and answers every read in the event loop out of
-//! one buffer. Runs until it is unmounted. The settings are those of zarrfs.
+//! Mounts a folder at DIR with one file, `data`, of BYTES bytes, and answers every read in the event loop from one
+//! buffer. Runs until it is unmounted. It uses the same settings as zarrfs.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -63,7 +63,7 @@ impl BufferFs {
 impl Filesystem for BufferFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_DIO;
-        // What a kernel lacks, the peer does without.
+        // The peer runs without capabilities that the kernel lacks.
         let _ = config.add_capabilities(wanted);
         let _ = config.set_max_write(MIB);
         let _ = config.set_max_background(128);

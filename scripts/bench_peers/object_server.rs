@@ -1,10 +1,10 @@
-//! A server of the benchmark: S3 over a folder, to read alone, and so fast that it is not what limits a client.
+//! A read-only S3 server over a folder, fast enough never to limit a client.
 //!
 //!     object_server FOLDER PORT LATENCY_MS
 //!
-//! Each folder in FOLDER is a bucket that anybody may read. Its keys are read once, at the start, and never change.
-//! Every answer comes LATENCY_MS after its request, as many at a time as there are connections. Prints a line for each
-//! request, as `"GET /bucket/key HTTP/1.1" 200`. What may write, and faults, are left to the servers of the tests.
+//! Each folder in FOLDER is a public bucket. Its keys are read once, at the start, and never change. Every answer comes
+//! LATENCY_MS after its request; connections are served in parallel. Prints a line for each request, as
+//! `"GET /bucket/key HTTP/1.1" 200`. Writes and faults are not supported: the servers of the tests have them.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 
 use percent_encoding::percent_decode_str;
 
-/// The most names in one answer.
+/// The largest number of names in one answer.
 const PAGE: usize = 1000;
 
-/// When every object was written, as answers say it.
+/// The Last-Modified of every object.
 const WRITTEN: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
 
 fn main() {
@@ -46,18 +46,18 @@ fn main() {
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
     for connection in listener.incoming() {
         let (server, connection) = (server.clone(), connection.expect("a connection"));
-        // A client that goes away ends its thread.
+        // An error, such as a client that disconnects, ends the thread.
         thread::spawn(move || server.serve(&connection));
     }
 }
 
-/// What is served.
+/// The buckets, and the latency of answers.
 struct Server {
     buckets: HashMap<String, Bucket>,
     latency: Duration,
 }
 
-/// The objects of a bucket, by their keys in order, each with its length.
+/// The objects of a bucket with their lengths, sorted by key.
 struct Bucket {
     folder: PathBuf,
     objects: Vec<(String, u64)>,
@@ -94,16 +94,16 @@ fn add_objects(folder: &Path, prefix: &str, found: &mut Vec<(String, u64)>) {
     }
 }
 
-/// A request, as far as it matters.
+/// The parts of a request that the server uses.
 struct Request {
     method: String,
-    /// The path and the query, as they were sent.
+    /// The path and the query as sent.
     target: String,
     range: Option<String>,
 }
 
 impl Request {
-    /// Reads a request; nothing if the client has no more.
+    /// Reads a request; returns `None` if the client has closed the connection.
     fn read(input: &mut impl BufRead) -> Result<Option<Request>> {
         let mut line = String::new();
         if input.read_line(&mut line)? == 0 {
@@ -136,7 +136,7 @@ impl Request {
 struct Answer {
     status: u16,
     headers: String,
-    /// The length that is told, where that is another one than that of the body.
+    /// The Content-Length, if it differs from the length of the body.
     length: Option<u64>,
     body: Vec<u8>,
 }
@@ -152,7 +152,7 @@ impl Answer {
         }
     }
 
-    /// The error that a code names.
+    /// Returns an error with an S3 error code.
     fn error(status: u16, code: &str) -> Answer {
         let body = format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>");
         Answer::of(status, body)
@@ -160,7 +160,7 @@ impl Answer {
 }
 
 impl Server {
-    /// Answers all requests of a connection, one after the other.
+    /// Answers the requests of a connection one after the other.
     fn serve(&self, connection: &TcpStream) -> Result<()> {
         connection.set_nodelay(true)?;
         let mut input = BufReader::new(connection);
@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-/// Writes an answer at once.
+/// Writes an answer without delay.
 fn send(mut connection: &TcpStream, answer: Answer) -> Result<()> {
     let length = answer.length.unwrap_or(answer.body.len() as u64);
     let head = format!(
@@ -213,7 +213,7 @@ fn decoded(text: &str) -> String {
 }
 
 impl Bucket {
-    /// Returns the place of an object among all.
+    /// Returns the index of an object, or `None` if the key is missing.
     fn place(&self, key: &str) -> Option<usize> {
         let found = self
             .objects
@@ -280,7 +280,7 @@ impl Bucket {
         self.page_from(place, &prefix, delimiter.as_deref())
     }
 
-    /// Returns the place of the first key that is not before a text.
+    /// Returns the index of the first key that is not less than `text`.
     fn first_at(&self, text: &str) -> usize {
         self.objects.partition_point(|(key, _)| key.as_str() < text)
     }
@@ -332,7 +332,7 @@ fn headers(place: usize) -> String {
     format!("ETag: \"{place}\"\r\nLast-Modified: {WRITTEN}\r\nAccept-Ranges: bytes\r\n")
 }
 
-/// Returns the bytes that a range of a request means; nothing if there are none.
+/// Returns the range of bytes that a Range header selects, or `None` if it selects none.
 fn parsed(range: &str, length: u64) -> Option<Range<u64>> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let part = match (first.parse().ok(), last.parse::<u64>().ok()) {

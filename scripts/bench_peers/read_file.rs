@@ -1,10 +1,10 @@
-//! The reader of the benchmark: one client for mounts, tmpfs and disk alike.
+//! Reads a file and measures the time; one client for mounts, tmpfs and disk.
 //!
 //!     read_file whole FILE              the file once, in reads of 1 MiB into one buffer
 //!     read_file random FILE COUNT SEED  COUNT reads of 4 KiB at different places, without kernel readahead
 //!     read_file forget FILE             drops the file's pages from the page cache
 //!
-//! Prints seconds, bytes and the client's CPU seconds. What is cold or warm is the caller's business.
+//! Prints seconds, bytes and the client's CPU seconds. The caller decides what is cold or warm.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Runs `work`, which returns how many bytes it read, and prints what it took.
+/// Runs `work`, which returns the number of bytes that it read, and prints its cost.
 fn report(work: impl FnOnce() -> Result<u64, Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     let cpu = cpu_time();
     let start = Instant::now();
@@ -56,7 +56,7 @@ fn report(work: impl FnOnce() -> Result<u64, Box<dyn Error>>) -> Result<(), Box<
     Ok(())
 }
 
-/// Reads the file in order.
+/// Reads the file sequentially.
 fn whole(file: &File) -> Result<u64, Box<dyn Error>> {
     let mut buffer = vec![1; BLOCK];
     let mut offset = 0;
@@ -68,7 +68,7 @@ fn whole(file: &File) -> Result<u64, Box<dyn Error>> {
     }
 }
 
-/// Reads one page at each place.
+/// Reads one page at each offset.
 fn random(file: &File, places: &[u64]) -> Result<u64, Box<dyn Error>> {
     let mut page = [1; PAGE as usize];
     for &place in places {
@@ -77,7 +77,7 @@ fn random(file: &File, places: &[u64]) -> Result<u64, Box<dyn Error>> {
     Ok(places.len() as u64 * PAGE)
 }
 
-/// Returns `count` page-aligned offsets, none twice, in an order that `seed` decides.
+/// Returns `count` distinct page-aligned offsets, in an order that depends on `seed`.
 fn places(length: u64, count: usize, seed: u64) -> Vec<u64> {
     let mut pages: Vec<u64> = (0..length / PAGE).collect();
     let count = count.min(pages.len());

@@ -1,9 +1,9 @@
-//! A client of the benchmark: makes requests that another client made, so many at a time, and does nothing else.
+//! Repeats the requests of another client, at a fixed concurrency, and discards the answers.
 //!
 //!     same_requests HOST:PORT CONCURRENCY < PATHS
 //!
 //! Each line of the input is a path with its query. Prints the seconds from the first request to the last answer, which
-//! is what a server takes on this machine for these requests.
+//! is the server's own time for these requests on this machine.
 
 #![allow(
     clippy::expect_used,
@@ -43,7 +43,7 @@ fn main() {
     println!("{:.6}", start.elapsed().as_secs_f64());
 }
 
-/// A connection to the server, on which one request follows the other.
+/// A connection to the server that sends one request after the other.
 struct Connection<'a> {
     host: &'a str,
     stream: BufReader<TcpStream>,
@@ -61,7 +61,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Makes a request and reads all of its answer.
+    /// Sends a request and reads its whole answer.
     fn get(&mut self, path: &str) {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
         self.stream
@@ -73,7 +73,7 @@ impl Connection<'_> {
         self.stream.read_exact(&mut self.body).expect("a body");
     }
 
-    /// Reads the head of an answer; returns the length of the body.
+    /// Reads the head of an answer; returns the length of the body in bytes.
     fn length(&mut self) -> usize {
         let mut length = 0;
         loop {

@@ -1,4 +1,4 @@
-//! A peer of the benchmark: the zarrs crate reading whole arrays in process.
+//! A peer of the benchmark: reads whole arrays in process with the zarrs crate.
 //!
 //!     zarrs_read STORE ARRAY
 //!

@@ -1,4 +1,4 @@
-//! Decoded files of an archive in whose place another one is put: all that is read of an open file is of one archive.
+//! Open files of an archive that is replaced fail; they never mix two archives.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
 const NAME: &str = "store.zip";
 
-/// A folder whose answers count for a minute, so that a change shows where it is met alone.
+/// A folder with a TTL of one minute, so that only the open archive can notice the change.
 struct MinuteFolder(LocalStore, StoreInfo);
 
 impl Layer for MinuteFolder {
@@ -31,7 +31,8 @@ impl Layer for MinuteFolder {
     }
 }
 
-/// Returns an archive of an array of eight equal bytes in two chunks, each archive of another length.
+/// Returns an archive of an array of eight elements equal to `number`, in two chunks. Archives of different numbers
+/// differ in length.
 fn archive(number: u8) -> Vec<u8> {
     let array = br#"{"zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "uint8", "fill_value": 0,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
@@ -79,7 +80,8 @@ fn chunks_of_two_archives_are_never_in_one_file() {
             [1; 4],
             "{name}"
         );
-        // In place: the open archive is another one now, as the next chunk finds out.
+        // The archive is overwritten in place, so the open file descriptor now reads the other archive. The read of the
+        // next chunk detects it.
         fs::write(folder.path().join(NAME), archive(2)).unwrap();
         for (offset, length) in [(4, 4), (0, 4), (0, 8)] {
             let read = file

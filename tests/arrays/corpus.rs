@@ -1,5 +1,6 @@
-//! Every array of the shared corpus that the dialects and codecs here know has the bytes that its manifest
-//! says, through the files view.
+//! Compares each array of the shared corpus with its manifest, through the files view.
+//!
+//! Arrays of other dialects or with unsupported codecs do not count.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +12,7 @@ use zarrfs::view::View;
 
 use crate::common;
 
-/// Dialects that are read.
+/// Dialects that zarrfs reads.
 const DIALECTS: [&str; 5] = ["v2", "v3", "v3-2019", "v3-2020", "v3-2022"];
 
 fn sum(bytes: &[u8]) -> String {
@@ -25,7 +26,7 @@ fn text<'a>(entry: &'a Value, member: &str) -> &'a str {
     entry[member].as_str().unwrap_or_default()
 }
 
-/// Returns what was found: `ok`, `wrong`, `unsupported` or an error's text.
+/// Returns the result: `ok`, `wrong`, `unsupported` or the text of an error.
 fn check(view: &std::sync::Arc<dyn View>, root: &str, entry: &Value) -> String {
     let node = text(entry, "array").trim_matches('/');
     let name = if node.is_empty() {

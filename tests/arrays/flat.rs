@@ -1,4 +1,4 @@
-//! Any range of a flat file equals the slice of the whole, whatever the shape, the chunks and the codecs.
+//! Any range of a flat file equals the same slice of the random array.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +15,16 @@ use zarrfs_store::backend::memory::MemoryStore;
 use crate::common;
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
-/// An array and which of its chunks are stored.
+/// A random array, with a flag per chunk that says whether the chunk is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) shape: Vec<u64>,
     pub(crate) chunk: Vec<u64>,
-    /// Inner chunks along each dimension of a shard; none without sharding.
+    /// Inner chunks along each dimension of a shard, or `None` without sharding.
     pub(crate) inner: Option<Vec<u64>>,
-    /// For a rectilinear grid, runs of chunks along each dimension: length, in inner chunks with sharding, and
-    /// count. Without runs all chunks of the dimension are alike.
+    /// For a rectilinear grid, the runs of chunks along each dimension as (length, count), or `None` for a regular grid.
+    /// With sharding, the length is counted in inner chunks. An empty list makes all chunks of that dimension equally
+    /// long.
     pub(crate) edges: Option<Vec<Vec<(u64, u64)>>>,
     pub(crate) data_type: &'static str,
     pub(crate) fortran: bool,
@@ -65,7 +66,7 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Returns the chunk grid over chunks or shards of the shape `chunk`.
+/// Returns the chunk grid for chunks or shards of shape `chunk`.
 fn chunk_grid(case: &Case, chunk: &[u64]) -> Value {
     let Some(edges) = &case.edges else {
         return json!({"name": "regular", "configuration": {"chunk_shape": chunk}});
@@ -128,7 +129,7 @@ pub(crate) fn metadata(case: &Case) -> Value {
     })
 }
 
-/// Reads metadata as the hierarchy would.
+/// Parses array metadata as the hierarchy does.
 fn model(metadata: &Value) -> Array {
     let memory = MemoryStore::default();
     memory.set(
@@ -145,7 +146,7 @@ fn model(metadata: &Value) -> Array {
     }
 }
 
-/// Encodes a chunk, or a shard of inner chunks with its index at the end.
+/// Encodes a chunk, or a shard with its index at the end.
 fn encode(pipeline: &Pipeline, array: &Array, chunk: &[u8]) -> Vec<u8> {
     let [level] = pipeline.shards() else {
         return pipeline.encode(chunk).unwrap();
@@ -196,7 +197,7 @@ pub(crate) fn write(case: &Case, folder: &Path) -> Vec<u8> {
         if !case.stored[index.0 as usize % case.stored.len()] {
             return true;
         }
-        // A regular array with chunks like this one.
+        // The pipeline takes a regular grid, so encode with an array whose chunks all have this shape.
         let alike = Array {
             chunk_shape: grid.shape_of(index).to_vec(),
             chunk_edges: Vec::new(),
@@ -239,7 +240,7 @@ fn chunks_of_one_byte_are_read_in_bounded_parts() {
         fortran: false,
         big: false,
         compressed: false,
-        // One chunk of a hundred.
+        // One of 100 chunks is stored.
         stored: (0..100).map(|number| number == 41).collect(),
     };
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,6 @@
-//! Every format: any range of a file is the slice of the whole, its size is known before, and its header costs nothing.
+//! In every format, any range of a file equals that slice of the file.
+//!
+//! Sizes are known before a file is read, and headers are cheap.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,20 +17,20 @@ use crate::flat::{Case, cases, write};
 use crate::stored::{default_keys, key, memory, names, strings, v3, view_of};
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
-/// Gives an array names of dimensions.
+/// Sets the dimension names of an array, and attributes that formats need.
 pub fn name_dimensions(store: &Path, names: &[&str]) {
     let path = store.join("zarr.json");
     let mut document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rank = document["shape"].as_array().unwrap().len();
     document["dimension_names"] = json!(names[..rank.min(names.len())]);
-    // Without a rate there is no sound, and without a factor nothing to do for `.cf`.
+    // `sample_rate` makes a sound file possible, and `scale_factor` gives `.cf` something to do.
     document["attributes"] = json!({"sample_rate": 8000, "scale_factor": 0.5, "missing_value": 7});
     if rank <= names.len() {
         std::fs::write(path, document.to_string()).unwrap();
     }
 }
 
-/// Returns the elements with the first dimension fastest.
+/// Returns the elements in Fortran order (first dimension fastest).
 fn fortran(case: &Case, whole: &[u8]) -> Vec<u8> {
     let count = case.shape.iter().product::<u64>() as usize;
     let size = whole.len().checked_div(count).unwrap_or(0);
@@ -48,7 +50,7 @@ fn fortran(case: &Case, whole: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Checks that any range of a file is the slice of its whole; returns the whole.
+/// Checks that each range of a file equals the slice of the whole file. Returns the whole file.
 pub fn check(
     view: &Arc<dyn View>,
     name: &str,
@@ -124,7 +126,7 @@ proptest! {
         std::fs::create_dir(&store).unwrap();
         std::fs::write(store.join("zarr.json"), common::sample::GROUP).unwrap();
         for (number, mut case) in arrays.into_iter().enumerate() {
-            // With a number of rows, columns of a table.
+            // All arrays have `rows` rows, so that they can be columns of one table.
             if let Some(rows) = rows {
                 let chunk = vec![case.chunk.first().copied().unwrap_or(2)];
                 case = Case { shape: vec![rows], chunk, inner: None, edges: None, ..case };
@@ -163,7 +165,7 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
         .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])
         .collect();
     let whole = check(&view, name, &ranges).unwrap();
-    // The smallest first, each padded to four bytes.
+    // Variables are stored smallest first, each padded to four bytes.
     let bytes = |fill: u8, count: usize| [0, fill].repeat(count);
     let expected = [
         bytes(3, 1),
@@ -178,7 +180,7 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
     assert!(!is_answer(&view.lookup(&WITHOUT_WAITING, &key(name))));
 }
 
-/// Returns ranges from each of many places of a file.
+/// Returns ranges of several lengths from offsets all over a file of `size` bytes.
 pub fn ranges_of(size: u64) -> Vec<(u64, u64)> {
     let places = (0..size + 3).step_by(7);
     places
@@ -208,7 +210,7 @@ fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
         let size = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
         let whole = check(&view, name, &ranges_of(size)).unwrap();
         assert!(whole.starts_with(b"\x89HDF\r\n\x1a\n"), "{name}");
-        // The length of the file stands in the superblock.
+        // The superblock of HDF5 holds the length of the file.
         assert_eq!(whole[40..48], size.to_le_bytes(), "{name}");
         let has = |text: &[u8]| whole.windows(text.len()).any(|part| part == text);
         assert!(has(&[7; 5]) && has(b"zarrfs_left_out"), "{name}");
@@ -216,7 +218,7 @@ fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
         let known = view.lookup(&WITHOUT_WAITING, &key(name));
         assert!(!is_answer(&known), "{name}");
     }
-    // Five half floats of 7, big-endian in four bytes.
+    // Five half floats of 7, each big-endian in four bytes, then padding.
     let padded = [0x40, 0xe0, 0, 0].repeat(5).into_iter().chain([0; 4]);
     let deeper = common::read(&view, "below/deeper/deeper.nc4").unwrap();
     assert!(deeper.ends_with(&padded.collect::<Vec<u8>>()));
@@ -263,7 +265,7 @@ fn a_group_that_a_format_cannot_hold_has_no_file() {
     let held = plain.replace("uint8", "int8");
     let broken = held.replace("\"shape\":[4]", "\"shape\":null");
     let zero = held.replace("\"shape\":[4]", "\"shape\":[0]");
-    // Of a number that does not fit.
+    // The fill value does not fit the format's integer type.
     let wide = plain
         .replace("uint8", "uint32")
         .replace(":7", ":4294967295");
@@ -285,7 +287,7 @@ fn a_group_that_a_format_cannot_hold_has_no_file() {
         let is_missing = common::is_missing(&view, "root.nc");
         assert_eq!(is_missing, !is_there, "{objects:?}");
     }
-    // A child of the same name comes before the group's own file.
+    // A child with the name of a group's file hides that file.
     let store = memory(&[("a/zarr.json", &held), ("root.nc/zarr.json", &held)]);
     let (view, _) = view_of(Arc::new(store), &[]);
     assert!(names(&view, "root.nc").contains("metadata.json"));

@@ -1,6 +1,6 @@
-//! Rectilinear chunk grids: as another program writes them, in the files view, and made to break a reader.
+//! Rectilinear chunk grids: written by zarrs, listed in the files view, and hostile.
 //!
-//! That any range is right whatever the grid is `flat.rs`.
+//! `flat.rs` checks that any range of any grid is read correctly.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use zarrs::filesystem::FilesystemStore;
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns metadata of an array of `int32` with a rectilinear grid.
+/// Returns the metadata of an `int32` array with a rectilinear grid.
 fn metadata(shape: &[u64], chunk_shapes: Value, codecs: Value) -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "int32",
@@ -37,14 +37,14 @@ fn sharded(inner: &[u64]) -> Value {
     }}])
 }
 
-/// Puts an array under `store/a` in a group.
+/// Writes an array to `store/a`, and the group above it.
 fn put(store: &Path, metadata: &Value) {
     std::fs::create_dir_all(store.join("a")).unwrap();
     std::fs::write(store.join("zarr.json"), common::sample::GROUP).unwrap();
     std::fs::write(store.join("a/zarr.json"), metadata.to_string()).unwrap();
 }
 
-/// Has the zarrs crate write the numbers from 0 on over the whole array; returns them as bytes.
+/// Lets the zarrs crate write the numbers from 0 over the whole array. Returns them as bytes.
 fn write_by_zarrs(store: &Path) -> Vec<u8> {
     let array = Array::open(Arc::new(FilesystemStore::new(store).unwrap()), "/a").unwrap();
     let count: u64 = array.shape().iter().product();
@@ -86,14 +86,14 @@ fn what_zarrs_writes_is_read() {
         let shown: Value =
             serde_json::from_slice(&common::read(&view, "a/metadata.json").unwrap()).unwrap();
         assert_eq!(shown["chunk_grid"]["name"], "rectilinear");
-        // What is shown describes the same array.
+        // The metadata that zarrfs shows must describe the same array.
         put(folder.path(), &shown);
         let again = common::files(folder.path());
         assert_eq!(common::read(&again, "a/a.raw").unwrap(), whole, "{shown}");
     }
 }
 
-/// Rows long enough to be read straight from the stored chunks.
+/// The rows are long enough that zarrfs reads them directly from the stored chunks.
 #[test]
 fn uncompressed_chunks_of_many_lengths_are_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn each_chunk_that_begins_in_the_array_is_a_file() {
             "0.0.raw", "0.1.raw", "1.0.raw", "1.1.raw", "2.0.raw", "2.1.raw"
         ]
     );
-    // Rows 3 and 4, columns 4 to 6: cut at both edges.
+    // Rows 3 and 4, columns 4 to 6: partial chunks in both dimensions.
     let corner: Vec<u8> = [25, 32]
         .iter()
         .flat_map(|&first| whole[first * 4..(first + 3) * 4].to_vec())
@@ -185,7 +185,7 @@ fn shards_that_inner_chunks_do_not_divide_are_unsupported() {
     }
 }
 
-/// Reads both ends of an array that nobody wrote; returns the outcome.
+/// Reads both ends of an array with no stored chunk. Returns the first error.
 fn explore(metadata: &Value) -> Result<(), zarr_format::error::Error> {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), metadata);
@@ -214,13 +214,13 @@ fn explore(metadata: &Value) -> Result<(), zarr_format::error::Error> {
 fn grids_that_spell_out_little_cost_little() {
     let huge = 1u64 << 40;
     for (shape, shapes) in [
-        // More chunks than memory could list.
+        // More chunks than fit in memory.
         (vec![huge * 3], json!([[[2, huge], [1, huge]]])),
         (
             vec![huge + 1, 1 << 18],
             json!([[1, [1, huge]], [5, [7, huge], [7, huge]]]),
         ),
-        // Sums beyond 2^64.
+        // Sums of chunk lengths that overflow 64 bits.
         (vec![10], json!([[3, [4, u64::MAX], [5, u64::MAX]]])),
         (
             vec![10, 10],
@@ -242,9 +242,9 @@ fn grids_that_cannot_be_meant_are_errors() {
         (vec![10], json!([0]), Kind::Corrupt),
         (vec![10], json!([[5, 5], [5, 5]]), Kind::Corrupt),
         (vec![10], json!([[[5, 5, 5]]]), Kind::Corrupt),
-        // The largest chunk has more bytes than one may have.
+        // The largest chunk exceeds the limit for the bytes of a chunk.
         (vec![huge], json!([[1, huge]]), Kind::TooLarge),
-        // The chunks cannot be numbered.
+        // The number of chunks overflows 64 bits.
         (
             vec![huge, huge],
             json!([[1, [2, huge]], [1, [2, huge]]]),

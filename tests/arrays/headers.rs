@@ -1,4 +1,4 @@
-//! What stands before and after the elements costs next to nothing, whatever the format.
+//! Reading the header or the end of a file decodes few chunks, in every format.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -14,21 +14,21 @@ use crate::common;
 use crate::stored::{default_keys, key, memory, v3, view_of};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Shape, shape of a chunk, which divides it, and names of dimensions.
+/// Shape of an array, shape of its chunks (which divides it), and dimension names.
 type Arrangement = (&'static [u64], &'static [u64], &'static [&'static str]);
 
-/// Eight by eight rows a chunk.
+/// Chunks of 8 x 8 rows.
 const CUBE: Arrangement = (&[64, 64, 64], &[8, 8, 64], &["z", "y", "x"]);
 const LINES: Arrangement = (&[64, 64, 64], &[8, 8, 64], &["y", "band", "x"]);
 const PIXELS: Arrangement = (&[64, 64, 64], &[8, 8, 64], &["y", "x", "band"]);
 const PLANE: Arrangement = (&[1024, 64], &[64, 64], &["y", "x"]);
 
-/// Writes an array of chunks of eight by eight rows, all of them alike.
+/// Writes an array in chunks of 8 x 8 rows, all with the same bytes.
 pub fn write_rows(store: &Path, data_type: &str, size: usize) {
     write_alike(store, CUBE, data_type, size);
 }
 
-/// Writes an array of chunks that are all alike.
+/// Writes an array whose chunks all have the same bytes.
 fn write_alike(store: &Path, (shape, chunk, names): Arrangement, data_type: &str, size: usize) {
     let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let gzip = json!({"name": "gzip", "configuration": {"level": 1}});
@@ -62,7 +62,7 @@ fn write_alike(store: &Path, (shape, chunk, names): Arrangement, data_type: &str
     }
 }
 
-/// Returns the formats whose files are not made of all elements when they are opened.
+/// Returns the formats with a fixed layout, whose files need no elements when they are opened.
 fn laid_formats() -> impl Iterator<Item = &'static Format> {
     let is_made = |format: &&Format| matches!(format.ragged, Some(Ragged::Rows(_)));
     FORMATS
@@ -93,7 +93,7 @@ fn a_header_and_an_end_cost_two_chunks() {
                     continue;
                 };
                 let file = view.open(&UNLIMITED, &key).unwrap().file;
-                // The whole header of files that have one.
+                // Makes zarrfs build the whole header of the formats that have one.
                 file.read_at(&UNLIMITED, 0, 64).unwrap();
                 file.read_at(&UNLIMITED, attr.size - 1, 1).unwrap();
                 let chunks = stats.decoded_chunks.get();
@@ -141,7 +141,7 @@ fn elements_are_aligned_where_a_format_leaves_it_open() {
         let (view, _) = view_of(Arc::new(store), &[]);
         for format in formats {
             let file = common::read(&view, &format!("a/a.{format}")).unwrap();
-            // The fill value is 7 in each element, and there are no sevens in text and zeros before these.
+            // Each element is the fill value 7. Text headers contain no such byte, and only zeros pad them.
             let elements = vec![7; 2 * length as usize];
             let start = file
                 .windows(elements.len())

@@ -1,5 +1,6 @@
-//! Stores made to break a reader: each is refused or read with an error that names the key; nothing panics,
-//! hangs, or takes memory beyond the budget.
+//! Hostile stores give right bytes or an error that names the key.
+//!
+//! No store may make a reader panic, hang, or use more memory than the budget.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use zarrfs_store::Key;
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Array metadata of final v3 that read well.
+/// Valid array metadata of final v3.
 fn sound() -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": [64, 64], "data_type": "uint16",
@@ -42,7 +43,7 @@ fn write(folder: &Path, key: &str, bytes: impl AsRef<[u8]>) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Does what a curious person would: lists, looks, reads both ends. Returns the first error of a read.
+/// Lists folders, looks up their names, and reads the start, middle and end of each file. Returns the first error.
 fn explore(view: &Arc<dyn View>, folder: &Key, depth: usize) -> Option<Error> {
     let mut first = common::check_node(view, &folder.to_string()).err();
     let mut listing = match view.list(&UNLIMITED, folder) {
@@ -82,10 +83,10 @@ fn read_ends(view: &Arc<dyn View>, path: &Key, size: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// What exploring any of these stores asks of it at most, however many chunks its metadata promise.
+/// Maximum number of store requests for one of these stores, regardless of the number of chunks in its metadata.
 const MAX_REQUESTS: u64 = 5000;
 
-/// Explores a store in both views within a number of requests and a memory limit; returns the first error.
+/// Explores a store in both views with limits on requests and memory. Returns the first error.
 fn survive(store: &Path) -> Option<Error> {
     let (faces, stats) = match common::open_with(store, 64 << 20) {
         Ok(opened) => opened,
@@ -104,7 +105,7 @@ fn survive(store: &Path) -> Option<Error> {
     files.or(stored)
 }
 
-/// Explores a store of one array; returns the first error of its files view.
+/// Explores a store with a single array. Returns the first error of the files view.
 fn survive_array(metadata: impl AsRef<[u8]>, chunk: Option<&[u8]>) -> Option<Error> {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "a/zarr.json", metadata);

@@ -1,4 +1,4 @@
-//! Metadata made to have formats write headers without end: a file has none, or one of bounded length.
+//! Formats bound their headers against hostile metadata, or have no file.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::common;
 use crate::stored::{default_keys, key, memory, v3, view_of};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns the length of a file of a store.
+/// Returns the length of a file in the files view.
 fn length(store: MemoryStore, name: &str) -> u64 {
     let (view, _) = view_of(Arc::new(store), &[]);
     view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size
 }
 
-/// Returns the document of a group of OME-Zarr whose only image has levels at these paths.
+/// Returns the metadata of an OME-Zarr group with one image, with its levels at `paths`.
 fn image(axes: &[&str], paths: &[String]) -> Value {
     let axes: Vec<Value> = axes.iter().map(|name| json!({"name": name})).collect();
     let datasets: Vec<Value> = paths.iter().map(|path| json!({"path": path})).collect();

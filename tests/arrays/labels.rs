@@ -1,4 +1,4 @@
-//! Dimensions selected by the labels of their coordinate variables.
+//! Selections by coordinate labels give the same files as selections by index.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -81,8 +81,8 @@ fn dimensions_are_selected_by_their_labels() {
     assert!(!is_answer(&known));
 }
 
-/// Returns a store of an array of one chunk whose elements have `size` bytes, and of coordinate variables of its dimensions,
-/// with the labels 0, 10, 20 and so on.
+/// Returns a store of a one-chunk array with `size` bytes per element, and coordinate variables with the labels 0, 10,
+/// 20 and so on.
 fn labelled(
     data_type: &str,
     size: u64,
@@ -130,7 +130,7 @@ fn labels_take_what_numbers_take_in_every_format() {
             };
             let found = read(&labels);
             let expected = read(&numbers).map(|bytes| {
-                // What a header says of the file beside it.
+                // A detached header names its data file, so the name is replaced before the comparison.
                 let text = String::from_utf8(bytes.clone());
                 text.map_or(bytes, |text| text.replace(&numbers, &labels).into_bytes())
             });

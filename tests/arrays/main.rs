@@ -1,4 +1,4 @@
-//! Arrays read through the views: grids, flat files, keys of chunks, hostile stores, the corpus.
+//! Reads arrays through the views: grids, flat files, chunk keys, hostile stores, the corpus.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,5 +1,6 @@
-//! How many requests for chunks of texts are under way at a time, how many there are, and that the texts are right
-//! whatever lengths the chunks have.
+//! Concurrent fetches of text chunks: how many run at a time, and their total.
+//!
+//! The texts must be right whatever lengths the chunks have.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -19,22 +20,22 @@ use crate::stored::key;
 use crate::texts::encoded;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// How many requests wait for each other, and for how long at most.
+/// Number of concurrent requests that a request waits for. `PATIENCE` is the maximum wait.
 const TOGETHER: usize = 8;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 type Hook = fn(&MemoryStore);
 
-/// A store on a network whose requests for chunks wait until some are under way.
+/// A remote store that delays chunk requests until `TOGETHER` of them run at a time.
 struct Gathering {
     memory: MemoryStore,
     info: StoreInfo,
-    /// Requests under way.
+    /// Requests in flight.
     now: Mutex<usize>,
     more: Condvar,
     most: AtomicUsize,
     asked: AtomicUsize,
-    /// Called before the request with this number.
+    /// A hook and the number of the request that it runs before.
     hook: Option<(usize, Hook)>,
 }
 
@@ -64,7 +65,7 @@ impl GatheringStore {
 }
 
 impl Gathering {
-    /// Counts a request, which waits for others.
+    /// Counts a request and delays it until `TOGETHER` requests have been in flight, or for `PATIENCE`.
     fn during<T>(&self, request: impl FnOnce() -> T) -> T {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         if let Some((_, hook)) = self.hook.filter(|(turn, _)| *turn == asked) {
@@ -89,7 +90,7 @@ impl Layer for GatheringStore {
     }
 
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-        // Names of documents, all of which have a dot.
+        // A metadata document, which is not counted. Names of chunks have no dot here.
         if key.to_string().contains('.') {
             return self.0.memory.get(context, key, limit);
         }
@@ -127,7 +128,7 @@ impl Reader for GatheringReader {
     }
 }
 
-/// Reads all texts of the array at the root of a store.
+/// Reads all texts of the root array of a store.
 fn texts_of(store: &GatheringStore, memory: u64, stats: &Arc<Stats>) -> Vec<String> {
     let limits = Limits {
         memory,
@@ -146,14 +147,15 @@ fn texts_of(store: &GatheringStore, memory: u64, stats: &Arc<Stats>) -> Vec<Stri
     records.iter().map(text).collect()
 }
 
-/// Returns a store whose root is an array.
+/// Returns a store with this document at its root.
 fn holding(name: &str, document: &Value) -> MemoryStore {
     let store = MemoryStore::default();
     store.set(key(name), document.to_string().into_bytes());
     store
 }
 
-/// Returns a store of texts in chunks of ten, each of which is a letter as often as `length` says.
+/// Returns a store of `count` chunks with ten texts each. The texts of chunk `n` are letters repeated `length(n)`
+/// times.
 fn chunks(count: usize, length: impl Fn(usize) -> usize) -> (MemoryStore, Vec<String>) {
     let document = json!({"zarr_format": 2, "shape": [count * 10], "chunks": [10], "dtype": "|O", "compressor": null,
         "fill_value": "", "order": "C", "filters": [{"id": "vlen-utf8"}]});
@@ -183,7 +185,7 @@ fn a_chunk_may_be_longer_than_those_before() {
     let (memory, expected) = chunks(30, |chunk| [1, 20, 9000, 3, 300][chunk % 5] * chunk);
     let store = GatheringStore::over(memory);
     assert_eq!(texts_of(&store, 64 << 20, &Arc::default()), expected);
-    // Twice where it is longer, and once more where room for any drove it out.
+    // A chunk that is longer than expected is read twice, and a third time if it was evicted to make room.
     assert!(store.asked() <= 90, "{} requests", store.asked());
 }
 
@@ -191,14 +193,14 @@ fn a_chunk_may_be_longer_than_those_before() {
 fn few_chunks_are_under_way_where_memory_is_small() {
     let (memory, expected) = chunks(20, |_| 1000);
     let (store, stats) = (GatheringStore::over(memory), Arc::<Stats>::default());
-    // A quarter of the memory has room for three while they are decoded, and half of it for all of the texts.
+    // A quarter of the memory has room for three chunks while they are decoded, and half of it for all of the texts.
     assert_eq!(texts_of(&store, 500_000, &stats), expected);
     let peak = stats.memory_peak_bytes.get();
     assert!(peak <= 500_000, "{peak} bytes");
     assert!((2..=5).contains(&store.most()), "{}", store.most());
 }
 
-/// A chunk that changes while others are fetched has the old texts or the new ones, each whole.
+/// If chunks change during a fetch, each chunk has only old texts or only new ones.
 #[test]
 fn texts_of_a_chunk_are_those_of_one_content() {
     let (memory, old) = chunks(40, |_| 2);
@@ -243,7 +245,7 @@ fn inner_chunks_of_a_shard_are_fetched_together() {
     let store = GatheringStore::over(memory);
     let found = texts_of(&store, 64 << 20, &Arc::default());
     assert_eq!(found, ["one", "two"].repeat(200));
-    // An index and a run of each shard, and what the first inner chunk told.
+    // Two requests per shard (the index and a run), and a few to learn the length of the first inner chunk.
     assert!(store.asked() <= 24, "{} requests", store.asked());
     assert!(store.most() >= TOGETHER, "{} at a time", store.most());
 }

@@ -1,4 +1,4 @@
-//! How often a shard is read whose inner chunks are wanted together, and what is read if it changes in the middle.
+//! Counts the reads of a shard, and replaces shards while they are read.
 
 use std::collections::{HashMap, HashSet};
 use std::io::IoSliceMut;
@@ -22,13 +22,13 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 type Hook = Box<dyn Fn(&MemoryStore) + Send + Sync>;
 
-/// A store whose reads are counted; before the `turn`-th one a hook is called.
+/// A store that counts reads and calls a hook before the read with a given number.
 struct CountedStore {
     memory: MemoryStore,
     info: StoreInfo,
     reads: AtomicUsize,
     bytes: AtomicUsize,
-    /// Each range that was read, and the key.
+    /// The key and byte range of each read.
     ranges: Mutex<Vec<(Key, Range<u64>)>>,
     hook: Mutex<Option<(usize, Hook)>>,
 }
@@ -57,7 +57,7 @@ impl CountedStore {
     }
 }
 
-/// The store, and the same as a layer.
+/// A reference to the counted store that implements `Layer`.
 #[derive(Clone)]
 struct Counted(Arc<CountedStore>);
 
@@ -117,7 +117,7 @@ impl Reader for CountedReader {
         self.inner.read_scattered(context, offset, parts)
     }
 
-    // The object as it is now, as a file that is overwritten in place.
+    // Describes the current object, as for a file that was overwritten in place.
     fn meta(&self, context: &RequestContext) -> Result<Meta> {
         match self.store.memory.head(context, &self.key)? {
             Some(meta) => Ok(meta),
@@ -126,7 +126,7 @@ impl Reader for CountedReader {
     }
 }
 
-/// A shard of 256 inner chunks of a kilobyte, in two forms; `number` tells the contents apart.
+/// A shard of 256 inner chunks of 1 KiB each, compressed or not.
 fn case(compressed: bool) -> Case {
     Case {
         shape: vec![256 << 10],
@@ -141,7 +141,7 @@ fn case(compressed: bool) -> Case {
     }
 }
 
-/// Writes the array of a case into memory; returns its bytes and those of its shard.
+/// Writes the array of a case into a counted store. Returns the store, the array's bytes and the shard's bytes.
 fn counted(case: &Case, folder: &Path) -> (Counted, Vec<u8>, Vec<u8>) {
     let whole = write(case, folder);
     let memory = MemoryStore::default();
@@ -182,7 +182,7 @@ fn inner_chunks_that_lie_beside_each_other_are_read_together() {
         let file = flat_file(&store, 64 << 20, fetches);
         assert!(file.read(&UNLIMITED, 0..256 << 10).unwrap()[..] == whole[..]);
         let reads = store.0.reads.load(Ordering::SeqCst);
-        // The index, a run, and what the reader has taken before it was one of a run.
+        // The index, one run, and the inner chunks that were read before the reader counted as sequential.
         assert!(
             reads <= 8,
             "{reads} reads, compressed {compressed}, fetches {fetches}"
@@ -246,7 +246,7 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
         assert!(is_one, "turn {turn}: two contents");
         if store.0.hook.lock().unwrap().is_none() {
             overwritten += 1;
-            // Who opens the array now reads the new content.
+            // A program that opens the array now reads the new content.
             let file = flat_file(&store, 64 << 20, 0);
             assert!(
                 file.read(&UNLIMITED, 0..256 << 10).unwrap()[..] == other[..],
@@ -257,7 +257,7 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
     assert!(overwritten > 0, "no read came at any of these turns");
 }
 
-/// The other content lacks half of the inner chunks, or has the half that the first one lacks.
+/// The old and the new content lack different inner chunks: none and half, one half and the other, all but one and none.
 #[test]
 fn a_shard_that_is_replaced_while_it_is_read_is_never_mixed() {
     let lacking = |shard: &[u8], inner: Range<usize>, flip: u8| {
@@ -307,7 +307,7 @@ fn a_shard_that_is_replaced_while_it_is_read_is_never_mixed() {
 fn a_shard_that_ends_early_harms_no_inner_chunk_before_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let (store, whole, shard) = counted(&case(false), folder.path());
-    // The index claims that the last inner chunk lies beyond the shard's data.
+    // The index places the last inner chunk beyond the end of the shard.
     let mut broken = shard.clone();
     let index = broken.len() - 256 * 16 - 4;
     let last = index + 255 * 16;
@@ -323,7 +323,7 @@ fn a_shard_that_ends_early_harms_no_inner_chunk_before_its_end() {
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
 }
 
-/// Three dimensions, so that a reader in order comes back to each shard for every layer of its inner chunks.
+/// A three-dimensional array, so that a sequential reader returns to each shard once per layer of inner chunks.
 fn layered() -> Case {
     Case {
         shape: vec![128, 128, 256],
@@ -333,7 +333,8 @@ fn layered() -> Case {
     }
 }
 
-/// Planes of half a MiB, eight of which make a layer of inner chunks, in one row of shards of eight layers.
+/// An array with planes of 512 KiB. Eight planes make a layer of inner chunks, and eight layers make the only row of
+/// shards.
 fn planes() -> Case {
     Case {
         shape: vec![64, 64, 512],
@@ -369,7 +370,7 @@ fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
         drop(file);
         store.0.bytes.load(Ordering::SeqCst)
     };
-    // Each plane needs a layer, and the next one is read ahead.
+    // Each plane needs one layer, and the next layer is prefetched.
     let jumps = read(Region::whole(&[64, 64, 512]), &[0, 40]);
     assert!(jumps <= stored * 5 / 8, "{jumps} of {stored} bytes");
     let part = Region {
@@ -377,16 +378,17 @@ fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
         shape: [16, 64, 512].as_slice().into(),
     };
     let part = read(part, &(0..16).collect::<Vec<u64>>());
-    // Two of eight layers are wanted. What is read beside them depends on how the reads meet.
+    // Two of eight layers are needed. The number of additional bytes depends on the order in which concurrent reads
+    // arrive.
     assert!(part <= stored / 2, "{part} of {stored} bytes");
 }
 
-/// Returns a shard of 512 inner chunks with those of one layer as far apart as they can be.
+/// Returns a shard of 512 inner chunks in which the inner chunks of a layer are as far apart as possible.
 fn interleaved(shard: &[u8]) -> Vec<u8> {
     sorted(shard, |inner| (inner % 64) * 8 + inner / 64)
 }
 
-/// Returns a shard of 8 x 8 x 8 inner chunks in the order in which zarr-python stores them.
+/// Returns a shard of 8 x 8 x 8 inner chunks in Morton order, as zarr-python stores it.
 fn in_morton_order(shard: &[u8]) -> Vec<u8> {
     let spread = |number: usize| (number & 1) | (number & 2) << 2 | (number & 4) << 4;
     let place = |inner: usize| {
@@ -396,7 +398,7 @@ fn in_morton_order(shard: &[u8]) -> Vec<u8> {
     sorted(shard, place)
 }
 
-/// Returns a shard of 512 inner chunks, stored by their places.
+/// Returns a shard of 512 inner chunks, stored in the order of `place`.
 fn sorted(shard: &[u8], place: impl Fn(usize) -> usize) -> Vec<u8> {
     let ranges = places(shard, 512);
     let mut order: Vec<usize> = (0..512).collect();
@@ -432,11 +434,11 @@ fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
         assert!(file.read(&UNLIMITED, range).unwrap()[..] == whole[start..start + (128 << 10)]);
     }
     let reads = store.0.reads.load(Ordering::SeqCst);
-    // The first layer has 128, which are wanted before it shows that the reader goes on.
+    // The 128 inner chunks of the first layer are read singly, before the reader counts as sequential.
     assert!(reads <= 160, "{reads} reads of 1024 inner chunks");
 }
 
-/// Returns where the index and the inner chunks of a stored shard lie, the index first.
+/// Returns the byte ranges of the index and then of each inner chunk of a stored shard.
 fn places(shard: &[u8], inner: usize) -> Vec<Range<u64>> {
     let start = shard.len() - inner * 16 - 4;
     let number = |at: usize| u64::from_le_bytes(shard[at..at + 8].try_into().unwrap());
@@ -450,7 +452,7 @@ fn places(shard: &[u8], inner: usize) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// An array of shards, each of 8 x 8 x 8 inner chunks in Morton order.
+/// An array of shards, each with 8 x 8 x 8 inner chunks in Morton order.
 struct MortonArray {
     shape: [u64; 3],
     whole: Vec<u8>,
@@ -498,7 +500,7 @@ impl MortonArray {
         flat_file_of(store, &self.shape, memory, 8)
     }
 
-    /// Reads a range, and fails if it has other bytes than it should.
+    /// Reads a range and compares it with the expected bytes.
     fn read(&self, file: &FlatFile, range: Range<usize>) {
         let found = file
             .read(&UNLIMITED, range.start as u64..range.end as u64)
@@ -506,7 +508,7 @@ impl MortonArray {
         assert!(found[..] == self.whole[range.clone()], "{range:?}");
     }
 
-    /// Reads the whole file in order, by reads of these lengths and more of the last one.
+    /// Reads the whole file in order, with reads of these lengths. The last length repeats.
     fn read_whole(&self, file: &FlatFile, lengths: &[usize]) {
         let (mut start, mut lengths) = (0, lengths.iter());
         let mut length = 0;
@@ -518,7 +520,7 @@ impl MortonArray {
         }
     }
 
-    /// Returns how many requests a shard took, and how often the inner chunk was fetched that was fetched most.
+    /// Returns the number of requests for each shard, and the largest number of fetches of any inner chunk.
     fn counts(&self, store: &Counted) -> (Vec<usize>, usize) {
         let ranges = store.0.ranges.lock().unwrap();
         let of = |key: &Key| ranges.iter().filter(|(other, _)| other == key).count();
@@ -539,8 +541,8 @@ impl MortonArray {
 #[test]
 fn a_reader_in_order_over_a_network_makes_at_most_three_requests_a_shard() {
     let rows = MortonArray::new(TWO_ROWS);
-    // As the kernel reads for `cat`, for a program that maps the file or reads all of it at once, where a header comes
-    // before the elements, and for one that reads 128 KiB at a time.
+    // The kernel's reads for `cat`; for a program that maps the file or reads it with one call, with a header before
+    // the elements; and for a program that reads 128 KiB at a time.
     let kernel_sizes: [&[usize]; 3] = [
         &[1 << 20],
         &[(1 << 20) - 128, 1 << 20],
@@ -568,7 +570,7 @@ fn reads_side_by_side_make_as_few_requests_as_those_in_order() {
     let rows = MortonArray::new(TWO_ROWS);
     let store = rows.counted();
     let file = rows.open(&store, 64 << 20);
-    // The kernel has two reads under way, and the second may come first.
+    // The kernel has two reads in flight, which may arrive out of order.
     for pair in 0..4usize {
         std::thread::scope(|threads| {
             for number in [pair * 2 + 1, pair * 2] {
@@ -589,7 +591,7 @@ fn reads_side_by_side_make_as_few_requests_as_those_in_order() {
 fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
     let rows = MortonArray::new(TWO_ROWS);
     let plane = 128 * 256;
-    // At the start of the file, as a program does that looks at the first elements, and in the midst of it.
+    // At the start of the file, as for a program that looks at the first elements, and in the middle of it.
     for (start, length) in [(0, 100), (0, 16 << 10), (100 * plane + 20 * 256 + 30, 90)] {
         let store = rows.counted();
         let file = rows.open(&store, 64 << 20);
@@ -602,7 +604,7 @@ fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
             .iter()
             .map(|(_, range)| range.end - range.start)
             .sum();
-        // As many bytes again may lie between inner chunks that are read together.
+        // Reads may be merged over gaps, which at most double the bytes.
         let most = shards.len() * (512 * 16 + 4) + wanted.len() * 2 * (4 << 10);
         assert!(
             bytes as usize <= most,
@@ -614,10 +616,10 @@ fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
 
 #[test]
 fn a_reader_of_the_header_has_no_whole_shards_read() {
-    // A row of 16 shards, 32 MiB, whose planes of 256 KiB have parts of all of them.
+    // A row of 16 shards of 32 MiB in total. Each plane of 256 KiB crosses all of them.
     let rows = MortonArray::new([128, 512, 512]);
     let layer = 4 << 20;
-    // A program that fills a buffer of the block size has 256 KiB read, one with a buffer of 1 MiB has 2 MiB read.
+    // With a buffer of the block size, 256 KiB are read; with a buffer of 1 MiB, 2 MiB are read.
     for lengths in [&[(256 << 10) - 128][..], &[(1 << 20) - 128, 1 << 20]] {
         let store = rows.counted();
         let file = rows.open(&store, 1 << 30);
@@ -629,7 +631,8 @@ fn a_reader_of_the_header_has_no_whole_shards_read() {
         drop(file);
         let (requests, _) = rows.counts(&store);
         let bytes = store.0.bytes.load(Ordering::SeqCst);
-        // The indexes, the layer that is wanted, as much again, and what lies between, which depends on how reads meet.
+        // The indexes, the requested layer, one more layer, and the gaps, which depend on the order of concurrent
+        // reads.
         assert!(
             bytes <= layer * 4 + 16 * (512 * 16 + 4),
             "{bytes} bytes for reads of {lengths:?}"
@@ -650,9 +653,8 @@ fn a_reader_of_the_header_has_no_whole_shards_read() {
 fn little_memory_takes_more_requests_and_no_bytes_twice() {
     let rows = MortonArray::new(TWO_ROWS);
     let stored: u64 = rows.shards.values().map(|places| places[0].end).sum();
-    // The more memory there is, the more layers of a shard are fetched together, up to all eight. Where an eighth of it has
-    // no room for two layers of all shards of a row, each layer is fetched by itself, with what lies between its inner
-    // chunks.
+    // More memory allows more layers of a shard to be fetched together, up to all eight. If 1/8 of the memory cannot
+    // hold two layers of all shards of a row, each layer is fetched alone, with the gaps between its inner chunks.
     for (mebibytes, tenths, requests) in [
         (4, 20, 520),
         (8, 20, 520),
@@ -720,7 +722,7 @@ fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed()
                     continue;
                 }
             };
-            // What an inner chunk has of a row is of either content.
+            // The part of a row that lies in one inner chunk has only the old content or only the new one.
             let expected = &rows.whole[start..start + (1 << 20)];
             for (found, expected) in found.chunks(16).zip(expected.chunks(16)) {
                 let is_other = || found.iter().zip(expected).all(|(a, b)| *a == b ^ 0xff);
@@ -732,7 +734,7 @@ fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed()
         }
         let has_changed = store.0.hook.lock().unwrap().is_none();
         if has_changed {
-            // Who opens the array now reads the new content.
+            // A program that opens the array now reads the new content.
             let file = rows.open(&store, 64 << 20);
             let found = file.read(&UNLIMITED, 0..128).unwrap();
             assert!(

@@ -1,4 +1,4 @@
-//! Large arrays of which little is stored: what is stored is listed, at the cost of what is stored.
+//! Lists sparse arrays; the cost follows the stored chunks, not the grid.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::common;
 use crate::stored::{DOCUMENTS, default_keys, key, memory, names, set, strings, v2, v3, view_of};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// Documents of arrays of 10^9 and 10^15 chunks, as they are and in shards.
+/// Returns documents of arrays of 10^9 and 10^15 chunks, with and without sharding.
 fn huge() -> Vec<(&'static str, String)> {
     let codecs = json!([{"name": "sharding_indexed", "configuration": {
         "chunk_shape": [1, 1], "codecs": [{"name": "bytes"}], "index_codecs": [{"name": "bytes",
@@ -59,7 +59,7 @@ fn an_array_of_any_number_of_chunks_costs_what_is_stored() {
             assert!((1..=8).contains(&file.piece), "{metadata}");
             measured += 1;
         }
-        // Whoever asks for the file by name is listed the file, of whatever size.
+        // A format that the user requests is listed whatever its size.
         let (asking, _) = view_of(Arc::new(store), &["npy"]);
         assert!(names(&asking, "a").contains("a.npy"));
     }
@@ -86,7 +86,7 @@ fn a_large_array_that_is_stored_is_listed_as_a_file() {
     assert_eq!(form(&store), ["a.npy"]);
 }
 
-/// A store that lists all keys below a prefix in pages, as a bucket does.
+/// A store that lists all keys below a prefix in pages, as S3 does.
 struct Paged {
     inner: MemoryStore,
     keys: Vec<Key>,
@@ -95,7 +95,7 @@ struct Paged {
 
 const PAGE: usize = 1000;
 
-/// The keys that are still to be listed.
+/// The keys that no page has returned yet.
 struct Pages {
     rest: Vec<Key>,
     pages: Arc<AtomicUsize>,
@@ -171,7 +171,7 @@ fn chunks_all_over_the_grid_are_found_in_a_local_store() {
         names(&view, "a").contains("a.npy")
     };
     for number in 0..32 {
-        // Two of 32 chunks are a sixteenth.
+        // Two of 32 chunks are 1/16 of the grid.
         assert_eq!(form(), number > 2, "{number} chunks are stored");
         std::fs::write(folder.path().join(format!("a/c/{number}")), "x").unwrap();
     }

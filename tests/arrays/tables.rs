@@ -1,4 +1,4 @@
-//! `GROUP.csv` and `GROUP.ndjson`: the arrays of a group as columns.
+//! Tests `GROUP.csv` and `GROUP.ndjson`, which have the arrays of a group as columns.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::common;
 use crate::formats::{check, ranges_of};
 use crate::stored::{default_keys, key, memory, strings, v3, view_of};
 
-/// The attribute that says what a file does not have.
+/// The extended attribute that names the arrays that a file leaves out.
 const LEFT_OUT: &[u8] = b"user.zarrfs.left_out";
 
-/// Returns the document of an array of v3 with chunks of three.
+/// Returns the metadata of a v3 array in chunks of three elements.
 fn column(data_type: &str, shape: &[u64]) -> String {
     described(data_type, shape, &json!({}))
 }
 
-/// Returns the same with attributes.
+/// Returns the metadata of a v3 array with attributes.
 fn described(data_type: &str, shape: &[u64], attributes: &Value) -> String {
     let mut document: Value =
         serde_json::from_str(&v3(shape, &vec![3; shape.len()], default_keys())).unwrap();
@@ -43,7 +43,7 @@ fn group(attributes: &Value) -> String {
     json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}).to_string()
 }
 
-/// Returns a chunk of texts of any length.
+/// Returns an encoded chunk of variable-length strings.
 fn texts(texts: &[&str]) -> Vec<u8> {
     let mut chunk = u32::try_from(texts.len()).unwrap().to_le_bytes().to_vec();
     for text in texts {
@@ -53,7 +53,7 @@ fn texts(texts: &[&str]) -> Vec<u8> {
     chunk
 }
 
-/// Returns a table of AnnData with three rows.
+/// Returns a store with an AnnData table of three rows.
 fn observations() -> MemoryStore {
     let encoding =
         |kind: &str, ordered: bool| group(&json!({"encoding-type": kind, "ordered": ordered}));
@@ -84,7 +84,7 @@ fn observations() -> MemoryStore {
             &described("int8", &[3], &json!({"categories": "__categories/old"})),
         ),
         ("obs/__categories/old/zarr.json", &column("float64", &[2])),
-        // What is no column.
+        // Nodes that are not columns of the table.
         ("obs/crs/zarr.json", &column("int32", &[])),
         ("obs/place/zarr.json", &column("int32", &[3, 2])),
         ("obs/long/zarr.json", &column("int32", &[4])),
@@ -312,7 +312,7 @@ fn attributes_and_chunks_change_what_is_made_of_them() {
     assert_eq!(text(&view, "root.csv"), "a\n1\n2\n200\n");
 }
 
-/// Returns a group of two columns along time, of a plane of time and place, and of their coordinates.
+/// Returns a group with two variables over time, one over time and place, and their coordinate variables.
 fn weather() -> MemoryStore {
     let named = |data_type: &str, shape: &[u64], names: &[&str], attributes: &Value| {
         let mut document: Value =

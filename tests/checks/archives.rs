@@ -1,4 +1,4 @@
-//! Entries of an archive that the store does not show are findings, by name.
+//! Reports entries of an archive that the store does not show.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
 
-/// Checks a folder of an archive; returns severity, code and key or part of each finding.
+/// Checks a folder of an archive. Returns the severity, the code, and the key or part of each finding.
 fn found(entries: Vec<Entry>, inner: &str) -> Vec<(zarr_check::Severity, &'static str, String)> {
     let memory = MemoryStore::default();
     let key = Key::new("a.zip").unwrap();
@@ -58,8 +58,8 @@ fn entries_that_are_not_shown_are_findings() {
     assert_eq!(codes.len(), 2, "{codes:?}");
 }
 
-/// The names of `bsdtar -a -cf a.zip .` by bsdtar 3.6.2, by which whole archives were compared: packed and streamed, and
-/// of a folder `./store`, whose store is `a.zip/store`.
+/// The entry names of `bsdtar -a -cf a.zip .` with bsdtar 3.6.2. Whole archives of that version were compared too:
+/// packed and streamed, and archives of a folder `./store`, whose store is `a.zip/store`.
 #[test]
 fn names_as_bsdtar_writes_them_are_shown() {
     let entries = vec![

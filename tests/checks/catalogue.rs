@@ -1,4 +1,4 @@
-//! A catalogue of damage: one row a kind, each found under its key with its severity and the section that it breaks.
+//! A catalogue of damage, with the expected finding for each kind.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use zarrfs_store::backend::memory::MemoryStore;
 use crate::fixture::{How, run};
 use crate::stores::*;
 
-/// What is expected of a damaged store: severity, code, key, part, and the heading of the section, empty for none.
+/// The expected finding: severity, code, key, part, and the heading of the section that is violated (empty for none).
 type Expected = (
     Severity,
     &'static str,
@@ -19,7 +19,7 @@ type Expected = (
     &'static str,
 );
 
-/// A store, its damage, how it is checked, and what is to be found.
+/// A store, its damage, the options of the check, and the expected finding.
 struct Row(fn() -> MemoryStore, Damage, How, Expected);
 
 const KEYS: How = How {
@@ -35,7 +35,7 @@ const REMOTE: How = How {
     is_remote: true,
 };
 
-/// Documents of final v3.
+/// Damaged documents of final v3.
 fn documents_of_v3() -> Vec<Row> {
     const D: &str = "a/b/zarr.json";
     let invalid = |part, heading| (Error, "member-invalid", D, part, heading);
@@ -355,7 +355,7 @@ fn documents_of_v3() -> Vec<Row> {
     ]
 }
 
-/// Documents of v2.
+/// Damaged documents of v2.
 fn documents_of_v2() -> Vec<Row> {
     const D: &str = "a/b/.zarray";
     let invalid = |part| (Error, "member-invalid", D, part, "Metadata");
@@ -511,7 +511,7 @@ fn documents_of_v2() -> Vec<Row> {
     ]
 }
 
-/// Documents of the drafts and of N5.
+/// Damaged documents of the drafts and of N5.
 fn documents_of_drafts() -> Vec<Row> {
     const D19: &str = "meta/a/b.array.json";
     const D20: &str = "meta/root/a/b.array.json";
@@ -741,8 +741,7 @@ fn documents_of_drafts() -> Vec<Row> {
     ]
 }
 
-/// Keys, names, copies.
-/// Keys of chunks that no reader takes for chunks, and documents that are none.
+/// Chunks under keys that no reader looks up, and misplaced files named like a document.
 fn misplaced_keys() -> Vec<Row> {
     const SHAPE: [u64; 2] = [1 << 63, 1 << 63];
     let stated = set("a/b/.zarray", "dimension_separator", json!("."));
@@ -1188,7 +1187,7 @@ fn keys() -> Vec<Row> {
     ]
 }
 
-/// Chunks and shards.
+/// Damaged chunks and shards.
 fn chunks() -> Vec<Row> {
     const NONE: u64 = u64::MAX;
     let format = "Binary shard format";
@@ -1393,7 +1392,7 @@ const REMOTE_DATA: How = How {
     is_remote: true,
 };
 
-/// Chunks that are longer than what they decode to.
+/// Returns a store with chunks that are longer encoded than decoded.
 fn incompressible() -> MemoryStore {
     let store = raw();
     let gzip = json!([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]);
@@ -1419,7 +1418,7 @@ fn fits(finding: &Finding, (severity, code, key, part, heading): Expected) -> bo
         && found == heading
 }
 
-/// Returns a message that does not read as a sentence with a verb, or names no part.
+/// Returns the line of a finding whose message or remedy breaks the style (a verb, no final period), or `None`.
 fn odd_message(finding: &Finding) -> Option<String> {
     const VERBS: [&str; 30] = [
         "is", "are", "has", "have", "must", "lies", "lie", "leads", "belongs", "ends", "reads",
@@ -1488,7 +1487,7 @@ fn each_kind_of_damage_is_found() {
     assert!(count >= 120, "{count}");
 }
 
-/// A store and its name.
+/// The name of a store and the function that makes it.
 type Named = (&'static str, fn() -> MemoryStore);
 
 #[test]
@@ -1511,7 +1510,8 @@ fn undamaged_stores_have_no_errors_and_no_warnings() {
     for (name, store) in stores {
         for how in [KEYS, DATA, REMOTE, REMOTE_DATA] {
             let (findings, summary) = run(Arc::new(store()), how);
-            // A member that is left out by habit is all that is wrong with the draft of 2020 as zarr-python shards it.
+            // Deviations that a writer is known for are allowed: zarr-python leaves out a member when it shards in the
+            // draft of 2020.
             let odd = findings
                 .iter()
                 .filter(|finding| finding.habit.is_none() && finding.severity != Advice);

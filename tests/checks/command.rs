@@ -1,4 +1,4 @@
-//! The command as it is typed: whole output, JSON, exit status, and the examples of its manual page.
+//! Tests the command line: output, JSON, exit status, and the examples of the man page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Writes a store with an error, a warning and a key that a terminal must not see as it is.
+/// Writes a store that gives an error, a warning and a key with control characters.
 fn damaged(folder: &Path) -> String {
     let store = v3();
     let member = ("zarr_format", json!(4));

@@ -1,4 +1,4 @@
-//! Attributes that name dimensions and nodes, nodes that readers of the group above pass over, and copies of no group.
+//! Checks conventions: OME-Zarr attributes, dimension names, mixed dialects, stray copies.
 
 use serde_json::{Value, json};
 use zarr_check::Severity::{Error, Warning};
@@ -9,7 +9,7 @@ use crate::fixture::{How, run};
 use crate::hierarchies::key;
 use crate::stores::{plain_array, put, v2};
 
-/// Checks a store; returns severity, code, key and part of each finding.
+/// Checks a store. Returns severity, code, key and part of each finding.
 fn found(store: &MemoryStore) -> Vec<(Severity, &'static str, String, String)> {
     let (found, _) = run(std::sync::Arc::new(store.clone()), How::default());
     let facts = |finding: &Finding| {
@@ -32,7 +32,7 @@ fn array(shape: &[u64]) -> Value {
     plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]))
 }
 
-/// A group with attributes, and two levels of an image in it.
+/// Returns a group with attributes and two levels of an image.
 fn image(attributes: Value) -> MemoryStore {
     let store = MemoryStore::default();
     let group = json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
@@ -44,7 +44,7 @@ fn image(attributes: Value) -> MemoryStore {
     store
 }
 
-/// An image of these levels, each with a scale of so many numbers.
+/// Returns `multiscales` with levels given by path and number of scale factors.
 fn multiscales(levels: &[(&str, usize)], axes: &[&str]) -> Value {
     let axes: Vec<Value> = axes.iter().map(|name| json!({"name": name})).collect();
     let level = |(path, numbers): &(&str, usize)| {
@@ -61,7 +61,7 @@ fn a_right_image_has_no_findings() {
     assert!(found(&image(json!({"multiscales": right}))).is_empty());
     let ome = json!({"ome": {"version": "0.5", "multiscales": right}});
     assert!(found(&image(ome)).is_empty());
-    // Attributes of these names that are something else.
+    // Unrelated attributes that have the names of OME-Zarr.
     let others = json!({"ome": 7, "multiscales": "x", "plate": [], "well": {"images": [{}]}});
     assert!(found(&image(others)).is_empty());
 }
@@ -82,7 +82,7 @@ fn what_an_image_names_and_does_not_have_is_told() {
     }
     let expected = one(Error, "image-axes-differ", "/", part);
     assert_eq!(ome(&[("0", 2), ("1", 3)], yx), expected);
-    // Of all levels alike one is told.
+    // If all levels have the same fault, only the first is reported.
     let first = "ome: multiscales[0]: datasets[0]";
     let expected = one(Error, "image-axes-differ", "/", first);
     assert_eq!(ome(&[("0", 2), ("1", 2)], zyx), expected);
@@ -123,7 +123,7 @@ fn an_image_without_levels_or_with_others_names_is_told() {
     let expected = one(Error, "image-axes-differ", "/", part);
     assert_eq!(named(json!(["x", "y"]), ome.clone()), expected);
     assert!(named(json!(["y", "x"]), ome).is_empty());
-    // The text of 0.4, whose arrays are those of v2, says nothing of them.
+    // OME-Zarr 0.4 uses v2 arrays and says nothing about their dimension names.
     assert!(named(json!(["x", "y"]), plain).is_empty());
 }
 
@@ -144,13 +144,13 @@ fn an_image_whose_pixels_have_no_size_is_told() {
         let part = format!("ome: {part}");
         let ome = self::image(json!({"ome": {"version": "0.5", "multiscales": image}}));
         assert_eq!(found(&ome), one(Error, "attribute-invalid", "/", &part));
-        // The versions before had no transformations.
+        // Versions before 0.4 had no coordinate transformations.
         image[0]["version"] = json!("0.2");
         let axes = json!(["y", "x"]);
         image[0]["axes"] = axes;
         assert!(found(&self::image(json!({"multiscales": image}))).is_empty());
     }
-    // From 0.6 on a sequence places a level, and axes are those of a coordinate system.
+    // From 0.6 on, a sequence of transformations places a level, and axes belong to a coordinate system.
     let sequence = json!([{"type": "sequence", "transformations": [
         {"type": "scale", "scale": [1.0, 1.0]}, {"type": "translation", "translation": [0.5, 0.5]},
     ]}]);
@@ -219,7 +219,7 @@ fn a_version_that_does_not_fit_its_place_is_told() {
         };
         assert_eq!(found(&ome), expected, "{version}");
     }
-    // Readers look for the version of what they show.
+    // Readers need the version of the metadata that they show.
     let ome = image(json!({"ome": {"multiscales": levels}}));
     let expected = one(Error, "attribute-invalid", "/", "ome: version");
     assert_eq!(found(&ome), expected);
@@ -236,7 +236,7 @@ fn a_version_that_does_not_fit_its_place_is_told() {
     assert!(found(&store).is_empty());
 }
 
-/// Headings of the texts of OME-Zarr 0.4 and 0.5, without the quotation marks that these have.
+/// Headings of the specifications of OME-Zarr 0.4 and 0.5, without their quotation marks.
 const HEADINGS: [&str; 5] = [
     "axes metadata",
     "multiscales metadata",
@@ -315,7 +315,7 @@ fn a_node_that_readers_of_its_group_pass_over_is_told() {
     put(&store, "old/.zarray", document.clone());
     store.set(key("old/0"), vec![1]);
     assert_eq!(found(&store), one(Warning, "dialect-differs", "old", ""));
-    // One that is described in both is what readers of both see.
+    // An array with documents of both dialects is visible to the readers of both.
     let both = v2();
     put(&both, "a/b/zarr.json", array(&[1]));
     assert!(

@@ -1,4 +1,6 @@
-//! No store that a real writer has made has an error: what their writers do otherwise than the texts say is a warning.
+//! No store of the corpus, written by real software, has an error.
+//!
+//! Deviations of the writers from the specification are warnings.
 
 use serde_json::Value;
 use zarr_check::Severity;

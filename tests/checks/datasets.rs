@@ -1,4 +1,4 @@
-//! What makes a group no dataset: dimensions of two lengths, arrays without names of dimensions, a top or chunks that are gone.
+//! Reports broken datasets: inconsistent dimensions, missing names, and missing groups or chunks.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn one(severity: Severity, code: &'static str, key: &str, part: &str) -> Vec<Fac
     vec![(severity, code, key.to_string(), part.to_string())]
 }
 
-/// Puts an array with its one chunk.
+/// Writes a v3 array with its only chunk.
 fn array(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
     let mut document = plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]));
     if let Some(names) = names {
@@ -41,7 +41,7 @@ fn array(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>)
     store.set(key(&chunk), vec![1; count]);
 }
 
-/// Puts an array of v2 with its one chunk.
+/// Writes a v2 array with its only chunk.
 fn array_of_v2(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
     put(
         store,
@@ -71,7 +71,7 @@ fn group(attributes: Value) -> MemoryStore {
     store
 }
 
-/// A dataset of a variable and its coordinates, in a group.
+/// Returns a group with a variable and its coordinate variables, with these lengths of the dimension `time`.
 fn dataset(lengths: [u64; 2]) -> MemoryStore {
     let store = group(json!({}));
     array(&store, "g/t", &[lengths[0], 2], Some(&["time", "x"]));
@@ -88,7 +88,7 @@ fn a_half_finished_append_is_told() {
     assert_eq!(found(&store), expected);
     let line = findings(&store)[0].to_line();
     assert!(line.contains("time: time has 3, t has 4"), "{line}");
-    // Groups have dimensions of their own, and so have the levels of an image.
+    // Each group has its own dimensions, and so does each level of an image.
     let store = dataset([3, 3]);
     put(
         &store,
@@ -101,7 +101,7 @@ fn a_half_finished_append_is_told() {
     array(&store, "0", &[4, 4], Some(&["y", "x"]));
     array(&store, "1", &[2, 2], Some(&["y", "x"]));
     assert_eq!(found(&store), []);
-    // Without coordinates nothing says that the dimensions are one.
+    // Without coordinate variables, equal names need not mean the same dimension, so this is a warning.
     let store = group(json!({}));
     array(&store, "g/a", &[4], Some(&["n"]));
     array(&store, "g/b", &[2], Some(&["n"]));
@@ -126,7 +126,7 @@ fn an_array_without_names_of_dimensions_beside_others_is_told() {
         found(&store),
         one(Warning, "dimension-names-missing", "g/b", "dimension_names")
     );
-    // Without any names there is nothing to be told.
+    // If no array has dimension names, nothing is reported.
     let store = group(json!({}));
     array(&store, "g/a", &[3], None);
     array(&store, "g/b", &[4], None);
@@ -141,7 +141,7 @@ fn an_array_without_names_of_dimensions_beside_others_is_told() {
     );
     put(&store, "b/.zattrs", json!({"_ARRAY_DIMENSIONS": ["n"]}));
     assert_eq!(found(&store), []);
-    // netcdf-c has scalars of one element, and no names of their dimensions.
+    // netcdf-c stores a scalar as one element without dimension names.
     put(&store, "b/.zattrs", json!({"_ARRAY_DIMENSIONS": []}));
     assert_eq!(
         found(&store),
@@ -166,7 +166,7 @@ fn a_top_that_is_gone_is_told() {
     let expected = one(Error, "group-implied", "/", "");
     let found_of_v2 = gone(v2_consolidated, &[".zgroup"]);
     assert!(found_of_v2.contains(&expected[0]), "{found_of_v2:?}");
-    // Nobody writes a dataset without one.
+    // No writer of datasets leaves out the root group.
     let store = MemoryStore::default();
     array(&store, "t", &[3], Some(&["time"]));
     array(&store, "time", &[3], Some(&["time"]));
@@ -175,7 +175,7 @@ fn a_top_that_is_gone_is_told() {
     erases(".zgroup")(&store);
     put(&store, ".zattrs", json!({"title": "x"}));
     assert!(found(&store).contains(&expected[0]), "{:?}", found(&store));
-    // A folder of stores is none.
+    // A folder of stores is not a dataset.
     let store = MemoryStore::default();
     array(&store, "a.zarr", &[3], None);
     array(&store, "b.zarr", &[3], None);
@@ -186,7 +186,8 @@ fn a_top_that_is_gone_is_told() {
 fn chunks_that_are_all_gone_are_told() {
     let store = dataset([3, 3]);
     store.erase(&key("g/t/c/0/0"));
-    // A mask or a count may have the fill value alone in its one chunk.
+    // In the only chunk of an integer array, such as a mask or a count, all elements may equal the fill value, so this
+    // is advice.
     assert_eq!(found(&store), one(Advice, "chunks-missing", "g/t", ""));
     for (member, value) in [
         ("data_type", json!("float32")),
@@ -233,7 +234,7 @@ fn defaults_in_copies_are_no_findings() {
     assert_eq!(codes, ["consolidated-differs"]);
 }
 
-/// A dataset whose array `g/t` has these attributes.
+/// Returns a dataset whose array `g/t` has these attributes.
 fn with_attributes(attributes: Value) -> MemoryStore {
     let store = dataset([3, 3]);
     let mut document = plain_array(json!([3, 2]), json!([3, 2]), json!([{"name": "bytes"}]));
@@ -306,7 +307,7 @@ fn arrays_that_attributes_name_and_that_are_not_there_are_told() {
         let expected = if is_there { Vec::new() } else { expected };
         assert_eq!(found(&store), expected, "{attribute}: {name}");
     }
-    // Without coordinates the attributes are no dataset's.
+    // A group without coordinate variables is not a dataset, so the attribute is not checked.
     let store = with_attributes(json!({"coordinates": "gone"}));
     store.erase(&key("g/time/zarr.json"));
     store.erase(&key("g/time/c/0"));

@@ -1,4 +1,4 @@
-//! Consolidated metadata made anew: after it a check finds nothing wrong with them, and nothing else was written.
+//! Tests `--fix`: it rebuilds consolidated metadata and writes nothing else.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<RebuiltCopies>> {
     rebuild_consolidated(&context, &start)
 }
 
-/// Returns the findings on consolidated metadata.
+/// Returns the findings about consolidated metadata.
 fn faults(store: Arc<dyn Store>) -> Vec<String> {
     let (findings, _) = run(store, How::default());
     let told = findings
@@ -39,7 +39,7 @@ fn faults(store: Arc<dyn Store>) -> Vec<String> {
     told.map(Finding::to_line).collect()
 }
 
-/// Returns all files of a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_path_buf()];
@@ -57,7 +57,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// The same as v2, with copies in the group `a` too.
+/// Returns `v2_consolidated` with copies in the group `a`, too.
 fn v2_nested() -> MemoryStore {
     let store = v2_consolidated();
     let copies = json!({".zgroup": {"zarr_format": 2}, "x/.zarray": {}, "../b": {}});
@@ -66,7 +66,7 @@ fn v2_nested() -> MemoryStore {
     store
 }
 
-/// The same as v3, with copies in the group `a` too.
+/// Returns `v3_consolidated` with copies in the group `a`, too.
 fn v3_nested() -> MemoryStore {
     let store = v3_consolidated();
     let member = json!({"kind": "inline", "metadata": {"gone": {}, "b/": {}, "/b": {"x": 1}}});
@@ -74,7 +74,7 @@ fn v3_nested() -> MemoryStore {
     store
 }
 
-/// A hierarchy of the draft of 2020 with copies, one of which is no document's.
+/// Returns a hierarchy of the draft of 2020 with consolidated metadata, including a copy of a missing document.
 fn drafted() -> MemoryStore {
     let store = draft2020();
     let copies = json!({"meta/root/x.array.json": {}});
@@ -131,7 +131,7 @@ fn after_it_nothing_is_wrong_with_them() {
             set("zarr.json", "consolidated_metadata", json!(null)),
         ),
         (v3_consolidated, holds("a/b/zarr.json", b"\xff")),
-        // Documents of two dialects in one folder, and of others than the group's below it.
+        // Documents of two dialects in one folder, and of another dialect below it.
         (
             v3_consolidated,
             both(
@@ -223,7 +223,7 @@ fn copies_of_groups_have_none_of_their_own() {
     assert_eq!(counts, [(0, 1, 0), (1, 0, 3)]);
 }
 
-/// A store, the path of a node in it, and why it is refused.
+/// A store, the path of a node, and the kind of the expected error.
 type Refused = (fn() -> MemoryStore, &'static str, Kind);
 
 #[test]
@@ -259,7 +259,7 @@ fn what_has_none_is_refused() {
     assert!(error.to_string().starts_with("zarr.json: "), "{error}");
 }
 
-/// A store in which another program changes a key just before it is put.
+/// A store in which another program changes a key just before our first write.
 struct Contended {
     below: Arc<dyn Store>,
     is_done: AtomicBool,

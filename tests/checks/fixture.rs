@@ -1,4 +1,4 @@
-//! A store checked in process, and its findings as text.
+//! Runs checks of a store in this process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::budget::MemoryBudget;
 use zarrfs_store::{Key, Store, StoreConfig};
 
-/// How a store is checked.
+/// Options of a check.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct How {
     pub(crate) data: bool,
     pub(crate) is_remote: bool,
 }
 
-/// Memory of a check in the tests, in bytes.
+/// Memory budget of a check in these tests, in bytes.
 pub(crate) const MEMORY: u64 = 64 << 20;
 
-/// Returns what a check of a store shares.
+/// Returns the context of a check.
 pub(crate) fn context(store: Arc<dyn Store>, how: How) -> CheckContext {
     context_of(Hierarchy::new(store), how)
 }
@@ -51,12 +51,12 @@ fn context_of(hierarchy: Hierarchy, how: How) -> CheckContext {
     }
 }
 
-/// Checks a store; returns all findings.
+/// Checks a store. Returns all findings and the summary.
 pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummary) {
     run_in(&context(store, how))
 }
 
-/// Checks a store as one on a network is: with a cache of its metadata over it.
+/// Checks a store as if it were remote: with a metadata cache above it.
 pub(crate) fn run_cached(store: Arc<dyn Store>, data: bool) -> (Vec<Finding>, CheckSummary) {
     let cache = Arc::new(MetadataCache::new(store, &MetadataCacheConfig::default()));
     cache.list_root(&UNLIMITED);
@@ -78,7 +78,7 @@ fn run_in(context: &CheckContext) -> (Vec<Finding>, CheckSummary) {
     (findings, summary)
 }
 
-/// Opens a store of this machine: a folder or an archive.
+/// Opens a local folder or archive.
 pub(crate) fn open(path: &Path) -> Arc<dyn Store> {
     let stats = Arc::new(Stats::default());
     zarrfs_store::open(

@@ -1,4 +1,4 @@
-//! Something else in the place of a chunk, a shard or a document: it is named, and what mends it.
+//! Names foreign content in place of a chunk, shard or document, with its remedy.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const PAGE: &[u8] = b"<!DOCTYPE html>\n<html><head><title>404 Not Found</title><
 const DENIED: &[u8] =
     b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>AccessDenied</Code></Error>";
 
-/// Returns code, key and message with remedy of each error of a store.
+/// Returns the code, the key, and the message with the remedy of each error of a store.
 fn errors(store: MemoryStore, data: bool) -> Vec<(&'static str, String, String)> {
     let how = How {
         data,
@@ -80,7 +80,7 @@ fn what_is_in_the_place_of_a_chunk_is_named_and_mended() {
         ),
     ] {
         for codecs in [&zstd, &raw] {
-            // With and without decoding all chunks; the second chunk is sound.
+            // Both with and without `--data`. The second chunk is valid.
             let writer =
                 hierarchies::array(&hierarchies::hierarchy(&plain(codecs.clone(), &[])), "");
             let sound = Pipeline::new(&writer, 1 << 20)
@@ -103,7 +103,7 @@ fn what_is_in_the_place_of_a_chunk_is_named_and_mended() {
 
 #[test]
 fn sound_chunks_that_look_like_something_else_are_no_findings() {
-    // Elements are stored as they are, and spell a page.
+    // The elements are uncompressed, and their bytes look like HTML and bzip2.
     let store = plain(json!([{"name": "bytes"}]), &[b"<htm", b"BZh9"]);
     assert_eq!(errors(store, true), []);
 }
@@ -163,7 +163,7 @@ fn what_is_wrong_with_each_chunk_is_told_once() {
         );
         let message = &found[0].message;
         assert!(message.starts_with("each of the 5 chunks, such as c/0: the chunk is a zstd"));
-        // Of an array with more chunks the first ones alone are looked into.
+        // In an array with more chunks, only the first ones are examined.
         let store = plain(gzip.clone(), &[zstd; 20]);
         let (found, _) = run(
             Arc::new(store),
@@ -181,7 +181,7 @@ fn what_is_wrong_with_each_chunk_is_told_once() {
             found.len() == 1 && found[0].message.starts_with(which),
             "{found:#?}"
         );
-        // One that differs is told by itself.
+        // With a chunk that differs, each chunk is reported by itself.
         let store = plain(gzip.clone(), &[zstd, zstd, zstd, LFS]);
         assert_eq!(errors(store, data).len(), 4);
     }

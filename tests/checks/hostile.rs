@@ -1,4 +1,4 @@
-//! Hostile stores: none makes a check panic, hang or hold more than its memory.
+//! Hostile stores must not make a check panic, hang or exceed its memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const DATA: How = How {
     is_remote: false,
 };
 
-/// Checks a store, which may take a moment and no more; returns the codes of what is found.
+/// Checks a store within a time limit. Returns the codes of the findings.
 fn codes(store: MemoryStore) -> Vec<&'static str> {
     let began = Instant::now();
     let found = run(Arc::new(store), DATA).0;
@@ -127,7 +127,7 @@ fn documents_of_any_content_are_findings() {
     check_told("a/b/zarr.json", &long);
 }
 
-/// Fails if nothing is said of a document.
+/// Fails if the check reports neither an error nor a warning for a document.
 fn check_told(path: &str, text: &str) {
     let store = v3();
     store.set(key(path), text.as_bytes().to_vec());

@@ -1,4 +1,4 @@
-//! Folders of this machine: links, pipes, empty folders, and what writers leave behind unseen.
+//! Checks local folders: symbolic links, pipes, empty folders, and hidden leftovers of writers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use zarr_check::{Finding, Severity};
 use crate::fixture::{How, open, run};
 use crate::stores::{v2, v3, write_to};
 
-/// Returns what a check of a damaged folder says, as severity, code and key.
+/// Checks a v3 store after this damage to its folder. Returns severity, code and key of each finding.
 fn findings(damage: impl Fn(&Path)) -> Vec<(Severity, &'static str, String)> {
     let folder = tempfile::tempdir().unwrap();
     let top = folder.path().join("s.zarr");
@@ -152,7 +152,7 @@ fn content_of_git_annex_that_was_not_fetched_is_told() {
     let line = "error: a/b/c/0/0: the symbolic link leads to content of git-annex that is not on this machine; \
                 run git annex get, or datalad get";
     assert_eq!(told(), line);
-    // Where it was fetched the link leads out of the store.
+    // After `git annex get`, the link leads out of the store.
     fs::create_dir_all(content.parent().unwrap()).unwrap();
     fs::write(&content, bytes).unwrap();
     assert!(told().contains("--follow-symlinks"), "{}", told());

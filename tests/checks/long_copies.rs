@@ -1,4 +1,4 @@
-//! Copies that are too long for one document: as many documents are read as it takes to find that out.
+//! A rebuild stops reading documents once their copies exceed the maximum document length.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,6 @@
-//! `zarrfs check`: each kind of damage is found, and nothing is said against healthy stores;
-//! `--fix` mends what it says.
+//! Tests `zarrfs check`: it finds each kind of damage and accepts healthy stores.
+//!
+//! Also tests that `--fix` rebuilds consolidated metadata.
 
 #![allow(
     clippy::cast_possible_truncation,

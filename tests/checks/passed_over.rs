@@ -1,4 +1,4 @@
-//! What the codecs of a chunk pass over, which other readers do not: found where chunks are decoded.
+//! Reports chunks that zarrfs decodes leniently and other readers may reject.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ const DATA: How = How {
     is_remote: false,
 };
 
-/// Returns the lines of what is found in a chunk that one chain encodes and another one decodes.
+/// Checks a chunk that is encoded with `codec` plus the bytes `more`, while the metadata state `stated`. Returns the
+/// findings without advice.
 fn decoded_by_another(stated: &str, codec: &str, more: &[u8]) -> Vec<String> {
     let codecs = |name| json!([{"name": "bytes"}, {"name": name, "configuration": {"level": 1}}]);
     let array = |store: &MemoryStore| hierarchies::array(&hierarchies::hierarchy(store), "");
@@ -54,7 +55,7 @@ fn a_stream_in_another_wrapper_or_with_padding_is_found() {
     assert!(decoded_by_another("gzip", "gzip", b"").is_empty());
 }
 
-/// A dataset of 3 by 4 bytes in blocks of 2 by 3, with one block.
+/// Returns an N5 dataset of 3 x 4 bytes in blocks of 2 x 3, with a single block.
 fn dataset_with_block(key: &str, shape: [u8; 2]) -> Vec<(&'static str, String)> {
     let store = MemoryStore::default();
     let put = |key: &str, bytes: Vec<u8>| store.set(hierarchies::key(key), bytes);

@@ -1,4 +1,4 @@
-//! Nodes and chunks are looked at side by side, none waits for those of others, and what is found has one order.
+//! A check reads nodes and chunks concurrently and reports findings in hierarchy order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
 
-/// A store in which the request for one key waits until another one was asked for.
+/// A store that delays the request for one key until another key is requested.
 struct WaitingStore {
     memory: MemoryStore,
     waits: (Key, Key),
@@ -35,7 +35,7 @@ impl WaitingStore {
         })
     }
 
-    /// Whether the one key was asked for while the other one waited.
+    /// Whether the awaited key was requested during the delay.
     fn was_met(&self) -> bool {
         self.asked.lock().get(&self.waits.0) == Some(&true)
     }
@@ -63,7 +63,7 @@ impl Layer for WaitingStore {
     }
 }
 
-/// Arrays of one chunk in one group.
+/// Returns a group of `count` arrays with one chunk each.
 fn arrays(count: u32) -> MemoryStore {
     let memory = MemoryStore::default();
     memory.set(Key::new("zarr.json").unwrap(), GROUP.to_vec());
@@ -107,7 +107,7 @@ fn chunks_are_decoded_while_the_array_is_still_being_listed_into_the_queue() {
     assert!(found.is_empty() && store.was_met(), "{found:#?}");
 }
 
-/// Groups within groups, each with a key of no node.
+/// Writes nested groups, each with a key that belongs to no node.
 fn nested(memory: &MemoryStore, path: &str, depth: u32) {
     let key = |name: &str| Key::new(format!("{path}{name}")).unwrap();
     memory.set(key("zarr.json"), GROUP.to_vec());

@@ -1,4 +1,4 @@
-//! What a check asks of a store: listings and documents, and of chunks nothing unless the data are checked.
+//! Counts the requests of a check; chunks are read only with `--data`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::stores::{
 };
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// A store that notes how often each key was asked about by itself.
+/// A store that counts the requests for each key.
 struct NotingStore {
     memory: MemoryStore,
     asked: Mutex<BTreeMap<Key, u32>>,
-    /// How often for its metadata.
+    /// The number of `head` requests for each key.
     headed: Mutex<BTreeMap<Key, u32>>,
-    /// The prefixes that were listed, and whether each was so with all below it.
+    /// The prefixes that were listed, with `true` for a recursive listing.
     listed: Mutex<Vec<(Key, bool)>>,
-    /// Whether all names below a prefix can come in one listing, and names come with their metadata, as from a bucket.
+    /// Whether the store lists recursively in one request and returns metadata with the names, as S3 does.
     is_flat: bool,
 }
 
-/// A listing that has the metadata of its names.
+/// A listing that returns metadata with the names.
 struct WithMeta {
     memory: MemoryStore,
     prefix: Key,
@@ -52,7 +52,7 @@ impl Listing for WithMeta {
     }
 }
 
-/// A flat listing of one page.
+/// A recursive listing with a single page.
 struct OnePage(Option<Vec<(Key, Meta)>>);
 
 impl FlatListing for OnePage {
@@ -159,7 +159,7 @@ impl Layer for NotingStore {
     }
 }
 
-/// Finds all keys of a store below a folder.
+/// Collects all keys below a folder.
 fn keys_below(store: &MemoryStore, folder: &Key, found: &mut Vec<Key>) {
     let mut listing = store.list(&UNLIMITED, folder).unwrap();
     while let Some(name) = next(&mut *listing) {
@@ -218,7 +218,7 @@ fn a_document_whose_length_was_listed_is_asked_for_once_more_and_not_twice() {
     }
 }
 
-/// Two groups of thirty arrays each, which are copies of the one array of a store, and their documents.
+/// Returns two groups with thirty copies each of the array `a/b` of a store, and the keys of all documents.
 fn many_arrays(store: &MemoryStore) -> (MemoryStore, Vec<Key>) {
     let memory = MemoryStore::default();
     let mut keys = Vec::new();
@@ -288,7 +288,7 @@ fn what_is_found_does_not_depend_on_how_the_store_is_listed() {
     }
 }
 
-/// Codecs of shards within shards, down to chunks of one byte; each level has two inner chunks.
+/// Returns a codec chain of `levels` nested shards with chunks of one byte. Each level has two inner chunks.
 fn nested_sharding(levels: u32) -> Value {
     (0..levels).fold(json!([{"name": "bytes"}]), |codecs, level| {
         json!([{"name": "sharding_indexed", "configuration": {
@@ -301,7 +301,7 @@ fn nested_sharding(levels: u32) -> Value {
 #[test]
 fn entries_that_name_the_same_bytes_do_not_multiply() {
     const LEVELS: u32 = 7;
-    // Both entries of an index name what lies before it, which is a shard with such an index.
+    // Both entries of an index refer to all bytes before it, which are a shard with such an index.
     let mut shard = vec![7];
     for _ in 0..LEVELS {
         let entry = [0, shard.len() as u64];

@@ -1,4 +1,4 @@
-//! The sections that findings name are headings of the texts, and the manual has the code of each finding.
+//! The sections in findings exist in the specifications, and the manual lists all codes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common;
 
-/// The texts by the names that findings give them.
+/// The specifications: constant in `finding.rs`, name in findings, and file.
 const TEXTS: [(&str, &str, &str); 6] = [
     ("V2", "Zarr v2", "final/v2/v2.0.rst"),
     ("V3", "Zarr v3 core 3.1", "final/v3/core/index.rst"),
@@ -32,7 +32,7 @@ const TEXTS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Returns the sections that the sources of the check name: a constant of `finding.rs` and a heading.
+/// Returns the sections in the sources of zarr-check, as a constant of `finding.rs` and a heading.
 fn named_sections() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/zarr-check/src")];
@@ -68,7 +68,7 @@ fn sections_are_headings_of_the_texts() {
     };
     let mut sections = named_sections();
     assert!(sections.len() > 20, "{sections:?}");
-    // Those that `key_findings` finds by the document.
+    // Sections that `key_findings` selects by document.
     let by_document = [
         ("V2", ["Chunks", "Groups", "Metadata"]),
         (

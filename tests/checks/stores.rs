@@ -1,4 +1,4 @@
-//! Healthy stores of every dialect, and ways to damage them.
+//! Healthy stores of every dialect, and functions that damage them.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,12 +12,12 @@ use crate::hierarchies::{documents, key};
 use crate::written;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Puts a document.
+/// Writes a document.
 pub(crate) fn put(store: &MemoryStore, path: &str, document: Value) {
     store.set(key(path), document.to_string().into_bytes());
 }
 
-/// Returns the bytes under a key.
+/// Returns the bytes of a key.
 pub(crate) fn bytes(store: &MemoryStore, path: &str) -> Vec<u8> {
     store
         .get(&UNLIMITED, &key(path), u64::MAX)
@@ -30,10 +30,10 @@ fn document(store: &MemoryStore, path: &str) -> Value {
     serde_json::from_slice(&bytes(store, path)).unwrap()
 }
 
-/// A way to damage a store.
+/// A function that damages a store.
 pub(crate) type Damage = Box<dyn Fn(&MemoryStore)>;
 
-/// Sets a member of a document, by its path of names.
+/// Sets a member of a document. `pointer` has the names on the way to it, separated by `/`.
 pub(crate) fn set(path: &'static str, pointer: &'static str, value: Value) -> Damage {
     Box::new(move |store| {
         let mut changed = document(store, path);
@@ -60,12 +60,12 @@ pub(crate) fn without(path: &'static str, name: &'static str) -> Damage {
     })
 }
 
-/// Puts bytes under a key.
+/// Sets the bytes of a key.
 pub(crate) fn holds(path: &'static str, bytes: &'static [u8]) -> Damage {
     Box::new(move |store| store.set(key(path), bytes.to_vec()))
 }
 
-/// Puts a new document.
+/// Writes a new document.
 pub(crate) fn adds(path: &'static str, document: Value) -> Damage {
     Box::new(move |store| put(store, path, document.clone()))
 }
@@ -83,7 +83,7 @@ pub(crate) fn moves(from: &'static str, to: &'static str) -> Damage {
     })
 }
 
-/// Removes a key.
+/// Deletes a key.
 pub(crate) fn erases(path: &'static str) -> Damage {
     Box::new(move |store| store.erase(&key(path)))
 }
@@ -97,7 +97,7 @@ pub(crate) fn changes(path: &'static str, change: fn(&mut Vec<u8>)) -> Damage {
     })
 }
 
-/// Two damages, one after the other.
+/// Applies two damages in order.
 pub(crate) fn both(first: Damage, second: Damage) -> Damage {
     Box::new(move |store| {
         first(store);
@@ -105,7 +105,7 @@ pub(crate) fn both(first: Damage, second: Damage) -> Damage {
     })
 }
 
-/// The array `a/b` and its groups in v3.
+/// Returns a v3 store with the array `a/b` and its groups.
 pub(crate) fn v3() -> MemoryStore {
     let store = written::v3();
     for path in ["zarr.json", "a/zarr.json"] {
@@ -118,7 +118,7 @@ pub(crate) fn v3() -> MemoryStore {
     store
 }
 
-/// The same with consolidated metadata.
+/// Returns the store of `v3` with consolidated metadata.
 pub(crate) fn v3_consolidated() -> MemoryStore {
     let store = v3();
     let copies =
@@ -128,7 +128,7 @@ pub(crate) fn v3_consolidated() -> MemoryStore {
     store
 }
 
-/// The array `a/b` and its groups in v2.
+/// Returns a v2 store with the array `a/b` and its groups.
 pub(crate) fn v2() -> MemoryStore {
     let store = written::v2();
     for path in [".zgroup", "a/.zgroup"] {
@@ -137,7 +137,7 @@ pub(crate) fn v2() -> MemoryStore {
     store
 }
 
-/// The same with consolidated metadata.
+/// Returns the store of `v2` with consolidated metadata.
 pub(crate) fn v2_consolidated() -> MemoryStore {
     let store = v2();
     let keys = [".zgroup", "a/.zgroup", "a/b/.zarray", "a/b/.zattrs"];
@@ -151,7 +151,7 @@ pub(crate) fn v2_consolidated() -> MemoryStore {
     store
 }
 
-/// Chunks of four bytes in v3, with codecs as they are given.
+/// Returns a v3 array with these codecs in chunks of four bytes.
 pub(crate) fn plain(codecs: Value, chunks: &[&[u8]]) -> MemoryStore {
     let store = documents(&[(
         "zarr.json",
@@ -163,7 +163,7 @@ pub(crate) fn plain(codecs: Value, chunks: &[&[u8]]) -> MemoryStore {
     store
 }
 
-/// An array of bytes in v3.
+/// Returns the metadata of a v3 array of bytes.
 pub(crate) fn plain_array(shape: Value, chunk: Value, codecs: Value) -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8", "fill_value": 0,
@@ -192,7 +192,7 @@ pub(crate) fn zstd() -> MemoryStore {
     plain(codecs, &[&chunk(b"abcd"), &chunk(b"efgh")])
 }
 
-/// Codecs of shards whose inner chunks have two bytes.
+/// Returns a codec chain for shards with inner chunks of two bytes.
 pub(crate) fn sharding(inner: usize) -> Value {
     json!([{"name": "sharding_indexed", "configuration": {
         "chunk_shape": [inner], "codecs": [{"name": "bytes"}, {"name": "crc32c"}], "index_location": "end",
@@ -200,7 +200,7 @@ pub(crate) fn sharding(inner: usize) -> Value {
     }}])
 }
 
-/// One shard of two inner chunks, its index with these places.
+/// Returns a shard of two inner chunks, with these entries in its index.
 pub(crate) fn shard(places: [[u64; 2]; 2], spare: usize) -> Vec<u8> {
     let inner = |text: &[u8]| [text, &crc32c::crc32c(text).to_le_bytes()].concat();
     let mut shard = [inner(b"ab"), inner(b"cd"), vec![0; spare]].concat();
@@ -218,7 +218,7 @@ pub(crate) fn sharded() -> MemoryStore {
     plain(sharding(2), &[&shard([[0, 6], [6, 6]], 0)])
 }
 
-/// Puts a shard with an index of one's own.
+/// Replaces a shard by one with these entries in its index.
 pub(crate) fn indexed(places: [[u64; 2]; 2], spare: usize) -> Damage {
     Box::new(move |store| store.set(key("c/0"), shard(places, spare)))
 }

@@ -1,4 +1,4 @@
-//! Objects of AnnData of which anndata opens none: parts that are gone, and lengths that differ.
+//! Reports AnnData objects that anndata cannot open: missing parts and inconsistent lengths.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn group(store: &MemoryStore, path: &str, attributes: Value) {
     put(store, &format!("{path}zarr.json"), document);
 }
 
-/// Puts an array with its one chunk.
+/// Writes an array with its only chunk.
 fn array(store: &MemoryStore, path: &str, shape: &[u64]) {
     let document = plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]));
     put(store, &format!("{path}/zarr.json"), document);
@@ -25,7 +25,7 @@ fn array(store: &MemoryStore, path: &str, shape: &[u64]) {
     store.set(key(&chunk), vec![1; count]);
 }
 
-/// Three cells and two genes.
+/// Returns an AnnData object with three cells and two genes.
 fn cells() -> MemoryStore {
     let store = MemoryStore::default();
     group(

@@ -1,4 +1,4 @@
-//! What Zarr libraries read although the text does not allow it: the program reads it, and each has a warning.
+//! Metadata that the specification forbids but Zarr libraries read gives warnings.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn changed(mut document: Value, changes: &Value) -> Value {
     document
 }
 
-/// Checks a store of one array, which decodes; all that is said are warnings about this member.
+/// Checks a store with one array. The array must be decodable and give a warning about `member`, without any error.
 fn expect_warning((name, document): (&'static str, Value), member: &str) {
     let store = documents(&[(name, document.clone())]);
     let read = array(&hierarchy(&store), "");
@@ -174,7 +174,7 @@ fn documents_of_gdal_have_a_warning() {
     ] {
         let (findings, _) = run(Arc::new(documents(&[plain])), How::default());
         let mut said = findings.iter().filter(|found| found.severity <= Warning);
-        // These arrays have no chunks.
+        // The arrays have no stored chunks, which is not what is tested here.
         let is_said = said.any(|found| found.code != "chunks-missing");
         assert!(!is_said, "{findings:#?}");
     }

@@ -1,4 +1,4 @@
-//! What is said of damage that has one cause and many keys, or whose cause is not where it shows: whole lines.
+//! Tests whole messages for damage whose cause differs from where it shows.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::stores::{
     Damage, both, draft2020, erases, holds, moves, n5, plain, plain_array, put, set, v2, v3,
 };
 
-/// Returns the lines of the findings about a damaged store.
+/// Returns the lines of all findings about a damaged store.
 fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
     let store = store();
     damage(&store);
@@ -82,7 +82,7 @@ fn keys_in_another_encoding_are_those_of_chunks() {
 fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
     let null = "error: a/b/zarr.json: the document must be a JSON object and is JSON, but no object: null \
         [Zarr v3 core 3.1, \"Metadata\"]";
-    // What follows from a document that does not read is not told again.
+    // The consequences of an unreadable document are not reported as well.
     assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [null]);
     let folder = both(erases("a/b/zarr.json"), holds("a/b/zarr.json/x", b"x"));
     let told = "error: a/b/zarr.json: a folder has the name of a document, so that readers find no document \
@@ -98,7 +98,7 @@ fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
     let case = "error: a/b/ZARR.json: the name differs from zarr.json in case alone, so that readers find no document; \
         rename it to zarr.json";
     assert_eq!(lines(v3, &moves("a/b/zarr.json", "a/b/ZARR.json")), [case]);
-    // A group that no document describes is none that has lost its array.
+    // A missing document of a group must not be reported as a missing array.
     let group = both(
         erases("a/zarr.json"),
         moves("a/b/zarr.json", "a/0/zarr.json"),

@@ -1,4 +1,4 @@
-//! Random chunks and random codecs for them.
+//! Generates random chunks and codec chains for them.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub const TYPES: [&str; 15] = [
     "r24",
 ];
 
-/// Numbers that look random and are the same in every run.
+/// A pseudo-random generator that gives the same numbers in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// One random chunk.
+/// A random chunk: its shape, data type and bytes.
 pub struct RandomChunk {
     pub data_type: &'static str,
     pub element: usize,
@@ -60,7 +60,7 @@ impl RandomChunk {
         RandomChunk::among(random, least_rank, &TYPES)
     }
 
-    /// A chunk of one of these types.
+    /// Returns a random chunk with one of these data types and at least `least_rank` dimensions.
     pub fn among(random: &mut Random, least_rank: u64, types: &[&'static str]) -> RandomChunk {
         let rank = least_rank + random.below(5 - least_rank);
         let shape = (0..rank)
@@ -102,7 +102,8 @@ impl RandomChunk {
         }
     }
 
-    /// The same chunk with numbers from 0 to 100 in it, unless they are complex; floats have fractions.
+    /// Returns the chunk with numbers from 0 to 100 instead of random bits, with fractions for floats. Complex types
+    /// stay random.
     pub fn with_numbers(mut self, random: &mut Random) -> RandomChunk {
         if self.data_type.starts_with("complex") {
             return self;
@@ -158,7 +159,7 @@ impl RandomChunk {
         self.try_pipeline(codecs).unwrap()
     }
 
-    /// A byte order, or none where it may be absent.
+    /// Returns a codec `bytes` with a random byte order.
     pub fn bytes(&self, random: &mut Random) -> Value {
         codec(
             "bytes",
@@ -192,7 +193,7 @@ impl RandomChunk {
         }
     }
 
-    /// A codec from bytes to bytes that zarrs does not have.
+    /// Returns a bytes-to-bytes codec that zarrs does not have.
     pub fn unshared(&self, random: &mut Random) -> Value {
         let lzma2 = json!({ "id": 33, "preset": random.below(3) });
         let delta = json!({ "id": 3, "dist": random.below(9) + 1 });
@@ -229,7 +230,7 @@ impl RandomChunk {
         }
     }
 
-    /// Codecs that calculate, for any type of array.
+    /// Returns numeric codecs for any data type.
     pub fn calculation(&self, random: &mut Random) -> Value {
         let number = *random.pick(&["|i1", "<u2", "<i4", "<f4", "<f8", "|b1"]);
         let float = *random.pick(&["<f2", "<f4", "<f8"]);
@@ -268,7 +269,7 @@ impl RandomChunk {
         )
     }
 
-    /// A sharding codec for shards of `shape`, `depth` more inside it.
+    /// Returns a sharding codec for shards of `shape`, with `depth` more levels of sharding inside.
     pub fn sharding(&self, random: &mut Random, shape: &[u64], depth: usize) -> Value {
         let divisors = |length: u64| {
             (1..=length)
@@ -305,7 +306,7 @@ impl RandomChunk {
     }
 }
 
-/// A codec as metadata have it.
+/// Returns a codec as it is written in metadata.
 pub fn codec(name: &str, configuration: Value) -> Value {
     if configuration == json!({}) {
         return json!({ "name": name });

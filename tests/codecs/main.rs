@@ -1,7 +1,7 @@
-//! The codecs against another implementation (the zarrs crate), and against input made to break them.
+//! Compares the codecs with the zarrs crate, and feeds them hostile input.
 //!
-//! Here is the hostile input; `codecs/reference.rs` and `codecs/reference_numbers.rs` compare. The address space is
-//! limited for the whole process, so that a codec which allocates by what a frame claims aborts the test.
+//! The hostile input is in this file; `codecs/reference.rs` and `codecs/reference_numbers.rs` compare. The whole
+//! process has a limited address space, so that a codec that trusts the length in a frame aborts the test.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -28,7 +28,7 @@ use zarr_format::error::Kind;
 
 use fixture::{Random, RandomChunk, codec};
 
-/// Limits the address space of this process; the largest chunk of these tests is far below.
+/// Limits the address space of this process. The limit is far above the largest chunk of these tests.
 fn limit_memory() {
     use rustix::process::{Resource, Rlimit};
     let limit = Rlimit {
@@ -38,7 +38,7 @@ fn limit_memory() {
     rustix::process::setrlimit(Resource::As, limit).unwrap();
 }
 
-/// Decodes any bytes, which gives the right length or `Corrupt`; returns whether they decode.
+/// Decodes arbitrary bytes. The result must have the right length or be `Corrupt`. Returns whether the bytes decode.
 fn survive(pipeline: &Pipeline, encoded: Vec<u8>) -> bool {
     match pipeline.decode(encoded) {
         Ok(decoded) => {
@@ -118,7 +118,7 @@ fn mutated_chunks_are_decoded_or_refused() {
     }
 }
 
-/// Numbers that were never encoded: every decode gives its bytes or is refused, whatever is calculated.
+/// Decoders of numeric codecs must accept or refuse arbitrary bytes, but not panic.
 #[test]
 fn calculations_take_any_bytes() {
     limit_memory();
@@ -131,7 +131,7 @@ fn calculations_take_any_bytes() {
             .map(|_| chunk.calculation(&mut random))
             .collect();
         codecs.push(little);
-        // Many of these make no sense together, and have to be refused at once.
+        // Many of these chains are invalid and must be refused here.
         let Ok(pipeline) = chunk.try_pipeline(&codecs) else {
             continue;
         };
@@ -243,7 +243,7 @@ fn bombs_end_at_the_promised_length() {
         ("numcodecs.zlib", json!({})),
         ("zstd", json!({})),
         ("blosc", json!({})),
-        // Its blocks are decoded whole; those of level 1 are short enough for several in a quarter.
+        // bzip2 decodes whole blocks; with level 1 several blocks fit into a quarter of the chunk.
         ("numcodecs.bz2", json!({ "level": 1 })),
         ("numcodecs.lzma", json!({ "preset": 0 })),
         ("numcodecs.lzma", json!({ "format": 2, "preset": 0 })),
@@ -284,7 +284,8 @@ fn refusal(pipeline: &Pipeline, encoded: Vec<u8>) -> String {
     pipeline.decode(encoded).unwrap_err().to_string()
 }
 
-/// A decoder that refuses this as it refuses `encoded` reads no more than a quarter of it.
+/// Returns `encoded` with all bytes after the first quarter inverted. A decoder that reports the same error for both
+/// has read at most a quarter.
 fn damaged_behind_the_first_quarter(encoded: &[u8]) -> Vec<u8> {
     let mut damaged = encoded.to_vec();
     let rest = damaged.iter_mut().skip(encoded.len() / 4);

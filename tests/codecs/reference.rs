@@ -1,8 +1,8 @@
-//! The codecs against the zarrs crate, both ways, on random arrays.
+//! Compares the codecs with the zarrs crate, in both directions, on random arrays.
 //!
-//! What zarrs encodes decodes here to the same bytes, and the other way round; shards are opened piece by
-//! piece as well as whole. Left out is what zarrs 0.23.14 is known to get wrong (several gzip members), and
-//! what it has no name for.
+//! What one implementation encodes, the other must decode to the same bytes. Shards are read in full and by inner
+//! chunk. Not compared: gzip with several members, which zarrs 0.23.14 decodes wrongly, and codecs that zarrs does not
+//! have.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use zarr_format::codec::Pipeline;
 
 use crate::fixture::{ROUNDS, Random, RandomChunk, TYPES, codec};
 
-/// The other implementation.
+/// The codec chain of the zarrs crate.
 pub struct Zarrs {
     chain: CodecChain,
     shape: Vec<NonZeroU64>,
@@ -70,7 +70,7 @@ impl Zarrs {
     }
 }
 
-/// Calls `visit` for each row of box `n` of shape `inner`, with its place in the whole and in the box.
+/// Calls `visit` for each row of the `n`th box of shape `inner`, with its offset in the whole array and in the box.
 fn for_each_row(
     shape: &[u64],
     inner: &[u64],
@@ -97,7 +97,7 @@ fn for_each_row(
     }
 }
 
-/// Decodes a shard piece by piece, as a program does that fetches ranges.
+/// Decodes a shard one inner chunk at a time, as a program that fetches byte ranges does.
 fn open(
     pipeline: &Pipeline,
     level: usize,
@@ -139,7 +139,7 @@ fn open(
     out
 }
 
-/// Encodes a shard piece by piece.
+/// Encodes a shard one inner chunk at a time.
 fn close(
     pipeline: &Pipeline,
     level: usize,
@@ -190,7 +190,7 @@ fn close(
     stored
 }
 
-/// Both directions, for many random arrays and the codecs that `chain` chooses for each.
+/// Compares both directions on many random arrays, with codecs from `chain`.
 pub fn compare(
     seed: u64,
     least_rank: u64,
@@ -199,7 +199,7 @@ pub fn compare(
     compare_among(seed, least_rank, &TYPES, chain);
 }
 
-/// The same for arrays of these types.
+/// Compares both directions on random arrays of these data types.
 pub fn compare_among(
     seed: u64,
     least_rank: u64,
@@ -221,8 +221,8 @@ pub fn compare_among(
     });
 }
 
-/// Calls `check` for many random arrays with both implementations of the codecs that `chain` chooses, and with
-/// a text that says which array it is.
+/// Calls `check` for many random arrays with both implementations of the codecs from `chain`, and a description of the
+/// array.
 pub fn for_each_chunk(
     seed: u64,
     chunks: impl Fn(&mut Random) -> RandomChunk,
@@ -346,7 +346,7 @@ fn nested_shards() {
 #[test]
 fn shards_between_other_codecs() {
     compare(14, 1, |chunk, random| {
-        // Of the same lengths in every order, so that the sharding fits whatever the transpose does.
+        // The transpose needs equal lengths in all dimensions, so that the shape of the shard fits in any order.
         let same = chunk.shape.iter().all(|length| *length == chunk.shape[0]);
         let first = if same {
             chunk.transpose(random)
@@ -363,7 +363,7 @@ fn shards_between_other_codecs() {
     });
 }
 
-/// Large enough for several blosc blocks and many tiles.
+/// The chunks are large enough for several blosc blocks and many tiles.
 #[test]
 fn large_chunks() {
     let mut random = Random(15);

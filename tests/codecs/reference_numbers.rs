@@ -1,14 +1,15 @@
-//! Codecs that have come with numcodecs and with the extensions of v3, against zarrs as far as it has them.
+//! Compares codecs of numcodecs and of the v3 extensions with zarrs.
 //!
-//! Lossless codecs are compared by what decodes; of lossy ones the encoded bytes have to be equal too. The
-//! others are compared with numcodecs in `tests/python/test_numcodecs.py`.
+//! For lossless codecs the decoded bytes must match, for lossy ones the encoded bytes, too. Codecs that zarrs does not
+//! have are compared with numcodecs in `tests/python/test_numcodecs.py`.
 
 use serde_json::{Value, json};
 
 use crate::fixture::{Random, RandomChunk, TYPES, codec};
 use crate::reference::{compare, compare_among, for_each_chunk};
 
-/// Both encode the same numbers to the same bytes, and decode these to the same numbers.
+/// Checks that both implementations encode the same numbers to the same bytes, and decode these bytes to the same
+/// numbers.
 pub fn agree(
     seed: u64,
     least_rank: u64,
@@ -56,7 +57,7 @@ fn adler32() {
     });
 }
 
-/// Only of even lengths, which zarrs 0.23.14 gets right.
+/// Even lengths only: zarrs 0.23.14 fails with odd ones.
 #[test]
 fn fletcher32() {
     let types = [
@@ -103,7 +104,7 @@ fn reshape() {
     });
 }
 
-/// Without `padding_encoding`, which zarrs 0.23.14 forgets where all bits of whole bytes are stored.
+/// Without `padding_encoding`, which zarrs 0.23.14 ignores when all bits of whole bytes are stored.
 #[test]
 fn packbits() {
     compare_among(25, 0, &TYPES[..14], |_, _| {
@@ -119,7 +120,7 @@ fn packbits_of_truth() {
     });
 }
 
-/// Only unsigned numbers, since zarrs 0.23.14 extends a sign to the end of its byte.
+/// Unsigned numbers only: zarrs 0.23.14 extends the sign just to the end of its byte.
 #[test]
 fn packbits_of_some_bits() {
     agree(
@@ -148,7 +149,7 @@ fn bitround() {
     });
 }
 
-/// Of float64 only: zarrs 0.23.14 calculates in the decoded type where numpy takes the wider one.
+/// float64 only: zarrs 0.23.14 calculates in the decoded type, numpy in the wider type.
 #[test]
 fn fixedscaleoffset() {
     agree(28, 0, &["float64"], |_, random| {

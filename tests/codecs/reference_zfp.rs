@@ -1,4 +1,4 @@
-//! Codecs `zfp` and `zfpy` against zarrs, both ways, and damaged streams of them (feature `zfp`).
+//! Compares `zfp` and `zfpy` with zarrs, and damages their streams (feature `zfp`).
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const TYPES: [&str; 10] = [
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
 ];
 
-/// The types that are not cast for zfp.
+/// The data types that zfp encodes without a cast.
 const OWN: [&str; 4] = ["int32", "int64", "float32", "float64"];
 
 const TOLERANCES: [f64; 6] = [0.0, 1e-9, 0.01, 0.25, 7.0, 1e9];
@@ -22,7 +22,7 @@ fn a_rate(random: &mut Random) -> f64 {
     random.below(130) as f64 / 2.0 + 1.0
 }
 
-/// Any mode with any parameters but a fixed rate; zarrs takes a tolerance of floats alone.
+/// Returns any mode except a fixed rate. zarrs supports a tolerance for floats only.
 fn zfp(chunk: &RandomChunk, random: &mut Random) -> Value {
     let precision = random.below(64) + 1;
     let tolerance = *random.pick(&TOLERANCES);
@@ -43,7 +43,7 @@ fn zfp(chunk: &RandomChunk, random: &mut Random) -> Value {
     )
 }
 
-/// The same as numcodecs numbers modes.
+/// Returns the codec with the mode numbers of numcodecs.
 fn zfpy(chunk: &RandomChunk, random: &mut Random) -> Value {
     let precision = random.below(64) + 1;
     let tolerance = *random.pick(&TOLERANCES);
@@ -68,8 +68,8 @@ fn every_mode_of_zfpy() {
     agree(61, 1, &OWN, |chunk, random| vec![zfpy(chunk, random)]);
 }
 
-/// zarrs counts three dimensions in every block, and a header says what was counted. Without one zarrs reads
-/// only arrays of three dimensions by the text.
+/// zarrs uses three dimensions in every block; a header in the stream states the dimensions. Without a header, zarrs
+/// decodes only three-dimensional arrays as specified.
 #[test]
 fn fixed_rates() {
     let chunks = |random: &mut Random| RandomChunk::among(random, 1, &OWN).with_numbers(random);

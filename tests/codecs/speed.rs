@@ -1,4 +1,4 @@
-//! Decode speeds beside zarrs.
+//! Compares decode speeds with zarrs.
 
 use std::time::Instant;
 
@@ -75,7 +75,7 @@ fn speed() {
             });
             rate.fold(0.0, f64::max)
         };
-        // Both get a copy that is their own, so the copy counts for both.
+        // Both decoders get their own copy, so both times include the copy.
         let ours = best(&|| drop(ours.decode(stored.clone()).unwrap()));
         let theirs = best(&|| drop(theirs.decode(&stored)));
         let names: Vec<String> = codecs

@@ -1,4 +1,4 @@
-//! A file mapped into memory, which no safe library offers.
+//! Maps a file into memory; no safe library offers this.
 #![allow(unsafe_code, reason = "a map is an address")]
 
 use std::fs::File;
@@ -6,14 +6,14 @@ use std::io;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A mapping of the beginning of a file, for reading.
+/// A read-only mapping of the first bytes of a file.
 pub struct Mapping {
     address: *const u8,
     length: usize,
 }
 
 impl Mapping {
-    /// Maps so many bytes of a file.
+    /// Maps the first `length` bytes of a file.
     pub fn of(file: &File, length: usize) -> io::Result<Mapping> {
         // SAFETY: a new mapping at an address of the kernel's choice, which nothing else refers to.
         let address = unsafe {
@@ -32,10 +32,10 @@ impl Mapping {
         })
     }
 
-    /// Returns a byte of the file. The process ends by SIGBUS if it cannot be read.
+    /// Returns a byte of the file. The process gets SIGBUS if the byte cannot be read.
     pub fn byte(&self, place: usize) -> u8 {
         assert!(place < self.length);
-        // SAFETY: the mapping has `length` bytes; a byte that others change meanwhile is one of its values.
+        // SAFETY: the mapping has `length` bytes; a byte that changes during the read has its old or its new value.
         unsafe { std::ptr::read_volatile(self.address.add(place)) }
     }
 }

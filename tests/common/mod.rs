@@ -1,4 +1,4 @@
-//! What several tests need: what the machine has, stores written by hand, files read through a view.
+//! Helpers that several test programs share: requirements, sample stores, reads through a view.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -45,7 +45,7 @@ pub fn unpack_corpus(corpus: &Path, into: &Path) {
     }
 }
 
-/// Returns the forms of arrays that most tests look at, so that listings have them.
+/// Returns the array forms that most tests read, so that listings contain them.
 pub fn every_form() -> Vec<ListedForm> {
     ["raw", "chunks"].map(|word| word.parse().unwrap()).into()
 }
@@ -81,7 +81,7 @@ pub struct BothViews {
     pub files: Arc<dyn View>,
 }
 
-/// Builds the views of any store; a read that waits for somebody else's ends after `timeout`.
+/// Builds the views of any store; a read that waits for another request fails after `timeout`.
 pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     let stats = Arc::new(Stats::default());
     let limits = Limits {
@@ -110,7 +110,7 @@ pub fn files(source: &Path) -> Arc<dyn View> {
     open(source).unwrap().0.view(ViewKind::Files)
 }
 
-/// Fails with what the directory of a node says if the node does not read.
+/// Returns the error that the directory of a node reports, or `Ok` if the node can be read.
 pub fn check_node(view: &Arc<dyn View>, path: &str) -> Result<()> {
     let file = format!("{path}/ERROR.txt");
     let file = file.trim_start_matches('/');
@@ -123,7 +123,7 @@ pub fn check_node(view: &Arc<dyn View>, path: &str) -> Result<()> {
     }
 }
 
-/// Whether a view has no file at a path: there is no such name, or a decoded file is not made.
+/// Whether a view has no file at a path: the name is missing, or the decoded file cannot be made.
 pub fn is_missing(view: &Arc<dyn View>, path: &str) -> bool {
     let key = Key::new(path).unwrap();
     match view.lookup(&UNLIMITED, &key) {
@@ -132,14 +132,14 @@ pub fn is_missing(view: &Arc<dyn View>, path: &str) -> bool {
     }
 }
 
-/// Reads a whole file of a view, piece by piece.
+/// Reads a whole file of a view in several requests.
 pub fn read(view: &Arc<dyn View>, path: &str) -> Result<Vec<u8>> {
     let key = Key::new(path)?;
     let size = view.lookup(&UNLIMITED, &key)?.map_or(0, |attr| attr.size);
     let file = view.open(&UNLIMITED, &key)?.file;
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < size {
-        // An odd length, so that pieces begin anywhere.
+        // An odd length, so that requests begin at unaligned offsets.
         let part = file.read_at(&UNLIMITED, bytes.len() as u64, 70_000)?;
         assert!(!part.is_empty(), "{path} ends at {} of {size}", bytes.len());
         bytes.extend_from_slice(&part);

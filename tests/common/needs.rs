@@ -1,8 +1,8 @@
-//! What tests need of the machine: root, /dev/fuse, servers, programs, folders that only some machines have.
+//! Checks the requirements of tests: root, /dev/fuse, servers, programs, optional folders.
 //!
-//! A test fails where something that it needs is missing, unless the variable `ZARRFS_TEST_SKIP` names it: words
-//! with a blank or a comma between them. What was skipped is appended to the file that `ZARRFS_TEST_SKIPPED`
-//! names, from which `scripts/test` prints one line at its end.
+//! A test fails if one of its requirements is missing, unless the variable `ZARRFS_TEST_SKIP` names it: words
+//! separated by blanks or commas. Each skip is appended to the file in `ZARRFS_TEST_SKIPPED`; `scripts/test` prints
+//! a one-line summary of them at its end.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -22,7 +22,7 @@ fn is_named(words: &[&str]) -> bool {
         .any(|word| !word.is_empty() && words.contains(&word))
 }
 
-/// Records that tests were skipped for want of something; one line a test, in one write.
+/// Records that a test was skipped because of a missing requirement: one line per test, in one write.
 fn record(word: &str) {
     println!("skipped: needs {word}");
     if let Some(path) = env::var_os("ZARRFS_TEST_SKIPPED") {
@@ -33,7 +33,7 @@ fn record(word: &str) {
     }
 }
 
-/// Whether a test runs that needs what the first word says, which comes as `source` tells; any of the words skips it.
+/// Whether a test with the requirement `words[0]` runs. Any of the words skips it; `source` says how to get it.
 fn needs(words: &[&str], source: &str, is_here: bool) -> bool {
     if is_named(words) {
         record(words[0]);
@@ -47,23 +47,23 @@ fn needs(words: &[&str], source: &str, is_here: bool) -> bool {
     true
 }
 
-/// Whether a test runs that only root can do.
+/// Whether a test that needs root runs.
 pub fn root() -> bool {
     needs(&["root"], "", rustix::process::geteuid().is_root())
 }
 
-/// Whether a test runs that mounts by the kernel, as root.
+/// Whether a test that mounts through the kernel, as root, runs.
 pub fn mounts() -> bool {
     root() && needs(&["fuse"], "", File::open("/dev/fuse").is_ok())
 }
 
-/// Whether a test runs that needs a program or file of the system.
+/// Whether a test that needs a program or file of the system runs.
 pub fn program(name: &str, is_here: bool) -> bool {
     needs(&[name], "", is_here)
 }
 
-/// Whether a test runs that needs the server of which a variable of `scripts/servers` tells the address:
-/// `ZARRFS_TEST_S3` is that of `s3`, `ZARRFS_TEST_NGINX_AUTOINDEX` that of `nginx`. The word `servers` stands for all.
+/// Whether a test that needs a server runs. `variable` holds its address, as set by `scripts/servers`:
+/// `ZARRFS_TEST_S3` for the server `s3`, `ZARRFS_TEST_NGINX_AUTOINDEX` for `nginx`. The word `servers` skips them all.
 pub fn server(variable: &str) -> bool {
     let name = variable.trim_start_matches("ZARRFS_TEST_").to_lowercase();
     let name = name.split('_').next().unwrap_or_default();
@@ -71,8 +71,8 @@ pub fn server(variable: &str) -> bool {
     needs(&[name, "servers"], source, env::var_os(variable).is_some())
 }
 
-/// Returns a folder of `../shared`. A clone of the project alone has none: tests on it are then skipped, whether or
-/// not `ZARRFS_TEST_SKIP` names `shared`.
+/// Returns a folder of `../shared`. A clone of the project alone does not have it: tests on it are then skipped,
+/// whether or not `ZARRFS_TEST_SKIP` names `shared`.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
     let path = folder.join(name);

@@ -1,5 +1,4 @@
-//! Sample stores whose every element is known: arrays of `uint16` in each form that chunks are stored in, and
-//! one store with whatever a hierarchy may hold.
+//! Sample stores with known elements: `uint16` arrays in each storage form, and one complete hierarchy.
 
 use std::path::Path;
 
@@ -7,7 +6,7 @@ use serde_json::{Value, json};
 use zarrfs_store::Key;
 use zarrfs_store::backend::memory::MemoryStore;
 
-/// Where the keys of a sample go.
+/// A destination for the keys of a sample.
 pub trait Keys {
     fn put(&self, key: &str, bytes: &[u8]);
 }
@@ -31,24 +30,24 @@ pub const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes"
 /// The fill value; no element of a sample has it.
 const FILL: u16 = 0xffff;
 
-/// How the chunks of a sample are stored.
+/// The storage form of the chunks.
 #[derive(Clone, Debug)]
 pub enum Form {
-    /// As they are.
+    /// Uncompressed.
     Plain,
-    /// Compressed by zstd.
+    /// Compressed with zstd.
     Packed,
-    /// In shards, with inner chunks of this shape compressed by zstd.
+    /// In shards, with inner chunks of this shape, compressed with zstd.
     Sharded(Vec<u64>),
 }
 
-/// An array of `uint16` whose elements follow from their place.
+/// An array of `uint16` whose elements follow from their indices.
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub shape: Vec<u64>,
     pub chunk: Vec<u64>,
     pub form: Form,
-    /// Every third chunk is not stored.
+    /// Whether every third chunk is missing.
     pub sparse: bool,
 }
 
@@ -88,7 +87,7 @@ impl Sample {
         }
     }
 
-    /// Returns how many chunks lie along each dimension.
+    /// Returns the number of chunks along each dimension.
     pub fn counts(&self) -> Vec<u64> {
         let lengths = self.shape.iter().zip(&self.chunk);
         lengths
@@ -118,7 +117,7 @@ impl Sample {
         (number * 7919 % u64::from(FILL)) as u16
     }
 
-    /// Returns the elements of a box, C order, little-endian; the fill value beyond the array.
+    /// Returns the elements of a box in C order, little-endian; elements beyond the array are the fill value.
     fn elements(&self, start: &[u64], shape: &[u64]) -> Vec<u8> {
         places(shape)
             .flat_map(|place| {
@@ -132,12 +131,12 @@ impl Sample {
             .collect()
     }
 
-    /// Returns the whole array as a flat file has it.
+    /// Returns the whole array as the bytes of its raw file.
     pub fn whole(&self) -> Vec<u8> {
         self.elements(&vec![0; self.shape.len()], &self.shape)
     }
 
-    /// Returns a chunk cut at the array's edge.
+    /// Returns a decoded chunk, clipped to the array.
     pub fn clipped(&self, chunk: &[u64]) -> Vec<u8> {
         let start: Vec<u64> = chunk
             .iter()
@@ -169,7 +168,7 @@ impl Sample {
         })
     }
 
-    /// Returns a chunk as it is stored.
+    /// Returns the stored bytes of a chunk.
     fn encoded(&self, chunk: &[u64]) -> Vec<u8> {
         let start: Vec<u64> = chunk
             .iter()
@@ -206,7 +205,7 @@ impl Sample {
         [bytes, index, checksum.to_le_bytes().to_vec()].concat()
     }
 
-    /// Returns the key of a chunk below the array's.
+    /// Returns the key of a chunk relative to the array.
     pub fn chunk_key(chunk: &[u64]) -> String {
         let indices = chunk.iter().map(|index| format!("/{index}"));
         indices.fold("c".to_string(), |key, index| key + &index)
@@ -227,8 +226,8 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(bytes, 1).unwrap()
 }
 
-/// Returns the arrays of the sample store by path: every form, edges that cut chunks, no dimension and no
-/// element, rows long enough to be read straight from the store.
+/// Returns the arrays of the sample store by path: every form, chunks cut by the edge, zero dimensions, zero
+/// elements, and rows long enough to be read straight from the store.
 pub fn arrays() -> Vec<(&'static str, Sample)> {
     vec![
         ("plain", Sample::new(&[37, 53], &[10, 16], Form::Plain)),
@@ -249,9 +248,8 @@ pub fn arrays() -> Vec<(&'static str, Sample)> {
     ]
 }
 
-/// Writes the sample store: `arrays`, an array of an unknown codec (`strange`), a node whose document does not
-/// parse (`broken`), groups that nobody wrote down (`deep`), and a v2 group whose child is named `metadata.json`
-/// (`own`).
+/// Writes the sample store: `arrays`, an array with an unknown codec (`strange`), a node whose document does not
+/// parse (`broken`), groups without documents (`deep`), and a v2 group whose child is named `metadata.json` (`own`).
 pub fn put_store(keys: &(impl Keys + ?Sized)) {
     keys.put("zarr.json", GROUP.as_bytes());
     for (path, sample) in arrays() {

@@ -1,4 +1,4 @@
-//! A web server whose answers a test decides, for what the servers of `scripts/servers` never do.
+//! A web server with scripted answers, for cases that the servers of `scripts/servers` never produce.
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A request as the server sees it.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
     /// Path and query.
     pub(crate) target: String,
-    /// Names in lower case, and values.
+    /// Names in lower case, with their values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -25,7 +25,7 @@ impl Request {
     }
 }
 
-/// An answer; without a length its end is that of the connection.
+/// An answer; without a length it ends with the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -43,13 +43,13 @@ pub(crate) fn answer(status: u16, body: &[u8]) -> Answer {
     }
 }
 
-/// Answers with an object, or with the part of it that is asked for; `headers` come as well.
+/// Answers with an object, or with the range of it that was requested; `headers` are added.
 pub(crate) fn answer_of(
     request: &Request,
     bytes: &[u8],
     mut headers: Vec<(&'static str, String)>,
 ) -> Answer {
-    // By which it is known that a part comes alone, so that a shard is opened by its index.
+    // Tells the client that ranges work, so that it opens a shard by its index.
     headers.push(("accept-ranges", "bytes".to_string()));
     let Some(range) = request.header("range").strip_prefix("bytes=") else {
         return Answer {
@@ -80,14 +80,14 @@ pub(crate) fn answer_of(
 
 type Script = dyn Fn(usize, &Request) -> Answer + Send + Sync;
 
-/// A server on the loopback interface, until the process ends.
+/// A server on the loopback interface that runs until the process ends.
 pub(crate) struct Scripted {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Scripted {
-    /// Starts a server that answers by `script`, which is given the number of the request.
+    /// Starts a server that answers with `script`, which gets the number of the request.
     pub(crate) fn start(
         script: impl Fn(usize, &Request) -> Answer + Send + Sync + 'static,
     ) -> Scripted {

@@ -1,15 +1,15 @@
-//! A small file system in memory, to be full.
+//! Mounts small tmpfs file systems, for tests of a full disk.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::needs;
 
-/// A file system in memory, until it is dropped.
+/// A tmpfs that is unmounted on drop.
 pub struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    /// Mounts one of `size` bytes; nothing where tests that need root are skipped.
+    /// Mounts a tmpfs of `size` bytes; returns `None` if tests that need root are skipped.
     pub fn new(size: u64) -> Option<Tmpfs> {
         if !needs::root() {
             return None;
@@ -20,7 +20,7 @@ impl Tmpfs {
         Some(made)
     }
 
-    /// Mounts with these arguments there; returns whether that was done.
+    /// Runs mount(8) with these arguments on the folder; returns whether it succeeded.
     pub fn mount(&self, arguments: &[&str]) -> bool {
         let mut command = Command::new("mount");
         let done = command.args(arguments).arg(self.path()).status();

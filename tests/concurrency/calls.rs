@@ -1,4 +1,4 @@
-//! System calls that no safe library offers: a close that tells its error, and a mapping that is written.
+//! System calls without a safe wrapper: close with its error, and writes through a mapping.
 #![expect(unsafe_code, reason = "system calls that no safe library offers")]
 
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::os::fd::IntoRawFd;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
-/// Closes a file; an error that only the close tells is returned.
+/// Closes a file and returns the error of close(2).
 pub(crate) fn close(file: File) -> io::Result<()> {
     // SAFETY: the descriptor was owned by `file`, which gave it away, and is used nowhere else.
     match unsafe { libc::close(file.into_raw_fd()) } {
@@ -16,8 +16,8 @@ pub(crate) fn close(file: File) -> io::Result<()> {
     }
 }
 
-/// Writes bytes to the beginning of a file, which is as long, through a mapping of it. The process ends by SIGBUS if
-/// the pages of the file cannot be read.
+/// Writes bytes to the beginning of a file of at least that length, through a mapping of it. The process ends by
+/// SIGBUS if the pages of the file cannot be read.
 pub(crate) fn write_mapped(file: &File, bytes: &[u8]) -> io::Result<()> {
     let (length, protection) = (bytes.len(), ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping at an address of the kernel's choice, which nothing else refers to.

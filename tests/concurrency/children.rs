@@ -1,5 +1,6 @@
-//! Actors that are processes of their own: this test program again, with the plan and the folder in its environment.
-//! Each writes its records to a file as it makes them.
+//! Actors in processes of their own, which append each record to a file.
+//!
+//! A child is this test program again, with the plan and the folder in its environment.
 
 use std::env;
 use std::fs;
@@ -21,7 +22,7 @@ const PLAN: &str = "ZARRFS_CONCURRENCY_PLAN";
 const FOLDER: &str = "ZARRFS_CONCURRENCY_FOLDER";
 const NUMBER: &str = "ZARRFS_CONCURRENCY_NUMBER";
 
-/// The file whose presence tells children to end.
+/// The file whose existence tells children to end.
 const END: &str = "end";
 
 /// Processes that act on a mount.
@@ -53,7 +54,7 @@ impl Children {
         }
     }
 
-    /// Has all end; returns what they did.
+    /// Ends all children; returns their records.
     pub(crate) fn end(mut self) -> Vec<Record> {
         File::create(self.folder.join(END)).unwrap();
         let mut records = Vec::new();
@@ -64,7 +65,7 @@ impl Children {
                 .lines()
                 .filter_map(|line| serde_json::from_str(line).ok());
             records.extend(without_intents(lines.collect()));
-            // A mapping of a mount that was killed.
+            // SIGBUS: a mapping of a mount that was killed.
             let is_killed =
                 std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGBUS);
             if !status.success() && !is_killed {
@@ -76,7 +77,7 @@ impl Children {
     }
 }
 
-/// Drops what an actor was about to do and has done: what it did is the next record.
+/// Drops the intents of operations that were made: their outcome is the next record.
 fn without_intents(records: Vec<Record>) -> Vec<Record> {
     let last = records.len().saturating_sub(1);
     let is_intent = |record: &Record| match record {
@@ -107,7 +108,7 @@ fn child_that_acts() {
         outside: &outside,
     };
     let parent = rustix::process::getppid();
-    // It ends with its parent, or when that says so.
+    // The child ends with its parent, or when the parent tells it to.
     let goes_on = || rustix::process::getppid() == parent && !folder.join(END).exists();
     let shared = Shared::new(u64::MAX >> 1);
     let mut file = File::create(records_of(&folder, number)).unwrap();

@@ -1,7 +1,7 @@
-//! The faults of 0.1.0 in which a commit meets a program: each made exactly there, by a store that holds a call.
+//! The faults of 0.1.0 where a commit meets a program, reproduced by held store calls.
 //!
-//! The numbers are those of the first trial. A2 and A7 to A12 have their tests where inodes, edits and reads have
-//! theirs.
+//! The numbers are the ones of the first trial. The tests of A2 and A7 to A12 are with the tests of inodes, edits and
+//! reads.
 
 use zarrfs_overlay::commit::CommitConfig;
 use zarrfs_store::Tree as _;
@@ -29,7 +29,7 @@ fn a_rename_during_a_commit_is_kept() {
     }
 }
 
-/// What was removed, and what was made in the place of something, stays as it is too.
+/// Removals, and files made in the place of removed ones, are kept as well.
 #[test]
 fn a_removal_during_a_commit_is_kept() {
     for lower in LOWERS {
@@ -46,7 +46,7 @@ fn a_removal_during_a_commit_is_kept() {
     }
 }
 
-/// Something that was renamed before the commit is renamed on, back, or replaced while the commit copies it.
+/// A renamed file is renamed again, renamed back, or replaced while the commit copies it.
 #[test]
 fn a_rename_of_what_the_commit_renames_is_kept() {
     for lower in LOWERS {
@@ -64,7 +64,7 @@ fn a_rename_of_what_the_commit_renames_is_kept() {
     }
 }
 
-/// The document comes after the file in a commit. A link made a second key of the file before.
+/// A commit puts the metadata document after the file. Before that, a link gave the file a second key.
 #[test]
 fn a_write_to_a_linked_file_during_a_commit_is_kept() {
     for lower in LOWERS {
@@ -86,7 +86,7 @@ fn a_write_to_a_linked_file_during_a_commit_is_kept() {
     }
 }
 
-/// A file is opened and written while it is put.
+/// A file is opened and written while the commit puts it.
 #[test]
 fn a_write_to_a_linked_file_that_is_put_is_kept() {
     for lower in LOWERS {
@@ -119,7 +119,7 @@ fn a_new_file_removed_during_its_put_stays_away() {
     }
 }
 
-/// A temporary file is put, and gets its name meanwhile.
+/// A temporary file is put, and is renamed to its final name at the same time.
 #[test]
 fn a_new_file_renamed_during_its_put_leaves_nothing_behind() {
     for lower in LOWERS {
@@ -145,7 +145,7 @@ fn a_commit_beside_a_rename_has_all_files_under_one_name() {
         fixture.rename("zarr.json", "moved");
         let outcome = commit.end().unwrap();
         assert_eq!(outcome.conflicts, []);
-        // What was written when the commit began is in the store, with its metadata.
+        // The content at the start of the commit is in the store, with its metadata.
         assert_eq!(
             fixture.stored(),
             files(&[("c/0", "chunk"), ("zarr.json", "{}")])
@@ -154,7 +154,7 @@ fn a_commit_beside_a_rename_has_all_files_under_one_name() {
     }
 }
 
-/// Another program made a folder where a file was written here: a conflict, seen before anything is put.
+/// Another program made a folder where a file was written here: a conflict, found before the first put.
 #[test]
 fn a_file_against_a_folder_is_a_conflict() {
     for lower in LOWERS {
@@ -179,7 +179,8 @@ fn a_folder_against_a_file_is_a_conflict() {
     }
 }
 
-/// A commit names something at or below `path` and changes nothing; a forced one makes the store as shown.
+/// Expects a commit to name a conflict at or below `path` and to change nothing, and a forced commit to make the store
+/// equal to the mount.
 fn is_a_conflict(fixture: &mut Fixture, path: &str, wanted: &[(&str, &str)]) {
     let before = fixture.stored();
     assert_eq!(fixture.shown(), files(wanted));
@@ -200,7 +201,7 @@ fn is_a_conflict(fixture: &mut Fixture, path: &str, wanted: &[(&str, &str)]) {
     fixture.ends_as(wanted);
 }
 
-/// One side of a rename is discarded: the rename is undone, or the other side is named and nothing changes.
+/// One side of a rename is discarded: the rename is undone, or the error names the other side and nothing changes.
 #[test]
 fn discarding_one_side_of_a_rename_loses_nothing() {
     for lower in LOWERS {
@@ -231,8 +232,8 @@ fn discarding_one_side_of_a_rename_loses_nothing() {
     }
 }
 
-/// A file that somebody has open for writing is no part of a commit, although it was flushed: a child process that
-/// inherited the descriptor has ended.
+/// A file that is open for writing is not part of a commit, even after a FLUSH: a child process that inherited the
+/// descriptor may have ended.
 #[test]
 fn a_flush_makes_no_half_written_file_part_of_a_commit() {
     for lower in LOWERS {
@@ -266,7 +267,7 @@ fn a_flush_makes_no_half_written_file_part_of_a_commit() {
     }
 }
 
-/// What is opened for writing while a commit puts it is neither lost nor cut.
+/// A file that is opened for writing while a commit puts it is neither lost nor truncated.
 #[test]
 fn a_file_opened_during_its_put_is_committed_as_it_was() {
     let mut fixture = Fixture::new(Lower::Memory, &[]);

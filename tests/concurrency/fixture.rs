@@ -25,13 +25,13 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// The longest content of a test, in bytes.
+/// Maximum length of a content in these tests, in bytes.
 const LIMIT: u64 = 1 << 20;
 
 /// Files and their contents.
 pub(crate) type Files = BTreeMap<String, String>;
 
-/// Which store lies below.
+/// The kind of store below the overlay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lower {
     Memory,
@@ -40,7 +40,7 @@ pub(crate) enum Lower {
 
 pub(crate) const LOWERS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
-/// Returns a new folder, in memory where there is such a place.
+/// Returns a new folder, in memory if the machine has a tmpfs.
 pub(crate) fn folder() -> TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
@@ -61,7 +61,7 @@ pub(crate) fn files(list: &[(&str, &str)]) -> Files {
 /// A store, an overlay over it, and the gate between them.
 pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
-    /// The store itself, past the gate: what other programs see.
+    /// The store itself, behind the gate: the state that other programs see.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) gate: Gate,
     overlay: Option<Overlay>,
@@ -76,7 +76,7 @@ pub(crate) struct HeldCommit {
 }
 
 impl HeldCommit {
-    /// Lets the commit go on; returns how it ends.
+    /// Releases the commit; returns its result.
     pub(crate) fn end(self) -> Result<Outcome> {
         self.gate.0.open();
         self.thread.join().unwrap()
@@ -89,12 +89,12 @@ impl Fixture {
         Fixture::opened(folder(), lower, objects, false)
     }
 
-    /// Returns one in which each change is committed at once.
+    /// Returns a fixture with write-through: each change is committed at once.
     pub(crate) fn through(lower: Lower, objects: &[(&str, &str)]) -> Fixture {
         Fixture::opened(folder(), lower, objects, true)
     }
 
-    /// Returns one whose upper folder is in this folder, over a store in memory.
+    /// Returns a fixture over a memory store, with its upper folder in `folder`.
     pub(crate) fn in_folder(folder: TempDir, objects: &[(&str, &str)]) -> Fixture {
         Fixture::opened(folder, Lower::Memory, objects, false)
     }
@@ -147,7 +147,7 @@ impl Fixture {
         self.overlay.as_ref().unwrap()
     }
 
-    /// Another program puts an object.
+    /// Puts an object into the store, as another program would.
     pub(crate) fn put_in_store(&self, path: &str, content: &str) {
         let body = PutBody::Bytes(content.as_bytes());
         self.store
@@ -161,12 +161,12 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Opens a file that is there for writing.
+    /// Opens an existing file for writing.
     pub(crate) fn open(&self, path: &str) -> Arc<dyn TreeFile> {
         open_file(self.overlay(), &key(path), false).unwrap()
     }
 
-    /// Writes a whole file in its place, and closes it.
+    /// Overwrites a whole file in place, and closes it.
     pub(crate) fn write(&self, path: &str, content: &str) {
         let path = key(path);
         let file = match Tree::stat(self.overlay(), &UNLIMITED, &path).unwrap() {
@@ -176,7 +176,7 @@ impl Fixture {
         fill(&*file.unwrap(), content);
     }
 
-    /// Writes a file under a temporary name, closes it, and gives it its own.
+    /// Writes a temporary file, closes it, and renames it to `path`.
     pub(crate) fn replace(&self, path: &str, content: &str) {
         let temporary = format!("{path}.tmp");
         fill(&*self.create(&temporary), content);
@@ -204,7 +204,7 @@ impl Fixture {
             .unwrap();
     }
 
-    /// Commits; there has to be no error and no conflict.
+    /// Commits; fails on an error or a conflict.
     pub(crate) fn commit(&self) -> Outcome {
         let outcome = self.commit_with(CommitConfig::default()).unwrap();
         assert_eq!(outcome.conflicts, []);
@@ -217,7 +217,7 @@ impl Fixture {
             .and_then(Outcome::or_failed)
     }
 
-    /// Starts a commit; returns when it is at a call on a key.
+    /// Starts a commit; returns once it is held at a call on a key.
     pub(crate) fn commit_held_at(&self, call: &'static str, key: &str) -> HeldCommit {
         let (key, overlay) = (key.to_string(), self.overlay().clone());
         self.gate
@@ -242,8 +242,8 @@ impl Fixture {
         files_of(&*self.store)
     }
 
-    /// Fails unless the overlay shows these files and no others, and the store holds the same after a commit, with
-    /// nothing left to commit.
+    /// Fails unless the overlay shows exactly these files, and the store holds the same after a commit, with nothing
+    /// left to commit.
     pub(crate) fn ends_as(&mut self, expected: &[(&str, &str)]) {
         let expected = files(expected);
         assert_eq!(self.shown(), expected, "shown");
@@ -256,7 +256,7 @@ impl Fixture {
     }
 }
 
-/// Opens a file that is there for writing, and empties it first if asked to.
+/// Opens an existing file for writing; truncates it first if `empty`.
 pub(crate) fn open_file(overlay: &Overlay, path: &Key, empty: bool) -> Result<Arc<dyn TreeFile>> {
     let mode = if empty {
         OpenMode::Truncate
@@ -285,7 +285,7 @@ pub(crate) fn open_overlay(upper: &Path, lower: Arc<dyn Store>, write_through: b
     opened.unwrap()
 }
 
-/// Writes a file that is empty, and flushes it as a close does.
+/// Writes the content of an empty file, and flushes it as a close does.
 pub(crate) fn fill(file: &dyn TreeFile, content: &str) {
     file.write_at(&UNLIMITED, 0, content.as_bytes()).unwrap();
     file.flush(&UNLIMITED).unwrap();

@@ -1,5 +1,4 @@
-//! A store in this process that is slow and fails: of each hundred calls some are not made, and of some the answer is
-//! lost.
+//! A slow store in this process that fails calls, or loses their answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +12,7 @@ use zarrfs_store::{Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader,
 use crate::plan::Random;
 use zarrfs_store::request_context::RequestContext;
 
-/// Of so many calls of a hundred nothing comes.
+/// Percentage of calls that fail: half of them are not made, the others lose their answer.
 const LOST_PERCENT: usize = 5;
 
 pub(crate) struct Flaky {
@@ -24,7 +23,7 @@ pub(crate) struct Flaky {
 }
 
 impl Flaky {
-    /// Wraps a store; once it `is_calm`, no call fails any more.
+    /// Wraps a store; after `is_calm` is set, no call fails any more.
     pub(crate) fn new(
         inner: Arc<dyn Store>,
         latency: Duration,

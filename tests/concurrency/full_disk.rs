@@ -1,4 +1,4 @@
-//! Commits where the disk of the upper folder is full: they are made or not, and nothing is lost or comes back.
+//! Commits while the upper folder's disk is full: done or not, without loss.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 const HELD: [(&str, &str); 4] = [("a", "1"), ("b", "2"), ("d/x", "3"), ("z", "old")];
 
-/// Fills a disk with a file, whose removal makes room again.
+/// Fills a disk with a file; removing that file frees the space.
 fn fill(disk: &Path) -> PathBuf {
     let path = disk.join("filler");
     let filler = fs::File::create(&path).unwrap();
@@ -30,7 +30,7 @@ fn fill(disk: &Path) -> PathBuf {
     path
 }
 
-/// Returns a fixture on a small disk, with a change of each kind.
+/// Returns a fixture on a small disk, with one change of each kind.
 fn changed(disk: &Tmpfs) -> Fixture {
     let folder = tempfile::tempdir_in(disk.path()).unwrap();
     let fixture = Fixture::in_folder(folder, &HELD);
@@ -62,7 +62,7 @@ fn a_commit_on_a_full_disk_loses_nothing() {
     fixture.ends_as(&WANTED);
 }
 
-/// Programs remove and rename meanwhile, as far as there is room.
+/// Programs remove and rename at the same time, as far as there is room.
 #[test]
 fn a_disk_that_is_full_during_a_commit_loses_nothing() {
     let Some(disk) = Tmpfs::new(4 * MIB) else {
@@ -91,7 +91,7 @@ fn a_commit_on_a_full_disk_is_gone_on_with_after_a_remount() {
     fixture.ends_as(&WANTED);
 }
 
-/// What a commit writes down is more than what its journal has room for, and the next commit finds no room either.
+/// The commit has more to record than its journal has room for, and the next commit finds no room either.
 #[test]
 fn a_commit_needs_no_room() {
     const WRITTEN: usize = 400;
@@ -108,7 +108,7 @@ fn a_commit_needs_no_room() {
     fill(disk.path());
     let outcome = fixture.commit();
     assert_eq!((outcome.put, outcome.erased), (400, 200));
-    // The files of the commit are removed by a thread of its own.
+    // A thread of its own removes the files of the commit.
     let upper = fixture.folder.path().join("upper");
     let is_left = |name: &OsStr| name.to_string_lossy().starts_with("committed-");
     while fs::read_dir(&upper)
@@ -126,7 +126,7 @@ fn a_commit_needs_no_room() {
     fixture.ends_as(&expected);
 }
 
-/// What the store has elsewhere has to be copied first; the rest of the commit needs nothing.
+/// Objects that the store has under another key have to be copied first; the rest of the commit needs no space.
 #[test]
 fn a_commit_without_room_for_copies_says_how_much_it_needs() {
     let Some(disk) = Tmpfs::new(4 * MIB) else {
@@ -143,7 +143,7 @@ fn a_commit_without_room_for_copies_says_how_much_it_needs() {
     fixture.ends_as(&[("e/x", "seven.."), ("e/y", "3..")]);
 }
 
-/// What a commit on a full disk did not write down is found in the store after a kill.
+/// If a full disk kept a commit from recording its puts, they are found in the store after a kill.
 #[test]
 fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
     let Some(disk) = Tmpfs::new(8 * MIB) else {
@@ -158,13 +158,13 @@ fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
     removed.iter().for_each(|name| fixture.unlink(name));
     fixture.write("zarr.json", "{}");
     let filler = fill(disk.path());
-    // The document comes last, and another program has made it.
+    // The metadata document is put last; another program has made it.
     let commit = fixture.commit_held_at("put", "zarr.json");
     fixture.put_in_store("zarr.json", "other");
     let outcome = commit.end().unwrap();
     assert_eq!((outcome.put, outcome.conflicts.len()), (500, 1));
     fixture.remount();
-    // Of those that were put, what another program changes after that is a conflict still.
+    // Keys that were put and then changed by another program are still conflicts.
     let changed = [&names[0], &names[499]];
     for name in changed {
         fixture.put_in_store(name, "other");

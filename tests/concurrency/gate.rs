@@ -1,6 +1,6 @@
-//! A store that holds chosen calls until the test lets them go on: what a test does meanwhile comes exactly there.
+//! Holds chosen store calls until the test releases them, for exact interleavings.
 //!
-//! A gate that nobody opens opens itself after a while, and the test is told: then something has waited for the call
+//! A gate that is not opened opens itself after a timeout and fails the test: then something has waited for the call
 //! that was held.
 
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,33 +14,33 @@ use zarrfs_store::{
     Version,
 };
 
-/// What may pass before something counts as hanging; not what it ought to take.
+/// Time limit after which something counts as hanging; not the time that it should take.
 pub(crate) const HANGS: Duration = Duration::from_secs(20);
 
-/// Tells which calls are held, by the name of the call and the key.
+/// Whether a call is held, by the name of the call and the key.
 type Holds = dyn Fn(&str, &str) -> bool + Send + Sync;
 
 #[derive(Default)]
 struct GateState {
     holds: Option<Arc<Holds>>,
-    /// Calls that wait, or have waited since the gate was closed.
+    /// Calls that arrived since the gate was closed, released ones included.
     arrived: usize,
     has_expired: bool,
 }
 
-/// Holds calls of the stores that it was given to.
+/// Holds calls of the stores that were given a clone of it.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 impl Gate {
-    /// Holds the calls that `holds` tells, from now on.
+    /// Holds the calls for which `holds` is true, from now on.
     pub(crate) fn close(&self, holds: impl Fn(&str, &str) -> bool + Send + Sync + 'static) {
         let mut state = self.0.0.lock().unwrap();
         state.holds = Some(Arc::new(holds));
         state.arrived = 0;
     }
 
-    /// Waits until so many calls are held.
+    /// Waits until `calls` calls are held.
     pub(crate) fn wait_for(&self, calls: usize) {
         let state = self.0.0.lock().unwrap();
         let is_missing = |state: &mut GateState| state.arrived < calls;
@@ -57,14 +57,14 @@ impl Gate {
         );
     }
 
-    /// Waits until a call is held, or something is so.
+    /// Waits until a call is held, or `is_so` is true.
     pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
         while self.0.0.lock().unwrap().arrived == 0 && !is_so() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Lets all calls go on. Fails if one has waited for too long: what the test did meanwhile waited for it.
+    /// Releases all calls. Fails if one timed out: then the test itself has waited for the held call.
     pub(crate) fn open(&self) {
         let has_expired = self.let_go();
         assert!(
@@ -102,7 +102,7 @@ impl Gate {
     }
 }
 
-/// Opens a gate when it is dropped, so that a test that fails ends.
+/// Opens a gate when dropped, so that a failing test ends.
 pub(crate) struct Opening(pub(crate) Gate);
 
 impl Drop for Opening {
@@ -120,7 +120,7 @@ pub(crate) struct Gated {
 
 impl Gated {
     pub(crate) fn new(inner: Arc<dyn Store>, gate: Gate) -> Gated {
-        // Nothing goes past the gate.
+        // No call may bypass the gate.
         let info = StoreInfo {
             folder: None,
             ..inner.info().clone()

@@ -1,5 +1,6 @@
-//! A server that never answers about one key: commands about the upper folder answer, or end in time and say why, and
-//! a commit that was begun is gone on with.
+//! A server that hangs for one key: commands still answer or time out.
+//!
+//! A command that times out says why, and a commit that was begun is continued later.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -19,15 +20,15 @@ use crate::scripted::Scripted;
 use crate::world::World;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How long a request may take, in seconds: so that a test waits for that, or does not.
+/// Time limit of a request in seconds: short, if a test waits for it to pass, or long.
 const SHORT: &str = "2";
 const LONG: &str = "60";
 
-/// What a command may take that asks the store for nothing, or has to wait for some requests of a short time.
+/// Time limit of a command that needs no store request, or waits for a few requests with a short time limit.
 const SOON: Duration = Duration::from_secs(20);
 const IN_TIME: Duration = Duration::from_secs(30);
 
-/// A mount of an array whose second chunk is on a server that hangs, with changes of both chunks.
+/// A mount of an array with changes of both chunks, on a server that hangs for the second chunk.
 struct Hung {
     objects: Arc<Objects>,
     mounted: Mounted,
@@ -48,7 +49,7 @@ impl Hung {
         Hung { objects, mounted }
     }
 
-    /// Runs a command on the mount, which has to end within a time.
+    /// Runs a command on the mount, which has to end within `limit`.
     fn run(&self, command: &str, limit: Duration) -> Output {
         let began = Instant::now();
         let output = self
@@ -60,9 +61,9 @@ impl Hung {
         output
     }
 
-    /// Starts a commit; returns when the server is asked about the key that it does not answer about.
+    /// Starts a commit; returns when the server gets the request that it does not answer.
     fn start_commit(&self) -> std::process::Child {
-        // A caller in the background ignores SIGINT, which its children inherit.
+        // A background process ignores SIGINT, and its children inherit that.
         let mut command = Command::new("env");
         command.arg("--default-signal=INT");
         command
@@ -75,7 +76,7 @@ impl Hung {
         commit
     }
 
-    /// What needs no answer of the server goes on.
+    /// Operations that need no answer of the server still work.
     fn others_go_on(&self) {
         let point = &self.mounted.point;
         let began = Instant::now();
@@ -95,7 +96,7 @@ impl Hung {
         assert!(began.elapsed() < 3 * SOON);
     }
 
-    /// The server answers again, and a commit brings the rest into the store.
+    /// The server answers again, and a commit stores the remaining changes.
     fn ends(&self) {
         self.objects.hangs.store(false, Ordering::SeqCst);
         let output = self.run("commit", IN_TIME);

@@ -1,8 +1,7 @@
-//! Histories of everything at once, on each kind of store: in CI so many operations, and under `scripts/stress` for so
-//! many seconds.
+//! Random histories on each kind of store, judged for consistency.
 //!
-//! A run that fails is told with its plan, which `ZARRFS_STRESS_PLAN` runs again, and is made again with less, as long
-//! as it still fails.
+//! CI runs a fixed number of operations, `scripts/stress` runs for a number of seconds. A run that fails prints its
+//! plan, which `ZARRFS_STRESS_PLAN` runs again, and is repeated with smaller plans as long as it still fails.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -10,20 +9,20 @@ use std::time::{Duration, Instant};
 use crate::plan::{Plan, Site};
 use crate::run::{Done, run};
 
-/// What a site does in CI: operations in all, and in one run.
+/// The number of operations of a site in CI: in total, and in one run.
 struct Amount {
     operations: u64,
     run: u64,
 }
 
-/// How often a plan that fails is run again, with less.
+/// How often a failing plan is run again with a smaller plan.
 const REDUCTIONS: usize = 16;
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Runs plans until there were enough operations, or for as long as was asked for.
+/// Runs plans until there were enough operations, or for the requested time.
 fn repeat(site: Site, amount: &Amount) {
     let asked = env::var("ZARRFS_STRESS_STORE").unwrap_or_default();
     if !asked.is_empty() && asked != site.name() {
@@ -67,7 +66,7 @@ fn once(plan: &Plan) {
     }
 }
 
-/// Runs a plan that failed with less and less, and fails with the least that still does.
+/// Shrinks a plan that failed, and panics with the smallest plan that still fails.
 fn fail(plan: &Plan, why: &str) -> ! {
     eprintln!("{plan}\n{why}\nIt is run again with less.");
     let (mut least, mut why) = (plan.clone(), why.to_string());
@@ -87,7 +86,7 @@ fn fail(plan: &Plan, why: &str) -> ! {
     panic!("seed {} on {}: {why}\n{again}", plan.seed, plan.site.name());
 }
 
-/// Returns plans that have a little less than one.
+/// Returns plans that are slightly smaller than `plan`.
 fn smaller(plan: &Plan) -> Vec<Plan> {
     let mut plans = Vec::new();
     let mut add = |change: &dyn Fn(&mut Plan)| {
@@ -112,7 +111,7 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     plans
 }
 
-/// What any directory holds to.
+/// Checks the judge itself: a plain directory must pass.
 #[test]
 fn plain() {
     let (operations, run) = (10_000, 5000);

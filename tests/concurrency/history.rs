@@ -1,4 +1,6 @@
-//! What happened: each operation of each actor with its begin, its end and its outcome, on one clock.
+//! The history of a run: each operation with its begin, end and outcome.
+//!
+//! All actors use one clock.
 
 use std::fmt;
 
@@ -7,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::value::{Seen, Value};
 
-/// Nanoseconds of the clock that all processes of a machine share.
+/// Nanoseconds of the monotonic clock, which all processes of a machine share.
 pub(crate) type Instant = u64;
 
 pub(crate) fn now() -> Instant {
@@ -15,7 +17,7 @@ pub(crate) fn now() -> Instant {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The time in which something was done.
+/// The begin and end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) begin: Instant,
@@ -23,7 +25,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the time from a moment to now.
+    /// Returns the span from `begin` to now.
     pub(crate) fn since(begin: Instant) -> Span {
         Span { begin, end: now() }
     }
@@ -36,10 +38,10 @@ impl Span {
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    /// Which call.
+    /// The name of the call.
     pub(crate) call: String,
     pub(crate) errno: i32,
-    /// What was said, if anything.
+    /// The error message, if any.
     pub(crate) why: String,
 }
 
@@ -60,16 +62,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What an operation does to a key, or sees of it.
+/// The effect of an operation on a key, or its observation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Act {
-    /// The key holds this value from a moment within the operation on.
+    /// The key holds this value from some moment within the operation on.
     Set(Value),
-    /// The key is seen so by programs on the mount.
+    /// The content that a program on the mount saw.
     Saw(Seen),
-    /// The key is seen so in the store itself.
+    /// The content that the store itself had.
     Stored(Seen),
-    /// Nothing is known: the operation failed before it saw anything.
+    /// No information: the operation failed before it saw anything.
     Nothing,
 }
 
@@ -80,32 +82,33 @@ pub(crate) struct Operation {
     pub(crate) actor: u8,
     pub(crate) span: Span,
     pub(crate) act: Act,
-    /// In the words of a program.
+    /// The name of the operation, as a program would call it.
     pub(crate) what: String,
-    /// Other programs may see parts of it while it goes on.
+    /// Whether other programs may see parts of it while it runs.
     pub(crate) is_gradual: bool,
-    /// If it failed, a value may have been set or not.
+    /// The failure, if it failed: then the value may have been set or not.
     pub(crate) failure: Option<Failure>,
 }
 
-/// The call of an operation that was about to be made when its process ended.
+/// The call of an operation whose process ended before the outcome was recorded.
 pub(crate) const INTENT: &str = "the end of the process";
 
 impl Operation {
-    /// Whether the operation was about to be made.
+    /// Whether only the intent of the operation was recorded.
     pub(crate) fn is_intent(&self) -> bool {
         let failure = self.failure.as_ref();
         failure.is_some_and(|failure| failure.call == INTENT)
     }
 
-    /// Whether parts of a write in place that failed may be there at a time, until which it was lengthened.
+    /// Whether parts of a failed write in place may be visible within `span`; `lengthen_parts` has extended that
+    /// write.
     pub(crate) fn leaves_parts_at(&self, span: &Span) -> bool {
         self.is_gradual && self.failure.is_some() && self.span.overlaps(span)
     }
 }
 
-/// Lengthens the writes in place that failed until the next one is made: a program that is interrupted between two
-/// calls has written what the first of them wrote.
+/// Extends failed writes in place until the next write: a program that is interrupted between two calls has written
+/// the data of the first one.
 pub(crate) fn lengthen_parts(operations: &mut [Operation]) {
     for place in 0..operations.len() {
         let begin = operations[place].span.begin;
@@ -136,9 +139,9 @@ pub(crate) struct CommitRecord {
 pub(crate) enum Record {
     Operation(Operation),
     Commit(CommitRecord),
-    /// The time from a kill until the mount was there again.
+    /// The time from a kill until the mount was back.
     Killed(Span),
-    /// Something that is wrong by itself.
+    /// An error that needs no judging.
     Wrong(String),
 }
 
@@ -166,7 +169,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The records of all actors.
+/// The records of all actors, by kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) operations: Vec<Operation>,
@@ -187,7 +190,7 @@ impl History {
         }
     }
 
-    /// Returns the operations on each key, by their begins.
+    /// Returns the operations on each key, sorted by their begin.
     pub(crate) fn by_key(&self, keys: usize) -> Vec<Vec<Operation>> {
         let mut by_key = vec![Vec::new(); keys];
         for operation in &self.operations {
@@ -199,7 +202,7 @@ impl History {
         by_key
     }
 
-    /// Returns the kill that a time overlaps.
+    /// Returns the kill that overlaps a span, if any.
     pub(crate) fn kill_during(&self, span: &Span) -> Option<Span> {
         self.kills.iter().find(|kill| kill.overlaps(span)).copied()
     }

@@ -1,4 +1,4 @@
-//! An overlay in this process as the place where actors work: many more schedules in a second than a mount has.
+//! An overlay in this process as a world: many more schedules per second than mounts.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// The longest object that is read, in bytes.
+/// Maximum length of an object that is read, in bytes.
 const LIMIT: u64 = 1 << 20;
 
 /// An overlay over any store.
@@ -38,7 +38,7 @@ impl InProcess {
         }
     }
 
-    /// Opens a file for writing; makes it if it is missing.
+    /// Opens a file for writing; creates it if it is missing.
     fn writable(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
         match open_file(&self.overlay, path, truncate) {
             Err(error) if error.kind() == Kind::NotFound => {
@@ -142,7 +142,7 @@ impl World for InProcess {
 
     fn read(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>> {
         let object = Store::get(&self.overlay, context, &key(path), LIMIT);
-        // That it is written each time it is read is an answer to somebody who has it open.
+        // "Changed during each read" is an answer for a program that has the file open.
         let object = object.map_err(|error| match error.kind() {
             Kind::Changed => refused("read")(error),
             _ => refused("get")(error),

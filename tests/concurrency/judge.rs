@@ -1,4 +1,4 @@
-//! Whether a history can have been: what programs saw, what the store held, which calls failed.
+//! Judges a history: what programs saw, what the store held, which calls failed.
 
 use crate::actors::{DISCARD, RENAME_FOLDER};
 use crate::history::{Act, CommitRecord, Failure, History, Operation, Span, lengthen_parts};
@@ -6,13 +6,13 @@ use crate::plan::{Class, Plan, PlannedKey};
 use crate::register;
 use crate::value::{Seen, Value};
 
-/// How long a change of another program may stay unseen on a store that is reached by a network, in nanoseconds: the
-/// mounts of these tests remember what they know for a millisecond.
+/// How long another program's change may stay unseen on a remote store, in nanoseconds; the TTL of the mounts in these
+/// tests is a millisecond.
 const UNSEEN: u64 = 1_000_000_000;
 
-/// What calls answer while a mount is killed.
+/// Errors of calls that are allowed while a mount is killed.
 const KILLED: [i32; 8] = [
-    // The directory under the mountpoint is empty.
+    // The directory below the mountpoint is empty.
     libc::ENOENT,
     libc::ENOTCONN,
     libc::ECONNABORTED,
@@ -23,7 +23,7 @@ const KILLED: [i32; 8] = [
     libc::ECONNREFUSED,
 ];
 
-/// Returns what is wrong with a history: the first thing of each key, then what is wrong by itself.
+/// Returns the errors of a history: the first error of each key, then errors that need no judging.
 pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<String> {
     let keys = plan.all_keys();
     let mut found: Vec<String> = judge_commits(plan, history).into_iter().collect();
@@ -35,7 +35,7 @@ pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<String> {
     found
 }
 
-/// Commits end without an error, and without a conflict but in what another program has changed too.
+/// Commits must succeed, with conflicts only for keys that another program has changed too.
 fn judge_commits(plan: &Plan, history: &History) -> Option<String> {
     let keys = plan.all_keys();
     let is_contested = |path: &String| {
@@ -70,7 +70,7 @@ impl KeyJudge<'_> {
     fn judge(&self, mut operations: Vec<Operation>) -> Option<String> {
         for operation in &mut operations {
             if operation.is_intent() {
-                // The kill that ended the process of a mapping.
+                // The kill that ended the process with the mapping.
                 let kills = self.history.kills.iter();
                 let later = kills.filter(|kill| kill.end >= operation.span.begin);
                 if let Some(kill) = later.min_by_key(|kill| kill.begin) {
@@ -98,11 +98,11 @@ impl KeyJudge<'_> {
             .or_else(|| self.judge_stored(&operations))
     }
 
-    /// Whether a call may fail so.
+    /// Whether a call may fail with this error.
     fn is_allowed(&self, operation: &Operation, failure: &Failure) -> bool {
         let site = self.plan.site;
         let is_killed = self.history.kill_during(&operation.span).is_some();
-        // An object that is replaced cannot be read on.
+        // An open object that was replaced can no longer be read.
         let is_open = failure.call.ends_with("read");
         let can_be_replaced = site.is_remote()
             || self.key.class.is_changed_outside()
@@ -116,7 +116,7 @@ impl KeyJudge<'_> {
         }
     }
 
-    /// Whether an operation found nothing while nothing was mounted.
+    /// Whether an operation saw nothing because nothing was mounted.
     fn is_beside_mount(&self, operation: &Operation) -> bool {
         let is_nothing = match &operation.act {
             Act::Saw(seen) => seen.is_of(Value::Missing),
@@ -125,8 +125,8 @@ impl KeyJudge<'_> {
         is_nothing && self.history.kill_during(&operation.span).is_some()
     }
 
-    /// Whether a path was walked while its folder was renamed, and what was seen is what the folder held after that: a walk
-    /// is in the folder already when the name above it changes.
+    /// Whether a path walk overlapped the rename of its folder and saw the folder's later content: a walk may already
+    /// be inside the folder when the folder's name changes.
     fn is_behind_rename(&self, operation: &Operation) -> bool {
         let Act::Saw(seen) = &operation.act else {
             return false;
@@ -148,14 +148,14 @@ impl KeyJudge<'_> {
         others.clone().any(|other| is_rename(&other)) && others.any(is_set)
     }
 
-    /// Lengthens an operation that failed as long as it may still have its moment.
+    /// Extends a failed operation for as long as it may still take effect.
     fn extend(&self, operation: &mut Operation) {
         if let Some(kill) = self.history.kill_during(&operation.span) {
             operation.span.end = operation.span.end.max(kill.end);
         }
     }
 
-    /// Judges what programs on the mount saw.
+    /// Judges the contents that programs on the mount saw.
     fn judge_shown(&self, operations: &[Operation]) -> Option<String> {
         let initial = self.key.initial;
         let is_late = self.key.class == Class::Foreign && self.plan.site.is_remote();
@@ -171,7 +171,8 @@ impl KeyJudge<'_> {
         Some(self.tell(&format!("{what} ({})", last.what), &shown))
     }
 
-    /// Judges a key that is changed in the store and on the mount: it holds whole values, which somebody has written.
+    /// Judges a key that is changed both in the store and on the mount: it must hold whole values that somebody has
+    /// written.
     fn judge_contested(&self, operations: &[Operation]) -> Option<String> {
         let is_made_up = |each: &&Operation| match &each.act {
             Act::Saw(seen) | Act::Stored(seen) => {
@@ -188,7 +189,7 @@ impl KeyJudge<'_> {
         Some(self.tell("Nobody wrote what was seen", &context))
     }
 
-    /// Judges what the store held.
+    /// Judges the contents that the store had.
     fn judge_stored(&self, operations: &[Operation]) -> Option<String> {
         if self.plan.write_through || self.key.class == Class::Foreign {
             return self.judge_written_through(operations);
@@ -206,7 +207,7 @@ impl KeyJudge<'_> {
                 let context = context(operations, read);
                 return Some(self.tell("The store cannot have held this", &context));
             };
-            // Reads before this one saw something that was written after all that this one can be of.
+            // Earlier reads saw a value that was written later than any value which this read can have seen.
             for (span, lowest, earlier) in &over {
                 if span.end < read.span.begin && *lowest > floor.0 {
                     floor = (*lowest, Some((*earlier).clone()));
@@ -225,7 +226,7 @@ impl KeyJudge<'_> {
         self.judge_discards(&sets, operations)
     }
 
-    /// What shows after a discard is not older than what a commit had brought into the store.
+    /// The content after a discard must not be older than the content that a commit has stored.
     fn judge_discards(&self, sets: &Sets<'_>, operations: &[Operation]) -> Option<String> {
         let discards = operations.iter().filter(|each| each.what == DISCARD);
         for discard in discards {
@@ -245,7 +246,7 @@ impl KeyJudge<'_> {
         None
     }
 
-    /// Judges a store that has each change when it is made: it is a register of its own.
+    /// Judges a store that gets each change at once: it is a register of its own.
     fn judge_written_through(&self, operations: &[Operation]) -> Option<String> {
         let stored = operations.iter().filter_map(|each| match &each.act {
             Act::Stored(seen) => Some(Operation {
@@ -258,7 +259,7 @@ impl KeyJudge<'_> {
         let stored: Vec<Operation> = stored.collect();
         let (initial, what) = (self.key.initial, "This cannot have been in the store");
         if self.key.class != Class::Foreign && (self.plan.kills || self.plan.site.is_flaky()) {
-            // A change that was not made lies in the upper folder, and is made with a later one.
+            // A change that failed stays in the upper folder, and is stored with a later change.
             let place = register::check_late(initial, &stored, 0).err()?;
             return Some(self.tell(what, &context(&stored, &stored[place])));
         }
@@ -266,7 +267,7 @@ impl KeyJudge<'_> {
         Some(self.tell(what, &register::cut(initial, &stored, place)))
     }
 
-    /// Returns begin and end of the commits that have taken this key along.
+    /// Returns the spans of the commits that have stored this key.
     fn commits(&self) -> Vec<Span> {
         let commits = self.history.commits.iter();
         let whole = commits.filter(|commit| {
@@ -307,14 +308,14 @@ fn is_stored(operation: &Operation) -> bool {
     matches!(operation.act, Act::Stored(_))
 }
 
-/// Returns the writes that say most about an operation, and itself.
+/// Returns the most relevant writes for an operation, followed by the operation.
 fn context(operations: &[Operation], last: &Operation) -> Vec<Operation> {
     let mut found = register::telling(operations, last);
     found.push(last.clone());
     found
 }
 
-/// Returns the earliest begin and the latest end of writes; `None` for none.
+/// Returns the earliest begin and the latest end of the writes, or `None` if there are none.
 fn bounds<'a>(writes: impl Iterator<Item = &'a (Span, Value)>) -> Option<(u64, u64)> {
     writes.fold(None, |found, (set, _)| {
         let (begin, end) = found.unwrap_or((u64::MAX, 0));
@@ -322,7 +323,7 @@ fn bounds<'a>(writes: impl Iterator<Item = &'a (Span, Value)>) -> Option<(u64, u
     })
 }
 
-/// The values that a key was given, and the commits that took them along.
+/// The values that were set on a key, and the commits that stored them.
 struct Sets<'a> {
     initial: Value,
     sets: Vec<(&'a Operation, Value)>,
@@ -342,9 +343,9 @@ impl<'a> Sets<'a> {
         }
     }
 
-    /// Returns the earliest begin and the latest end of the writes that the store can hold at a time and that are
-    /// seen so; `None` if there are none. A write is out of the question once a commit is over that began after a
-    /// later one was done.
+    /// Returns the earliest begin and the latest end of the writes that match `seen` and that the store can hold
+    /// during `span`, or `None` if there are none. A write is excluded if a later write ended before the begin of a
+    /// commit that has ended.
     fn candidates(&self, seen: &Seen, span: &Span) -> Option<(u64, u64)> {
         let over = self.commits.iter().filter(|each| each.end < span.begin);
         let taken = over.map(|each| each.begin).max().unwrap_or(0);

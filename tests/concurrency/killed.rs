@@ -1,5 +1,6 @@
-//! Commits whose process is killed at each of their calls of the store, in turn: everything shows as before, and the
-//! next commit goes on with it.
+//! Commits whose process is killed at each store call: nothing is lost.
+//!
+//! Programs see the same content as before, and the next commit continues.
 
 use std::env;
 use std::os::unix::process::ExitStatusExt;
@@ -41,7 +42,7 @@ const CHANGED: [(&str, &str); 8] = [
     ("stays", "4"),
 ];
 
-/// Makes a change of each kind.
+/// Makes one change of each kind.
 fn change(fixture: &Fixture) {
     fixture.write("a/c/0", "new");
     fixture.write("a/c/1", "more");
@@ -75,7 +76,7 @@ fn child_that_commits() {
     assert_eq!(outcome.unwrap().conflicts, []);
 }
 
-/// Commits in a process that is killed at a call; returns whether there was that call.
+/// Commits in a process that is killed at store call number `calls`; returns whether the commit got to that call.
 fn is_killed(fixture: &Fixture, calls: usize) -> bool {
     let mut command = Command::new(env::current_exe().unwrap());
     command
@@ -100,7 +101,7 @@ fn a_commit_that_is_killed_at_any_call_is_gone_on_with() {
         let mut expected = CHANGED.to_vec();
         assert_eq!(fixture.shown(), files(&expected));
         if calls % 2 == 1 {
-            // Programs go on before the next commit.
+            // Programs make changes before the next commit.
             fixture.rename("here/c/0", "here/c/2");
             fixture.unlink("a/c/1");
             fixture.replace("a/c/0", "newer");

@@ -1,4 +1,4 @@
-//! Live commits on a real mount, beside programs that rename, and beside a file that a child process has open.
+//! Commits on a mount beside programs that rename, and beside an inherited descriptor.
 
 use std::env;
 use std::fs;
@@ -12,13 +12,13 @@ use crate::run::run;
 use crate::world::World;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Under `scripts/stress` there are so many.
+/// Number of commits under `scripts/stress`.
 const COMMITS: u64 = 1000;
 
 const COMMITS_IN_CI: u64 = 60;
 
-/// Two programs write temporary files and rename them while one commit after the other is made: each ends with 0,
-/// nothing is left over, nothing is lost.
+/// Two programs write temporary files and rename them during one commit after the other. Each commit must exit with 0,
+/// leave no files behind and lose nothing.
 #[test]
 fn one_thousand_live_commits_beside_a_renaming_program() {
     if !needs::mounts() {
@@ -29,7 +29,7 @@ fn one_thousand_live_commits_beside_a_renaming_program() {
     let plan = Plan {
         seed: 1,
         site: Site::Local,
-        // The committer alone makes operations here: each of its commits is one.
+        // Only the committer makes counted operations here: each commit is one.
         operations: commits,
         writers: 2,
         readers: 0,
@@ -47,8 +47,9 @@ fn one_thousand_live_commits_beside_a_renaming_program() {
     }
 }
 
-/// A child process that inherited the descriptor of a file ends while its parent goes on writing: the FLUSH of its end
-/// does not make the half-written file part of a commit, which names it. Once it is closed, it is.
+/// A child process that inherited the descriptor of a file ends while its parent continues to write. The FLUSH of its
+/// end must not make the half-written file part of a commit; the commit names the file. After its close the file is
+/// committed.
 #[test]
 fn the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
     if !needs::mounts() {
@@ -64,7 +65,7 @@ fn the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
         let mut child = Command::new("true");
         child.stdin(Stdio::from(file.try_clone().unwrap()));
         assert!(child.status().unwrap().success());
-        // Of the child's descriptor, which this process has had for a moment, nothing is left either.
+        // Nothing remains of the child's descriptor, which this process has had for a moment.
         drop(child);
         let before = fs::read(point.store().join(name)).ok();
         let committed = point.commit(&UNLIMITED).unwrap();
@@ -80,7 +81,7 @@ fn the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
     assert_eq!(point.left_over(&UNLIMITED), [""; 0]);
 }
 
-/// A file that was closed before the commit began is part of it, however short before.
+/// A file that was closed before the commit began is part of it, even if it was closed immediately before.
 #[test]
 fn what_was_just_closed_is_part_of_a_commit() {
     const CLOSES: usize = 20;

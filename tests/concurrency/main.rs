@@ -1,9 +1,9 @@
-//! Everything at once: commits, writers, readers, other programs and kills, checked as histories.
+//! Concurrent commits, writers, readers, other programs and kills, checked as histories.
 //!
-//! `histories` and `live_commits` have actors that go on for as long as is asked for (`scripts/stress`);
-//! `commit_faults`, `waiting`, `full_disk` and `killed` make one moment each, by a store that holds a call; `second_daemon`
-//! has two daemons over one store, `hanging` a server that does not answer; `replaced_below` replaces what lies
-//! below a mount.
+//! `histories` and `live_commits` run actors for a chosen time (`scripts/stress`). `commit_faults`, `waiting`,
+//! `full_disk` and `killed` each produce one interleaving with a store that holds a call. `second_daemon` has two
+//! daemons over one store, `hanging` a server that does not answer, and `replaced_below` replaces the store below a
+//! mount.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! A mount of the program as the place where actors work: by system calls, by its commands, and killed at any moment.
+//! A mount as a world for actors: system calls, zarrfs commands, and kills.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,10 +24,10 @@ use zarrfs_store::request_context::RequestContext;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
-/// How long a mount may take to be there again after a kill.
+/// How long a mount may take to come back after a kill.
 const COMES_BACK: Duration = Duration::from_secs(30);
 
-/// A mountpoint, and how something is mounted there. A process that did not make it works on it all the same.
+/// A mountpoint and its mount options; also used by processes that did not mount it.
 #[derive(Clone)]
 pub(crate) struct MountPoint {
     folder: PathBuf,
@@ -35,18 +35,18 @@ pub(crate) struct MountPoint {
     store: String,
     options: Vec<String>,
     variables: Vec<(String, String)>,
-    /// It is a directory, and nothing is mounted.
+    /// Whether it is a plain directory without a mount.
     is_plain: bool,
 }
 
-/// A mount that this process made: it is unmounted at the end.
+/// A mount made by this process, unmounted when dropped.
 pub(crate) struct Mounted {
     pub(crate) point: MountPoint,
     _folder: TempDir,
 }
 
 impl Mounted {
-    /// Returns a place for a mount; `store` is made by `place` in its folder.
+    /// Returns a place for a mount; `place` makes the store in the folder that it is given.
     pub(crate) fn new(place: impl FnOnce(&Path) -> String) -> Mounted {
         let folder = folder();
         for name in ["mount", "store"] {
@@ -85,7 +85,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let daemon = self.point.daemon();
         let dir = self.point.dir();
-        // It may not be mounted any more.
+        // Fails if it is not mounted any more.
         let _ = Command::new("umount").arg("-l").arg(dir).output();
         if let Some(daemon) = daemon {
             let _ = process::kill_process(daemon, Signal::KILL);
@@ -94,7 +94,7 @@ impl Drop for Mounted {
 }
 
 impl MountPoint {
-    /// Returns the mountpoint in a folder, of which another process knows how it is mounted.
+    /// Returns the mountpoint in a folder, which another process has set up.
     pub(crate) fn attached(folder: &Path) -> MountPoint {
         MountPoint {
             folder: folder.to_path_buf(),
@@ -105,7 +105,7 @@ impl MountPoint {
         }
     }
 
-    /// Makes a directory in the place of a mountpoint.
+    /// Makes a plain directory in place of a mountpoint.
     pub(crate) fn plain(folder: &Path) -> MountPoint {
         fs::create_dir(folder.join("mount")).unwrap();
         MountPoint::attached(folder)
@@ -123,7 +123,7 @@ impl MountPoint {
         self.folder.join("store")
     }
 
-    /// Waits until the mount has removed the files of commits, which it does after them.
+    /// Waits until the mount has removed the files of commits, which happens after the commits.
     fn wait_for_removals(&self) {
         let is_committed = |entry: fs::DirEntry| {
             entry
@@ -176,7 +176,7 @@ impl MountPoint {
         Pid::from_raw(i32::try_from(value["pid"].as_i64()?).ok()?)
     }
 
-    /// Asks the program for something, in JSON; `None` where it says that nothing was changed there.
+    /// Runs a zarrfs command with JSON output; `None` if it reports that nothing was changed there.
     fn ask(&self, arguments: &[&str]) -> Tried<Option<Value>> {
         let dir = self.dir();
         let mut all: Vec<&OsStr> = vec![arguments[0].as_ref(), dir.as_os_str()];
@@ -363,15 +363,15 @@ impl World for MountPoint {
         Ok(self.ask(&["discard", path])?.is_some())
     }
 
-    /// Kills the daemon, takes its mount away, and mounts again on what it has left.
+    /// Kills the daemon, unmounts, and mounts again on the files that it has left.
     fn kill(&self) {
         let daemon = self.daemon().expect("the mount tells its process");
         process::kill_process(daemon, Signal::KILL).unwrap();
         let end = Instant::now() + COMES_BACK;
         let mut last = None;
         while Instant::now() < end {
-            // By force: a daemon that is killed while it has the kernel drop pages waits in the kernel for a read that
-            // nobody answers any more.
+            // By force: a daemon that is killed while it invalidates pages waits in the kernel for a read that nobody
+            // answers any more.
             let _ = Command::new("umount")
                 .args(["-f", "-l"])
                 .arg(self.dir())
@@ -380,7 +380,7 @@ impl World for MountPoint {
             if output.status.success() {
                 return;
             }
-            // Its lock is gone with its last thread.
+            // Its lock is released with its last thread.
             last = Some(output);
             thread::sleep(Duration::from_millis(10));
         }
@@ -395,7 +395,8 @@ impl World for MountPoint {
         u32::try_from(daemon.as_raw_nonzero().get()).ok()
     }
 
-    /// Everything in the upper folder but what is always there, and what was not whole when the mount was killed.
+    /// Returns the files in the upper folder, except the permanent ones and the ones that were incomplete when the
+    /// mount was killed.
     fn left_over(&self, _context: &RequestContext) -> Vec<String> {
         if self.is_plain {
             return Vec::new();

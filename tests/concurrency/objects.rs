@@ -1,4 +1,4 @@
-//! A web server of files that takes changes on conditions, and never answers about one key if it is told to.
+//! A web server of files with conditional writes, which can hang for one key.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::scripted::{Answer, Request, answer};
 
-/// The key that nothing is answered about.
+/// The key for which the server can hang.
 pub(crate) const HUNG: &str = "c/1";
 
 const ARRAY: &str = r#"{"zarr_format": 3, "node_type": "array", "shape": [12], "data_type": "uint8", "fill_value": 0,
     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
     "chunk_key_encoding": {"name": "default"}, "codecs": ["bytes"]}"#;
 
-/// Objects with their ETags, and whether requests about one of them hang.
+/// Objects with their ETags, and whether requests for `HUNG` hang.
 pub(crate) struct Objects {
     objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
     last_etag: AtomicU64,
@@ -48,7 +48,7 @@ impl Objects {
         String::from_utf8(objects[key].1.clone()).unwrap()
     }
 
-    /// Answers as a server of files that takes changes.
+    /// Answers a request as a web server that takes changes.
     pub(crate) fn answer(&self, request: &Request) -> Answer {
         let key = request.target.split_once("/s.zarr/").map(|(_, key)| key);
         let Some(key) = key else {
@@ -94,7 +94,7 @@ impl Objects {
     }
 }
 
-/// Returns where the bytes begin and end that a request asks for; nothing for all of them.
+/// Returns the begin and end of the requested byte range, or `None` if all bytes are requested.
 fn range(request: &Request, length: usize) -> Option<(usize, usize)> {
     let (start, last) = request
         .header("range")

@@ -1,4 +1,4 @@
-//! What a run does: which store, which actors, which keys. All of it follows from a seed and can be typed again.
+//! The plan of a run: store, actors and keys, all derived from a seed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::value::{Tag, Value};
 
-/// Numbers that follow from a seed.
+/// Pseudorandom numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -28,7 +28,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Returns true so many times of a hundred.
+    /// Returns true with a probability of `percent` percent.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -38,16 +38,16 @@ impl Random {
     }
 }
 
-/// The store, and how it is reached.
+/// The store of a run, and the way that it is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Site {
-    /// A directory of this machine, which is what a mount is compared with. There is nothing to commit.
+    /// A local directory as a reference for mounts; there is nothing to commit.
     Plain,
-    /// In this process, over a store in memory.
+    /// An overlay in this process, over a store in memory.
     Memory,
-    /// In this process, over a folder.
+    /// An overlay in this process, over a folder.
     Folder,
-    /// In this process, over a store that is slow and fails.
+    /// An overlay in this process, over a store that is slow and fails.
     Flaky,
     /// A mount of a folder.
     Local,
@@ -74,7 +74,7 @@ impl Site {
         matches!(self, Site::Local | Site::S3 | Site::FlakyS3)
     }
 
-    /// Whether other processes can work there.
+    /// Whether other processes can work in it.
     fn has_directory(self) -> bool {
         self.is_mounted() || self == Site::Plain
     }
@@ -88,20 +88,20 @@ impl Site {
     }
 }
 
-/// How a key is used.
+/// The way that a key is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Class {
-    /// Replaced by a temporary file, or removed.
+    /// Replaced by renaming a temporary file, or removed.
     Replaced,
-    /// The same, by all writers.
+    /// The same as `Replaced`, but by all writers.
     Shared,
-    /// Written in its place.
+    /// Overwritten in place.
     InPlace,
-    /// Appended to and cut.
+    /// Appended to and truncated.
     Log,
     /// Renamed to the next key and back.
     Moved,
-    /// One of a folder that is renamed to another and back.
+    /// In a folder that is renamed to another name and back.
     Folder,
     /// Written and discarded.
     Discarded,
@@ -109,9 +109,9 @@ pub(crate) enum Class {
     Chunk,
     /// A chunk compressed by zstd.
     Packed,
-    /// Changed by another program in the store alone.
+    /// Changed only in the store, by another program.
     Foreign,
-    /// Replaced by writers, and by another program in the store: commits meet conflicts.
+    /// Replaced by writers on the mount and by another program in the store, so that commits meet conflicts.
     Contested,
 }
 
@@ -144,7 +144,7 @@ impl Class {
         matches!(self, Class::Shared | Class::Contested)
     }
 
-    /// Whether an open descriptor may show another content than that it was opened on.
+    /// Whether an open descriptor may show newer content than the content at its open.
     pub(crate) fn is_in_place(self) -> bool {
         matches!(self, Class::InPlace | Class::Log)
     }
@@ -155,25 +155,25 @@ impl Class {
 pub(crate) struct PlannedKey {
     pub(crate) class: Class,
     pub(crate) path: String,
-    /// The one writer; 0 for all of them.
+    /// The number of its only writer; 0 if all of them write it.
     pub(crate) owner: u8,
-    /// What the store holds at the beginning.
+    /// The value in the store at the beginning.
     pub(crate) initial: Value,
 }
 
 impl PlannedKey {
-    /// Returns the folder.
+    /// Returns the folder of the key.
     pub(crate) fn folder(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
 
-    /// Returns the number of a chunk.
+    /// Returns the number of the key's chunk.
     pub(crate) fn chunk(&self) -> u64 {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name.parse().unwrap_or_default()
     }
 
-    /// Returns the array of a chunk.
+    /// Returns the array of the key's chunk.
     pub(crate) fn array(&self) -> &'static str {
         array(self.class)
     }
@@ -183,22 +183,22 @@ fn array(class: Class) -> &'static str {
     if class == Class::Packed { "z" } else { "a" }
 }
 
-/// The writer of what the store holds at the beginning.
+/// The writer of the values that the store holds at the beginning.
 pub(crate) const FIRST_WRITER: u8 = 99;
 
-/// A file that keeps its folder.
+/// A file that keeps its folder in existence.
 pub(crate) const STAYS: &str = "stays";
 
-/// What a run does.
+/// The parameters of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) site: Site,
-    /// How many operations there are, more or less.
+    /// Approximate number of operations.
     pub(crate) operations: u64,
     pub(crate) writers: u8,
     pub(crate) readers: u8,
-    /// How many of the writers and of the readers are processes of their own.
+    /// How many of the writers, and of the readers, have processes of their own.
     pub(crate) processes: u8,
     pub(crate) committers: u8,
     /// Readers of the store itself.
@@ -206,7 +206,7 @@ pub(crate) struct Plan {
     pub(crate) kills: bool,
     pub(crate) write_through: bool,
     pub(crate) classes: Vec<Class>,
-    /// How many keys of each class each writer has.
+    /// Number of keys of each class for each writer.
     pub(crate) keys: u8,
 }
 
@@ -217,7 +217,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// Returns the plan of a seed.
+    /// Returns the plan for a seed.
     pub(crate) fn of(seed: u64, site: Site, operations: u64) -> Plan {
         let mut random = Random::new(seed);
         let classes = CLASSES.into_iter().filter(|_| random.percent(60));
@@ -250,7 +250,7 @@ impl Plan {
         plan
     }
 
-    /// Returns all keys; the number of a key is its place.
+    /// Returns all keys; the number of a key is its index.
     pub(crate) fn all_keys(&self) -> Vec<PlannedKey> {
         let mut keys = Vec::new();
         for class in &self.classes {
@@ -278,7 +278,7 @@ impl Plan {
         };
         match class {
             Class::Shared if is_first => numbers.for_each(|n| add(0, format!("s/k{n}"))),
-            // The other program is one that is no writer on the mount.
+            // The other program is not a writer on the mount.
             Class::Foreign if is_first => numbers.for_each(|n| add(0, format!("o/k{n}"))),
             Class::Contested if is_first => numbers.for_each(|n| add(0, format!("c/k{n}"))),
             Class::Shared | Class::Foreign | Class::Contested => {}
@@ -306,11 +306,11 @@ impl Plan {
         }
     }
 
-    /// Returns the documents that the store holds beside the keys.
+    /// Returns the documents that the store holds in addition to the keys.
     pub(crate) fn documents(&self) -> Vec<(String, String)> {
         let group = r#"{"zarr_format": 3, "node_type": "group"}"#;
         let mut documents = vec![("zarr.json".to_string(), group.to_string())];
-        // Folders are there without a key, too.
+        // Folders must exist without a key, too.
         let keys = self.all_keys();
         let folders = keys.iter().map(|key| match key.class {
             Class::Folder => format!("f{}", key.owner),
@@ -357,7 +357,7 @@ fn initial(class: Class, place: u16) -> Value {
     }
 }
 
-/// What is renamed is on one side at the beginning.
+/// Keys that are renamed exist on one side only at the beginning.
 fn clear_other_sides(keys: &mut [PlannedKey]) {
     for key in keys {
         let is_other = match key.class {

@@ -1,5 +1,6 @@
-//! A proxy in front of a server that makes it slow and has it fail: some requests are answered 503 at once, and of
-//! some that were made the answer is lost.
+//! A proxy that makes a server slow and unreliable.
+//!
+//! Some requests get a 503 at once; others are made, but their answer is lost.
 
 use std::io;
 use std::io::{Read, Write};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use crate::plan::Random;
 
-/// Of so many requests of a hundred nothing comes.
+/// Percentage of requests that fail: half of them are not made, the others lose their answer.
 const LOST_PERCENT: usize = 5;
 
 const UNAVAILABLE: &[u8] =
@@ -50,7 +51,7 @@ impl Proxy {
                     return;
                 }
                 let settings = settings.clone();
-                // A client that goes away is no fault.
+                // A client that disconnects is no error.
                 thread::spawn(move || settings.serve(client).unwrap_or_default());
             }
         });
@@ -61,7 +62,7 @@ impl Proxy {
         }
     }
 
-    /// Returns what makes no request fail any more.
+    /// Returns a flag; once it is set, no request fails any more.
     pub(crate) fn is_calm(&self) -> Arc<AtomicBool> {
         self.is_calm.clone()
     }
@@ -74,13 +75,13 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.has_ended.store(true, Ordering::Relaxed);
-        // It waits for one more client.
+        // The proxy waits for one more client.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl Settings {
-    /// Serves one request of a connection, and closes it.
+    /// Serves one request of a connection, and closes the connection.
     fn serve(&self, mut client: TcpStream) -> io::Result<()> {
         let Some(request) = read_request(&mut client)? else {
             return Ok(());
@@ -110,7 +111,7 @@ fn end(client: &TcpStream) -> io::Result<()> {
     client.shutdown(Shutdown::Write)
 }
 
-/// Reads a request and asks the server to close the connection after it; `None` if there is none.
+/// Reads a request and asks the server to close the connection after it; `None` if the client sends none.
 fn read_request(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut piece = [0; 16 << 10];

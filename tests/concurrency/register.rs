@@ -1,33 +1,33 @@
-//! Whether what was seen of a key can have been: a key is a register, and its history must be linearizable.
+//! Checks that the history of a key is linearizable, with the key as a register.
 //!
-//! All orders of the writes that overlap are followed side by side. A configuration is the value of the key and which
-//! of the operations that go on have had their moment. A read has its moment as soon as the key holds what it saw; a
-//! write has it when somebody needs it. Where no configuration is left, the operation that ends then saw or did what
-//! cannot be. A write that failed may have its moment until its end, or none.
+//! All orders of overlapping writes are followed side by side. A configuration is the value of the key, and the set of
+//! running operations that have taken effect. A read takes effect as soon as the key holds the value that it saw; a
+//! write takes effect when some operation needs it. If no configuration is left when an operation ends, that operation
+//! saw or did something impossible. A failed write takes effect at some moment before its end, or never.
 
 use std::collections::HashSet;
 
 use crate::history::{Act, Operation, Span};
 use crate::value::{Seen, Value};
 
-/// The most operations on one key at a time.
+/// Maximum number of concurrent operations on one key.
 const SLOTS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Configuration {
     value: Value,
-    /// A bit for each operation that goes on and has had its moment.
+    /// A bit for each running operation that has taken effect.
     done: u64,
 }
 
 struct Checker<'a> {
     operations: &'a [Operation],
-    /// The operations that go on.
+    /// The running operations.
     slots: [Option<usize>; SLOTS],
     configurations: HashSet<Configuration>,
 }
 
-/// Checks the operations on a key that held `initial`. Returns the place of the operation that cannot have been.
+/// Checks the operations on a key that held `initial`. The error is the index of the first impossible operation.
 pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usize> {
     let gradual: Vec<&Operation> = operations.iter().filter(|each| each.is_gradual).collect();
     let overlaps_gradual = |span: &Span| gradual.iter().any(|each| each.span.overlaps(span));
@@ -46,7 +46,7 @@ pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usiz
             Act::Stored(_) | Act::Nothing => {}
         }
     }
-    // What begins when something else ends overlaps it.
+    // An operation that begins when another one ends overlaps it.
     events.sort_unstable();
     let first = Configuration {
         value: initial,
@@ -67,15 +67,15 @@ pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usiz
     Ok(())
 }
 
-/// Whether a key can have held each of the writes of which parts were seen at some moment of a time.
+/// Whether each write of which parts were seen can have been the key's value at some moment in `span`.
 fn are_parts_plausible(seen: &Seen, span: &Span, initial: Value, operations: &[Operation]) -> bool {
     let is_of = |tag| move |value: Value| value.tag() == Some(tag);
     seen.tags()
         .all(|tag| is_plausible(&is_of(tag), span, initial, operations))
 }
 
-/// Like `check` where a change may stay unseen for some time, in nanoseconds: what was seen has to be something that the
-/// key held since then.
+/// Like `check`, if a change may stay unseen for `unseen` nanoseconds: a read may see any value that the key had since
+/// then.
 pub(crate) fn check_late(
     initial: Value,
     operations: &[Operation],
@@ -101,8 +101,8 @@ pub(crate) fn check_late(
     }
 }
 
-/// Whether a key can have held a value that fits, or part of it, at some moment of a time: its write began before the
-/// end, and no later one was done before the begin.
+/// Whether a key can have held a value that fits, or part of one, at some moment in `span`: its write began before the
+/// end of `span`, and no later write ended before the begin.
 fn is_plausible(
     fits: &dyn Fn(Value) -> bool,
     span: &Span,
@@ -141,7 +141,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Ends an operation; returns whether it can have had its moment.
+    /// Ends an operation; returns whether it can have taken effect.
     fn end(&mut self, place: usize) -> bool {
         let slot = self.slots.iter().position(|each| *each == Some(place));
         let slot = slot.expect("an operation ends that did not begin");
@@ -159,7 +159,7 @@ impl Checker<'_> {
         !self.configurations.is_empty()
     }
 
-    /// Returns the configurations in which the operation of a slot has just had its moment.
+    /// Returns the configurations in which the operation in `slot` has taken effect.
     fn with_done(&self, slot: usize) -> HashSet<Configuration> {
         let mut known = self.configurations.clone();
         let mut todo: Vec<Configuration> = known.iter().copied().collect();
@@ -178,7 +178,7 @@ impl Checker<'_> {
         found
     }
 
-    /// Returns what a configuration becomes by each of the writes that go on.
+    /// Returns the configurations that follow from `from` by each of the running writes.
     fn steps(&self, from: Configuration) -> impl Iterator<Item = Configuration> + '_ {
         self.slots
             .iter()
@@ -192,7 +192,7 @@ impl Checker<'_> {
             })
     }
 
-    /// Gives all reads that saw the value of a configuration their moment.
+    /// Marks all reads that saw the configuration's value as done.
     fn settled(&self, mut each: Configuration) -> Configuration {
         for (slot, place) in self.slots.iter().enumerate() {
             if let Some(place) = place
@@ -205,8 +205,8 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the operations that show why the one at `place` cannot have been: of the reads those that matter, of the
-/// writes those that `telling` returns.
+/// Returns the operations that show why the one at `place` is impossible: the relevant reads, and the writes that
+/// `telling` returns.
 pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec<Operation> {
     const MOST_SHOWN: usize = 24;
     let last = &operations[place];
@@ -225,7 +225,7 @@ pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec
     kept.split_off(kept.len().saturating_sub(MOST_SHOWN))
 }
 
-/// Drops the reads of each part of so many operations, as long as what is left cannot have been.
+/// Drops the reads in each window of `length` operations, as long as the rest is still impossible.
 fn without_reads(initial: Value, mut kept: Vec<Operation>, length: usize) -> Vec<Operation> {
     const MOST_TRIED: usize = 64;
     let mut end = kept.len();
@@ -248,8 +248,8 @@ fn without_reads(initial: Value, mut kept: Vec<Operation>, length: usize) -> Vec
     kept
 }
 
-/// Returns the writes that say most about what somebody saw: the last ones of this value with those that came next, the
-/// last before it was seen, and the last of all.
+/// Returns the most relevant writes for an observation: the last write of its value with the writes after it, the last
+/// writes before the observation, and the last writes of all.
 pub(crate) fn telling(operations: &[Operation], last: &Operation) -> Vec<Operation> {
     const FEW: usize = 3;
     let is_seen = |value: Value| match &last.act {
@@ -377,16 +377,16 @@ mod tests {
     #[test]
     fn what_it_cannot_hold_is_found() {
         let (one, two, missing) = (value(1), value(2), Value::Missing);
-        // Lost, or not there yet.
+        // A write that was lost, or is not there yet.
         assert!(!is_possible(&[set(0, 1, one), saw(2, 3, missing)]));
         assert!(!is_possible(&[saw(0, 1, one), set(2, 3, one)]));
-        // Old.
+        // A stale value.
         assert!(!is_possible(&[
             set(0, 1, one),
             set(2, 3, two),
             saw(4, 5, one)
         ]));
-        // Back again.
+        // A value that comes back.
         let read = [saw(3, 4, two), saw(5, 6, one)];
         assert!(!is_possible(&[
             set(0, 1, one),
@@ -396,7 +396,7 @@ mod tests {
         ]));
         let removed = [set(0, 1, one), set(2, 3, missing), saw(4, 5, one)];
         assert!(!is_possible(&removed));
-        // A failed write that has its moment after it was known to be absent.
+        // A failed write that takes effect after it was seen to be absent.
         let late = [
             set(0, 1, one),
             failed(set(2, 5, two)),
@@ -404,7 +404,7 @@ mod tests {
             saw(8, 9, two),
         ];
         assert!(!is_possible(&late));
-        // Missing for a moment.
+        // A value that is missing for a moment.
         assert!(!is_possible(&[
             set(0, 1, one),
             set(2, 9, two),

@@ -1,6 +1,7 @@
-//! What lies below a mount is replaced while programs read it (faults A2 and A9): a folder, an archive, and objects of a
-//! server. Whoever has a file open reads what it was opened on or is told ESTALE, never a mixture; the name is there all
-//! the time, and new openers get the new content.
+//! The store below a mount is replaced while programs read it (faults A2 and A9).
+//!
+//! The cases are a folder, an archive, and objects of a server. A read of an open file returns the content that was
+//! opened, or ESTALE, never a mixture. The name exists all the time, and a new open gets the new content.
 
 use std::fs;
 use std::fs::File;
@@ -22,7 +23,7 @@ const LETTERS: [u8; 4] = *b"abcd";
 /// How long a change may take to show.
 const SHOWS: Duration = Duration::from_secs(20);
 
-/// Reads a range of an open file; nothing if its content is there no more.
+/// Reads a range of an open file, or returns `None` if its content is gone.
 fn part(file: &File, offset: usize, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     match file.read_exact_at(&mut bytes, offset as u64) {
@@ -34,8 +35,8 @@ fn part(file: &File, offset: usize, length: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a whole file, which has to be there, and of one letter; returns the letter, or nothing if it was replaced
-/// meanwhile.
+/// Reads a whole file, which must exist and consist of one letter. Returns the letter, or `None` if the file was
+/// replaced during the read.
 fn letter(path: &Path) -> Option<u8> {
     let read = fs::read(path);
     let bytes = match read {
@@ -47,7 +48,7 @@ fn letter(path: &Path) -> Option<u8> {
     Some(bytes[0])
 }
 
-/// Replaces what lies below again and again by `replace`, while files are open.
+/// Calls `replace` on the store repeatedly, while files are open.
 fn replaced(mounted: &Mounted, replace: impl Fn(&[u8]) -> io::Result<()>) {
     replace(&vec![LETTERS[0]; SIZE]).unwrap();
     mounted.mount();
@@ -67,7 +68,7 @@ fn replaced(mounted: &Mounted, replace: impl Fn(&[u8]) -> io::Result<()>) {
             assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64);
             assert!(Instant::now() < end, "the new content does not show");
         }
-        // Those who have the old ones open go on in the middle, beyond what the kernel has read ahead.
+        // Readers of the old files continue in the middle, beyond the kernel's read-ahead.
         for (own, file) in &held {
             for offset in [SIZE / 2, SIZE - 4096, 0] {
                 if let Some(bytes) = part(file, offset, 4096) {

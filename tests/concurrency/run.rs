@@ -1,5 +1,7 @@
-//! One run of a plan: all actors at once, then a last commit, after which the store is what the mount shows, nothing
-//! is left in the upper folder, and the history can have been.
+//! Runs a plan: all actors at once, then a last commit and the checks.
+//!
+//! After the last commit the store must equal the mount, the upper folder must be empty, and the history must be
+//! possible.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,16 +20,16 @@ use crate::run_fixture::RunFixture;
 use crate::value::{Seen, Value};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The first number of each kind of actors; writers count from 1.
+/// The first actor number of each role; writers count from 1.
 const READERS: u8 = 20;
 const COMMITTERS: u8 = 40;
 const OUTSIDERS: u8 = 60;
 const LAST: u8 = 80;
 
-/// How often a last commit is made again that met conflicts, or a server that fails.
+/// How often the last commit is retried after conflicts or server failures.
 const LAST_COMMITS: usize = 20;
 
-/// What a run did.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) operations: usize,
@@ -35,7 +37,7 @@ pub(crate) struct Done {
     pub(crate) kills: usize,
 }
 
-/// Who acts in a run.
+/// The role of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Writer,
@@ -54,7 +56,7 @@ pub(crate) fn cast(plan: &Plan) -> Vec<(Role, u8)> {
         .collect()
 }
 
-/// Whether an actor is a process of its own: the first writers and readers are.
+/// Whether an actor has a process of its own: the first writers and readers have.
 fn is_process(plan: &Plan, role: Role, number: u8) -> bool {
     match role {
         Role::Writer => number <= plan.processes,
@@ -63,7 +65,7 @@ fn is_process(plan: &Plan, role: Role, number: u8) -> bool {
     }
 }
 
-/// Acts until enough operations were made.
+/// Runs an actor until there were enough operations.
 pub(crate) fn act(role: Role, actor: Actor<'_>) {
     match role {
         Role::Writer => actor.write(),
@@ -73,7 +75,7 @@ pub(crate) fn act(role: Role, actor: Actor<'_>) {
     }
 }
 
-/// Runs a plan; returns what was found to be wrong as text.
+/// Runs a plan; the error describes what was wrong.
 pub(crate) fn run(plan: &Plan) -> Result<Done, String> {
     let fixture = RunFixture::new(plan);
     let mut history = History::default();
@@ -95,7 +97,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, String> {
     Err(format!("{} things are wrong:\n{shown}", found.len()))
 }
 
-/// Has all actors act at once.
+/// Runs all actors at once.
 fn act_all(plan: &Plan, fixture: &RunFixture) -> Vec<Record> {
     let records = Mutex::new(Vec::new());
     let shared = Shared::new(plan.operations);
@@ -153,7 +155,7 @@ fn kill_again_and_again(
     }
 }
 
-/// After everything: a last look, a last commit, and a look at what is left.
+/// Reads all keys once more, commits for the last time, and checks what is left.
 fn finish(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Vec<Record>>) {
     remove_temporaries(plan, places, history);
     let shared = Shared::new(u64::MAX >> 1);
@@ -181,27 +183,27 @@ fn finish(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Ve
         .extend(wrongs.into_iter().map(Record::Wrong));
 }
 
-/// Removes the temporary files of writes that failed, as their programs would.
+/// Removes the temporary files of failed writes, as their programs would.
 fn remove_temporaries(plan: &Plan, places: Places<'_>, history: &History) {
     let keys = plan.all_keys();
     for operation in &history.operations {
         if let (Act::Set(Value::Content(tag, _)), Some(_)) = (&operation.act, &operation.failure) {
             let key = &keys[usize::from(operation.key)];
             let name = format!("{TEMPORARY}{}-{}", tag.writer, tag.number);
-            // Its folder may have been renamed since.
+            // The folder may have been renamed since.
             let twins = keys
                 .iter()
                 .filter(|twin| twin.class == key.class && twin.owner == key.owner);
             let folders: BTreeSet<&str> = twins.map(|twin| twin.folder()).collect();
             for folder in folders {
-                // Most of them were never made, or got their names.
+                // Most of them were never created, or were renamed to their final names.
                 let _ = places.world.remove(&UNLIMITED, &format!("{folder}/{name}"));
             }
         }
     }
 }
 
-/// Returns where the last look at the store differs from the last look at the mount.
+/// Returns the differences between the last read of the store and the last read of the mount.
 fn differences(plan: &Plan, records: &[Record]) -> Vec<String> {
     let keys = plan.all_keys();
     let mut shown: Vec<Option<Seen>> = vec![None; keys.len()];
@@ -230,25 +232,25 @@ fn differences(plan: &Plan, records: &[Record]) -> Vec<String> {
         .collect()
 }
 
-/// The folders of keys that are discarded: those of the classes `Discarded` and `Contested`.
+/// The folders of keys that may be discarded: the classes `Discarded` and `Contested`.
 const DISCARDED_FOLDERS: [&str; 2] = ["d", "c"];
 
-/// Whether a path is the old name of what was renamed over a key that is discarded: a discard gives it that name again,
-/// where a commit froze it before the rename.
+/// Whether a path is the old name of a file that was renamed over a discarded key: the discard restores that name, if
+/// a commit froze the file before the rename.
 fn is_undone_rename(path: &str) -> bool {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let is_discarded = DISCARDED_FOLDERS.contains(&folder);
     is_discarded && name.starts_with(TEMPORARY)
 }
 
-/// Whether a path is the temporary name of what a process was about to put or remove when it was killed: the next writer of
-/// the key removes it, and there may be none. No listing has it.
+/// Whether a path is a temporary name of a put or removal whose process was killed: the next writer of the key removes
+/// it, and there may be none. No listing shows it.
 fn is_left_by_the_killed(path: &str) -> bool {
     let (_, name) = path.rsplit_once('/').unwrap_or(("", path));
     is_reserved_name(name.as_bytes())
 }
 
-/// Returns names that nobody has made, on the mount and in the store.
+/// Returns unexpected names on the mount and in the store.
 fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
     let keys = plan.all_keys();
     let documents = plan.documents();
@@ -286,7 +288,7 @@ fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
     wrongs
 }
 
-/// What a kill leaves in a store is nobody's fault, and shows nowhere.
+/// Files that a kill leaves in a store are allowed, and no listing shows them.
 #[test]
 fn a_temporary_name_in_the_store_is_left_by_a_kill_alone() {
     for kills in [true, false] {

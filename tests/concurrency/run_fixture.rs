@@ -1,4 +1,4 @@
-//! Where a run takes place: the store of its site with what it holds at first, and the world over it.
+//! The place of a run: a store with content, and the world over it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::proxy::Proxy;
 use crate::world::{Outside, OutsideFolder, OutsideStore, World};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How long each request takes to a store that is slow.
+/// Latency of each request to a slow store.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// The same in this process, where what counts is that calls overlap.
+/// Latency for stores in this process, where it is enough that calls overlap.
 const SLOW_HERE: Duration = Duration::from_millis(2);
 
 const BUCKET: &str = "test";
@@ -35,9 +35,9 @@ const REGION: &str = "us-east-1";
 pub(crate) struct RunFixture {
     world: Box<dyn World>,
     outside: Box<dyn Outside>,
-    /// Whether requests to the store do not fail any more.
+    /// Set to stop requests to the store from failing.
     is_calm: Arc<AtomicBool>,
-    /// What lives as long.
+    /// Objects that must live as long as the fixture.
     _kept: Vec<Box<dyn std::any::Any + Send + Sync>>,
     /// The folder of a mount.
     pub(crate) folder: Option<std::path::PathBuf>,
@@ -61,7 +61,7 @@ impl RunFixture {
         }
     }
 
-    /// Has no request fail any more.
+    /// Stops requests from failing.
     pub(crate) fn calm(&self) {
         self.is_calm.store(true, Ordering::Relaxed);
     }
@@ -174,7 +174,7 @@ impl RunFixture {
     }
 }
 
-/// Opens a bucket past the proxy; it has no key yet.
+/// Opens a bucket without the proxy; it has no keys yet.
 fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
     let owned = |(name, value): (&str, &str)| (name.to_string(), value.to_string());
     let options = [
@@ -196,7 +196,7 @@ fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
     zarrfs_store::open(&UNLIMITED, url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
-/// Puts what the store holds at first.
+/// Puts the first content of the store.
 fn fill(plan: &Plan, outside: &dyn Outside) {
     for (path, document) in plan.documents() {
         outside.put(&UNLIMITED, &path, document.as_bytes()).unwrap();

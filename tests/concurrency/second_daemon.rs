@@ -1,5 +1,6 @@
-//! Two daemons over one store, each with an upper folder of its own: what one has brought into the store, the other one
-//! does not overwrite unless it is told to, and nothing that was written is lost.
+//! Two daemons over one store, each with its own upper folder.
+//!
+//! A daemon overwrites changes that the other one has committed only if forced to, and no written data is lost.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +28,7 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// What both of them write.
+/// The keys that both of them write.
 const SHARED: [&str; 3] = ["s/0", "s/1", "s/2"];
 
 /// A store, and two overlays over it.
@@ -38,7 +39,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// On a disk, whose numbers of files come again.
+    /// On a disk file system, which reuses inode numbers.
     fn new(lower: Lower, write_through: bool) -> Pair {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
@@ -78,7 +79,7 @@ fn content(store: &dyn Store, path: &str) -> String {
     String::from_utf8(object.bytes).unwrap()
 }
 
-/// Writes a file under a temporary name, and gives it its own.
+/// Writes a temporary file, and renames it to `path`.
 fn replace(overlay: &Overlay, path: &str, content: &str) {
     let temporary = key(&format!("{path}.tmp"));
     fill(
@@ -140,7 +141,7 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
                 assert!(names.iter().all(|name| SHARED.contains(&name.as_str())));
                 let overlay = &pair.overlays[number];
                 for path in SHARED {
-                    // What was not brought into the store is still in the upper folder.
+                    // Content that was not committed is still in the upper folder.
                     assert_eq!(content(overlay, path), text(number));
                     if !is_met[number] {
                         assert_eq!(content(&*pair.store, path), text(number));
@@ -151,7 +152,8 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
                 conflicts += 1;
                 let overlay = &pair.overlays[number];
                 assert_eq!(commit(overlay, true).conflicts, []);
-                // Also what it had put before its conflicts, and the other one has overwritten by force since.
+                // Including the keys that it had put before its conflicts and that the other one has overwritten by
+                // force since.
                 for path in SHARED {
                     assert_eq!(content(&*pair.store, path), text(number));
                 }
@@ -165,7 +167,8 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
     assert!(conflicts >= ROUNDS * LOWERS.len());
 }
 
-/// What a commit has put before it found a conflict, and another one has changed since, is a conflict when it goes on.
+/// A commit puts a key and then finds a conflict; another program changes that key: it is a conflict when the commit
+/// continues.
 #[test]
 fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
     for lower in LOWERS {
@@ -174,7 +177,7 @@ fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
         let [ours, theirs] = &pair.overlays;
         replace(ours, "a", "ours");
         replace(ours, "zarr.json", "ours");
-        // The document comes after the chunk, and is made by somebody else in between.
+        // The metadata document is put after the chunk; another program makes it in between.
         let put = |done: usize, _: usize| {
             if done == 1 {
                 pair.put("zarr.json", "made in between");
@@ -212,7 +215,7 @@ fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
     }
 }
 
-/// Returns the keys of the conflicts, in order.
+/// Returns the keys of the conflicts, sorted.
 fn keys(outcome: &Outcome) -> Vec<String> {
     let keys = outcome.conflicts.iter().map(|(key, _)| key.to_string());
     let mut keys: Vec<String> = keys.collect();
@@ -220,7 +223,8 @@ fn keys(outcome: &Outcome) -> Vec<String> {
     keys
 }
 
-/// Writes the next number and whose it is, since two that write the same are no conflict; and closes the file.
+/// Writes the next number with the writer's own number, since two equal contents would be no conflict, and closes the
+/// file.
 fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
     let file = Tree::open(overlay, &UNLIMITED, &key("n"), OpenMode::Write)?;
     let before = file.read_at(&UNLIMITED, 0, 4)?;
@@ -233,7 +237,8 @@ fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
     file.flush(&UNLIMITED)
 }
 
-/// Two daemons that write through count up one number; who finds it changed when it closes discards and reads it anew.
+/// Two daemons with write-through increment one number. The one that finds it changed at its close discards its change
+/// and retries.
 #[test]
 fn numbers_that_two_daemons_count_up_miss_nothing() {
     const COUNTED: u64 = 150;
@@ -247,7 +252,7 @@ fn numbers_that_two_daemons_count_up_miss_nothing() {
                     Ok(()) => counted += 1,
                     Err(error) => {
                         assert_eq!(error.kind(), Kind::Changed, "{error}");
-                        // What the store did not take is in the upper folder, unless it was never written.
+                        // Content that the store refused is in the upper folder, unless it was never written.
                         match overlay.discard(&UNLIMITED, &key("n")) {
                             Err(error) if error.kind() == Kind::NotFound => {}
                             discarded => assert_eq!(discarded.unwrap().dropped, 1),
@@ -269,7 +274,7 @@ fn numbers_that_two_daemons_count_up_miss_nothing() {
     }
 }
 
-/// A mount whose daemon is killed in the middle of commits beside another mount of the store that commits, too.
+/// A mount whose daemon is killed during commits, beside another mount of the store that also commits.
 #[test]
 fn a_daemon_that_is_killed_beside_another_one_loses_nothing() {
     const ROUNDS: usize = 4;
@@ -294,7 +299,7 @@ fn a_daemon_that_is_killed_beside_another_one_loses_nothing() {
         write(&first.point, 0, round);
         write(&second.point, 1, round);
         thread::scope(|scope| {
-            // Its daemon goes away meanwhile: whatever it says, the next one goes on.
+            // Its daemon is killed during this commit: its result is ignored, and the next commit continues.
             scope.spawn(|| first.point.commit(&UNLIMITED).map(drop).unwrap_or_default());
             scope.spawn(|| {
                 assert!(

@@ -1,8 +1,9 @@
-//! Contents that describe themselves: from the bytes of a file it is seen which write they are of, whether they are
-//! all of it, and whether they are of one write.
+//! Self-describing contents: the bytes of a file show which write they are from.
 //!
-//! A file is a row of records of 32 bytes, each with the key, the writer, the number of the write, its own place and
-//! a checksum. A chunk of an array is one number, repeated.
+//! They also show whether the content is complete, and whether it is from one write only.
+//!
+//! A file is a row of records of 32 bytes, each with the key, the writer, the number of the write, its own index and a
+//! checksum. A chunk of an array is one number, repeated.
 
 use std::fmt;
 
@@ -11,13 +12,13 @@ use serde::{Deserialize, Serialize};
 /// The length of a record in bytes.
 const RECORD: usize = 32;
 
-/// The shortest and the longest file that is written whole, in bytes.
+/// Minimum and maximum length of a file that is written as a whole, in bytes.
 const LENGTHS: (u32, u32) = (100, 8192);
 
 /// The length of a decoded chunk in bytes.
 pub(crate) const CHUNK: usize = 4096;
 
-/// A write: of which key, by whom, the how manieth.
+/// Identifies a write: the key, the writer, and the number among the writer's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Tag {
     pub(crate) key: u16,
@@ -25,23 +26,23 @@ pub(crate) struct Tag {
     pub(crate) number: u32,
 }
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Value {
     Missing,
     Empty,
-    /// The first so many bytes of what this write would be.
+    /// The first bytes of this write's content; the number is the length in bytes.
     Content(Tag, u32),
 }
 
-/// What somebody saw of a key.
+/// The content of a key as an actor saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Seen {
     Value(Value),
-    /// `None` for a key that is missing.
+    /// The length; `None` if the key is missing.
     Length(Option<u64>),
     Listed(bool),
-    /// Parts of several writes, or less than a part.
+    /// Parts of several writes, or less than one record.
     Mixture(Vec<Tag>),
 }
 
@@ -83,7 +84,7 @@ impl Value {
         }
     }
 
-    /// Returns the write that a value is of.
+    /// Returns the write that a value comes from.
     pub(crate) fn tag(self) -> Option<Tag> {
         match self {
             Value::Content(tag, _) => Some(tag),
@@ -91,7 +92,7 @@ impl Value {
         }
     }
 
-    /// Returns this value with another length.
+    /// Returns this value with the length `length`.
     pub(crate) fn cut(self, length: u32) -> Value {
         match self {
             Value::Content(tag, _) if length > 0 => Value::Content(tag, length),
@@ -99,7 +100,7 @@ impl Value {
         }
     }
 
-    /// Returns the bytes of a file.
+    /// Returns the bytes of a file with this value.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let Value::Content(tag, length) = self else {
             return Vec::new();
@@ -109,7 +110,7 @@ impl Value {
         records.take(length).collect()
     }
 
-    /// Returns the bytes of a chunk, decoded.
+    /// Returns the decoded bytes of a chunk with this value.
     pub(crate) fn chunk(self) -> Vec<u8> {
         let number = match self {
             Value::Content(tag, _) => tag.packed(),
@@ -120,7 +121,7 @@ impl Value {
 }
 
 impl Seen {
-    /// Whether a key that holds a value is seen so.
+    /// Whether this is an observation of `value`.
     pub(crate) fn is_of(&self, value: Value) -> bool {
         match self {
             Seen::Value(seen) => *seen == value,
@@ -130,7 +131,7 @@ impl Seen {
         }
     }
 
-    /// Returns the writes of which parts were seen.
+    /// Returns the writes whose parts were seen.
     pub(crate) fn tags(&self) -> impl Iterator<Item = Tag> + '_ {
         let (one, several) = match self {
             Seen::Value(value) => (value.tag(), &[][..]),
@@ -140,7 +141,7 @@ impl Seen {
         one.into_iter().chain(several.iter().copied())
     }
 
-    /// Reads the bytes of a file; `None` for a file that is missing.
+    /// Parses the bytes of a file; `None` is a missing file.
     pub(crate) fn of_file(bytes: Option<&[u8]>) -> Seen {
         let Some(bytes) = bytes else {
             return Seen::Value(Value::Missing);
@@ -159,7 +160,7 @@ impl Seen {
         Seen::Mixture(tags)
     }
 
-    /// Reads the bytes of a decoded chunk. A chunk that is missing is zeros.
+    /// Parses the bytes of a decoded chunk. A missing chunk is all zeros.
     pub(crate) fn of_chunk(bytes: &[u8]) -> Seen {
         let numbers = bytes.chunks(8).map(|bytes| {
             let bytes = bytes.try_into().unwrap_or_default();
@@ -178,14 +179,14 @@ impl Seen {
 }
 
 impl Tag {
-    /// Returns the value that a whole file of this write has.
+    /// Returns the value of a whole file of this write.
     pub(crate) fn file(self) -> Value {
         let (shortest, longest) = LENGTHS;
         let spread = crc32c::crc32c(&self.packed().to_le_bytes()) % (longest - shortest);
         Value::Content(self, shortest + spread)
     }
 
-    /// Returns the value that a chunk of this write has.
+    /// Returns the value of a chunk of this write.
     pub(crate) fn chunk(self) -> Value {
         Value::Content(self, CHUNK as u32)
     }
@@ -213,7 +214,7 @@ impl Tag {
         format!("{text}c{checksum:06x}\n").into_bytes()
     }
 
-    /// Reads a whole record.
+    /// Parses a whole record.
     fn parse(bytes: &[u8]) -> Option<Tag> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut words = text.split_whitespace();
@@ -277,7 +278,7 @@ mod tests {
             },
         ];
         assert_eq!(Seen::of_file(Some(&joined)), Seen::Mixture(tags));
-        // A record that is twice there, or at another place.
+        // A record that occurs twice, or at a wrong index.
         let shifted = [&bytes[..64], &bytes[32..]].concat();
         assert!(matches!(Seen::of_file(Some(&shifted)), Seen::Mixture(_)));
     }

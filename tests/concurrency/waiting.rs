@@ -1,4 +1,4 @@
-//! Nobody waits for somebody else's request to the store (fault A15): held calls hold up nothing but themselves.
+//! Held store calls delay no operation that does not need them (fault A15).
 
 use std::fs;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
 use crate::gate::Opening;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// What the store holds: everything under `slow` is held.
+/// The content of the store; calls for keys under `slow` are held.
 const HELD: [(&str, &str); 5] = [
     ("slow/a", "1"),
     ("slow/b", "2"),
@@ -30,7 +30,7 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// An operation that has to ask the store for something under `slow`.
+/// An operation that needs the store for something under `slow`.
 type Operation = fn(&Overlay) -> Result<()>;
 
 const OPERATIONS: [(&str, Operation); 13] = [
@@ -84,7 +84,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
         )
     }),
     ("removal of a folder", |overlay| {
-        // It is not empty.
+        // The folder is not empty.
         overlay.remove_folder(&UNLIMITED, &key("slow/d")).or(Ok(()))
     }),
     ("a folder", |overlay| {
@@ -98,7 +98,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
     }),
     ("discard", |overlay| {
         match overlay.discard(&UNLIMITED, &key("slow")) {
-            // A commit that it has waited for has brought it into the store.
+            // A commit that it has waited for has stored the change.
             Err(error) if error.kind() == Kind::NotFound => Ok(()),
             discarded => discarded.map(|_| ()),
         }
@@ -111,11 +111,11 @@ const OPERATIONS: [(&str, Operation); 13] = [
     }),
 ];
 
-/// Starts an operation, and changes other files in the upper folder while it waits for the store.
+/// Starts an operation, and changes other files in the upper folder while the operation waits for the store.
 fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandle<Result<()>> {
     let overlay = fixture.overlay().clone();
     let work = thread::spawn(move || operation(&overlay));
-    // It may be done without asking the store, or wait for a commit that does.
+    // It may end without a store call, or wait for a commit that makes one.
     let end = Instant::now() + Duration::from_secs(1);
     let is_waiting = || work.is_finished() || Instant::now() > end;
     fixture.gate.wait_until(is_waiting);
@@ -135,13 +135,13 @@ fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandl
     work
 }
 
-/// While an operation waits for the store, others in the upper folder do not wait for it.
+/// While one operation waits for the store, others in the upper folder must not wait for it.
 #[test]
 fn a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
     for (name, operation) in OPERATIONS {
         let fixture = Fixture::new(Lower::Memory, &HELD);
         fixture.write("fast/old", "before");
-        // Something for a commit and a discard to do.
+        // A change for a commit and a discard.
         fixture.rename("slow/e", "slow/g");
         fixture.gate.close(|_, key| key.starts_with("slow"));
         let opening = Opening(fixture.gate.clone());
@@ -152,7 +152,7 @@ fn a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
     }
 }
 
-/// The same while a commit waits for the store, with what it has frozen below the layer on top.
+/// The same while a commit waits for the store, with its frozen layer below the top layer.
 #[test]
 fn a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
     for (name, operation) in OPERATIONS {
@@ -174,7 +174,7 @@ fn a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
     }
 }
 
-/// Sixteen closes of different keys are in the store at one time.
+/// Closes of sixteen different keys reach the store concurrently.
 #[test]
 fn closes_to_different_keys_are_written_through_side_by_side() {
     const CLOSES: usize = 16;
@@ -194,8 +194,8 @@ fn closes_to_different_keys_are_written_through_side_by_side() {
     }
 }
 
-/// A file that takes long to be stored holds up no attributes of the folders that it is in, and whoever waits for it, as a
-/// rename of its folder and a commit do, holds up no other name.
+/// A slow write-through of a file must not delay the attributes of its parent folders. An operation that waits for it,
+/// such as a rename of its folder or a commit, must not delay other names.
 #[test]
 fn a_long_upload_holds_up_nothing_else() {
     for lower in LOWERS {
@@ -234,7 +234,7 @@ fn a_long_upload_holds_up_nothing_else() {
     }
 }
 
-/// Two closes of one key reach the store in their order.
+/// Two closes of one key reach the store in order.
 #[test]
 fn closes_to_one_key_are_written_through_in_order() {
     let fixture = Fixture::through(Lower::Memory, &[]);
@@ -244,7 +244,7 @@ fn closes_to_one_key_are_written_through_in_order() {
         scope.spawn(|| fixture.write("k", "first"));
         fixture.gate.wait_for(1);
         let second = scope.spawn(|| fixture.write("k", "second"));
-        // It may come to the store as well, or wait for the first one at any place before.
+        // The second close may reach the store as well, or wait for the first one anywhere before that.
         for _ in 0..100 {
             if second.is_finished() || fixture.shown()["k"] == "second" {
                 break;
@@ -256,7 +256,7 @@ fn closes_to_one_key_are_written_through_in_order() {
     assert_eq!(fixture.stored(), files(&[("k", "second")]));
 }
 
-/// The journal is as long as what it describes, not as what was done.
+/// The length of the journal follows the changes that it describes, not the number of operations.
 #[test]
 fn the_journal_stays_short_while_it_is_mounted() {
     const WRITES: usize = 24_000;
@@ -266,6 +266,6 @@ fn the_journal_stays_short_while_it_is_mounted() {
     }
     let journal = fixture.folder.path().join("upper/journal");
     let length = fs::metadata(journal).unwrap().len();
-    // It describes one key; some of what was done may still be in it.
+    // It describes one key; some of the earlier operations may still be in it.
     assert!(length < 3 << 19, "{length} bytes");
 }

@@ -1,5 +1,4 @@
-//! What actors do their operations on: a mount, or an overlay in this process; and the store below, as other
-//! programs reach it.
+//! The world of the actors: a mount or an overlay, and the store below.
 
 use std::fs;
 use std::io;
@@ -12,21 +11,21 @@ use zarrfs_store::{Condition, EntryKind, Key, PutBody, Store};
 use crate::history::Failure;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// An operation that was done, or the call that failed.
+/// The result of an operation, or the call that failed.
 pub(crate) type Tried<T> = Result<T, Failure>;
 
-/// How a file is written in its place.
+/// A way to overwrite a file in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InPlace {
-    /// Emptied first, then written in two parts.
+    /// Truncated first, then written in two parts.
     Emptied,
-    /// Written over, and cut to its length.
+    /// Overwritten, then truncated to its length.
     Patched,
-    /// Through a mapping.
+    /// Written through a mapping.
     Mapped,
 }
 
-/// What a commit said.
+/// The report of a commit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Committed {
     pub(crate) conflicts: Vec<String>,
@@ -35,13 +34,13 @@ pub(crate) struct Committed {
 
 /// A file that is open for reading.
 pub(crate) trait Held: Send {
-    /// Reads all of it.
+    /// Reads the whole file.
     fn read(&self, context: &RequestContext) -> Tried<Vec<u8>>;
 }
 
 /// A directory in which programs work.
 pub(crate) trait World: Sync {
-    /// Writes a file under a temporary name, closes it, and renames it. `synced` first, or not.
+    /// Writes a temporary file, closes it, and renames it. If `synced`, fsyncs it before the close.
     fn replace(
         &self,
         context: &RequestContext,
@@ -50,7 +49,7 @@ pub(crate) trait World: Sync {
         bytes: &[u8],
         synced: bool,
     ) -> Tried<()>;
-    /// Writes a whole file in its place; makes it if it is missing.
+    /// Overwrites a whole file in place; creates it if it is missing.
     fn overwrite(
         &self,
         context: &RequestContext,
@@ -58,14 +57,14 @@ pub(crate) trait World: Sync {
         bytes: &[u8],
         how: InPlace,
     ) -> Tried<()>;
-    /// Writes at the end of a file.
+    /// Appends to a file.
     fn append(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()>;
     fn truncate(&self, context: &RequestContext, path: &str, length: u64) -> Tried<()>;
     fn remove(&self, context: &RequestContext, path: &str) -> Tried<()>;
     fn rename(&self, context: &RequestContext, from: &str, to: &str) -> Tried<()>;
     fn read(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>>;
     fn length(&self, context: &RequestContext, path: &str) -> Tried<Option<u64>>;
-    /// Returns the names in a folder; none if it is missing.
+    /// Returns the names in a folder; empty if the folder is missing.
     fn names(&self, context: &RequestContext, folder: &str) -> Tried<Vec<String>>;
     fn hold(&self, context: &RequestContext, path: &str) -> Tried<Option<Box<dyn Held>>>;
     /// Reads a chunk of `array` in the files view.
@@ -74,14 +73,14 @@ pub(crate) trait World: Sync {
     fn commit(&self, context: &RequestContext) -> Tried<Committed>;
     /// Drops the changes of a path; returns whether there were any.
     fn discard(&self, context: &RequestContext, path: &str) -> Tried<bool>;
-    /// Kills what serves the directory, and serves it again.
+    /// Kills the process that serves the directory, and mounts again.
     fn kill(&self);
-    /// Returns the process that serves the directory; nothing if it does not answer. Between a kill and the next mount the
-    /// directory is an empty one of the system, in which nothing is found.
+    /// Returns the process that serves the directory, or `None` if it does not answer. Between a kill and the next
+    /// mount, the directory is the empty one below the mountpoint.
     fn server(&self) -> Option<u32>;
-    /// Returns what is left in the upper folder after a commit of everything: paths of files that hold changes.
+    /// Returns the paths of files with changes that are still in the upper folder after a commit of everything.
     fn left_over(&self, context: &RequestContext) -> Vec<String>;
-    /// Whether there is a files view.
+    /// Whether the world has a files view.
     fn has_decoded(&self) -> bool;
 }
 
@@ -108,7 +107,7 @@ pub(crate) fn refused(call: &str) -> impl Fn(Error) -> Failure {
     }
 }
 
-/// Returns nothing for what is missing.
+/// Turns a "missing" error into `None`.
 pub(crate) fn found<T>(done: Tried<T>) -> Tried<Option<T>> {
     match done {
         Err(failure) if failure.errno == libc::ENOENT => Ok(None),
@@ -116,7 +115,7 @@ pub(crate) fn found<T>(done: Tried<T>) -> Tried<Option<T>> {
     }
 }
 
-/// A folder, changed as programs change folders.
+/// A folder store, changed as other programs change folders.
 pub(crate) struct OutsideFolder(pub(crate) PathBuf);
 
 impl Outside for OutsideFolder {
@@ -126,7 +125,7 @@ impl Outside for OutsideFolder {
 
     fn put(&self, _context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()> {
         let target = self.0.join(path);
-        // Not in the store, where it would show.
+        // Outside the store, so that it does not show there.
         let temporary = self.0.with_extension("foreign");
         let put = || {
             fs::create_dir_all(target.parent().unwrap_or(&self.0))?;
@@ -161,13 +160,13 @@ impl Outside for OutsideFolder {
     }
 }
 
-/// A store of the library.
+/// A store that is accessed through the library.
 pub(crate) struct OutsideStore(pub(crate) Arc<dyn Store>);
 
-/// The longest object that is read, in bytes.
+/// Maximum length of an object that is read, in bytes.
 const LIMIT: u64 = 1 << 20;
 
-/// How often a request of the test itself is made to a server.
+/// How often the test retries its own requests to a server.
 const ATTEMPTS: usize = 5;
 
 fn key(path: &str) -> Key {
@@ -214,7 +213,7 @@ impl OutsideStore {
         let mut folders = vec![Key::root()];
         while let Some(folder) = folders.pop() {
             let mut listing = match self.0.list(&UNLIMITED, &folder) {
-                // It went with its last key.
+                // The folder disappeared with its last key.
                 Err(error) if error.kind() == Kind::NotFound => continue,
                 listing => listing?,
             };

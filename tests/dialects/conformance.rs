@@ -1,9 +1,9 @@
-//! `doc/conformance.md`: every requirement that it lists names tests that there are.
+//! Every test that `doc/conformance.md` lists exists.
 
 use std::fs;
 use std::path::Path;
 
-/// Folders of the modules that the document names, tests first.
+/// Source folders of the modules that the document names, tests first.
 const FOLDERS: [&str; 10] = [
     "tests/dialects",
     "tests/arrays",
@@ -17,7 +17,7 @@ const FOLDERS: [&str; 10] = [
     "crates/zarr-format/src",
 ];
 
-/// Whether `module::test` is a test.
+/// Whether `module::test` is a test in the sources.
 fn is_test(name: &str) -> bool {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let Some((module, test)) = name.rsplit_once("::") else {
@@ -58,7 +58,7 @@ fn every_requirement_has_its_test() {
         assert!(["must", "should", "may"].contains(&level), "{row}");
         let tests: Vec<&str> = cells[3].split('`').skip(1).step_by(2).collect();
         assert!(!tests.is_empty() || cells[3] == "-", "{row}");
-        // What no test holds is not done, and says so.
+        // A requirement without a test must be marked as not implemented.
         assert!(!tests.is_empty() || cells[2].starts_with("not "), "{row}");
         for test in tests {
             assert!(is_test(test), "{test} is no test: {row}");
@@ -68,7 +68,7 @@ fn every_requirement_has_its_test() {
     assert!(rows > 80, "{rows} requirements");
 }
 
-/// Checks the table of what other readers accept: the last cell of a row names its tests.
+/// Checks the table of forms that other readers accept: the last cell of a row lists the tests.
 fn check_forms(text: &str) {
     let mut rows = 0;
     for row in text.lines().filter(|line| line.starts_with("| ")).skip(2) {

@@ -1,4 +1,6 @@
-//! Consolidated metadata: used where listing is absent or somebody says so, never against what was read.
+//! Uses consolidated metadata when listing is impossible or the user requests it.
+//!
+//! A document that was read itself takes precedence.
 
 use std::sync::Arc;
 
@@ -34,7 +36,7 @@ fn draft_array(length: u64) -> Value {
     })
 }
 
-/// Stores whose consolidated metadata say 7 where the documents say 5, and which name `gone` but not `new`.
+/// Returns a store with consolidated metadata that differ: length 7 instead of 5, `gone` in addition, `new` missing.
 fn v2() -> MemoryStore {
     documents(&[
         (".zgroup", json!({"zarr_format": 2})),
@@ -110,7 +112,7 @@ fn mute(store: &MemoryStore) -> Arc<Hierarchy> {
     )
 }
 
-/// Checks what is shown of a store in whose root `root` is read.
+/// Checks the visible nodes of a store. `root` is the expected attribute of the root group.
 fn shown(store: &MemoryStore, root: &str) {
     for hierarchy in [wanted(store), mute(store)] {
         assert_eq!(children(&hierarchy, ""), ["g", "gone"]);
@@ -118,7 +120,7 @@ fn shown(store: &MemoryStore, root: &str) {
         assert_eq!(array(&hierarchy, "g/a").shape, [7]);
         assert_eq!(group(&hierarchy, "g"), json!({}));
         assert_eq!(group(&hierarchy, ""), json!({"is": root}));
-        // What is not named is asked of the store.
+        // Nodes that the consolidated metadata do not name are looked up in the store.
         assert_eq!(array(&hierarchy, "new").shape, [5]);
         assert!(hierarchy.node(&UNLIMITED, &key("none")).unwrap().is_none());
     }
@@ -126,8 +128,8 @@ fn shown(store: &MemoryStore, root: &str) {
 
 #[test]
 fn all_three_forms_are_used_where_listing_is_absent_or_somebody_says_so() {
-    // Consolidated metadata that have the group's own documents save reading those. Where its own document was read,
-    // that one counts.
+    // If the consolidated metadata include the group's own documents, those are not read. If the group's own document
+    // was read, it takes precedence.
     shown(&v2(), "consolidated");
     for store in [v3(), draft2020()] {
         shown(&store, "stored");
@@ -163,7 +165,7 @@ fn without_them_a_mute_store_says_so() {
         .err()
         .unwrap();
     assert!(error.to_string().contains("cannot list"), "{error}");
-    // A parent without a document cannot be seen, but one with a document can.
+    // `g` is an implicit group, which cannot be found without listing; a node with a document can.
     assert_eq!(array(&hierarchy, "new").shape, [5]);
 }
 

@@ -1,4 +1,4 @@
-//! One logical array, written in every dialect: equal models but for the keys, and equal bytes.
+//! One array in every dialect has the same model and the same bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::common;
 use crate::hierarchies::{array, hierarchy};
 use crate::written::{CHUNK, FILL, STORES, n5, october2020, sharded2020, v3, whole};
 
-/// Returns the array with what may differ made equal.
+/// Returns the array with the dialect and chunk keys of `other`, which may differ.
 fn comparable(mut array: Array, other: &Array) -> Array {
     array.dialect = other.dialect;
     array.keys = other.keys.clone();

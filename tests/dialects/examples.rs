@@ -1,7 +1,7 @@
-//! The examples of the five texts, taken from the texts: each parses to what the text around it says.
+//! The examples of the five specifications parse to what the surrounding text says.
 //!
-//! Where a text is wrong the test says how: documents with a comma too many are no JSON and are read here with
-//! the comma taken out, as they are meant.
+//! A test notes each error of a specification. Examples with a superfluous comma, which is invalid JSON, are parsed
+//! without it.
 
 use serde_json::{Map, Value, json};
 use zarr_format::dialect::draft::{EntryPoint, draft_of};
@@ -13,14 +13,14 @@ use zarrfs_store::Key;
 use crate::common;
 use crate::hierarchies::{CORE_2020, array, documents, fault, group, hierarchy, key};
 
-/// Returns a text of the specification; nothing on machines that have none.
+/// Returns the text of a specification, or `None` if it is not on this machine.
 fn seed(name: &str) -> Option<String> {
     let folder = common::needs::shared("specs/seeds")?;
     let bytes = std::fs::read(folder.join(name)).unwrap();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the first object or list after some words of a text.
+/// Returns the first JSON object or list after `words` in a text.
 fn after(text: &str, words: &str, open: char, close: char) -> String {
     let place = text
         .find(words)
@@ -41,7 +41,7 @@ fn example(text: &str, words: &str) -> Value {
     serde_json::from_str(&after(text, words, '{', '}')).unwrap()
 }
 
-/// Returns an example that has a comma too many.
+/// Parses an example after removing its superfluous comma.
 fn mended(text: &str, words: &str) -> Value {
     let text = after(text, words, '{', '}');
     assert!(serde_json::from_str::<Value>(&text).is_err(), "{text}");
@@ -83,7 +83,7 @@ fn is_the_array_of_the_drafts(array: &Array) {
     assert_eq!(array.attributes.to_map(), attributes());
 }
 
-/// The same with dates of the extension, none of them filled in.
+/// Checks the array of the datetime extension: the same shape, nanoseconds, and a fill value of zero bytes.
 fn is_the_array_of_dates(array: &Array) {
     assert!(matches!(&array.data_type, DataType::DateTime(unit) if unit.name == "ns"));
     assert_eq!(array.fill_value.bytes, [0; 8]);
@@ -118,7 +118,7 @@ fn those_of_2019() {
     let found = array(&hierarchy(&store), "foo/baz");
     is_the_array_of_the_drafts(&found);
     assert_eq!(found.keys.candidates(&[0, 0]), [b"data/foo/baz/0.0"]);
-    // The text has a comma too many.
+    // The example has a superfluous comma.
     let document = mended(&text, "the JSON document below defines a group::");
     let store = documents(&[("meta/foo/bar.group.json", document)]);
     assert_eq!(
@@ -153,7 +153,7 @@ fn those_of_2020() {
         "chunking as above, but using an extension data type::",
     );
     is_the_array_of_dates(&array(&one(entry.clone(), place, &document), "foo/baz"));
-    // The text has a comma too many.
+    // The example has a superfluous comma.
     let document = mended(&text, "the JSON document below defines an explicit group::");
     let store = one(entry, "meta/root/foo/bar.group.json", &document);
     assert_eq!(group(&store, "foo/bar"), json!({"spam": "ham", "eggs": 42}));
@@ -185,19 +185,19 @@ fn those_of_2022() {
     );
     is_an_entry_point(&extended, "draft2022");
     let place = "meta/foo/baz.array.json";
-    // The example says <f8, of which the text's table of types knows nothing.
+    // The example says <f8, which is missing from the specification's own table of data types.
     let document = example(&text, "compressed using gzip compression prior to storage:");
     let found = array(&one(entry.clone(), place, &document), "foo/baz");
     is_the_array_of_the_drafts(&found);
     assert_eq!(found.keys.candidates(&[1, 0]), [b"data/foo/baz/c1/0"]);
-    // The example has a null fill value, which the text does not permit.
+    // The example has a null fill value, which the specification forbids.
     let document = example(
         &text,
         "chunking as above, but using an extension data type:",
     );
     assert!(document["fill_value"].is_null());
     is_the_array_of_dates(&array(&one(entry.clone(), place, &document), "foo/baz"));
-    // The text has a comma too many.
+    // The example has a superfluous comma.
     let document = mended(&text, "the JSON document below defines an explicit group:");
     let store = one(entry, "meta/foo/bar.group.json", &document);
     assert_eq!(group(&store, "foo/bar"), json!({"spam": "ham", "eggs": 42}));
@@ -279,7 +279,7 @@ fn those_of_the_differences() {
     assert_eq!(old.attributes.members().len(), 2);
     let v3 = example(&text, "(1 file) `zarr.json`:");
     let new = array(&hierarchy(&documents(&[("zarr.json", v3)])), "");
-    // The text shows them as one array, but the second has fewer columns.
+    // The specification shows both as one array, but the second has fewer columns.
     assert_eq!(
         (old.shape.as_slice(), new.shape.as_slice()),
         (&[10000, 10000][..], &[10000, 1000][..])
@@ -290,7 +290,7 @@ fn those_of_the_differences() {
     assert_eq!(new.keys.candidates(&[0, 0]), [b"c/0/0"]);
     assert_eq!(new.keys.candidates(&[]), [b"c"]);
     assert_eq!(old.keys.candidates(&[0, 0])[0], b"0.0");
-    // "Compression and codecs": the same chunk in both models, but for the filter.
+    // "Compression and codecs": both models describe the same chunk, apart from the filter.
     let v2_model = example(&text, "### V2 compression model");
     let v3_model = example(&text, "### V3 codec pipeline");
     assert_eq!(v2_model["compressor"]["id"], "blosc");

@@ -1,4 +1,4 @@
-//! Stores in memory, written document by document, and what their hierarchies say.
+//! Builds in-memory stores from documents and queries their hierarchies.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Returns a store of documents.
+/// Returns a store with these documents.
 pub fn documents(documents: &[(&str, Value)]) -> MemoryStore {
     let memory = MemoryStore::default();
     for (path, document) in documents {
@@ -57,12 +57,12 @@ pub fn group(hierarchy: &Hierarchy, path: &str) -> Value {
     }
 }
 
-/// Returns what is wrong with a node.
+/// Returns the error of a node.
 pub fn fault(hierarchy: &Hierarchy, path: &str) -> String {
     found(hierarchy, path).node().unwrap_err().to_string()
 }
 
-/// Returns the names of a group's children, sorted; each has to be a node, and to be listed once.
+/// Returns the sorted names of a group's children. Each child must exist as a node and be listed once.
 pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
     let parent = found(hierarchy, path);
     let mut listing = hierarchy.children_or_named(&UNLIMITED, &parent).unwrap();
@@ -80,7 +80,7 @@ pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
     names
 }
 
-/// A store that cannot list and knows no prefixes, as plain web servers are.
+/// A store that can neither list keys nor find prefixes, like a plain web server.
 pub struct Mute(MemoryStore, StoreInfo);
 
 impl Mute {

@@ -1,4 +1,4 @@
-//! Hierarchies that mean harm: they are refused or bounded, and nothing outside of them is read.
+//! Hostile hierarchies are refused or bounded, and cannot read outside of the store.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Where nodes are, and which of them there are: entry points, suffixes, implicit groups, lookalikes.
+//! Finds nodes in every layout: entry points, suffixes, implicit groups, lookalikes.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Dialects: one array in all of them, the texts' own examples, layouts of the drafts, consolidated metadata,
-//! and hostile hierarchies.
+//! Tests dialects: equal arrays, the specifications' examples, layouts, consolidated metadata, hostile hierarchies.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! Children that attributes of OME-Zarr name, where a store cannot list.
+//! Finds children by OME-Zarr attributes in stores that cannot list.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn put(store: &MemoryStore, path: &str, document: &Value) {
     store.set(key(path), document.to_string().into_bytes());
 }
 
-/// Puts a group of v2 or v3 with attributes of OME-Zarr.
+/// Writes a v2 or v3 group with OME-Zarr attributes.
 fn group(store: &MemoryStore, is_v3: bool, path: &str, ome: &Value) {
     if is_v3 {
         let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {"ome": ome}});
@@ -43,7 +43,7 @@ fn array(store: &MemoryStore, is_v3: bool, path: &str) {
     }
 }
 
-/// Puts an image of two levels, the second one below a group, with labels.
+/// Writes an image with labels and two levels, the second one inside a group.
 fn image(store: &MemoryStore, is_v3: bool, path: &str) {
     let levels = json!({"multiscales": [{"datasets": [{"path": "0"}, {"path": "down/1"}, {"path": "gone"}]}]});
     group(store, is_v3, path, &levels);
@@ -81,7 +81,7 @@ fn an_image_names_its_levels_and_its_labels() {
     }
 }
 
-/// What depends on all children must not take those that attributes name for all of them.
+/// Code that needs all children must get an error, not only the named children.
 #[test]
 fn named_children_are_not_taken_for_all() {
     for is_v3 in [false, true] {

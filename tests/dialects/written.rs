@@ -1,4 +1,4 @@
-//! One logical array as each dialect stores it, at `a/b`.
+//! Writes one logical array at `a/b`, as each dialect stores it.
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::io::Write;
@@ -10,7 +10,7 @@ use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::hierarchies::{CORE_2019, CORE_2020, CORE_2022, documents, key};
 
-/// The array: big-endian, in F order, gzipped, ragged, one chunk missing.
+/// The array is big-endian, in F order, compressed with gzip, with partial chunks and one missing chunk.
 pub const SHAPE: [usize; 2] = [3, 5];
 pub const CHUNK: [usize; 2] = [2, 2];
 const MISSING: [usize; 2] = [0, 1];
@@ -37,7 +37,7 @@ fn chunks() -> Vec<[usize; 2]> {
     all.filter(|chunk| *chunk != MISSING).collect()
 }
 
-/// Returns a chunk's bytes, big-endian, the first axis fastest, `shape` elements of it.
+/// Returns `shape` elements of a chunk as big-endian bytes in F order.
 fn plain(chunk: [usize; 2], shape: [usize; 2]) -> Vec<u8> {
     let places = (0..shape[1]).flat_map(|column| (0..shape[0]).map(move |row| (row, column)));
     let value = |(row, column)| value(chunk[0] * CHUNK[0] + row, chunk[1] * CHUNK[1] + column);
@@ -52,7 +52,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Stores each chunk under the key that `name` gives.
+/// Stores each chunk under the key `name(chunk)`.
 fn write(store: &MemoryStore, name: impl Fn([usize; 2]) -> String) {
     for chunk in chunks() {
         store.set(key(&name(chunk)), gzip(&plain(chunk, CHUNK)));
@@ -110,7 +110,7 @@ pub fn draft2019() -> MemoryStore {
     store
 }
 
-/// An array of 2020, its grid given, with what other members there are.
+/// Returns array metadata of the draft of 2020, with this chunk grid and the members in `others`.
 fn array2020(grid: Value, others: &[(&str, Value)]) -> Value {
     let mut members = json!({
         "shape": SHAPE, "data_type": ">i2", "chunk_grid": grid, "chunk_memory_layout": "F",
@@ -204,7 +204,8 @@ pub fn draft2022() -> MemoryStore {
     store
 }
 
-/// The same chunks in one object, their places at its end and no checksum (zarr-python 2.14, acquire-zarr).
+/// Writes the chunks of the array into one shard with its index at the end and no checksum (zarr-python 2.14,
+/// acquire-zarr).
 pub fn sharded2020() -> MemoryStore {
     let store = october2020();
     let transformer = json!([{
@@ -238,7 +239,7 @@ pub fn sharded2020() -> MemoryStore {
     store
 }
 
-/// N5 cuts blocks off at the array's edge, and has zeros for what is missing.
+/// N5 truncates blocks at the edge of the array and reads missing blocks as zeros.
 pub fn n5() -> MemoryStore {
     let store = documents(&[
         ("attributes.json", json!({"n5": "2.5.1"})),
@@ -260,7 +261,7 @@ pub fn n5() -> MemoryStore {
     store
 }
 
-/// A dialect, what the store is called, and what writes it.
+/// The dialect, the name of the variant, and the function that writes the store.
 pub type Written = (&'static str, &'static str, fn() -> MemoryStore);
 
 pub const STORES: [Written; 8] = [

@@ -1,4 +1,4 @@
-//! Trees of every store of the public corpus, and everything of one array of each archive.
+//! Compares `tree` of every corpus store, and `info` of one array per archive.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::common::{needs, unpack_corpus};
 use crate::program::{compare, run};
 
-/// Runs a command on a path below the folder; returns what it prints and the status, with the same path on every machine.
+/// Runs a command on a path below the folder. Returns the output, with that folder replaced so that it is the same on
+/// every machine, and the exit status.
 fn shown(args: &[&str], folder: &Path, path: &str) -> String {
     let whole = folder.join(path);
     let output = run(&[args, &[whole.to_str().unwrap()]].concat());
@@ -23,7 +24,7 @@ fn shown(args: &[&str], folder: &Path, path: &str) -> String {
     )
 }
 
-/// Returns the stores of the corpus and a path of an array in each.
+/// Returns the stores of the corpus, each with the path of one of its arrays.
 fn stores(corpus: &Path) -> Vec<(String, Option<String>)> {
     let lines = fs::read_to_string(corpus.join("stores.jsonl")).unwrap();
     let stores = lines.lines().map(|line| {

@@ -1,4 +1,4 @@
-//! `zarrfs diff A B`: two stores, of whatever dialects and chunks.
+//! Tests `zarrfs diff A B` on stores of different dialects and chunk shapes.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::program::{GROUP, command, failed, run, sample, store};
 
-/// A v3 array of bytes without compression; `more` are members of its metadata.
+/// Returns the metadata of an uncompressed v3 array of bytes, with the members in `more`.
 fn v3(shape: u64, chunk: u64, more: &Value) -> Vec<u8> {
     let mut members = json!({
         "zarr_format": 3,
@@ -26,7 +26,7 @@ fn v3(shape: u64, chunk: u64, more: &Value) -> Vec<u8> {
     members.to_string().into_bytes()
 }
 
-/// The same array in v2.
+/// Returns the metadata of the same array in v2.
 fn v2(shape: u64, chunk: u64) -> Vec<u8> {
     let members = json!({
         "zarr_format": 2,
@@ -41,7 +41,7 @@ fn v2(shape: u64, chunk: u64) -> Vec<u8> {
     members.to_string().into_bytes()
 }
 
-/// Runs `zarrfs diff` on two stores; returns the exit status and what it printed as JSON.
+/// Runs `zarrfs diff` on two stores. Returns the exit status and the JSON output.
 fn diff(one: &Path, other: &Path, options: &[&str]) -> (i32, Value) {
     let mut args = vec![
         "diff",
@@ -68,7 +68,7 @@ fn a_store_does_not_differ_from_itself() {
 fn values_of_two_dialects_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
-    // 0 to 4, 7 in what is missing, 10 to 14; stored in chunks of five, and of four.
+    // Both arrays are 0 to 4, five fill values of 7, and 10 to 14; one has chunks of five, the other of four.
     store(
         &one,
         &[
@@ -99,7 +99,7 @@ fn values_of_two_dialects_are_compared() {
     assert_eq!(status, 1);
     assert!(names.contains(&"chunk_grid"), "{found}");
     assert_eq!(found["nodes"][0]["regions"], Value::Null);
-    // One element in what only the first has, and two in one chunk of the second.
+    // One element of a chunk that only the first array stores, and two elements in one chunk of the second.
     fs::write(one.join("1"), [7, 7, 8, 7, 7]).unwrap();
     fs::write(other.join("c/3"), [12, 99, 98, 0]).unwrap();
     let regions = json!([
@@ -252,12 +252,12 @@ fn values_alone_are_compared_whatever_they_are_stored_as() {
         assert_eq!(status, expected, "{dtype} {data_type}: {found}");
         let node = &found["nodes"][0];
         assert_eq!(node["attributes"], Value::Null, "{found}");
-        // Kinds that differ are told, and elements only of one kind.
+        // Data types of different kinds are reported as such; elements are compared only within a kind.
         let is_kind = node["metadata"][0]["name"] == "data_type";
         let has_regions = node["regions"].is_array();
         assert!(expected == 0 || is_kind != has_regions, "{found}");
     }
-    // Another shape, and a group in the place of an array.
+    // An array of a different shape, and a group where the other store has an array.
     let (one, other) = (folder.path().join("groups"), folder.path().join("others"));
     store(
         &one,
@@ -396,7 +396,7 @@ fn what_is_stored_decides_the_cost_of_a_huge_grid() {
         (1, &regions),
         "{found}"
     );
-    // Where the fill values differ every chunk does, and they are not counted.
+    // With different fill values, every chunk differs, so the chunks are not counted.
     store(
         &other,
         &[("zarr.json", &v3(1 << 50, 2, &json!({"fill_value": 0})))],
@@ -434,6 +434,6 @@ fn a_folder_without_documents_is_no_store() {
         assert!(why.starts_with(other), "{why}");
         assert!(why.contains("holds no documents of Zarr or N5"), "{why}");
     }
-    // A store need not have a document at its root.
+    // A store may lack a document at its root.
     assert_eq!(run(&["diff", zarr, zarr]).status.code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Keys, chunks and regions of arrays as `cat` prints them and `cp` writes them.
+//! Tests `cat` and `cp` of keys, chunks and regions of arrays.
 
 use std::fs;
 use std::io::Read;
@@ -17,7 +17,7 @@ fn tas() -> String {
     sample("climate.zarr/tas").to_str().unwrap().to_string()
 }
 
-/// Returns the bytes that a command prints.
+/// Returns the output of a command as bytes.
 fn bytes(args: &[&str]) -> Vec<u8> {
     let output = run(args);
     assert!(
@@ -40,7 +40,7 @@ fn a_key_is_printed_as_it_is_stored() {
 
 #[test]
 fn selections_are_those_of_numpy() {
-    // float32 of 12 x 36 x 72, of which each value is printed exactly.
+    // A float32 array of 12 x 36 x 72. Its values are printed exactly.
     let all = bytes(&["cat", "--select", "...", "--format", "raw", &tas()]);
     let value = |t: usize, y: usize, x: usize| {
         let start = ((t * 36 + y) * 72 + x) * 4;
@@ -278,7 +278,7 @@ fn a_format_has_one_name_for_cat_and_cp() {
         assert!(cp.ends_with(", with cf before any"), "{cp}");
         assert_eq!(failed(&["cat", "--select", "0", "--format", name, psl]), cp);
     }
-    // Of a file's ending, too.
+    // The same for a format that the file extension selects.
     for name in ["npy", "a.NPY", "a.npy/b"] {
         let to = folder.path().join(name);
         assert!(
@@ -392,7 +392,7 @@ fn what_is_no_regular_file_is_written_itself() {
     printed(&["cp", &lat, &path("pipe.npy")]);
     assert_eq!(reader.join().unwrap(), expected);
 
-    // Not the names in /dev, which a test that fails would replace.
+    // Not /dev/stdout: a failing test would replace that link.
     let out = bytes(&["cp", "--format", "npy", &lat, "/proc/self/fd/1"]);
     assert_eq!(out, expected);
 
@@ -413,7 +413,7 @@ fn a_descriptor_that_is_a_file_is_written_itself() {
     printed(&["cp", &lat, &path("lat.npy")]);
     let expected = [b"before ".to_vec(), fs::read(path("lat.npy")).unwrap()].concat();
     std::os::unix::fs::symlink("/proc/self/fd/1", path("link")).unwrap();
-    // Not the names in /dev, which a test that fails would replace.
+    // Not /dev/stdout: a failing test would replace that link.
     let links = ["/proc/self/fd/1", "/proc/thread-self/fd/1", &path("link")];
     for name in links {
         let file = path("out");
@@ -423,7 +423,7 @@ fn a_descriptor_that_is_a_file_is_written_itself() {
         assert!(cp.stdout(out).status().unwrap().success());
         assert!(fs::read(&file).unwrap() == expected, "{name}");
     }
-    // What another program writes through the same descriptor follows.
+    // Another program's output through the same descriptor must follow the copy.
     let shell = format!(
         "exec 5> out; printf 'before ' >&5; '{PROGRAM}' cp --format npy '{lat}' /proc/self/fd/5; echo >&5"
     );
@@ -566,7 +566,7 @@ fn a_copy_that_a_signal_ends_leaves_nothing() {
     while !has_begun() {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
     }
-    // Not SIGINT, which programs that a shell runs in the background ignore.
+    // Not SIGINT: shells start background programs with SIGINT ignored.
     let signal = Signal::TERM;
     kill_process(Pid::from_child(&child), signal).unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));

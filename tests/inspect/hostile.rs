@@ -1,4 +1,4 @@
-//! Stores that are broken, or that somebody made to do harm to whoever looks at them.
+//! Broken and malicious stores must not harm the person who inspects them.
 
 use std::os::unix::fs::symlink;
 

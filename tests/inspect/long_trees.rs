@@ -1,4 +1,4 @@
-//! Trees of more nodes than are read at a time: in order, and given out before all are read.
+//! Long trees are printed in order, and before all nodes are read.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const WHOLE: TreeConfig = TreeConfig {
     threads: 4,
 };
 
-/// A store that counts the documents that it gives.
+/// A store that counts the documents that were read.
 struct ReadStore {
     memory: MemoryStore,
     reads: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl Layer for ReadStore {
     }
 }
 
-/// A store with these arrays and the groups that they lie in, and how many documents it has given.
+/// Returns a store with these arrays and all groups above them, and the counter of documents that were read.
 fn holding(arrays: &[String]) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
     let memory = MemoryStore::default();
     let document = array(&[4], &[2]);
@@ -63,7 +63,7 @@ fn holding(arrays: &[String]) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
     (Arc::new(store), reads)
 }
 
-/// Returns the paths of arrays and of all groups above them, each group before its children.
+/// Returns the sorted paths of the arrays and of all groups above them, each group before its children.
 fn in_order(arrays: &[String]) -> Vec<Key> {
     let arrays = arrays.iter().map(|path| Key::new(path.as_str()).unwrap());
     let mut all: Vec<Key> = arrays

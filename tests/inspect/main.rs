@@ -1,7 +1,7 @@
-//! Commands that look at stores without mounting them: their whole output, on samples, on the corpus, and on stores
-//! that are hostile or broken.
+//! Tests the commands that read stores without a mount, by their whole output.
 //!
-//! `BLESS=1` writes the files in `golden/`, with which the output is compared.
+//! The stores are samples, the corpus, and hostile or broken ones. The output is compared with the files in `golden/`,
+//! which `BLESS=1` rewrites.
 
 #![allow(
     clippy::cast_possible_truncation,

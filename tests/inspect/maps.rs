@@ -1,4 +1,4 @@
-//! Maps of chunk grids and previews of planes: cells, pixels, and grids of any number of chunks.
+//! Tests maps of chunk grids and previews of planes: cells, pixels, huge grids.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::program::{GROUP, array, command, failed, printed, run, sample, store};
 
-/// Returns width and pixels of a PNG.
+/// Returns the width and the pixels of a PNG.
 fn pixels(path: &Path) -> (usize, Vec<[u8; 3]>) {
     let decoder = png::Decoder::new(BufReader::new(File::open(path).unwrap()));
     let mut reader = decoder.read_info().unwrap();
@@ -23,7 +23,7 @@ const MISSING: [u8; 3] = [48, 48, 48];
 const PRESENT: [u8; 3] = [80, 200, 120];
 const CORRUPT: [u8; 3] = [230, 50, 50];
 
-/// Writes an array of 3 x 4 chunks of 2 x 2 elements, of which some are stored, one of them too short.
+/// Writes an array of 3 x 4 chunks of 2 x 2 elements. Some chunks are stored, and one of them is too short.
 fn patchy(folder: &Path) {
     let a = array(&[6, 8], &[2, 2]);
     let files: [(&str, &[u8]); 5] = [
@@ -91,14 +91,14 @@ fn a_picture_that_is_replaced_is_a_whole_one_at_any_moment() {
     patchy(folder.path());
     let array = folder.path().join("a");
     for (command, file) in [("map", "a.png"), ("map", "a.svg"), ("preview", "b.png")] {
-        // One chunk does not decode, which is none of those of a preview.
+        // One chunk is not decodable, so the preview selects a region without it.
         let part = if command == "preview" { "@0:2,0:2" } else { "" };
         let array = format!("{}{part}", array.display());
         let file = folder.path().join(file);
         std::fs::write(&file, "old").unwrap();
         let mut opened = File::open(&file).unwrap();
         printed(&[command, &array, "-o", file.to_str().unwrap()]);
-        // Whoever has the old picture open reads it to its end.
+        // A program that has the old picture open can read it to its end.
         let mut old = String::new();
         opened.read_to_string(&mut old).unwrap();
         assert_eq!(old, "old", "{command}");
@@ -114,7 +114,7 @@ fn a_picture_that_is_replaced_is_a_whole_one_at_any_moment() {
     assert!(fault.contains("no/map.png: No such file"), "{fault}");
 }
 
-/// Returns what a command prints for a terminal of this width, its picture and its legend.
+/// Returns the picture and the legend that a command prints on a terminal of this width.
 fn drawn(args: &[&str], columns: u16) -> (Vec<String>, String) {
     let output = command(args)
         .env("COLUMNS", columns.to_string())
@@ -162,7 +162,7 @@ fn a_map_is_text_without_colours() {
     assert!(text.contains("\u{b7}X\u{b7}\u{b7}") && text.contains(", X does not decode"));
 }
 
-/// Writes an array of forty chunks, of which the first three are stored.
+/// Writes an array of 40 chunks with the first three stored.
 fn forty(folder: &Path) {
     let a = array(&[40], &[1]);
     let files: [(&str, &[u8]); 4] = [
@@ -185,7 +185,7 @@ fn a_cell_of_several_chunks_may_be_partly_stored() {
     assert!(legend.contains(signs), "{legend}");
     let png = folder.path().join("map.png");
     let picture = printed(&["map", path, "-o", png.to_str().unwrap()]);
-    // The words are those of the picture, though they go to no terminal; it has room for a cell a chunk.
+    // The output describes the PNG, which has room for one cell per chunk, and not the terminal.
     assert!(picture.contains("green stored, grey missing"), "{picture}");
 }
 
@@ -202,7 +202,7 @@ fn sizes_are_those_of_chunks() {
     assert_eq!(lines, [format!("095{}", "\u{b7}".repeat(37))]);
     let signs = "0 to 9: bytes of a chunk from 1 to 9, \u{b7} missing";
     assert!(legend.contains(signs), "{legend}");
-    // One element of a byte a chunk.
+    // One element of one byte per chunk.
     let (_, legend) = drawn(&["map", "--by", "ratio", path], 20);
     assert!(
         legend.contains("0 to 9: ratios from 0.1 to 1.0"),
@@ -308,7 +308,7 @@ fn a_preview_has_a_pixel_for_each_element() {
     let (width, pixels) = pixels(&png);
     let scale = width / 3;
     let at = |row: usize, column: usize| pixels[row * scale * width + column * scale];
-    // The fill value is dark; the least is the first colour of the scale, the largest the last.
+    // The fill value is dark. The smallest value has the first colour of the scale, the largest the last.
     assert_eq!(at(0, 0), MISSING);
     assert_eq!(at(0, 1), [68, 1, 84]);
     assert_eq!(at(1, 0), [33, 144, 141]);
@@ -321,7 +321,8 @@ fn a_preview_has_a_pixel_for_each_element() {
 #[test]
 fn the_range_is_that_of_the_whole_plane_and_the_picture_has_its_shape() {
     let folder = tempfile::tempdir().unwrap();
-    // 100 x 400 elements in two chunks, the least and the largest where no picture has them.
+    // An array of 100 x 400 elements in two chunks. The smallest and the largest element are ones that no picture
+    // samples.
     let mut elements = vec![100; 40_000];
     (elements[3 * 400 + 7], elements[97 * 400 + 391]) = (7, 231);
     let (first, second) = elements.split_at(20_000);

@@ -1,4 +1,4 @@
-//! Where a store may be: a folder, an archive, a web server, a mount; and what lies in each by its path.
+//! Opens stores in each kind of place: folder, archive, web server, mount.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use crate::common::needs;
 use crate::program::{GROUP, PROGRAM, array, printed, run, sample, store};
 use crate::scripted::{Answer, Scripted, answer};
 
-/// Returns what is printed of a node but the line that says where the store is.
+/// Returns the output of `info` without the lines that name the store.
 fn facts(path: &str) -> Vec<String> {
     let text = printed(&["info", path]);
     let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  documents  ");
     let lines = text.lines().filter(|line| !is_place(line));
-    // Keys are seen from the root of the store that was found.
+    // Keys are printed relative to the root of the store that was opened.
     lines.map(|line| line.replace("tas/c/", "c/")).collect()
 }
 
@@ -44,7 +44,7 @@ fn an_archive_is_a_store() {
     assert!(decoded.starts_with("266.0 ") && !chunk.is_empty());
 }
 
-/// Answers with the files of a folder, and lists none.
+/// Serves the files of a folder, without listings.
 fn file(folder: &Path, target: &str) -> Answer {
     let path = folder.join(target.trim_start_matches('/'));
     match fs::read(path) {
@@ -71,7 +71,7 @@ fn a_server_that_lists_nothing_is_a_store() {
     );
 }
 
-/// Unmounts when a test ends.
+/// Unmounts when it is dropped.
 struct Mount(String);
 
 impl Drop for Mount {
@@ -109,7 +109,7 @@ fn a_path_in_a_mount_is_read_by_the_mount() {
     }
     let title = printed(&["tree", &dir]);
     assert!(title.starts_with(source.to_str().unwrap()), "{title}");
-    // What was changed in the mount and not committed shows.
+    // The commands see uncommitted changes of the mount.
     fs::remove_file(format!("{dir}/tas/c/0/0/0")).unwrap();
     let text = printed(&["map", &format!("{dir}/tas")]);
     assert!(text.contains("7 of 8 chunks stored"), "{text}");
@@ -236,7 +236,7 @@ fn a_decoded_file_is_described_or_refused_with_the_reason() {
     let json: serde_json::Value =
         serde_json::from_str(&printed(&["info", "--json", &path])).unwrap();
     assert_eq!(json["format"], "csv");
-    // It would have to be made.
+    // The length of a CSV file is unknown until the file is made.
     assert!(json["error"].is_null() && json["bytes"].is_null());
     let missing = run(&["info", &format!("{}/tax@0.npy", tas())]);
     assert_eq!(missing.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! Credentials of profiles of `~/.aws`: of roles, which one profile assumes by another, of single sign-on, of programs.
+//! Tests credentials of `~/.aws` profiles: roles, chained profiles, single sign-on, credential processes.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ const NAMES: &[u8] = br#"<ListBucketResult><Name>b</Name><KeyCount>1</KeyCount><
 <Contents><Key>x.zarr/zarr.json</Key><LastModified>2020-01-01T00:00:00Z</LastModified><ETag>"e"</ETag>
 <Size>40</Size></Contents></ListBucketResult>"#;
 
-/// Answers as a bucket with one group, and as the server that gives credentials for roles.
+/// Answers as a bucket with one group, and as the services that issue credentials (STS and single sign-on).
 fn bucket(request: &Request) -> Answer {
     let length = GROUP.len();
     let is_whole = request.header("range").is_empty();
@@ -48,13 +48,13 @@ fn bucket(request: &Request) -> Answer {
     }
 }
 
-/// Prints the root's document with the profile `lab` of a configuration, and `variables`.
+/// Prints the root document with the profile `lab` of a configuration, with these environment variables.
 fn cat(server: &Scripted, config: &str, variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
     cat_at(home.path(), server, config, variables)
 }
 
-/// Does the same with a home directory that has more in it.
+/// Does the same with an existing home directory.
 fn cat_at(home: &Path, server: &Scripted, config: &str, variables: &[(&str, &str)]) -> Output {
     fs::create_dir_all(home.join(".aws")).unwrap();
     fs::write(home.join(".aws/config"), config).unwrap();
@@ -64,7 +64,7 @@ fn cat_at(home: &Path, server: &Scripted, config: &str, variables: &[(&str, &str
     run(command, server, variables)
 }
 
-/// Returns the command that prints the root's document with the profile `lab` of a home directory.
+/// Returns the command that prints the root document with the profile `lab` of a home directory.
 fn cat_of_profile(home: &Path, arguments: &[&str]) -> Command {
     let words = ["cat", "s3://b/x.zarr/zarr.json", "--profile", "lab"];
     let mut command = command(&words);
@@ -72,7 +72,7 @@ fn cat_of_profile(home: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command whose credentials are given by a server.
+/// Runs a command that gets its credentials from this server.
 fn run(mut command: Command, server: &Scripted, variables: &[(&str, &str)]) -> Output {
     for name in ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE"] {
         command.env_remove(name);
@@ -86,7 +86,7 @@ fn run(mut command: Command, server: &Scripted, variables: &[(&str, &str)]) -> O
         .unwrap()
 }
 
-/// Returns what it said and the keys that have signed requests.
+/// Returns stderr and the sorted signatures of the requests, each once.
 fn tried(output: &Output, server: &Scripted) -> (String, Vec<String>) {
     let requests = server.requests.lock().unwrap();
     let mut signatures: Vec<String> = requests.iter().map(signed).collect();
@@ -98,7 +98,7 @@ fn tried(output: &Output, server: &Scripted) -> (String, Vec<String>) {
     (said, signatures)
 }
 
-/// Returns what has signed a request: the key, the region and the service.
+/// Returns the key, region and service of a request's signature, or an empty string if it has none.
 fn signed(request: &Request) -> String {
     let credential = request.header("authorization").split("Credential=").nth(1);
     let words: Vec<&str> = credential.unwrap_or("").split(['/', ',']).collect();
@@ -204,7 +204,7 @@ fn a_role_that_is_refused_is_named_with_the_code() {
         said.contains("AccessDenied") && !said.contains("a-secret"),
         "{said}"
     );
-    // One that is busy is asked again.
+    // A busy server is retried.
     let server = Scripted::start(|number, request| match number {
         0 | 1 => answer(503, b""),
         _ => bucket(request),
@@ -288,10 +288,10 @@ fn a_container_or_a_machine_is_asked_where_a_profile_says_so() {
 const SIGNED_ON: &str = "[profile lab]\nsso_session = work\nsso_account_id = 1\nsso_role_name = R &\n\
                          [sso-session work]\nsso_region = eu-west-1\nsso_start_url = https://start.invalid\n";
 
-/// The file of the token of the session `work`: its SHA-1.
+/// The token file of the session `work`. Its name is the SHA-1 of the session name.
 const TOKEN_FILE: &str = ".aws/sso/cache/e274eeff768c6396088ec6eb091f4bf4d47ab1e0.json";
 
-/// Prints the root's document with a token of single sign-on.
+/// Prints the root document with a single sign-on token.
 fn cat_signed_on(server: &Scripted, token: &str) -> (Output, String) {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join(TOKEN_FILE);
@@ -382,7 +382,7 @@ fn what_is_wrong_with_a_profile_is_said() {
     }
 }
 
-/// Prints the root's document from the server that a configuration names.
+/// Prints the root document from the server that a configuration names.
 fn cat_elsewhere(config: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir_all(home.path().join(".aws")).unwrap();
@@ -439,7 +439,7 @@ fn a_profile_names_the_server() {
     assert_eq!(String::from_utf8_lossy(&said), expected);
 }
 
-/// Amazon's own server cannot be reached here: the region makes a name of it that no host has.
+/// AWS itself is not reachable here: the region leads to a host name that does not exist.
 #[test]
 fn addresses_that_are_to_be_ignored_count_for_nothing() {
     const IGNORE: (&str, &str) = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
@@ -472,16 +472,16 @@ fn addresses_that_are_to_be_ignored_count_for_nothing() {
     assert_eq!(output.stdout, GROUP, "the variable wins over the file");
 }
 
-/// What a service of metadata does with a request for a token.
+/// How the metadata service answers a request for a token.
 #[derive(Clone, Copy)]
 enum Tokens {
-    /// It answers so.
+    /// With this HTTP status.
     Refused(u16),
-    /// It gives one.
+    /// With a token.
     Given,
 }
 
-/// Answers as the metadata service of a machine, and as a bucket.
+/// Answers as the metadata service of an EC2 instance, and as a bucket.
 fn machine(tokens: Tokens, request: &Request) -> Answer {
     const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
     let given =
@@ -544,7 +544,7 @@ fn a_service_that_gives_no_credentials_is_named() {
     assert!(signatures.is_empty(), "{signatures:?}");
 }
 
-/// Prints the root's document with the credentials of a machine.
+/// Prints the root document with the credentials of an EC2 instance.
 fn of_machine(server: &Scripted, variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
     let url = server.url("");

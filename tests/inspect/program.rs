@@ -1,4 +1,4 @@
-//! The program as a child process, and the golden files that its output is compared with.
+//! Runs the program as a child process and compares its output with golden files.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) fn sample(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Returns the program with its arguments, without colours.
+/// Returns the program with these arguments, without colours.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(args).env("NO_COLOR", "1").env("COLUMNS", "80");
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
-/// Returns what a command prints that succeeds.
+/// Returns the output of a command that must succeed.
 pub(crate) fn printed(args: &[&str]) -> String {
     let output = run(args);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -34,7 +34,7 @@ pub(crate) fn printed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the only line on stderr of a command that fails with status 2.
+/// Returns the only line on stderr of a command that must fail with status 2.
 pub(crate) fn failed(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -43,7 +43,7 @@ pub(crate) fn failed(args: &[&str]) -> String {
     text.trim_start_matches("zarrfs: ").trim_end().to_string()
 }
 
-/// Replaces letters that are no ASCII: lines of trees by similar letters, others by their numbers.
+/// Replaces the lines of trees by similar ASCII characters, and other non-ASCII characters by escapes.
 fn ascii(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
@@ -59,7 +59,7 @@ fn ascii(text: &str) -> String {
     out
 }
 
-/// Compares text with a golden file, or writes that.
+/// Compares text with a golden file. With `BLESS`, rewrites the golden file.
 pub(crate) fn compare(name: &str, text: &str) {
     let text = ascii(text);
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -88,7 +88,7 @@ pub(crate) fn store(folder: &Path, files: &[(&str, &[u8])]) {
     }
 }
 
-/// Returns the metadata of a v3 array of bytes without compression.
+/// Returns the metadata of an uncompressed v3 array of bytes.
 pub(crate) fn array(shape: &[u64], chunk: &[u64]) -> String {
     format!(
         r#"{{"zarr_format": 3, "node_type": "array", "shape": {shape:?}, "data_type": "uint8",

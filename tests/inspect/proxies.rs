@@ -1,16 +1,16 @@
-//! A proxy that cannot be reached is what the message names, and not the server behind it.
+//! Errors name the proxy that cannot be reached, not the server behind it.
 
 use std::net::TcpListener;
 
 use crate::program::command;
 
-/// Returns an address of this machine where nobody listens.
+/// Returns a local address on which no program listens.
 fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-/// Returns what is said of a store that is not reached.
+/// Returns stderr of `cat` for a store that cannot be reached.
 fn said(arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = command(&["cat"]);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
@@ -53,7 +53,7 @@ fn a_proxy_that_is_not_reached_is_named() {
             assert!(!said.contains(":9000"), "no word of the server: {said}");
         }
     }
-    // The name of a proxy, and not that of the server, is what cannot be resolved.
+    // The name of the proxy cannot be resolved, not the name of the server.
     let elsewhere = [("http_proxy", "http://proxy.invalid:3128")];
     for place in [WEB, BUCKET] {
         let said = said(place, &elsewhere);

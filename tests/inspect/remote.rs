@@ -1,4 +1,4 @@
-//! A tree on a store on which each request takes long.
+//! Tests `tree` on a store with slow requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,21 +20,21 @@ use zarrfs_store::{Key, Listing, Meta, Name, NoHints, Object, Store, StoreStack}
 use crate::program::{GROUP, array};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// How long a request takes.
+/// Duration of a request.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// What a store was asked.
+/// Counters of the requests to a store.
 #[derive(Default)]
 struct Asked {
-    /// The names that it has given.
+    /// Names that listings have returned.
     names: Arc<AtomicUsize>,
     waiting: AtomicUsize,
-    /// The most requests that waited at a time.
+    /// The maximum number of concurrent requests.
     most: AtomicUsize,
 }
 
 impl Asked {
-    /// Takes as long as a request does.
+    /// Waits for the duration of a request.
     fn wait(&self) {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(waiting, Ordering::Relaxed);
@@ -43,13 +43,13 @@ impl Asked {
     }
 }
 
-/// A store that takes long for everything a tree asks.
+/// A store that delays every request of a tree.
 struct FarStore {
     memory: MemoryStore,
     asked: Arc<Asked>,
 }
 
-/// A listing that counts its names.
+/// A listing that counts the names that it returns.
 struct CountedListing(Box<dyn Listing>, Arc<AtomicUsize>);
 
 impl Listing for CountedListing {
@@ -86,7 +86,7 @@ impl Layer for FarStore {
     }
 }
 
-/// Opens a store with 10 groups of 100 arrays.
+/// Opens a store with 10 groups of 100 arrays each.
 fn opened() -> (OpenedStore, Arc<Asked>) {
     let memory = MemoryStore::default();
     let set = |key: &str, text: &[u8]| memory.set(Key::new(key).unwrap(), text.to_vec());
@@ -109,7 +109,7 @@ fn opened() -> (OpenedStore, Arc<Asked>) {
     (over(store), asked)
 }
 
-/// Opens the nodes of a store.
+/// Opens a store that the commands can inspect.
 pub(crate) fn over(store: Arc<dyn Store>) -> OpenedStore {
     let stats = Arc::new(Stats::default());
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
@@ -169,6 +169,6 @@ fn a_group_below_which_nothing_is_shown_is_asked_for_one_name() {
     let cut = nodes.iter().filter(|node| node.is_cut);
     assert_eq!((nodes.len(), cut.count()), (11, 10));
     let given = asked.names.load(Ordering::Relaxed);
-    // The root's eleven names and the end, and a few of each group.
+    // The 11 names of the root, its end, and a few names per group.
     assert!(given < 12 + 10 * 4, "{given}");
 }

@@ -1,8 +1,8 @@
-//! Whole outputs on the sample stores, as text and as JSON.
+//! Compares the output for the sample stores, as text and as JSON.
 
 use crate::program::{compare, printed, sample};
 
-/// Returns what a command prints of a sample store, with the same path on every machine.
+/// Returns the output for a sample store, with the path of the folder replaced so that it is the same on every machine.
 fn shown(args: &[&str]) -> String {
     let folder = sample("");
     let folder = folder.to_str().unwrap().trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! Who else mounts and looks in: mount(8), fstab, systemd, ordinary users, other programs' descriptors.
+//! Mounts by mount(8), fstab and systemd; access by ordinary users and other programs' descriptors.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -179,7 +179,7 @@ fn a_descriptor_that_is_mounted_is_served() {
         .unwrap();
     drop(device);
     assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
-    // Lazily: a process that another test is just starting may hold the file that was read, for a moment.
+    // Lazily: a process that another test is just starting may still hold the file for a moment.
     let unmounted = Command::new("umount").arg("-l").arg(&fixture.dir).status();
     assert!(unmounted.unwrap().success());
     assert_eq!(end_of(&mut child).code(), Some(0));

@@ -1,4 +1,4 @@
-//! What a daemon keeps of its caller, and what SIGHUP means for it.
+//! Tests what a daemon inherits from its caller, and how it handles SIGHUP.
 
 use std::fs;
 use std::fs::File;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::fixture::{Fixture, PROGRAM, end_of, signal, soon, stderr};
 
-/// Runs a script of a shell whose arguments are the program, the store and the mountpoint.
+/// Runs a shell script whose arguments are the program, the store and the mountpoint.
 fn run(fixture: &Fixture, script: &str) {
     let output = Command::new("sh")
         .args(["-euc", script, "sh", PROGRAM])
@@ -67,7 +67,7 @@ fn hang_up(fixture: &Fixture) {
     process::kill_process(fixture.daemons()[0], Signal::HUP).unwrap();
 }
 
-/// Returns whether a name that is looked up gets into the log.
+/// Whether the lookup of a name gets into the log.
 fn is_logged(fixture: &Fixture, name: &str, log: &Path) -> bool {
     let look = || {
         assert!(fs::metadata(fixture.dir.join(name)).is_err());
@@ -114,7 +114,7 @@ fn a_hangup_opens_the_log_anew() {
         assert!(is_logged(&fixture, "missing-3", &log));
         let old = fs::read_to_string(&rotated).unwrap();
         assert!(!old.contains("missing-3"), "{old}");
-        // Where it cannot be opened, nothing is lost.
+        // If the log cannot be opened, nothing is lost.
         fs::remove_file(&log).unwrap();
         fs::create_dir(&log).unwrap();
         hang_up(&fixture);
@@ -128,7 +128,7 @@ fn a_hangup_opens_the_log_anew() {
     }
 }
 
-/// By the time of the signal, a number of the caller's stands for another file of the daemon.
+/// At the time of the signal, a descriptor number of the caller refers to another file of the daemon.
 #[test]
 fn a_log_that_is_a_descriptor_of_the_caller_is_never_opened_anew() {
     let Some(fixture) = Fixture::new() else {
@@ -160,13 +160,13 @@ fn a_hangup_leaves_a_daemon_without_a_log_file_alone() {
     hang_up(&fixture);
     let answers = || fs::read(fixture.dir.join("a/c/0")).is_ok_and(|bytes| bytes == [7; 16]);
     assert!(answers());
-    // SIGTERM comes after them.
+    // SIGTERM arrives after the SIGHUPs.
     process::kill_process(fixture.daemons()[0], Signal::TERM).unwrap();
     assert!(soon(|| fixture.daemons().is_empty()));
     assert!(fixture.mounted().is_none());
 }
 
-/// Starts a mount in the foreground of a terminal, by way of `before`; the end of the child is that of the terminal.
+/// Starts a mount in the foreground of a terminal, through `before`. The child ends when the terminal closes.
 fn in_terminal(fixture: &Fixture, before: &str) -> Child {
     let script = format!("exec {before} \"$PROGRAM\" mount -f \"$STORE\" \"$DIR\"");
     let mut command = Command::new("script");
@@ -175,7 +175,7 @@ fn in_terminal(fixture: &Fixture, before: &str) -> Child {
         .env("PROGRAM", PROGRAM)
         .env("STORE", &fixture.store)
         .env("DIR", &fixture.dir)
-        // nohup(1) leaves a file there.
+        // nohup(1) leaves its output file there.
         .current_dir(fixture.path(""))
         .stdin(Stdio::piped());
     fixture.foreground(&mut command)

@@ -1,4 +1,4 @@
-//! Commits beside a program that has a decoded file open for writing: the array is named as long as it is open.
+//! Commits while a program has a decoded file open for writing: they name the array.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -44,7 +44,7 @@ fn an_array_that_is_written_meanwhile_is_named() {
     assert!(say("status").ends_with(": nothing to commit\n"));
 }
 
-/// A mount whose upper folder has no room, in which an element was written and closed.
+/// Returns a mount whose upper folder has no room left, in which one element was written and the file closed.
 fn full_upper() -> Option<(Fixture, Tmpfs)> {
     let fixture = Fixture::new()?;
     let disk = Tmpfs::new(1 << 20)?;
@@ -69,7 +69,7 @@ fn make_room(disk: &Tmpfs) {
     fs::remove_file(disk.path().join("filler")).unwrap();
 }
 
-/// Runs a command on the mount; returns what it prints.
+/// Runs a zarrfs command on the mount; returns its output.
 fn run(fixture: &Fixture, command: &str) -> String {
     let command = Command::new(PROGRAM)
         .args(command.split(' '))

@@ -1,4 +1,4 @@
-//! Daemons that may have few files open, and programs that have many.
+//! Daemons with a low limit of open files, and programs that open many files.
 
 use std::fs;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::fixture::{Fixture, PROGRAM, soon, stderr};
 const ARRAYS: usize = 100;
 const CHUNKS: usize = 8;
 
-/// Puts arrays of 8 uncompressed chunks of 16 bytes, each with its place in every byte.
+/// Puts arrays of 8 uncompressed chunks of 16 bytes; each byte is the array's number plus the chunk's.
 fn put_arrays(fixture: &Fixture) {
     let document = fs::read_to_string(fixture.store.join("a/zarr.json")).unwrap();
     let document = document.replace("\"shape\": [4]", "\"shape\": [32]");
@@ -32,7 +32,8 @@ fn put_arrays(fixture: &Fixture) {
     }
 }
 
-/// Puts arrays of 4 shards, each of two inner chunks of 4 bytes and an index, with the same content as those of bytes.
+/// Puts arrays of 4 shards, each with two inner chunks of 4 bytes and an index; each byte is the array's number plus
+/// the shard's.
 fn put_sharded_arrays(fixture: &Fixture) {
     let document = r#"{"zarr_format": 3, "node_type": "array", "shape": [32], "data_type": "uint8", "fill_value": 0,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}},
@@ -63,7 +64,7 @@ fn raw(fixture: &Fixture, name: &str) -> PathBuf {
     fixture.dir.join(format!(".zarrfs/files/{name}/{name}.raw"))
 }
 
-/// Reads every array; returns how many could not be read. Those that could are right.
+/// Reads every array; returns how many could not be read. Fails if one was read with wrong content.
 fn failed_reads(fixture: &Fixture) -> usize {
     let read = |array: usize| {
         let plain = fs::read(raw(fixture, &format!("b{array}")));
@@ -109,7 +110,7 @@ fn a_hundred_arrays_are_read_with_few_descriptors() {
     put_arrays(&fixture);
     put_sharded_arrays(&fixture);
     mount(&fixture, 256, 256, &[]);
-    // All are open at once, and each is read while the others are.
+    // All files are open at once, and each is read while the others are open.
     let open = |array: usize| {
         ["b", "s"].map(|kind| File::open(raw(&fixture, &format!("{kind}{array}"))).unwrap())
     };
@@ -132,7 +133,7 @@ fn a_mount_outlives_a_want_of_descriptors() {
         current: Some(current),
         maximum: Some(256),
     };
-    // Less than it has open already: from now on each one that it asks for is EMFILE.
+    // Below the number of files that it has open already: each further open fails with EMFILE.
     prlimit(daemon, Resource::Nofile, limit(8)).unwrap();
     assert!(failed_reads(&fixture) > 0);
     prlimit(daemon, Resource::Nofile, limit(256)).unwrap();
@@ -195,7 +196,7 @@ fn programs_with_too_many_files_leave_the_others_alone() {
             open.len()
         );
         assert!(open.len() > 64, "the soft limit is raised: {}", open.len());
-        // Everybody else goes on.
+        // The other programs continue.
         assert!(fs::read_dir(fixture.dir.join("b99/c")).unwrap().count() == CHUNKS);
         assert!(fs::read_to_string(fixture.dir.join(".zarrfs/stats.json")).is_ok());
         assert!(fs::metadata(fixture.dir.join("b99/zarr.json")).is_ok());

@@ -1,4 +1,4 @@
-//! From mounting to the end of the daemon: every way in which a mount goes away.
+//! Mounts and unmounts in every way; the daemon ends with its mount.
 
 use std::fs;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn a_mount_answers_when_the_command_returns() {
     );
     let output = fixture.umount(&fixture.dir);
     assert!(output.status.success() && output.stderr.is_empty());
-    // The daemon goes with its mount.
+    // The daemon ends with its mount.
     assert!(soon(|| fixture.daemons().is_empty()));
 }
 
@@ -43,7 +43,8 @@ fn umount_of_the_system_ends_the_daemon() {
     }
 }
 
-/// The kernel gives the number of a mount that is gone to the next one, while the daemon of the first still ends.
+/// The kernel reuses the device number of a mount that is gone for the next mount, while the daemon of the first one
+/// is still ending.
 #[test]
 fn mounts_one_after_the_other_leave_each_other_alone() {
     let Some(fixture) = Fixture::new() else {
@@ -86,7 +87,7 @@ fn a_busy_mount_leaves_the_tree_and_a_second_signal_ends_at_once() {
         "it waits for the user of the mount"
     );
     signal(&child, Signal::TERM);
-    // The status is that of the signal: a daemon that has waited for the users of its mount ends with 0.
+    // The exit status names the signal: a daemon that has waited for the users of its mount ends with 0.
     assert_eq!(end_of(&mut child).code(), Some(128 + 15));
     assert!(user.try_wait().unwrap().is_none(), "the mount is in use");
     user.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Daemons that may not write long files: the change that is too long fails, and everything else goes on.
+//! Daemons with a file size limit: only the change that is too long fails.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use crate::scripted::{Answer, Request, Scripted, answer, answer_of};
 
 const LIMIT: u64 = 64 << 10;
 
-/// Sets the limit of the daemon, which a shell would set by `ulimit -f` before the mount.
+/// Sets the file size limit of the daemon, as `ulimit -f` before the mount would.
 fn limit(fixture: &Fixture, bytes: Option<u64>) {
     let limit = Rlimit {
         current: bytes,

@@ -1,4 +1,4 @@
-//! What a mount says of itself: what was found, what failed, which mounts there are.
+//! Diagnostics: the nodes that were found, recorded failures, and the list of mounts.
 
 use std::fs;
 use std::fs::File;
@@ -20,7 +20,7 @@ fn zarrfs(words: &[&str], path: &Path) -> Output {
         .unwrap()
 }
 
-/// Reads a decoded file of which a chunk is too short, as often as told; it fails each time.
+/// Reads a decoded file that has a truncated chunk, `times` times; each read fails.
 fn read_broken_array(fixture: &Fixture, times: usize) {
     for _ in 0..times {
         let read = fs::read(fixture.dir.join(".zarrfs/files/a/a.npy"));

@@ -1,4 +1,4 @@
-//! A store, two mountpoints and the program, for one test; whatever it leaves mounted is unmounted.
+//! A store, two mountpoints and the program for one test; unmounts everything at the end.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -31,7 +31,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Returns a fixture, or nothing where tests that mount are skipped.
+    /// Returns a fixture, or `None` if tests that mount are skipped.
     pub(crate) fn new() -> Option<Fixture> {
         if !needs::mounts() {
             return None;
@@ -63,7 +63,7 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// Mounts in the background; panics with the program's words if it fails.
+    /// Mounts in the background; panics with the program's output if it fails.
     pub(crate) fn mount(&self, more: &[&str]) {
         let output = self.try_mount(more);
         assert!(
@@ -115,7 +115,7 @@ impl Fixture {
         mountinfo::top_at(&self.dir).unwrap()
     }
 
-    /// Returns the daemons of this fixture: those with its folder among their arguments.
+    /// Returns the daemons of this fixture: the processes with its folder among their arguments.
     pub(crate) fn daemons(&self) -> Vec<Pid> {
         let folder = self.folder.path().as_os_str().as_encoded_bytes();
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -177,7 +177,7 @@ impl Drop for Fixture {
     }
 }
 
-/// Waits up to ten seconds for something to become true.
+/// Waits up to ten seconds for a condition to become true.
 pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
@@ -194,7 +194,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     process::kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Stops all threads of a process: a signal reaches the others only once one has taken it.
+/// Stops all threads of a process: a signal reaches the other threads only after one thread has taken it.
 pub(crate) fn stop(daemon: Pid) {
     process::kill_process(daemon, Signal::STOP).unwrap();
     let tasks = format!("/proc/{}/task", daemon.as_raw_pid());

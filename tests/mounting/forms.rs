@@ -1,4 +1,4 @@
-//! Forms of the command line without the word `mount`, in whatever order, and what is said of those that are wrong.
+//! Command lines without the word `mount`, in any order, and the errors for wrong ones.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -18,7 +18,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), stderr(output))
 }
 
-/// Unmounts the directory and waits for the end of its daemon.
+/// Unmounts the directory and waits until its daemon has ended.
 fn unmount(fixture: &Fixture) {
     assert!(fixture.umount(&fixture.dir).status.success());
     assert!(soon(|| fixture.daemons().is_empty()));

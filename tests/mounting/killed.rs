@@ -1,4 +1,4 @@
-//! Daemons that are killed, stopped or hang: nobody who uses the mount waits for ever.
+//! Daemons that are killed, stopped or hang: no user of the mount waits for ever.
 
 use std::fs;
 use std::io::Read;
@@ -19,7 +19,7 @@ use crate::scripted::{Answer, Request, Scripted, answer};
 
 const CHUNK: usize = 64 << 10;
 
-/// Two chunks, of which the second is never answered once `holds` is set.
+/// Serves two chunks; the second one is never answered once `holds` is set.
 fn store_that_hangs(holds: &Arc<AtomicBool>) -> Scripted {
     let holds = holds.clone();
     Scripted::start(move |_, request: &Request| {
@@ -52,7 +52,7 @@ fn with_etag(body: &[u8]) -> Answer {
     answer
 }
 
-/// Reads a part of a file in a process that may never end.
+/// Reads a part of a file in a child process that may never end.
 fn start_reader(file: &Path, offset: usize) -> std::process::Child {
     let (offset, len) = (format!("skip={offset}"), format!("count={CHUNK}"));
     let flags = "iflag=skip_bytes,count_bytes";
@@ -88,7 +88,7 @@ fn a_daemon_killed_while_pages_are_dropped_leaves_nobody_waiting() {
             .any(|request| request.method == "GET" && request.target.ends_with("/c/1"))
     };
     assert!(soon(asked), "the second chunk is not read");
-    // The first chunk changes: the pages of the file are to be dropped, of which the reader waits for some.
+    // The first chunk changes, so the kernel has to drop the file's pages. The reader waits for some of these pages.
     let chunk = fs::File::options()
         .write(true)
         .open(fixture.dir.join("c/0"))
@@ -119,7 +119,7 @@ fn a_silent_mount_is_refused_by_mount_and_ended_by_umount() {
     for &daemon in &daemons {
         stop(daemon);
     }
-    // Whoever looks at the mount waits, until it is ended.
+    // A process that looks at the mount waits until the mount is ended.
     let (sender, read) = mpsc::channel();
     let chunk = fixture.dir.join("a/c/0");
     thread::spawn(move || sender.send(fs::read(chunk).map_err(|error| error.raw_os_error())));

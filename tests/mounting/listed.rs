@@ -1,4 +1,4 @@
-//! Listings of a mount by programs, and kernels, that have little room for names.
+//! Listings by programs and kernels that have little room for names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 /// Much less than the names take.
 const ROOM: usize = 4096;
 
-/// Returns the names of an open directory after a cursor, each with the cursor after it.
+/// Returns the names of an open directory after the cursor `from`, each with its own cursor.
 fn names(dir: &OwnedFd, from: u64) -> Vec<(Vec<u8>, u64)> {
     rustix::fs::seek(dir, SeekFrom::Start(from)).unwrap();
     let mut room = [MaybeUninit::uninit(); ROOM];

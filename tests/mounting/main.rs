@@ -1,7 +1,7 @@
-//! Real mounts of the kernel: made, refused, used by others, and unmounted in every way there is.
+//! Real kernel mounts: made, refused, used by other programs, and unmounted in every way.
 //!
-//! Needs root and /dev/fuse (`common/needs.rs`). What only a person would see (exit statuses, one line on stderr)
-//! is tested here as well.
+//! Needs root and /dev/fuse (`common/needs.rs`). Output that only a person would see (exit statuses, one line on
+//! stderr) is tested here as well.
 
 #![allow(
     clippy::cast_possible_truncation,

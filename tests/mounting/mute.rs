@@ -1,4 +1,4 @@
-//! Servers that tell no names, with a store of Zarr, and mounts of them with an upper folder.
+//! Servers that cannot list keys, and mounts of them with an upper folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use crate::scripted::{Answer, Request, Scripted, answer};
 
 pub(crate) const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group"}"#;
 
-/// Returns the document of an array of bytes, four in a chunk, of which not all need be stored.
+/// Returns the metadata of an array of bytes, four in a chunk; some of the chunks may be missing.
 fn array(length: u64) -> String {
     format!(
         r#"{{"zarr_format": 3, "node_type": "array", "shape": [{length}, 2], "data_type": "uint8", "fill_value": 0,
@@ -23,7 +23,7 @@ fn array(length: u64) -> String {
     )
 }
 
-/// Returns the root's document with copies of those below it.
+/// Returns the root's metadata with consolidated copies of the metadata below it.
 pub(crate) fn consolidated() -> String {
     let nodes = [
         ("a", array(2)),
@@ -41,7 +41,7 @@ pub(crate) fn consolidated() -> String {
 
 type Objects = BTreeMap<String, Vec<u8>>;
 
-/// A server that tells no names: a bucket that refuses listings, or a web server that takes no changes.
+/// A server that cannot list keys: a bucket that refuses listings, or a web server that refuses changes.
 #[derive(Default)]
 pub(crate) struct Mute {
     objects: Mutex<Objects>,
@@ -148,7 +148,7 @@ fn with_tag(bytes: &[u8], answer: Answer) -> Answer {
     }
 }
 
-/// A mute server, and a mount of it with an upper folder.
+/// A server that cannot list keys, and a mount of it with an upper folder.
 pub(crate) struct Changed {
     pub(crate) fixture: Fixture,
     pub(crate) server: Arc<Mute>,
@@ -193,7 +193,7 @@ impl Changed {
         self.mount();
     }
 
-    /// Runs a command of the program; returns what is wrong.
+    /// Runs a zarrfs command; returns its error output if it fails.
     pub(crate) fn zarrfs(&self, command: &str) -> Result<(), String> {
         let mut program = Command::new(PROGRAM);
         let done = program
@@ -207,7 +207,7 @@ impl Changed {
             .ok_or_else(|| stderr(&done))
     }
 
-    /// Runs a line of the shell in the mount, which has to succeed.
+    /// Runs a shell command in the mount, which has to succeed.
     pub(crate) fn shell(&self, line: &str) {
         let mut shell = Command::new("sh");
         let shell = shell.args(["-euc", line]).current_dir(&self.fixture.dir);
@@ -215,7 +215,7 @@ impl Changed {
         assert!(done.status.success(), "{line}: {}", stderr(&done));
     }
 
-    /// Returns the paths of all that listings lead to.
+    /// Returns all paths that can be reached by listings.
     pub(crate) fn shown(&self) -> BTreeSet<String> {
         below(&self.fixture.dir)
     }

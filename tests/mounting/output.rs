@@ -1,4 +1,4 @@
-//! Results that cannot be written: a full device is a fault, a reader that has gone is none.
+//! Failing output: a full device is an error, a closed pipe is not.
 
 use std::fs::OpenOptions;
 use std::io::Read;

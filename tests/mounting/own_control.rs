@@ -1,4 +1,4 @@
-//! Stores that have a folder `.zarrfs` of their own: it is shown as it is stored, and no command believes what it says.
+//! Stores with a folder `.zarrfs` of their own: shown as stored, trusted by no command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn refused(words: &[&str]) -> String {
     stderr(&output).trim_end().to_string()
 }
 
-/// Returns the keys that were changed at a place.
+/// Returns the output of `zarrfs diff` for a mount or an upper folder.
 fn changes(place: &Path) -> String {
     let output = zarrfs(&["diff", text(place)]);
     assert_eq!(output.status.code(), Some(1));
@@ -46,7 +46,7 @@ fn put_control(fixture: &Fixture, files: &[(&str, &str)]) {
     }
 }
 
-/// An upper folder over another store, with a change in it, that a store names as its own.
+/// Returns another store and its upper folder with one change; the fixture's store claims that upper folder as its own.
 fn forged(fixture: &Fixture) -> (PathBuf, PathBuf) {
     let (other, upper) = (fixture.path("other.zarr"), fixture.path("other upper"));
     fs::create_dir(&other).unwrap();
@@ -79,7 +79,7 @@ fn a_mount_of_a_mount_has_changes_of_its_own() {
     assert_eq!(fs::read(fixture.dir.join("precious")).unwrap(), b"1");
     assert!(!fixture.second.join("scratch").exists());
     fs::write(fixture.second.join("scratch"), "2").unwrap();
-    // Whether the first mount takes it is the first mount's to say; it is not what is committed.
+    // The first mount may take or refuse these writes; its own changes must not be committed.
     zarrfs(&["commit", second]);
     assert!(changes(&fixture.dir).contains("precious"));
     assert!(!fixture.store.join("precious").exists());

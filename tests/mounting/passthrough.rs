@@ -1,4 +1,4 @@
-//! `--passthrough`: the kernel reads stored files of this machine itself, and what it reads is right.
+//! `--passthrough`: the kernel reads stored local files itself, with the right content.
 
 use std::fs;
 use std::fs::File;
@@ -9,14 +9,14 @@ use std::thread;
 use crate::fixture::Fixture;
 use crate::mapped::Mapping;
 
-/// Returns how many bytes the daemon has read of the store.
+/// Returns how many bytes the daemon has read from the store.
 fn read_by_the_daemon(fixture: &Fixture) -> u64 {
     let text = fs::read_to_string(fixture.dir.join(".zarrfs/stats.json")).unwrap();
     let stats: serde_json::Value = serde_json::from_str(&text).unwrap();
     stats["store_get_bytes"].as_u64().unwrap()
 }
 
-/// Whether the kernel can read files itself.
+/// Whether the kernel supports FUSE passthrough.
 fn kernel_reads() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
@@ -55,7 +55,7 @@ fn the_kernel_reads_stored_files_itself() {
     if kernel_reads() {
         assert_eq!(read_by_the_daemon(&fixture), before);
     }
-    // Decoded files are made here.
+    // Decoded files are computed by the daemon, so they cannot be passed through.
     let decoded = read(&fixture.dir.join(".zarrfs/files/a/a.npy"));
     assert!(decoded.ends_with(&[7; 16]));
 }

@@ -1,5 +1,4 @@
-//! Where mounts are and can be, in the words of `list`, `mount`, `umount` and `commit`; and what a mount has not that
-//! other file systems have.
+//! Mountpoints in the output of `list`, `mount`, `umount` and `commit`; file system features without support.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -18,7 +17,7 @@ fn fault(output: &Output, expected: &str) {
     assert_eq!(said, (Some(2), format!("zarrfs: {expected}\n")));
 }
 
-/// Returns the cells of the row that a list of mounts has of a directory.
+/// Returns the cells of a directory's row in a list of mounts.
 fn row(list: &Output, dir: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&list.stdout).into_owned();
     let dir = format!("  {}  ", dir.display());
@@ -44,7 +43,7 @@ fn mounts_that_do_not_say_are_listed_with_why() {
     };
     fixture.mount(&[]);
     let store = fixture.store.to_str().unwrap();
-    // The folder of the program may be one that others cannot enter.
+    // The program may be in a folder that other users cannot enter.
     let program = fixture.path("program");
     fs::copy(PROGRAM, &program).unwrap();
     let other = Command::new(&program)

@@ -1,4 +1,4 @@
-//! Records of failures where a person looks for them: syslog, and stderr of a mount in the foreground.
+//! Failure records in syslog, and on stderr of a mount in the foreground.
 
 use std::fs;
 use std::fs::File;
@@ -11,10 +11,10 @@ use rustix::process::Signal;
 
 use crate::fixture::{Fixture, end_of, signal, soon};
 
-/// What is said of the array of the fixture when its chunk is too short.
+/// The record for the fixture's array when its chunk is too short.
 const RECORD: &str = "read of /.zarrfs/files/a/a.npy: a/c/0: bytes: expected 16 bytes, found 3";
 
-/// Makes the chunk of the store too short.
+/// Truncates the chunk of the store.
 fn damage(store: &Path) {
     fs::write(store.join("a/c/0"), [7; 3]).unwrap();
 }
@@ -29,7 +29,7 @@ fn a_failure_is_one_record_of_syslog() {
     socket
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
-    // A /dev of its own, so that the log of the machine stays as it is.
+    // A private /dev, so that the machine's log stays unchanged.
     let script = r#"
         unset JOURNAL_STREAM
         touch fuse null

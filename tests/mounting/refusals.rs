@@ -1,4 +1,4 @@
-//! What is refused: mounts of others, places, stores and options that make no sense; the exit status, and one line.
+//! Refused mounts: other users' mounts, unusable mountpoints, stores and options; exit status and one line.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -24,7 +24,7 @@ fn mounts_of_others_are_left_alone() {
         )
     };
     let kind = || fixture.mounted().unwrap().kind;
-    // Under ours.
+    // A mount below ours.
     tmpfs();
     fixture.mount(&[]);
     assert_eq!(kind(), "fuse.zarrfs");
@@ -40,7 +40,7 @@ fn mounts_of_others_are_left_alone() {
     let output = fixture.umount(&fixture.dir);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).ends_with("is not a mount of zarrfs: tmpfs is mounted there\n"));
-    // Over ours.
+    // A mount over ours.
     let mut child = fixture.foreground(&mut fixture.foreground_command());
     assert!(soon(|| kind() == "fuse.zarrfs"));
     tmpfs();

@@ -1,4 +1,4 @@
-//! What commands and mounts say of paths that they cannot use, or where there is nothing to do: the whole text.
+//! Full error texts for unusable paths and for commands that have nothing to do.
 
 use std::fs;
 use std::net::TcpListener;

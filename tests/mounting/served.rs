@@ -1,4 +1,4 @@
-//! What a mount does when what is below it hangs, breaks or changes: served by this process itself.
+//! A mount whose store hangs, fails or changes, served by this process itself.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ use zarrfs_store::{EntryKind, Key, Listing, Name};
 use crate::fixture::{Fixture, soon};
 use zarrfs_store::request_context::RequestContext;
 
-/// Where reads of `hang...` wait.
+/// A gate at which reads of `hang...` wait.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -45,7 +45,7 @@ impl Gate {
     }
 }
 
-/// Files by name: reads of `hang...` wait until the gate opens, `panic` panics, `old` is from before 1970.
+/// Files by name: reads of `hang...` wait until the gate opens, `panic` panics, `old` has a time before 1970.
 struct Faulty {
     gate: Arc<Gate>,
 }
@@ -106,7 +106,7 @@ impl View for Faulty {
         let kind = if path.is_root() {
             EntryKind::Directory
         } else {
-            // The root is known without waiting, everything else takes the way through the pool.
+            // The root is known without waiting; every other lookup goes through the thread pool.
             context.check_may_wait()?;
             EntryKind::File
         };
@@ -209,7 +209,7 @@ impl Served {
     }
 }
 
-/// Starts readers of files of their own: readers of one file wait for each other's pages.
+/// Starts readers, each of its own file: readers of one file would wait for each other's pages.
 fn hanging_readers(served: &Served, count: usize) -> Vec<JoinHandle<io::Result<Vec<u8>>>> {
     let paths = (0..count).map(|number| served.dir.join(format!("hang{number}")));
     paths
@@ -217,7 +217,7 @@ fn hanging_readers(served: &Served, count: usize) -> Vec<JoinHandle<io::Result<V
         .collect()
 }
 
-/// The mount reads as many contents at a time as `fuse/dispatch.rs` has threads for them.
+/// The number of threads that `fuse/dispatch.rs` has for reads of content.
 const CONTENT_THREADS: usize = 64;
 
 #[test]

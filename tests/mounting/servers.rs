@@ -1,11 +1,11 @@
-//! Where a bucket's server is said to be: what is no address is refused in words, wherever it came from.
+//! Settings of a bucket's server address: an invalid one is a clear error everywhere.
 
 use std::fs;
 use std::process::Command;
 
 use crate::fixture::{PROGRAM, stderr};
 
-/// Variables of this process that would say where a server is.
+/// Environment variables that could name a server.
 const VARIABLES: [&str; 6] = [
     "AWS_ENDPOINT",
     "AWS_ENDPOINT_URL",
@@ -15,7 +15,7 @@ const VARIABLES: [&str; 6] = [
     "AZURE_STORAGE_ENDPOINT",
 ];
 
-/// Runs the program on a store, in an environment that says nothing but `variables` of servers.
+/// Runs the program on a store, with `variables` as the only server settings in its environment.
 fn tree(words: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join(".aws")).unwrap();

@@ -1,4 +1,4 @@
-//! Mounts whose process stops, before it is asked or between two questions: each command ends, and says so.
+//! Mounts whose daemon stops before or between requests: each command ends with a clear error.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 use crate::fixture::{Fixture, PROGRAM, stderr, stop};
 
-/// Numbers of requests, of the kernel's `fuse.h`.
+/// Request numbers (opcodes) of the kernel's `fuse.h`.
 const STATFS: u32 = 17;
 const GETXATTR: u32 = 22;
 const INIT: u32 = 26;
@@ -28,7 +28,7 @@ fn zarrfs(command: &str, dir: &Path) -> Output {
         .unwrap()
 }
 
-/// Checks that each command has told of a mount that does not answer.
+/// Checks that each command has reported a mount that does not answer.
 fn check_named(fixture: &Fixture, asked: &[Output]) {
     let dir = fixture.dir.display();
     let expected =
@@ -55,8 +55,7 @@ fn a_mount_that_does_not_answer_is_named() {
     assert!(zarrfs("status", &fixture.dir).status.success());
 }
 
-/// Mounts with a daemon that answers what a mount begins with and one question, of any kind; it takes no other request.
-/// It ends with what is returned.
+/// Mounts with a daemon that answers two requests: the kernel's INIT and one more. The thread returns the device.
 fn mount_of_one_answer(dir: &Path) -> JoinHandle<File> {
     let device = OpenOptions::new()
         .read(true)
@@ -98,7 +97,7 @@ fn answer(mut device: &File) {
     device.write_all(&answer).unwrap();
 }
 
-/// A daemon that is stopped between two questions has answered the first.
+/// A daemon that is stopped between two requests has answered the first one.
 #[test]
 fn a_mount_that_answers_one_question_and_not_the_next_is_named() {
     let Some(fixture) = Fixture::new() else {

@@ -1,4 +1,4 @@
-//! Numbers of inodes and cursors of names, which programs of 32 bits must be able to hold.
+//! Inode numbers and directory cursors fit into 32 bits, for 32-bit programs.
 
 use std::fs;
 use std::fs::File;
@@ -10,7 +10,7 @@ use rustix::fs::{RawDir, SeekFrom, seek};
 
 use crate::fixture::Fixture;
 
-/// One name as getdents64(2) has it.
+/// One directory entry of getdents64(2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listed {
     name: String,
@@ -18,7 +18,7 @@ struct Listed {
     cursor: u64,
 }
 
-/// Reads the names that follow the cursor of an open directory, so many bytes at a time.
+/// Reads the entries after the cursor of an open directory, at most `buffer` bytes at a time.
 fn listed(dir: &File, buffer: usize) -> Vec<Listed> {
     let mut buffer = vec![MaybeUninit::uninit(); buffer];
     let mut entries = RawDir::new(dir, &mut buffer);
@@ -95,7 +95,7 @@ fn a_listing_goes_on_from_each_cursor() {
         let mut names: Vec<&str> = all.iter().map(|listed| &*listed.name).collect();
         names.sort_unstable();
         names.dedup();
-        // The first chunk, and the directory itself and the one above it.
+        // The first chunk, `.` and `..`.
         assert_eq!(names.len(), NAMES + 3);
         for place in [2, 3, 700, 1500, 1023, 2999, 3001, 1024, 1025] {
             seek(&dir, SeekFrom::Start(all[place].cursor)).unwrap();
@@ -103,7 +103,7 @@ fn a_listing_goes_on_from_each_cursor() {
         }
         seek(&dir, SeekFrom::Start(0)).unwrap();
         assert_eq!(listed(&dir, 2000), all);
-        // Names that are removed meanwhile hide no others.
+        // Names that are removed during a listing hide no others.
         let folder = if options.is_empty() {
             fixture.store.join("a/c")
         } else {

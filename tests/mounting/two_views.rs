@@ -1,5 +1,6 @@
-//! One chunk in two views: what is closed in one of them is in the other one at the next look, whatever the kernel may
-//! have kept of the name.
+//! One chunk in both views: a change closed in one view shows in the other.
+//!
+//! It shows at the next lookup, whatever the kernel has cached for the name.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -7,11 +8,11 @@ use std::os::unix::fs::FileExt;
 
 use crate::fixture::Fixture;
 
-/// The bytes before the elements of the file in the format of NumPy.
+/// The length of the header of an `.npy` file, in bytes.
 const HEADER: u64 = 128;
 
-/// The kernel keeps the inode that a name has got by a rename for as long as it may keep that of a new file. A program
-/// still has the renamed file open: by that inode it would be found again.
+/// The kernel caches the inode that a name got by a rename for as long as it may cache the inode of a new file. A
+/// program still has the renamed file open, so a lookup by that inode would find the old file.
 #[test]
 fn a_chunk_that_was_renamed_into_place_shows_what_is_written_to_its_elements() {
     let Some(fixture) = Fixture::new() else {

@@ -1,4 +1,4 @@
-//! What people type: forms of command lines and of values, and what is answered where they are wrong.
+//! Forms of command lines and option values, and the errors for wrong ones.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -74,7 +74,7 @@ fn help_is_a_command_and_names_where_the_arrays_are() {
     assert!(text.contains("[alias: unmount]"), "{text}");
 }
 
-/// Returns the headings of a help, each with the names of its options.
+/// Returns the headings of a help text, each with the names of its options.
 fn groups(text: &str) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for line in text.lines() {

@@ -19,13 +19,13 @@ fn assert_has(shown: &BTreeSet<String>, names: &[&str], missing: &[&str]) {
 
 const MADE: [&str; 5] = ["new", "new/deep", "new/deep/f", "a/extra", "README"];
 
-/// Makes files and folders that no metadata name, and looks up all nodes.
+/// Makes files and folders that no metadata names, and looks up all nodes.
 fn make(changed: &Changed) {
     changed.shell("mkdir -p new/deep; echo hi > new/deep/f; echo x > a/extra; echo r > README");
     changed.shell("ls s g/h a/extra > /dev/null");
 }
 
-/// What metadata tell of the store.
+/// The nodes that the store's metadata names.
 const NODES: [&str; 9] = [
     "zarr.json",
     "a",
@@ -38,7 +38,7 @@ const NODES: [&str; 9] = [
     "g/h/zarr.json",
 ];
 
-/// Keys of the store that no listing has.
+/// Keys of the store that appear in no listing.
 const CHUNKS: [&str; 4] = ["a/c", "s/c", "g/h/c", "s/notes"];
 
 #[test]
@@ -84,7 +84,7 @@ fn what_was_removed_or_renamed_over_a_web_server_is_not_listed() {
     }
 }
 
-/// Returns the keys of the bucket that are not the root's document.
+/// Returns the keys of the bucket except the root's document.
 fn keys(changed: &Changed) -> Vec<String> {
     let keys = changed.server.keys().into_iter();
     keys.filter(|key| key != "zarr.json").collect()
@@ -139,7 +139,7 @@ fn nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
     }
 }
 
-/// The chunks of an array could not be found, and would be those of the next array of its name.
+/// The chunks of the array could not be found, and would become chunks of the next array with its name.
 #[test]
 fn a_node_of_the_store_is_neither_removed_nor_renamed() {
     for (root, more) in [

@@ -1,4 +1,4 @@
-//! Mounts that end with the program that asked for them, and take their mountpoints along.
+//! Mounts that end with the program that started them, and remove their mountpoints.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::fixture::{Fixture, PROGRAM, end_of, soon};
 
-/// Returns a command that mounts until the end of the other end of `input`.
+/// Returns a command that mounts until the other end of `input` is closed.
 fn mount_until_eof(store: &str, fixture: &Fixture, input: impl Into<Stdio>) -> Command {
     let mut command = Command::new(PROGRAM);
     command
@@ -77,7 +77,7 @@ fn what_is_open_is_served_for_as_long_as_it_is() {
     let file = fs::File::open(fixture.dir.join("a/c/0")).unwrap();
     drop(writer);
     assert!(soon(|| fixture.mounted().is_none()));
-    // Longer than a mount that a signal ends is kept for its users.
+    // Longer than the time for which a mount that a signal ends waits for its users.
     thread::sleep(Duration::from_millis(3500));
     let mut bytes = [0; 16];
     file.read_exact_at(&mut bytes, 0).unwrap();
@@ -98,7 +98,7 @@ fn a_store_that_does_not_answer_keeps_no_process() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // It asks, and gets no answer.
+    // The daemon sends a request that is never answered.
     let _asked = server.accept().unwrap();
     drop(writer);
     assert_eq!(end_of(&mut child).code(), Some(2));

@@ -1,4 +1,4 @@
-//! A web server that tells neither ETag nor time: what the kernel keeps of it counts for one freshness time.
+//! A web server without ETag and Last-Modified: the kernel's cached data expires after one TTL.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::fixture::{Fixture, soon};
 use crate::scripted::{Request, Scripted, answer};
 
-/// As the mount is told it.
+/// The TTL that the mount is given.
 const TTL: Duration = Duration::from_secs(1);
 
 #[test]
@@ -44,7 +44,7 @@ fn the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart() {
         let changed = Instant::now();
         assert!(soon(|| shows(letter_now)));
         assert!(changed.elapsed() < 10 * TTL, "{:?}", changed.elapsed());
-        // What was found is kept as long, and is the whole of one content.
+        // Data that was read is cached for one TTL too, and is all of one content.
         thread::sleep(TTL / 10);
         assert!(shows(letter_now));
     }

@@ -1,4 +1,4 @@
-//! Readers by io_uring: each kind of read and `statx` by a ring yield what the store has.
+//! Reads and `statx` through io_uring return the content of the store.
 #![expect(unsafe_code, reason = "entries of a ring take addresses")]
 
 use std::ffi::CString;
@@ -17,11 +17,11 @@ use crate::needs;
 /// The length of a read.
 const PIECE: usize = 40_000;
 
-/// Does several things at once; returns what came of each, in their order.
+/// Submits several entries at once; returns their results in the order of the entries.
 fn done(ring: &mut IoUring, entries: Vec<Entry>) -> Vec<i32> {
     let count = entries.len();
     for (number, entry) in (0..).zip(entries) {
-        // SAFETY: what the entry points to belongs to the caller, who waits here until all are complete.
+        // SAFETY: the memory that the entry points to belongs to the caller, who waits here until all are complete.
         unsafe { ring.submission().push(&entry.user_data(number)).unwrap() };
     }
     ring.submit_and_wait(count).unwrap();
@@ -34,7 +34,8 @@ fn done(ring: &mut IoUring, entries: Vec<Entry>) -> Vec<i32> {
         .collect()
 }
 
-/// Reads a whole file by reads that are all under way at once, of a file by its descriptor or its registered number.
+/// Reads a whole file with concurrent reads. `fixed` is the file if it is read by descriptor, or `None` if it is read
+/// by its registered number.
 fn read_pieces(ring: &mut IoUring, length: usize, fixed: Option<&File>) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let places = (0_u64..).step_by(PIECE);
@@ -52,7 +53,7 @@ fn read_pieces(ring: &mut IoUring, length: usize, fixed: Option<&File>) -> Vec<u
     bytes
 }
 
-/// Reads a whole file into two pieces of memory.
+/// Reads a whole file into two buffers by one vectored read.
 fn read_scattered(ring: &mut IoUring, length: usize, file: &File) -> Vec<u8> {
     let (mut first, mut second) = (vec![0; length / 3], vec![0; length - length / 3]);
     let vector = |part: &mut Vec<u8>| libc::iovec {
@@ -66,7 +67,7 @@ fn read_scattered(ring: &mut IoUring, length: usize, file: &File) -> Vec<u8> {
     [first, second].concat()
 }
 
-/// Returns the size that `statx` tells, or its error.
+/// Returns the size that `statx` reports, or its error.
 fn size_of(ring: &mut IoUring, path: &Path) -> Result<u64, i32> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut status = std::mem::MaybeUninit::<libc::statx>::zeroed();

@@ -1,7 +1,7 @@
-//! Where file operations are done: on a `Vfs` in this process, or on a mount of the kernel.
+//! File operations on a `Vfs` in this process, or on a mount.
 //!
-//! Both answer with the errno that a program would see. Paths are relative to the root, joined by `/`, and
-//! links on the way are followed; the last one only when a file is opened.
+//! Both answer with the errno that a program would see. Paths are relative to the root and joined by `/`. Links on the
+//! way are followed; a link at the end only when a file is opened.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use zarrfs::view::View;
 use zarrfs_store::EntryKind;
 use zarrfs_store::request_context::RequestContext;
 
-/// An answer, or an errno.
+/// The result of an operation, or an errno.
 pub(crate) type Answer<T> = Result<T, i32>;
 
-/// What `lstat` shows.
+/// The part of an `lstat` result that the tests compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: EntryKind,
@@ -29,21 +29,21 @@ pub(crate) struct Listed {
     pub(crate) cursor: u64,
 }
 
-/// A file system somewhere.
+/// A file system on which the cases run.
 pub(crate) trait Backend: Send + Sync {
-    /// Returns what a path is, a link at its end not followed.
+    /// Returns the attributes of a path; a link at its end is not followed.
     fn stat(&self, path: &str) -> Answer<Stat>;
 
-    /// Opens a directory and returns the entries after `cursor`, without `.` and `..`; 0 is the beginning.
+    /// Opens a directory and returns the entries after `cursor` (0: from the beginning), without `.` and `..`.
     fn list_after(&self, context: &RequestContext, path: &str, cursor: u64) -> Answer<Vec<Listed>>;
 
     /// Opens a file for reading.
     fn open(&self, context: &RequestContext, path: &str) -> Answer<Box<dyn OpenFile + '_>>;
 
-    /// Returns where a link points.
+    /// Returns the target of a link.
     fn read_link(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>>;
 
-    /// Returns the whole directory.
+    /// Returns all entries of a directory.
     fn list(&self, context: &RequestContext, path: &str) -> Answer<Vec<Listed>> {
         self.list_after(context, path, 0)
     }
@@ -69,12 +69,12 @@ pub(crate) trait Backend: Send + Sync {
         self.open(context, path)?.read(context, offset, len)
     }
 
-    /// Returns a file from its beginning to its end.
+    /// Reads a whole file.
     fn read_whole(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>> {
         let file = self.open(context, path)?;
         let mut bytes = Vec::new();
         loop {
-            // An odd length, so that pieces begin anywhere.
+            // An odd length, so that reads begin at unaligned offsets.
             let part = file.read(context, bytes.len() as u64, 30_011)?;
             if part.is_empty() {
                 return Ok(bytes);
@@ -90,5 +90,5 @@ pub(crate) trait OpenFile: Send + Sync {
     fn read(&self, context: &RequestContext, offset: u64, len: usize) -> Answer<Vec<u8>>;
 }
 
-/// Opens a place over a view.
+/// Makes a backend from a view.
 pub(crate) type Enter = dyn Fn(Arc<dyn View>) -> Box<dyn Backend>;

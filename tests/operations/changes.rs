@@ -1,5 +1,6 @@
-//! The store changes below: what is opened afterwards shows it within three seconds, and before that the old
-//! content or an error, never a mixture.
+//! The store changes below: new opens show the change within three seconds.
+//!
+//! Before that they show the old content or an error, never a mixture.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +13,7 @@ use crate::common::sample::{Form, GROUP, Keys, Sample};
 use crate::fixture::{Fixture, soon};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Bytes of each array of the store, and of one of its two chunks.
+/// Length in bytes of each array of the store, and of one of its two chunks.
 const WHOLE: usize = 4096;
 const CHUNK: usize = WHOLE / 2;
 
@@ -36,14 +37,14 @@ fn forms() -> [(&'static str, Form); 3] {
     ]
 }
 
-/// Puts the second chunk of an array in the place of its first, as a writer does that renames.
+/// Renames the second chunk of an array over the first one, as a writer with temporary files does.
 fn replace_first(store: &Path, name: &str) {
     let arriving = store.parent().unwrap().join("arriving");
     fs::copy(store.join(name).join("c/1/0"), &arriving).unwrap();
     fs::rename(arriving, store.join(name).join("c/0/0")).unwrap();
 }
 
-/// Reads an array until it is `new`; meanwhile it is `old` or an error.
+/// Reads an array until it is `new`; each read before that is `old` or an error.
 fn becomes(backend: &dyn Backend, file: &str, old: &[u8], new: &[u8]) {
     assert_ne!(old, new);
     let is_new = || match backend.read_whole(&UNLIMITED, file) {
@@ -75,7 +76,7 @@ pub(crate) fn a_changed_chunk_is_seen(enter: &Enter) {
 /// Elements of an inner chunk.
 const INNER: usize = 4096;
 
-/// Returns a shard of two inner chunks of `uint8` that stand in this order, and the array that it holds.
+/// Returns a shard of two inner chunks of `uint8`, stored in this order, and the elements of its array.
 fn shard(order: [usize; 2], first: u8) -> (Vec<u8>, Vec<u8>) {
     let whole = [vec![first; INNER], vec![first + 1; INNER]];
     let mut bytes = order.map(|inner| whole[inner].clone()).concat();
@@ -87,7 +88,7 @@ fn shard(order: [usize; 2], first: u8) -> (Vec<u8>, Vec<u8>) {
     (bytes, whole.concat())
 }
 
-/// Writes into a file that stays where it is, until its times tell.
+/// Overwrites a file in place, until its times differ.
 fn overwrite(path: &Path, bytes: &[u8]) {
     let changed = || {
         let meta = fs::metadata(path).unwrap();
@@ -240,7 +241,7 @@ pub(crate) fn a_file_that_grew_is_never_cut(enter: &Enter) {
     let note = fixture.store().join("note");
     for size in 1..60 {
         fs::write(&note, b"x".repeat(10 * size)).unwrap();
-        // A kernel believes this length for a second.
+        // The kernel caches this length for a second.
         backend.stat("note").unwrap();
         let longer = b"y".repeat(20 * size);
         fs::write(&note, &longer).unwrap();
@@ -260,7 +261,7 @@ pub(crate) fn bytes_of_a_replaced_file_never_reach_new_readers(enter: &Enter) {
     let arriving = fixture.beside("arriving");
     fs::write(&arriving, b"n".repeat(SIZE)).unwrap();
     fs::rename(arriving, fixture.store().join("big")).unwrap();
-    // Who opens the name now reads what it has now; who has opened it reads on.
+    // A new open of the name reads the new content; a file that was open before keeps its own.
     let new = backend.open(&UNLIMITED, "big").unwrap();
     assert_eq!(new.read(&UNLIMITED, 0, 1).unwrap(), b"n");
     let middle = 9 << 20;

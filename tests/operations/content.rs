@@ -1,4 +1,4 @@
-//! What files hold: sizes, any range, from many threads, and arrays that do not decode.
+//! Contents of files: sizes, any range, many threads, and arrays that do not decode.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::common::sample::{Keys, Sample, arrays, places};
 use crate::fixture::{Fixture, name};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Numbers that look random and are the same in each run.
+/// Pseudorandom numbers, the same in each run.
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
@@ -33,7 +33,7 @@ fn slice(whole: &[u8], offset: u64, len: usize) -> &[u8] {
     &whole[start..whole.len().min(start.saturating_add(len))]
 }
 
-/// Returns the elements of an `.npy` file, its header checked (numpy, "NPY format", version 1.0).
+/// Checks the header of an `.npy` file and returns its elements (numpy, "NPY format", version 1.0).
 fn elements<'a>(npy: &'a [u8], shape: &[u64]) -> &'a [u8] {
     assert_eq!(npy[..8], *b"\x93NUMPY\x01\0");
     let header = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
@@ -152,7 +152,7 @@ pub(crate) fn many_threads_read_what_is_there(enter: &Enter) {
     });
 }
 
-/// Returns the name of a chunk's files, less the ending.
+/// Returns the name of a chunk's files without the extension.
 fn chunk_name(chunk: &[u64]) -> String {
     let indices: Vec<String> = chunk.iter().map(u64::to_string).collect();
     match indices.as_slice() {
@@ -161,7 +161,7 @@ fn chunk_name(chunk: &[u64]) -> String {
     }
 }
 
-/// Compares every chunk file of an array with the box it stands for. Those that are stored are listed.
+/// Compares every chunk file of an array with its box of elements. Stored chunks must be listed.
 fn compare_chunks(backend: &dyn Backend, path: &str, sample: &Sample) {
     let mut expected = Vec::new();
     for chunk in places(&sample.counts()) {
@@ -289,7 +289,7 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
     );
 }
 
-/// An array of variable length is read to know the length of its file, however many elements it has.
+/// An array of variable length is read to get the length of its file, for any number of elements.
 #[test]
 fn a_file_of_strings_has_its_length_before_it_is_opened() {
     const ELEMENTS: u32 = 70_000;

@@ -1,5 +1,6 @@
-//! One call of the store fails, each in turn, until a script of operations needs none that fails: every
-//! operation gives the right answer or EIO, and afterwards the same script on the same file system is right.
+//! One store call fails, each call in turn: every operation succeeds correctly or returns EIO.
+//!
+//! Afterwards the same script on the same file system gives the right results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +18,14 @@ use crate::in_process;
 use crate::mounted;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// An operation and what came of it.
+/// An operation and its result.
 type Step = (String, Answer<Vec<u8>>);
 
-/// What the names of headers end with, which are listed once the file of the elements was looked up.
+/// Endings of header files, which are listed once the file of the elements was looked up.
 const HEADERS: [&str; 3] = [".hdr", ".mhd", ".nhdr"];
 
-/// Adds what a directory shows of itself and of what it holds, but for headers: the look-up that lists them may be the one
-/// that fails.
+/// Adds a directory's attributes and entries. Headers are left out: the lookup after which they are listed may be the
+/// call that fails.
 fn look(backend: &dyn Backend, folder: &str, steps: &mut Vec<Step>) {
     let shown = backend.names(&UNLIMITED, folder).map(|mut names| {
         names.retain(|name| !HEADERS.iter().any(|ending| name.ends_with(ending)));
@@ -40,7 +41,7 @@ fn look(backend: &dyn Backend, folder: &str, steps: &mut Vec<Step>) {
     }
 }
 
-/// Adds what parts of one open file hold.
+/// Adds the contents of parts of one open file.
 fn read_parts(backend: &dyn Backend, file: &str, steps: &mut Vec<Step>) {
     let open = match backend.open(&UNLIMITED, file) {
         Ok(open) => open,
@@ -60,7 +61,7 @@ fn parts() -> Vec<&'static str> {
     [""].into_iter().chain(arrays).collect()
 }
 
-/// Looks at directories, or at one array and reads its files; an operation that fails ends nothing.
+/// Looks at directories, or at one array and reads its files; the script continues after an operation that fails.
 fn script(backend: &dyn Backend, part: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if part.is_empty() {
@@ -84,15 +85,15 @@ fn script(backend: &dyn Backend, part: &str) -> Vec<Step> {
     steps
 }
 
-/// A store, how long it says that its answers stay true, and how its file system is asked.
+/// A store, its TTL, and the backend for its file system.
 struct Case<'a> {
     base: Arc<dyn Store>,
     freshness: Duration,
     enter: &'a Enter,
 }
 
-/// Runs a part of the script with one call failing, then again; returns whether the failing call came, and
-/// whether any operation showed it.
+/// Runs a part of the script with one failing call, then again without. Returns whether the failing call was reached,
+/// and whether an operation returned its error.
 fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool) {
     let trap = Arc::new(Trap::default());
     let store = Faulty::new(case.base.clone(), trap.clone(), case.freshness);
@@ -119,7 +120,7 @@ fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool)
     (sprung, shown)
 }
 
-/// Fails every `stride`-th call of each part of the script in turn.
+/// Fails every `stride`-th call of each part of the script, one at a time.
 fn fail_each(case: &Case, stride: usize) {
     let (mut failed, mut seen) = (0, 0);
     for part in parts() {
@@ -136,14 +137,14 @@ fn fail_each(case: &Case, stride: usize) {
             seen += usize::from(shown);
         }
     }
-    // What is decoded ahead may fail unseen; most else must show.
+    // A failing prefetch may stay unseen; most other failures must show.
     assert!(
         failed * stride > 100 && seen * 2 > failed,
         "{seen} of {failed} shown"
     );
 }
 
-/// The script itself is right where nothing fails.
+/// The script gives the right results when no call fails.
 #[test]
 fn the_script_reads_what_is_there() {
     let backend = in_process::enter(views_of(memory(), PATIENT).files);

@@ -1,4 +1,4 @@
-//! Stores over a store that fail once, or that do not answer under some keys until a gate opens.
+//! Wraps stores so that one call fails, or calls hang until a gate opens.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,12 +13,12 @@ use zarrfs_store::{
     ByteRange, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo, Version,
 };
 
-/// What happens before each call of a store, of an open object and of a listing.
+/// A hook before each call of a store, of an open object and of a listing.
 pub(crate) trait Before: Send + Sync {
     fn call(&self, key: &Key) -> Result<()>;
 }
 
-/// A store where something happens before each call.
+/// A store with a hook before each call.
 #[derive(Clone)]
 pub(crate) struct Faulty<B> {
     inner: Arc<dyn Store>,
@@ -27,7 +27,7 @@ pub(crate) struct Faulty<B> {
 }
 
 impl<B> Faulty<B> {
-    /// Wraps a store, whose answers are said to be true for so long.
+    /// Wraps a store and gives it the TTL `freshness`.
     pub(crate) fn new(inner: Arc<dyn Store>, before: Arc<B>, freshness: Duration) -> Faulty<B> {
         let info = StoreInfo {
             freshness,
@@ -158,12 +158,12 @@ pub(crate) struct Trap {
 }
 
 impl Trap {
-    /// Has the n-th call from now on fail, counted from 1; 0 for none.
+    /// Makes the n-th call from now on fail, counted from 1; 0 for none.
     pub(crate) fn set(&self, calls: i64) {
         self.left.store(calls, SeqCst);
     }
 
-    /// Whether the call that was to fail has come.
+    /// Whether the failing call was reached.
     pub(crate) fn has_sprung(&self) -> bool {
         self.left.load(SeqCst) <= 0
     }
@@ -196,12 +196,12 @@ impl Gate {
         }
     }
 
-    /// Returns how many calls have come to stand here so far.
+    /// Returns how many calls have arrived at the gate so far.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// Lets everybody through.
+    /// Lets all calls continue.
     pub(crate) fn open(&self) {
         *self.open.lock().unwrap() = true;
         self.opened.notify_all();

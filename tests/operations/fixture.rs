@@ -1,4 +1,4 @@
-//! The sample store in a folder of this machine, with its views.
+//! The sample store in a local folder, with its views.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use zarrfs_store::{Store, StoreConfig};
 
 use crate::common::{BothViews, sample, views_of};
 
-/// How long a request may wait where nothing hangs on purpose.
+/// The time limit of requests in tests where nothing hangs on purpose.
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Fixture {
@@ -40,7 +40,7 @@ impl Fixture {
         self.folder.path().join("store")
     }
 
-    /// Returns the names at the root of the store, as they lie on the disk.
+    /// Returns the names at the root of the store, as stored on disk.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.store()).unwrap();
         entries
@@ -48,7 +48,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns a path beside the store.
+    /// Returns a path next to the store.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -58,12 +58,12 @@ pub(crate) fn local(folder: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(folder, &StoreConfig::default()).unwrap())
 }
 
-/// Returns the name of an array, which its own files derive from.
+/// Returns the name of an array, from which the names of its files derive.
 pub(crate) fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
-/// Waits for something to become true; at most the three seconds in which any change has to be seen.
+/// Waits for a condition to become true, for at most the three seconds in which any change has to show.
 pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {

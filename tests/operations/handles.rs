@@ -1,4 +1,4 @@
-//! Whatever is opened is closed: file descriptors of the store do not pile up.
+//! Descriptors of the store are closed again and do not accumulate.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::common::sample::arrays;
 use crate::fixture::{Fixture, name, soon};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns how many descriptors of this process lead below a folder; other tests have their own.
+/// Returns how many descriptors of this process refer to files below a folder; other tests have their own.
 fn descriptors(folder: &Path) -> usize {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -46,13 +46,13 @@ pub(crate) fn what_is_opened_is_closed(enter: &Enter) {
     let backend = enter(fixture.views.stored.clone());
     let folder = fixture.store().canonicalize().unwrap();
     let held = backend.open(&UNLIMITED, "plain/zarr.json").unwrap();
-    // What may stay open (stored chunks of arrays in use) does so after the first rounds.
+    // Descriptors that may stay open (stored chunks of arrays in use) are open after the first rounds.
     (0..50).for_each(|round| use_once(&*backend, round));
     drop(held);
     let usual = descriptors(&folder);
     assert!(usual > 0, "the store itself is open");
     (0..1000).for_each(|round| use_once(&*backend, round));
-    // The kernel lets go of files when it likes.
+    // The kernel releases files asynchronously.
     assert!(
         soon(|| descriptors(&folder) <= usual),
         "{} descriptors, before {usual}",

@@ -1,5 +1,6 @@
-//! A store that does not answer under some keys: everything else answers, who waits hears EIO when the time
-//! is up, and unmounting waits for nobody.
+//! A store that hangs under some keys: other requests succeed, waiting ones return EIO.
+//!
+//! Requests return EIO after the time limit. Unmounting waits for no request.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,15 +23,15 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const EIO: Errno = Errno::IO;
 
-/// How long a request may hang here: long enough for a busy machine to answer all others meanwhile.
+/// The time limit of requests: long enough for a busy machine to answer all other requests before it.
 const LIMIT: Duration = Duration::from_secs(4);
 
-/// As many threads wait, each for an array of its own: the kernel itself has the readers of one page, and
-/// those who look up one name, wait for each other.
+/// The number of threads that wait, each for an array of its own: in the kernel, readers of one page and lookups of
+/// one name wait for each other.
 const WAITING: usize = 12;
 
-/// Returns the views of the sample store and of the arrays `slow0`, ...; calls about some keys hang until the
-/// gate opens.
+/// Returns the views of the sample store and of the arrays `slow0`, ...; calls under the keys that `holds` selects
+/// hang until the gate opens.
 fn hanging(holds: fn(&str) -> bool, timeout: Duration) -> (BothViews, Arc<Gate>) {
     let memory = MemoryStore::default();
     put_store(&memory);
@@ -52,7 +53,7 @@ fn slow() -> Sample {
     Sample::new(&[6, 8], &[1, 8], Form::Packed)
 }
 
-/// Reads what does not hang: every array, every directory.
+/// Reads all that does not hang: every array, every directory.
 fn use_the_rest(backend: &dyn Backend) {
     for (path, sample) in arrays() {
         let read = backend.read_whole(&UNLIMITED, &format!("{path}/{}.raw", name(path)));
@@ -73,7 +74,7 @@ fn use_the_rest(backend: &dyn Backend) {
     assert!(backend.read_whole(&UNLIMITED, ".zarrfs/stats.json").is_ok());
 }
 
-/// Runs `hang` in many threads, uses the rest meanwhile, and expects EIO for each of them.
+/// Runs `hang` in many threads and uses the rest of the store at the same time; each `hang` must fail with EIO.
 fn hang_beside(mount: &Mounted, gate: &Gate, hang: impl Fn(&Mounted, usize) -> i32 + Sync) {
     let started = Instant::now();
     thread::scope(|scope| {
@@ -142,7 +143,7 @@ fn hanging_metadata_holds_up_nothing_else() {
     }
 }
 
-/// Whether the store answers nothing by now.
+/// Whether the store has stopped answering.
 static HANGS: AtomicBool = AtomicBool::new(false);
 
 #[test]
@@ -167,7 +168,7 @@ fn control_files_answer_while_the_whole_store_hangs() {
     }
 }
 
-/// Reads all that a mount says of itself.
+/// Reads the control files of the mount.
 fn check_control(mount: &Mounted) {
     for name in ["stats.json", "mount.json", "errors"] {
         let path = format!(".zarrfs/{name}");
@@ -196,7 +197,7 @@ fn unmounting_waits_for_nobody() {
         );
         let reader = thread::spawn(move || std::fs::read(file));
         assert!(soon(|| gate.waiting() > 0));
-        // The session itself ends when the reader, cut off by the time limit, lets go of the file.
+        // The session ends when the reader, cut off by the time limit, closes the file.
         assert!(!mount.end_within(Duration::ZERO));
         assert!(mountinfo::top_at(&dir).unwrap().is_none(), "still mounted");
         assert!(

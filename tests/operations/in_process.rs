@@ -1,5 +1,6 @@
-//! A `Vfs` asked as the kernel would ask it: name by name, memory first, links followed by the asker; once more after
-//! ESTALE.
+//! Sends requests to a `Vfs` as the kernel would, without a mount.
+//!
+//! It looks paths up name by name, asks the memory first, follows links itself, and retries once after ESTALE.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ struct InProcess {
     vfs: Vfs,
 }
 
-/// Opens a view without the kernel.
+/// Makes a backend from a view, without the kernel.
 pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     let config = VfsConfig {
         uid: 0,
@@ -30,10 +31,10 @@ pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     })
 }
 
-/// As many links as the kernel follows.
+/// The kernel's limit of links in one path walk (MAXSYMLINKS).
 const MOST_LINKS: usize = 40;
 
-/// As many names as fit one answer of the kernel, more or less.
+/// Roughly the number of names in one READDIR reply.
 const PAGE: usize = 500;
 
 impl InProcess {
@@ -49,7 +50,7 @@ impl InProcess {
         attr.map_err(|error| error.errno())
     }
 
-    /// Walks a path; `follow` a link at its end or not.
+    /// Walks a path; `follow` says whether a link at its end is followed.
     fn walk(&self, path: &str, follow: bool) -> Answer<(Ino, Attr)> {
         let names = |path: &[u8]| -> Vec<Vec<u8>> {
             let names = path.split(|&byte| byte == b'/');
@@ -95,12 +96,12 @@ impl InProcess {
     }
 }
 
-/// Returns this thread, which makes the requests.
+/// Returns this thread as the caller of the requests.
 fn caller() -> Caller {
     Caller(rustix::thread::gettid().as_raw_pid().unsigned_abs())
 }
 
-/// Asks once more if a name was replaced or changed between its lookup and what is asked of its inode.
+/// Retries once if a name was replaced or changed between its lookup and the request for its inode.
 fn again_if_stale<T>(ask: impl Fn() -> Answer<T>) -> Answer<T> {
     match ask() {
         Err(errno) if errno == Errno::STALE.raw_os_error() => ask(),
@@ -114,7 +115,7 @@ impl Backend for InProcess {
             let (ino, found) = self.walk(path, false)?;
             let attr = self.attributes(ino)?;
             if (attr.kind, attr.size) != (found.kind, found.size) {
-                // It was changed in between.
+                // The file changed between the lookup and this request.
                 return Err(Errno::STALE.raw_os_error());
             }
             Ok(Stat {
@@ -128,7 +129,7 @@ impl Backend for InProcess {
     fn list_after(&self, context: &RequestContext, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
         let fh = again_if_stale(|| {
             let (ino, attr) = self.walk(path, true)?;
-            // The kernel opens nothing else as a directory.
+            // The kernel sends OPENDIR for directories only.
             if attr.kind != EntryKind::Directory {
                 return Err(Errno::NOTDIR.raw_os_error());
             }

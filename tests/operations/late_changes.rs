@@ -1,4 +1,4 @@
-//! A request that was refused because it waited for too long changes nothing afterwards: its program was told so.
+//! A request that timed out changes nothing afterwards: its program got an error.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -22,26 +22,26 @@ use crate::fixture::{PATIENT, soon};
 use crate::mounted::{Mounted, errno};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How long a request may wait here.
+/// The time limit of requests.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// What a request that goes on too late has to do something by then.
+/// How long the test waits for a request that timed out to do something after all.
 const MOMENT: Duration = Duration::from_millis(400);
 
-/// How long the kernel may keep what it was told: as long as the test takes.
+/// The TTL of the kernel's caches: longer than the test takes.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Whether the store answers nothing by now about what is below `slow`.
+/// Whether the store hangs for all keys below `slow`.
 static HANGS: AtomicBool = AtomicBool::new(false);
 
-/// Whether it answers nothing about chunks.
+/// Whether the store hangs for chunks.
 static CHUNKS_HANG: AtomicBool = AtomicBool::new(false);
 
 fn hangs(key: &str) -> bool {
     HANGS.load(SeqCst) && key.starts_with("slow")
 }
 
-/// A mount of an overlay, over a store that hangs when it is told to.
+/// A mount of an overlay, over a store that hangs on demand.
 struct Hanging {
     mount: Mounted,
     overlay: Overlay,
@@ -76,7 +76,7 @@ impl Hanging {
         }
     }
 
-    /// Has the store hang, and the kernel know all names.
+    /// Makes the store hang, after the kernel has cached all names.
     fn hang(&self) {
         for name in ["slow", "slow/a", "slow/b", "slow/d", "slow/d/x"] {
             fs::metadata(self.mount.path(name)).unwrap();
@@ -133,7 +133,7 @@ fn what_was_refused_is_not_done_later() {
         assert!(soon(
             || fs::read(path.join("a")).is_ok_and(|bytes| bytes == b"of the store")
         ));
-        // And a request that comes in time is done.
+        // A request within the time limit succeeds.
         fs::write(path.join("a"), "in time").unwrap();
         assert_eq!(
             hanging.overlay.changes(&UNLIMITED).unwrap().keys.len(),

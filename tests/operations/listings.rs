@@ -1,4 +1,4 @@
-//! Directories: whole, with the kind and inode that `stat` shows, and from any cursor on.
+//! Directory listings: complete, with the kind and inode of `stat`, and from any cursor.
 
 use std::collections::HashSet;
 use std::fs;
@@ -26,7 +26,7 @@ fn join(folder: &str, name: &[u8]) -> String {
         .to_string()
 }
 
-/// Compares an entry with what `stat` says of it.
+/// Compares an entry with the result of `stat`.
 fn compare(backend: &dyn Backend, folder: &str, entry: &Listed) {
     let path = join(folder, &entry.name);
     let stat = backend.stat(&path).unwrap();
@@ -66,7 +66,8 @@ pub(crate) fn directories_have_the_kind_and_inode_of_stat(enter: &Enter) {
     }
 }
 
-/// Returns the entries' names and cursors; inodes of names that nobody looked up may come anew.
+/// Returns the names and cursors of the entries. Inodes are left out: an inode that nobody looked up may be
+/// renumbered.
 fn order(entries: &[Listed]) -> Vec<(&[u8], u64)> {
     entries
         .iter()
@@ -74,7 +75,7 @@ fn order(entries: &[Listed]) -> Vec<(&[u8], u64)> {
         .collect()
 }
 
-/// Makes a store with whatever lies beside nodes, and with links that lead to nodes and elsewhere.
+/// Makes a store with other files next to its nodes, and with links to nodes and to other places.
 fn littered(store: &Path) {
     let array = Sample::new(&[4], &[2], Form::Plain);
     store.put("zarr.json", GROUP.as_bytes());
@@ -104,15 +105,15 @@ fn littered(store: &Path) {
     link(&outside.join("a/zarr.json"), "out-to-file");
 }
 
-/// The files view shows nodes and what is made of them: folders are groups, links that lead to no node of the
-/// store are nothing.
+/// The files view shows nodes and the files derived from them: folders are groups, links that lead to no node of the
+/// store are hidden.
 pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
     let fixture = Fixture::with(littered);
     let backend = enter(fixture.views.files.clone());
     let mut count = 0;
     walk(&*backend, "", &mut |folder, entries| {
         for entry in entries {
-            // A document that is a pipe is there and has no length.
+            // A document that is a named pipe exists and has no length.
             if folder == "pipes" && entry.name == b"stored.zarr.json" {
                 assert!(backend.stat("pipes/stored.zarr.json").is_err());
                 continue;
@@ -179,7 +180,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
     }
 }
 
-/// Compares a large directory with the names it must have; looks at some of them.
+/// Compares a large directory with the expected names, and some of its entries with `stat`.
 fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>) {
     let entries = backend.list(&UNLIMITED, folder).unwrap();
     let names: HashSet<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
@@ -221,7 +222,7 @@ pub(crate) fn a_hundred_thousand_chunks_list_wholly(enter: &Enter) {
     compare_large(&*backend, "many/chunks", &expected.collect());
 }
 
-/// Fills a folder with many names of few files: links are faster to make.
+/// Fills a folder with many names of few files: hard links are faster to make than files.
 fn fill(folder: &Path, names: &HashSet<String>) {
     const LINKS_OF_A_FILE: usize = 20_000;
     fs::create_dir(folder).unwrap();

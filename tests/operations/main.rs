@@ -1,6 +1,7 @@
-//! File operations as programs do them: one list of cases, run on a `Vfs` in this process and on a mount of
-//! the kernel. What only a kernel can be asked (writes, programs such as tar) and stores that fail or hang
-//! have tests of their own.
+//! File operations of programs, on a `Vfs` in this process and on a mount.
+//!
+//! Both run one list of cases. Operations that need a kernel (writes, programs such as tar) and stores that fail or
+//! hang have tests of their own.
 //!
 //! Mounts need root and /dev/fuse (`common/needs.rs`).
 
@@ -39,7 +40,7 @@ mod tools;
 mod without_waiting;
 mod writes;
 
-/// Makes two tests of each case: in this process, and mounted.
+/// Makes two tests of each case: one in this process, one on a mount.
 macro_rules! on_both {
     ($($part:ident: $($case:ident)+;)+) => {
         mod without_kernel {

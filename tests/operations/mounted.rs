@@ -1,4 +1,4 @@
-//! A mount of the kernel, served by threads of this process and unmounted when it is dropped.
+//! A kernel mount, served by threads of this process and unmounted when dropped.
 
 use std::ffi::CStr;
 use std::fs;
@@ -36,7 +36,7 @@ pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     Box::new(Mounted::new(view, Duration::from_secs(60), false))
 }
 
-/// Bits that the mounts of these tests take away.
+/// The umask of the mounts of these tests.
 pub(crate) const UMASK: u32 = 0o027;
 
 impl Mounted {
@@ -45,7 +45,7 @@ impl Mounted {
         Mounted::serving(view, timeout, (read_only, false), true)
     }
 
-    /// The same without changes; the store counts as one of this machine, or not.
+    /// Mounts a view, read-only; `is_local` says whether the store counts as a local one.
     pub(crate) fn of(view: Arc<dyn View>, timeout: Duration, is_local: bool) -> Mounted {
         Mounted::serving(view, timeout, (true, false), is_local)
     }
@@ -55,7 +55,7 @@ impl Mounted {
         Mounted::writable_within(view, Duration::from_secs(60))
     }
 
-    /// The same, with a time limit of requests.
+    /// Mounts a view whose files can be changed, with a time limit of requests.
     pub(crate) fn writable_within(view: Arc<dyn View>, timeout: Duration) -> Mounted {
         Mounted::serving(view, timeout, (false, true), true)
     }
@@ -109,7 +109,7 @@ impl Mounted {
         self.dir().join(path)
     }
 
-    /// Unmounts; returns whether the session ends within a time.
+    /// Unmounts; returns whether the session ends within `time`.
     pub(crate) fn end_within(&mut self, time: Duration) -> bool {
         drop(self.session.take());
         self.ended.lock().unwrap().recv_timeout(time).is_ok()

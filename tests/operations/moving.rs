@@ -1,5 +1,6 @@
-//! Folders that move while programs walk into them: whoever has found a folder is answered about it, by whatever name it
-//! has then. Actors run at once.
+//! Folders that move while programs walk into them: concurrent requests must still succeed.
+//!
+//! A program that has found a folder gets answers about this folder, under its current name.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -71,8 +72,8 @@ fn beside_moves(ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
     beside(move_it, ask);
 }
 
-/// Runs `ask` with the inode of `a/x` in a loop, while `rename` is called with that of `a`; beside them lies `a/full` with
-/// the file `kept`.
+/// Runs `ask` with the inode of `a/x` in a loop, while `rename` is called with the inode of `a`. The folder `a/full`
+/// with the file `kept` exists as well.
 fn beside(rename: impl Fn(&Vfs, Ino, usize), ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
     let folder = tempfile::tempdir().unwrap();
     let vfs = opened(folder.path());
@@ -81,7 +82,7 @@ fn beside(rename: impl Fn(&Vfs, Ino, usize), ask: impl Fn(&Vfs, Ino, Caller) + S
     beside_in((&vfs, above, moved), rename, ask);
 }
 
-/// The same with what is there: the view, the folder that has both names, and the one that moves.
+/// The same as `beside`, with the view, the folder that has both names, and the folder that moves.
 fn beside_in(
     (vfs, above, moved): (&Vfs, Ino, Ino),
     rename: impl Fn(&Vfs, Ino, usize),
@@ -105,7 +106,7 @@ fn beside_in(
     });
 }
 
-/// An answer that is not `Changed`, as the kernel would ask for it: it asks once more after that.
+/// Returns an answer other than `Changed`, as the kernel gets it: it retries once.
 fn answer<T>(ask: impl Fn() -> Result<T>) -> T {
     match ask() {
         Err(error) if error.kind() == Kind::Changed => ask().unwrap(),
@@ -185,8 +186,8 @@ fn a_folder_that_cannot_move_onto_another_takes_nothing_from_it() {
     });
 }
 
-/// The kernel walks a path twice. The second time it is told what the path has, also where a folder has lost its name
-/// again: it was removed and made anew.
+/// The kernel walks a path twice. The second walk gets the current state, also if the folder has lost its name again:
+/// it was removed and made anew.
 #[test]
 fn a_second_walk_is_answered_by_what_the_path_has() {
     let folder = tempfile::tempdir().unwrap();

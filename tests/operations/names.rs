@@ -1,4 +1,4 @@
-//! What names lead to: broken nodes, the control directory, implicit groups, links, and nothing.
+//! Lookups of names: broken nodes, the control directory, implicit groups, links, and missing names.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
     }
 }
 
-/// Whatever the kernel asks of a broken node has an answer.
+/// Every request of the kernel about a broken node has an answer.
 pub(crate) fn a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
     let fixture = Fixture::with(|store| {
         let array = r#"{"zarr_format": 3, "node_type": "array", "shape": "long"}"#;
@@ -150,7 +150,7 @@ pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
                 .len(),
             2
         );
-        // It stands at the root alone, once.
+        // The control directory exists at the root only.
         let missing = Errno::NOENT.raw_os_error();
         for nowhere in [
             "plain/.zarrfs",
@@ -225,7 +225,7 @@ pub(crate) fn folders_without_documents_are_groups(enter: &Enter) {
     assert_eq!(backend.stat(".zarrfs/store/deep/zarr.json"), Err(missing));
 }
 
-/// Makes a store with links inside it and out of it.
+/// Makes a store with links to places inside it and outside it.
 fn linked(store: &Path) {
     std::fs::create_dir_all(store.join("a/b")).unwrap();
     std::fs::write(store.join("a/b/x"), "inside").unwrap();

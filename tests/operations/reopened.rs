@@ -1,5 +1,6 @@
-//! Names that are replaced between each lookup and the opening after it: the kernel then has the length of another content
-//! than the one that is opened. Here its requests come in the order that does most harm.
+//! Names that are replaced between a lookup and the open after it.
+//!
+//! The kernel then has the length of another content than the opened one. Here its requests come in the worst order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ const APPENDS: OpenOptions = OpenOptions {
     ..READS
 };
 
-/// A tree whose one file others replace, and the operations on it.
+/// A tree with one file that other programs replace, and the operations on it.
 struct Replaced {
     tree: Arc<SwappedTree>,
     vfs: Vfs,
@@ -67,7 +68,7 @@ impl Replaced {
         }
     }
 
-    /// Opens the file by an inode whose lookup has found another content; the kernel has walked the path twice.
+    /// Opens the file by an inode whose lookup found another content, after the kernel's second path walk.
     fn open_replaced(&self, mode: OpenOptions) -> (Ino, OpenReply) {
         let first = self.look_up();
         self.tree.put("file", b"another");
@@ -79,7 +80,7 @@ impl Replaced {
     }
 }
 
-/// The kernel takes the length of what its last lookup found for the end.
+/// The kernel takes the length of its last lookup for the end of the file.
 #[test]
 fn a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
     let replaced = Replaced::new();
@@ -92,8 +93,8 @@ fn a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
     assert_eq!(whole.to_vec(), b"the last one, longer now");
 }
 
-/// A reader would be cut off at the length of what its last lookup found: the kernel drops the answer in which it hears of
-/// the right one if it is told to ask again meanwhile.
+/// A reader would be cut off at the length of its last lookup: the kernel drops the answer with the right length if it
+/// is told to invalidate the attributes at the same time.
 #[test]
 fn no_reader_relies_on_the_length_of_another_content() {
     let replaced = Replaced::new();
@@ -101,7 +102,7 @@ fn no_reader_relies_on_the_length_of_another_content() {
     let (ino, first) = replaced.open_replaced(READS);
     assert_ne!(late, ino);
     assert!(first.direct);
-    // Others open the inode by a lookup that found the second content, or the last one.
+    // Other programs open the inode after a lookup that found the second content, or the last one.
     let second = replaced.open(ino, 2, READS).unwrap();
     assert_eq!(replaced.look_up(), ino);
     let appending = replaced.open(ino, 3, APPENDS).unwrap();
@@ -113,13 +114,13 @@ fn no_reader_relies_on_the_length_of_another_content() {
     for opened in [first, second, appending] {
         vfs.release(&UNLIMITED, opened.fh);
     }
-    // The kernel may still have that length: whoever looks the name up now gets another inode.
+    // The kernel may still have that length: a new lookup of the name now gets another inode.
     let fresh = replaced.look_up();
     assert_ne!(fresh, ino);
     assert!(!replaced.open(fresh, 4, READS).unwrap().direct);
 }
 
-/// The kernel takes back a lookup whose answer was another inode than it had, and goes on using that one.
+/// The kernel discards a lookup whose answer was another inode than its own, and continues to use the one it had.
 #[test]
 fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
     let replaced = Replaced::new();
@@ -140,7 +141,7 @@ fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
     replaced.vfs.release(&UNLIMITED, held.fh);
 }
 
-/// A view whose answers the kernel may keep.
+/// A view whose answers the kernel may cache.
 struct LongKept(StoreView);
 
 const LONG: Duration = Duration::from_secs(600);
@@ -174,8 +175,8 @@ impl View for LongKept {
     }
 }
 
-/// The kernel takes an answer over attribute by attribute: whoever looks meanwhile, and finds them fresh, would see the
-/// length of the other content.
+/// The kernel stores the attributes of an answer one by one: a program that asks in between, and finds them fresh,
+/// would see the length of the other content.
 #[test]
 fn attributes_of_an_inode_that_had_another_content_are_not_kept() {
     let store = MemoryStore::default();

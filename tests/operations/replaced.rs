@@ -1,5 +1,6 @@
-//! Names that are replaced while programs use them, on mounts of the kernel: whoever has a file open keeps it, and
-//! whoever opens the name gets what it has then.
+//! Names that are replaced while programs use them, on kernel mounts.
+//!
+//! A program that has a file open keeps its content; a new open of the name gets the current one.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -25,7 +26,7 @@ use crate::mounted::Mounted;
 use crate::swapping::SwappedTree;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Opens the views of a fixture's store, which can be changed.
+/// Opens the views of a fixture's store with an overlay.
 pub(crate) fn overlaid(fixture: &Fixture) -> Views {
     let how = OverlayConfig {
         uid: 0,
@@ -49,27 +50,27 @@ pub(crate) fn overlaid(fixture: &Fixture) -> Views {
     open_views(&config, &Arc::default()).unwrap()
 }
 
-/// Returns the content of a turn: one letter, as often as only this letter comes.
+/// Returns the content of a turn: one letter, repeated; each letter has its own length.
 fn content(turn: u64) -> Vec<u8> {
     let letter = turn % 26;
     vec![b'a' + letter as u8; 5000 + 700 * letter as usize]
 }
 
-/// Whether bytes are the content of some turn.
+/// Whether `bytes` is the content of some turn.
 fn is_content(bytes: &[u8]) -> bool {
     bytes
         .first()
         .is_some_and(|first| bytes == content(u64::from(first - b'a')))
 }
 
-/// Readers of a name that is replaced over and over.
+/// Readers of a name that is replaced repeatedly.
 struct Readers {
     is_over: AtomicBool,
     looks: AtomicU64,
 }
 
 impl Readers {
-    /// Runs `replace` so many times, beside threads that run each of `looks` until it is done, and on until they have
+    /// Runs `replace` for `turns` turns, next to threads that run each of `looks` in a loop. Continues until they have
     /// looked at a tenth of the turns.
     fn beside(turns: u64, replace: impl Fn(u64), looks: &[&(dyn Fn() + Sync)]) {
         let readers = Readers {
@@ -100,7 +101,7 @@ impl Readers {
     }
 }
 
-/// Ends all threads when one of them is done, or has failed.
+/// Ends all threads when one of them is done or has failed.
 struct Over<'a>(&'a Readers);
 
 impl Drop for Over<'_> {
@@ -109,7 +110,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Gives a name another file by a temporary one.
+/// Replaces a file: writes a temporary file and renames it over the old one.
 fn replace(path: &Path, turn: u64) {
     let temporary = path.with_extension("tmp");
     fs::write(&temporary, content(turn)).unwrap();
@@ -135,7 +136,7 @@ fn read_whole(path: &Path) {
 
 const TURNS: u64 = 4000;
 
-/// On a busy machine the readers may need more turns; never so many times as many.
+/// On a busy machine the readers may need more turns; at most this factor more.
 const MAX_FACTOR: u64 = 100;
 
 #[test]
@@ -239,7 +240,7 @@ fn a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
         .discard(&UNLIMITED, &Key::new("file").unwrap())
         .unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"of the store");
-    // It is told that what it writes now is not kept.
+    // The program learns that its further writes are not kept.
     let refused = old.write_all(b" and written again").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
     let mut kept = vec![0; 12];
@@ -282,7 +283,7 @@ fn new_openers_get_the_new_file_while_the_old_one_is_open() {
             .step_by(4096)
             .all(|place| mapping.byte(place) == b'o')
     );
-    // What is written to the new file is not seen in the old one, and the other way round.
+    // Writes to the new file do not show in the old one, nor the reverse.
     new.write_all_at(b"x", 0).unwrap();
     OpenOptions::new()
         .append(true)
@@ -345,7 +346,7 @@ fn an_open_descriptor_and_a_mapping_keep_what_they_were_opened_on() {
     assert!(half == first[..SIZE / 2]);
     fs::write(fixture.beside("arriving"), &second).unwrap();
     fs::rename(fixture.beside("arriving"), fixture.store().join("big")).unwrap();
-    // A third one opens the name, and another one asks for its length.
+    // A third program opens the name, and another one asks for its length.
     assert!(fs::read(&path).unwrap() == second);
     assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64);
     old.read_exact_at(&mut half, SIZE as u64 / 2).unwrap();

@@ -1,4 +1,4 @@
-//! Stores whose root directory is replaced, moved or removed under a mount.
+//! Stores whose root directory is replaced, moved or removed below a mount.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use crate::mounted::{Mounted, errno};
 use crate::replaced::overlaid;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Makes a store of one group, `name`, beside the fixture's.
+/// Makes a store with one group, `name`, next to the fixture's store.
 fn other_store(fixture: &Fixture, name: &str) -> std::path::PathBuf {
     let store = fixture.beside(&format!("store of {name}"));
     fs::create_dir_all(store.join(name)).unwrap();
@@ -64,15 +64,15 @@ fn a_root_that_is_replaced_shows_what_is_there_now() {
     for mount in &mounts {
         assert!(has(mount.dir(), "plain"));
     }
-    // Moved away, with another one in its place.
+    // The root is moved away, and another one takes its place.
     fs::rename(&store, fixture.beside("old")).unwrap();
     fs::rename(other_store(&fixture, "first"), &store).unwrap();
     show("first", "plain");
-    // Removed and made again.
+    // The root is removed and made again.
     fs::remove_dir_all(&store).unwrap();
     fs::rename(other_store(&fixture, "second"), &store).unwrap();
     show("second", "first");
-    // Exchanged with a link, which then points elsewhere.
+    // The root is replaced by a link, which then changes its target.
     fs::remove_dir_all(&store).unwrap();
     symlink(other_store(&fixture, "third"), &store).unwrap();
     show("third", "second");
@@ -149,7 +149,8 @@ fn changes_of_a_root_that_was_replaced_are_conflicts() {
     assert_eq!(fs::read(other.join("file")).unwrap(), b"theirs");
 }
 
-/// Links to folders that they lie in are no nodes, of the store and of the upper folder: a walk ends without an error.
+/// Links to a folder above themselves, in the store and in the upper folder, are no nodes: a walk ends without an
+/// error.
 #[test]
 fn links_that_lead_back_are_left_out_of_what_can_be_changed() {
     if !needs::mounts() {

@@ -1,4 +1,4 @@
-//! A tree of files in memory, in which names get other files without a mount knowing of it.
+//! A tree in memory whose files are replaced without the mount's knowledge.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ struct SwappedFile {
 }
 
 impl SwappedTree {
-    /// Gives a name another file with these bytes, as another program does.
+    /// Gives a name a new file with these bytes, as another program would.
     pub(crate) fn put(&self, path: &str, bytes: &[u8]) {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let file = SwappedFile {

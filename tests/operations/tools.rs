@@ -1,4 +1,4 @@
-//! Programs that everybody has, on a mount of the kernel.
+//! Common programs (cp, tar, ...) on a kernel mount.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn run(folder: &Path, command: &str, more: &[&Path]) -> Output {
     program.output().unwrap()
 }
 
-/// Runs a program that must succeed and say nothing on stderr; returns what it says on stdout.
+/// Runs a program that must succeed and print nothing on stderr; returns its stdout.
 fn succeed(folder: &Path, command: &str, more: &[&Path]) -> String {
     let output = run(folder, command, more);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -74,7 +74,7 @@ fn programs_copy_decoded_files() {
     let fixture = Fixture::new();
     let mount = Mounted::new(fixture.views.files.clone(), PATIENT, false);
     let (copied, unpacked) = (fixture.beside("copied"), fixture.beside("unpacked"));
-    // What does not decode and what is broken cannot be copied; everything else is.
+    // Arrays that do not decode and broken nodes cannot be copied; everything else is.
     let output = run(mount.dir(), "cp -r .", &[&copied]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));

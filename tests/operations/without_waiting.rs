@@ -1,4 +1,4 @@
-//! A request that may not wait asks no store: each view and each operation answers out of memory, or says so.
+//! Requests that may not wait: answered from memory or refused, without a store call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const ARRAY: &str = r#"{"zarr_format": 3, "node_type": "array", "shape": [4], "d
     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
     "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]}"#;
 
-/// Fails the test when the store is asked that does not answer.
+/// A hook that fails the test when the stuck store is called.
 #[derive(Default)]
 struct Stuck(AtomicBool);
 
@@ -41,7 +41,7 @@ impl Before for Stuck {
 
 type NamedViews = Vec<(&'static str, Arc<dyn View>)>;
 
-/// Returns each view of a store that is stuck once it is told to be; with an overlay in `folder`.
+/// Returns each view of a store that becomes stuck on demand; one of them has an overlay in `folder`.
 fn views(folder: &Path) -> (NamedViews, Arc<Stuck>) {
     let memory = MemoryStore::default();
     for (key, text) in [
@@ -100,7 +100,7 @@ fn a_view_that_may_not_wait_asks_no_store() {
                 view.child(context, &dir, &child)
             });
             assert!(!is_answer(&child), "{name}: {path}");
-            // These may be known without the store; it is not asked.
+            // These may be known without the store, which must not be called.
             let _ = view.attribute(context, &place, b"user.zarrfs.files");
             let _ = view.attribute(context, &place, b"user.zarrfs.shape");
             let _ = view.read_link(context, &place);
@@ -131,7 +131,7 @@ fn an_operation_that_may_not_wait_asks_no_store() {
             _ => find(array, b"zarr.json"),
         };
         let document = document.unwrap().expect(name).ino;
-        // Of the decoded file, what comes after its header.
+        // In the decoded file, the part after its header.
         let (chunk, start) = if name == "files" {
             (find(array, b"a.npy").unwrap().unwrap().ino, 128)
         } else {

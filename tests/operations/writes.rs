@@ -1,4 +1,4 @@
-//! Every way to change something on a mount of the kernel: EROFS, whether the kernel or the daemon says so.
+//! Every change on a read-only mount fails with EROFS, from kernel or daemon.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ use crate::common::needs;
 use crate::fixture::{Fixture, PATIENT};
 use crate::mounted::{Mounted, UMASK, errno};
 
-/// Tries to change files and directories; returns each way and its outcome.
+/// Tries to change files and directories; returns each operation and its outcome.
 fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)> {
     let place = |name: &str| mount.path(folder).join(name);
     let is_files = folder.starts_with(".zarrfs/files");

@@ -1,5 +1,6 @@
-//! Owner, mode, times and extended attributes of files whose content was not changed: they are kept without the content,
-//! so that what other programs write to the store shows.
+//! Owner, mode, times and extended attributes are kept without a copy of the content.
+//!
+//! So the content that other programs write to the store still shows.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +27,7 @@ fn time(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// A mount of a store, which other programs change past it.
+/// A mount of a store that other programs change without it.
 struct Mount {
     folder: TempDir,
     lower: Arc<dyn Store>,
@@ -58,7 +59,7 @@ impl Mount {
         mount
     }
 
-    /// Calls `test` with mounts of stores of all kinds.
+    /// Calls `test` with a mount of each kind of store.
     fn each(test: impl Fn(Mount)) {
         for lower in [Lower::Memory, Lower::Local] {
             for write_through in [false, true] {
@@ -157,7 +158,7 @@ impl Mount {
         outcome
     }
 
-    /// The keys of which the upper folder has a content.
+    /// The keys whose content is in the upper folder.
     fn held(&self) -> Vec<String> {
         let mut held = Vec::new();
         let mut folders = vec![self.upper().join("keys"), self.upper().join("pending")];
@@ -174,7 +175,7 @@ impl Mount {
         held
     }
 
-    /// The keys whose attributes `status` names.
+    /// The keys whose attributes are listed by `status`.
     fn kept(&self) -> Vec<Key> {
         let changes = self.overlay().changes(&UNLIMITED).unwrap();
         let what = "owner, mode, times or extended attributes";
@@ -297,7 +298,7 @@ fn attributes_outlive_contents_of_others_commits_and_mounts() {
     });
 }
 
-/// A time that was set is that of one content.
+/// A time that was set belongs to one content.
 #[test]
 fn a_time_shows_until_the_content_is_another_one() {
     Mount::each(|mut mount| {
@@ -335,13 +336,13 @@ fn a_time_shows_until_the_content_is_another_one() {
         let posix = stat.posix.unwrap();
         assert_eq!((posix.mode & 0o7777, posix.accessed), (0o600, stored));
         assert!(posix.changed >= stored);
-        // Another change does not bring the time of the old content back.
+        // Setting another attribute does not restore the time of the old content.
         mount.set_mode("b", 0o644);
         assert_eq!(mount.stat("b").meta.modified, stored);
     });
 }
 
-/// A commit that is in conflict leaves the content of a file frozen.
+/// A commit with a conflict leaves the content of a file frozen.
 #[test]
 fn an_attribute_that_was_removed_does_not_come_back_with_a_frozen_content() {
     for lower in [Lower::Memory, Lower::Local] {
@@ -396,7 +397,7 @@ fn a_write_takes_attributes_over() {
                 assert_eq!(mount.kept(), [], "{name}: it has a content");
                 mount.remount();
             }
-            // What is set now is of the file in the layer.
+            // An attribute that is set now belongs to the file in the layer.
             mount.set_mode(name, 0o604);
             assert_eq!((mount.mode(name), mount.kept()), (Some(0o604), Vec::new()));
         }
@@ -436,7 +437,7 @@ fn attributes_go_with_a_rename() {
             }
             mount.remount();
         }
-        // The old name has none of them, and neither has what is renamed over the new one.
+        // Neither the old name nor a file that is renamed over the new name has these attributes.
         mount.others_write("a/0", b"by others");
         assert_eq!(mount.mode("a/0"), None);
         mount.others_write("d", b"plain");
@@ -510,7 +511,7 @@ fn a_second_key_gets_the_attributes_of_the_first() {
     });
 }
 
-/// The program is killed after a content has taken attributes over, before that is synced.
+/// The program is killed after a new content has taken over the attributes, but before a sync.
 #[test]
 fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
     let mut mount = Mount::new(Lower::Local, false);
@@ -538,7 +539,7 @@ fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
     assert_eq!(found.posix, None, "the store has the content");
 }
 
-/// A content takes attributes over, and is not synced when a commit, a discard or a write-through takes it away.
+/// A new content takes over the attributes, and a commit, a discard or a write-through removes it before a sync.
 #[test]
 fn attributes_that_were_taken_over_do_not_come_back() {
     Mount::each(|mut mount| {
@@ -563,7 +564,7 @@ fn attributes_that_were_taken_over_do_not_come_back() {
     });
 }
 
-/// Has the next put of a key fail.
+/// Makes the next put of a key fail.
 struct RefusedPut(Key, AtomicBool);
 
 impl Hook for RefusedPut {
@@ -575,7 +576,7 @@ impl Hook for RefusedPut {
     }
 }
 
-/// The content was copied for the put, and is no change of the file.
+/// The content was copied only for the put, so it is not a change of the file.
 #[test]
 fn attributes_outlive_a_rename_that_the_store_refuses() {
     for is_mounted_again in [false, true] {
@@ -635,7 +636,7 @@ fn attributes_outlive_a_rename_that_the_store_refuses() {
     }
 }
 
-/// A journal of a version that copied the content when attributes were set: it is a change of the content.
+/// A journal of an older version, which copied the content when attributes were set: that is a change of the content.
 #[test]
 fn a_journal_of_before_reads() {
     let mut mount = Mount::new(Lower::Memory, false);
@@ -659,7 +660,7 @@ fn a_journal_of_before_reads() {
     assert_eq!(mount.held(), [""; 0]);
 }
 
-/// Sets a mode when the store's content is read for a copy.
+/// Sets a mode while the store's content is read for the copy-up.
 #[derive(Default)]
 struct ModeDuringCopy(Mutex<Option<Overlay>>);
 

@@ -1,4 +1,4 @@
-//! Commits where each call of the store fails once, in turn: run again, they end in the same store.
+//! Commits in which each store call fails once: a retry gives the same store.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -28,7 +28,7 @@ const HELD: [(&str, &[u8]); 9] = [
     ("folder/x", b"4"),
 ];
 
-/// Documents and copies of them.
+/// Metadata documents and copies of them.
 const COPIED: [(&str, &[u8]); 10] = [
     (
         "zarr.json",
@@ -48,7 +48,7 @@ const COPIED: [(&str, &[u8]); 10] = [
     ("f/0", b"chunk"),
 ];
 
-/// Makes the fixture of a store whose calls a trap counts.
+/// Makes the fixture of a store whose calls are counted by a trap.
 type MakeFixture = fn(Lower, &Arc<Trap>) -> Fixture;
 
 /// Returns a fixture of a store that holds these objects.
@@ -61,7 +61,7 @@ fn trapped(lower: Lower, trap: &Arc<Trap>, held: &[(&str, &[u8])]) -> Fixture {
     fixture
 }
 
-/// Returns a fixture with changes of documents of which there are copies.
+/// Returns a fixture with changes of documents that have copies.
 fn changed_documents(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     let mut fixture = trapped(lower, trap, &COPIED);
     let path = |text: &str| text.to_string();
@@ -133,7 +133,7 @@ fn files(tree: Tree) -> Tree {
     files.filter(|(_, shown)| *shown != Shown::Folder).collect()
 }
 
-/// Has each call of a commit fail, and commits again; returns how many calls there were.
+/// Makes each call of a commit fail in turn, and commits again; returns the number of calls.
 fn each_call_fails(
     make: MakeFixture,
     lower: Lower,
@@ -187,7 +187,7 @@ fn a_commit_of_copies_with_a_call_that_fails_is_run_again() {
     each_call_fails(make, Lower::Local, true, &|fixture| fixture.remount());
 }
 
-/// Metadata comes after the chunks that it names, and goes before them.
+/// Metadata is put after the chunks that it describes, and removed before them.
 #[test]
 fn nothing_in_the_store_names_what_is_not_there() {
     use std::sync::Mutex;
@@ -232,7 +232,7 @@ fn nothing_in_the_store_names_what_is_not_there() {
     }
 }
 
-/// Tells when a key is about to be put, and waits for a moment in which a discard could come between.
+/// Signals that a key is about to be put, and waits long enough for a discard to come between.
 struct Slow {
     is_putting: Barrier,
     is_discarded: AtomicBool,

@@ -1,5 +1,6 @@
-//! Another program writes to the store between a change and its commit: the commit names the conflict and keeps the
-//! content of the other program.
+//! Another program writes to the store between a change and its commit.
+//!
+//! The commit must report the conflict and keep the content of the other program.
 
 use std::sync::{Arc, Mutex};
 
@@ -61,8 +62,8 @@ fn files(tree: Tree) -> Tree {
     files.filter(|(_, shown)| *shown != Shown::Folder).collect()
 }
 
-/// Makes the changes `ours` on the overlay and then `theirs` in the store: the commit names the keys `expected` and
-/// leaves the store as it is; a forced one makes the store what the mount shows.
+/// Makes the changes `ours` on the overlay, then `theirs` in the store. The commit must report the keys `expected` and
+/// leave the store unchanged; a forced one must make the store equal to the mount.
 fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
     for kind in KINDS {
         let mut fixture = Fixture::new(kind, &HELD);
@@ -159,7 +160,7 @@ fn a_key_that_somebody_changed_where_it_was_renamed_from() {
     clash(&[file, open, write], &theirs, &["a/1"]);
 }
 
-/// Changes that another program makes in a folder which is renamed here show under the new name.
+/// Changes of another program in a folder that is renamed here show under the new name.
 #[test]
 fn what_somebody_writes_to_a_renamed_folder_is_renamed_too() {
     for kind in KINDS {
@@ -191,7 +192,7 @@ fn what_somebody_did_alike_is_no_conflict() {
     );
 }
 
-/// Another program: writes to the store once, just before a call.
+/// Another program: writes to the store once, immediately before a call.
 struct Meddler {
     store: Arc<dyn Store>,
     call: &'static str,
@@ -215,8 +216,8 @@ impl Hook for Meddler {
     }
 }
 
-/// Another program changes a key after a commit compared it and before it is changed: this commit and the next one
-/// name the key.
+/// Another program changes a key between the commit's comparison and its change: this commit and the next one must
+/// report the key.
 fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'static [u8]>) {
     for kind in KINDS {
         let plain = Fixture::new(kind, &HELD);
@@ -287,8 +288,9 @@ fn nobody_is_asked_of_what_nothing_was_changed_in() {
     assert_eq!(nothing.kind(), Kind::NotFound);
 }
 
-/// A program reads a content of the upper folder, a commit brings that into the store, and the program puts what it made
-/// of the content. The version that it read is none of the store, and must not become what the commit expects there.
+/// A program reads a content of the upper folder, a commit stores that content, and the program puts a content derived
+/// from it. The version that the program has read is not a version of the store, so the commit must not expect it
+/// there.
 #[test]
 fn a_version_of_the_upper_folder_is_not_taken_for_one_of_the_store() {
     for kind in KINDS {
@@ -318,7 +320,7 @@ fn a_version_of_the_upper_folder_is_not_taken_for_one_of_the_store() {
     }
 }
 
-/// A handle that stays open over a commit shows the store's version of what it was opened on.
+/// A handle that stays open over a commit has the store's version of its content.
 #[test]
 fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
     for kind in KINDS {
@@ -347,8 +349,8 @@ fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
     }
 }
 
-/// A commit that finds a conflict while it puts keys says which changes the store has and which it has not; so does a
-/// discard of what is left.
+/// A commit that finds a conflict during its puts reports which changes are stored and which are not; a discard of the
+/// rest does, too.
 #[test]
 fn a_commit_that_ends_early_says_what_the_store_has() {
     let plain = Fixture::new(Lower::Memory, &HELD);

@@ -1,5 +1,6 @@
-//! Another program replaces an array of which chunks were changed: no chunk comes into an array that it was not encoded
-//! for.
+//! Another program replaces an array with changed chunks: chunks keep their encoding.
+//!
+//! No chunk may be stored in an array that it was not encoded for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 pub(crate) const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
-/// The document of the array `a`, with other members.
+/// Returns the metadata document of the array `a`, with `members` changed.
 fn array(members: Value) -> String {
     let mut document = json!({
         "zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "float32",
@@ -38,7 +39,7 @@ fn plain() -> String {
     array(json!({}))
 }
 
-/// Arrays of other kinds, each of which would read other elements of the chunks.
+/// Arrays with other metadata, each of which would decode the chunks to other elements.
 pub(crate) fn others() -> Vec<(&'static str, String)> {
     let bytes = |endian: &str| json!({"name": "bytes", "configuration": {"endian": endian}});
     let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
@@ -114,7 +115,7 @@ pub(crate) fn read(overlay: &Overlay, at: &str) -> Vec<u8> {
     file.read_at(&UNLIMITED, 0, 1 << 16).unwrap()
 }
 
-/// Writes a file under a temporary name and renames it, as zarr-python does.
+/// Writes a temporary file and renames it, as zarr-python does.
 fn replace(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
     let temporary = key(&format!("{at}.0123.partial"));
     let file = overlay.create(&UNLIMITED, &temporary, &MAKER)?;
@@ -146,7 +147,7 @@ fn conflicts(fixture: &Fixture) -> Vec<String> {
     found
 }
 
-/// Expects that the chunk `a/c/0` is in conflict until it is forced, also when the overlay is opened again.
+/// Expects that the chunk `a/c/0` is in conflict until a forced commit, also after the overlay is reopened.
 fn is_conflict(mut fixture: Fixture, kind: &str) {
     for _ in 0..2 {
         let outcome = commit(&fixture, true, false);
@@ -182,7 +183,7 @@ fn chunks_of_an_array_that_was_replaced_since_are_a_conflict() {
     }
 }
 
-/// The program that writes the chunk knows the array as it was when it was opened.
+/// The program that writes the chunk knows the array as it was at its open.
 #[test]
 fn chunks_of_the_array_whose_metadata_a_program_has_read_are_a_conflict() {
     let consolidated = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {
@@ -246,7 +247,7 @@ fn what_leaves_chunks_as_they_are_is_no_conflict() {
     }
 }
 
-/// A file of another name is no chunk, and what the store has already is no conflict.
+/// Other file names are not chunks, and content that the store already has is not a conflict.
 #[test]
 fn other_files_of_an_array_are_no_chunks() {
     for kind in KINDS {
@@ -261,7 +262,7 @@ fn other_files_of_an_array_are_no_chunks() {
     }
 }
 
-/// A program that replaces an array on the mount, in any way, is in conflict with nobody.
+/// A program may replace an array on the mount, in any way, without a conflict.
 #[test]
 fn an_array_that_is_replaced_on_the_mount_is_no_conflict() {
     let other = &others()[0].1;
@@ -295,7 +296,7 @@ fn an_array_that_is_replaced_on_the_mount_is_no_conflict() {
             }
             fixture.write("a/c/1", &[3; 16]);
             assert!(conflicts(&fixture).is_empty(), "{way}");
-            // After the commit the program still knows what it wrote.
+            // After the commit, the program still knows the array that it wrote.
             put(&*fixture.lower, "a/zarr.json", plain().as_bytes());
             fixture.write("a/c/1", &[4; 16]);
             assert_eq!(conflicts(&fixture), ["a/c/1"], "{way}");
@@ -303,8 +304,8 @@ fn an_array_that_is_replaced_on_the_mount_is_no_conflict() {
     }
 }
 
-/// A document that is open when the commit begins comes with the next one; chunks that were written for it are in conflict
-/// with nobody.
+/// A document that is open when the commit begins is committed by the next one, and the chunks that were written for
+/// it are not in conflict.
 #[test]
 fn a_document_that_is_open_during_a_commit_comes_with_the_next_without_conflict() {
     let other = &others()[0].1;
@@ -326,7 +327,8 @@ fn a_document_that_is_open_during_a_commit_comes_with_the_next_without_conflict(
     }
 }
 
-/// Attributes that are edited on the mount after somebody has replaced the array bring no chunk of the old one into it.
+/// Another program has replaced the array. An edit of its attributes on the mount must not store a chunk of the old
+/// array in the new one.
 #[test]
 fn an_edit_of_attributes_brings_no_chunk_of_the_old_array_into_the_new_one() {
     let other = json!({"data_type": "int32", "fill_value": 0});
@@ -348,7 +350,7 @@ fn an_edit_of_attributes_brings_no_chunk_of_the_old_array_into_the_new_one() {
         )
         .unwrap();
         assert_eq!(conflicts(&fixture), ["a/c/0"]);
-        // Who knows the new array writes chunks of it: those are in no conflict.
+        // Chunks that were written with knowledge of the new array are not in conflict.
         fixture.write("a/c/1", &[3; 16]);
         assert_eq!(conflicts(&fixture), ["a/c/0"]);
         fixture
@@ -361,7 +363,7 @@ fn an_edit_of_attributes_brings_no_chunk_of_the_old_array_into_the_new_one() {
     }
 }
 
-/// A chunk that is written again for the new array is no conflict any more.
+/// A chunk that is rewritten for the new array is no longer in conflict.
 #[test]
 fn a_chunk_that_is_written_again_for_the_new_array_is_no_conflict() {
     for kind in KINDS {
@@ -401,7 +403,7 @@ fn an_array_that_is_renamed_takes_the_condition_along() {
     }
 }
 
-/// A file that is open during a commit moves to the next layer, and what it was encoded by with it.
+/// A file that is open during a commit moves to the next layer, together with the metadata that it was encoded by.
 #[test]
 fn a_chunk_that_is_open_during_a_commit_keeps_what_it_was_encoded_by() {
     for kind in KINDS {
@@ -446,7 +448,7 @@ fn a_write_through_stores_no_chunk_of_another_array() {
             assert_eq!(error.kind(), Kind::Changed, "{name}");
             assert!(error.to_string().contains("its array was"), "{error}");
             assert_eq!(stored(lower, "a/c/0"), [2; 16]);
-            // Attributes alone are another matter, and so is the array that the program knew.
+            // A change of the attributes alone is no conflict: the array is the one that the program has read.
             put(
                 lower,
                 "a/zarr.json",
@@ -458,7 +460,7 @@ fn a_write_through_stores_no_chunk_of_another_array() {
     }
 }
 
-/// What is left over of an array that was replaced keeps nobody from writing to the new one.
+/// Chunks left over from an array that was replaced do not block writes to the new one.
 #[test]
 fn a_write_through_goes_on_with_the_new_array() {
     for kind in KINDS {
@@ -477,7 +479,8 @@ fn a_write_through_goes_on_with_the_new_array() {
     }
 }
 
-/// A program that copies chunks and has read no metadata: those that are there at its first change after a commit count.
+/// A program that copies chunks without reading metadata: the metadata in the store at its first change after a commit
+/// counts.
 #[test]
 fn chunks_count_as_of_the_array_that_is_there_at_the_first_change() {
     let other = &others()[0].1;
@@ -501,7 +504,7 @@ fn chunks_count_as_of_the_array_that_is_there_at_the_first_change() {
     }
 }
 
-/// Libraries put documents in other words when they consolidate metadata or change attributes.
+/// Libraries write the same metadata in another form when they consolidate metadata or change attributes.
 #[test]
 fn another_spelling_of_the_metadata_is_no_other_array() {
     let zstd = |configuration: Value| {
@@ -528,12 +531,12 @@ fn another_spelling_of_the_metadata_is_no_other_array() {
     }
 }
 
-/// Counts the requests to a store, by what is asked of which key.
+/// Counts the requests to a store by call and key.
 #[derive(Default)]
 struct Counter(Mutex<BTreeMap<String, usize>>);
 
 impl Counter {
-    /// Returns the requests since the last call, those about documents first.
+    /// Returns the requests since the last call: the number for metadata documents, then the number for other keys.
     fn take(&self) -> (usize, usize) {
         let asked = std::mem::take(&mut *self.0.lock().unwrap());
         let is_document = |what: &str| what.ends_with(".json") || what.contains("/.z");
@@ -558,7 +561,7 @@ impl Hook for Counter {
     }
 }
 
-/// A close costs two requests about the array, and so does a commit for each array, however many chunks it has.
+/// A close makes two requests for the array. A commit makes two for each array, for any number of chunks.
 #[test]
 fn a_close_and_a_commit_ask_twice_about_an_array() {
     let (fixture, counter) = (fixture(Lower::Memory), Arc::new(Counter::default()));
@@ -597,7 +600,7 @@ fn a_close_and_a_commit_ask_twice_about_an_array() {
     assert_eq!(counter.take().0, 2);
 }
 
-/// The documents of v2 and N5 are compared as well.
+/// The metadata documents of v2 and N5 are compared as well.
 #[test]
 fn chunks_of_replaced_arrays_of_v2_and_n5_are_a_conflict() {
     let v2 = |dtype: &str| {

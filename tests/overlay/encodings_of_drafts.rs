@@ -1,4 +1,6 @@
-//! Another program replaces an array of a draft of version 3, whose documents do not lie above its chunks.
+//! Another program replaces an array of a version 3 draft.
+//!
+//! The metadata documents of these drafts are not in a folder above the chunks.
 
 use serde_json::{Value, json};
 use zarr_format::error::Kind;
@@ -9,7 +11,7 @@ use crate::encodings::{KINDS, commit, put, read, stored, write};
 use crate::fixture::{Fixture, Lower, MAKER, key, opened_with};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// A hierarchy that has one array.
+/// A hierarchy with one array.
 struct Hierarchy {
     name: &'static str,
     /// The entry point, if the draft has one.
@@ -19,7 +21,7 @@ struct Hierarchy {
     chunks: [&'static str; 2],
 }
 
-/// Returns the same array as each draft has it, in the root or below it.
+/// Returns the same array in the layout of each draft, in the root or below it.
 fn hierarchies() -> Vec<Hierarchy> {
     let uri = "https://purl.org/zarr/spec/protocol/core/3.0";
     let grid = json!({"type": "regular", "chunk_shape": [4], "separator": "/"});
@@ -117,7 +119,7 @@ impl Hierarchy {
         array.to_string()
     }
 
-    /// Arrays that would read other elements of the chunks.
+    /// Arrays that would decode the chunks to other elements.
     fn others(&self) -> Vec<String> {
         let grid = json!({"type": "regular", "chunk_shape": [2], "separator": "/"});
         [
@@ -175,7 +177,7 @@ fn chunks_of_an_array_of_a_draft_that_was_replaced_since_are_a_conflict() {
         let lower = &fixture.lower;
         lower.erase(&UNLIMITED, &document, &Condition::Any).unwrap();
         expect_conflicts(&fixture, &[chunk], hierarchy.name);
-        // Attributes and the shape are no part of it.
+        // Attributes and the shape do not count.
         let same = hierarchy.other(&json!({"attributes": {}, "shape": [16]}));
         put(&**lower, hierarchy.document, same.as_bytes());
         fixture.write(other_chunk, &[3; 16]);
@@ -208,7 +210,7 @@ fn a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
     });
 }
 
-/// A program that replaces, removes or renames an array on the mount is in conflict with nobody.
+/// A program may replace, remove or rename an array on the mount without a conflict.
 #[test]
 fn an_array_of_a_draft_that_is_changed_on_the_mount_is_no_conflict() {
     Hierarchy::each(|hierarchy, kind| {
@@ -278,7 +280,7 @@ fn an_array_of_a_draft_that_is_changed_on_the_mount_is_no_conflict() {
     });
 }
 
-/// The whole hierarchy gets another name: its arrays keep the condition.
+/// The whole hierarchy is renamed: the condition of its arrays is kept.
 #[test]
 fn a_hierarchy_of_a_draft_that_is_renamed_takes_the_condition_along() {
     for hierarchy in hierarchies().iter().filter(|found| found.entry.is_some()) {
@@ -311,7 +313,7 @@ fn a_hierarchy_of_a_draft_that_is_renamed_takes_the_condition_along() {
     }
 }
 
-/// A new array, whose document is written before its chunks and under a temporary name first.
+/// A new array, whose document is written before its chunks, under a temporary name.
 #[test]
 fn a_new_array_of_a_draft_is_no_conflict_until_it_is_replaced() {
     for hierarchy in hierarchies()
@@ -341,7 +343,7 @@ fn a_new_array_of_a_draft_is_no_conflict_until_it_is_replaced() {
     }
 }
 
-/// A program that has opened the hierarchy by its consolidated metadata.
+/// A program that has opened the hierarchy through its consolidated metadata.
 #[test]
 fn consolidated_metadata_of_a_draft_count_as_its_documents() {
     let hierarchies = hierarchies();

@@ -1,4 +1,4 @@
-//! An overlay over a store that takes the steps, without a mount.
+//! An overlay that performs the steps of the tests on a store, without a mount.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// Returns a new folder, in memory where there is such a place: steps sync.
+/// Returns a new folder, in memory if there is a tmpfs, because steps sync.
 pub(crate) fn folder() -> TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
@@ -33,12 +33,12 @@ pub(crate) fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Opens an overlay. A process that another test has just started may still hold the lock of one that was closed.
+/// Opens an overlay. A process that another test has just started may still hold the lock of a closed overlay.
 pub(crate) fn opened(upper: &Path, lower: &Arc<dyn Store>, name: &str) -> Result<Overlay> {
     opened_with(upper, lower, name, false)
 }
 
-/// The same, with changes that go to the store at once if it writes through.
+/// The same, with or without write-through.
 pub(crate) fn opened_with(
     upper: &Path,
     lower: &Arc<dyn Store>,
@@ -61,19 +61,19 @@ pub(crate) fn opened_with(
     Overlay::open(upper, lower.clone(), name, config)
 }
 
-/// Which store lies below.
+/// The kind of store below the overlay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lower {
     Memory,
     Local,
 }
 
-/// A store below, an upper folder, and what is open.
+/// A store, an upper folder, and the open files.
 pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
     pub(crate) lower: Arc<dyn Store>,
     overlay: Option<Overlay>,
-    /// Folders that live as long.
+    /// Folders that must live as long as the fixture.
     kept: Vec<TempDir>,
     pub(crate) open: [Option<Arc<dyn TreeFile>>; SLOTS],
 }
@@ -103,7 +103,7 @@ impl Fixture {
         Fixture::over(folder, lower)
     }
 
-    /// Returns a fixture over a store; `folder` gets the upper folder.
+    /// Returns a fixture over a store; the upper folder is in `folder`.
     pub(crate) fn over(folder: TempDir, lower: Arc<dyn Store>) -> Fixture {
         let mut fixture = Fixture {
             folder,
@@ -116,7 +116,7 @@ impl Fixture {
         fixture
     }
 
-    /// Has the folder of another fixture live as long as this one.
+    /// Keeps the folder of another fixture for as long as this one lives.
     pub(crate) fn keep(&mut self, other: Fixture) {
         self.kept.push(other.folder);
     }
@@ -129,7 +129,7 @@ impl Fixture {
         self.overlay.as_ref().unwrap()
     }
 
-    /// Closes all, the overlay too, without a flush.
+    /// Closes the open files and the overlay without a flush.
     pub(crate) fn close(&mut self) {
         self.open = Default::default();
         self.overlay = None;
@@ -165,12 +165,12 @@ impl Fixture {
         }
     }
 
-    /// Closes all that is open, as programs close files.
+    /// Flushes and closes all open files, as programs close files.
     pub(crate) fn close_files(&mut self) {
         (0..SLOTS).for_each(|slot| self.put_open(slot, None));
     }
 
-    /// Takes a step.
+    /// Performs a step.
     pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
         let resized = |size| AttrChange {
             size: Some(size),
@@ -224,7 +224,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Puts a file in the place of another one, which is closed as programs close files.
+    /// Puts a file into a slot; the file that was in it is closed as programs close files.
     pub(crate) fn put_open(&mut self, slot: usize, file: Option<Arc<dyn TreeFile>>) {
         if let Some(old) = std::mem::replace(&mut self.open[slot], file) {
             old.flush(&UNLIMITED).unwrap();
@@ -288,12 +288,12 @@ impl Fixture {
         }
     }
 
-    /// Returns all that the overlay shows, however it is asked.
+    /// Returns the whole tree of the overlay, checked by every way to ask.
     pub(crate) fn shown(&self) -> Tree {
         shown(self.overlay(), true)
     }
 
-    /// Returns what open files hold.
+    /// Returns the contents of the open files.
     pub(crate) fn held_open(&self) -> Vec<Option<Vec<u8>>> {
         let read = |file: &Arc<dyn TreeFile>| {
             let size = file.stat(&UNLIMITED).unwrap().meta.size as usize;
@@ -308,7 +308,7 @@ impl Fixture {
     }
 }
 
-/// Returns all that a store shows; `closely` if every way to ask has to agree.
+/// Returns the whole tree of a store. If `closely`, every way to ask must give the same result.
 pub(crate) fn shown(store: &dyn Store, closely: bool) -> Tree {
     let mut tree = Tree::new();
     let mut folders = vec![Key::root()];

@@ -1,4 +1,6 @@
-//! An upper folder on a full disk: the writer gets the error, no key gets an incomplete content, and removing works.
+//! An upper folder on a full disk: writers get the error, no content is truncated.
+//!
+//! Removing still works.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +20,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const MIB: u64 = 1 << 20;
 
-/// An overlay whose upper folder has room for four megabytes, over a store with one small object.
+/// An overlay on a 4 MiB disk, over a store with one small object.
 struct Small {
     overlay: Option<Overlay>,
     lower: Arc<dyn Store>,
@@ -66,7 +68,7 @@ impl Small {
         zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
     }
 
-    /// Fills the disk with a file, whose removal makes room again.
+    /// Fills the disk with a file; removing that file frees the space.
     fn fill(&self) -> PathBuf {
         let path = self.disk.path().join("filler");
         let filler = fs::File::create(&path).unwrap();
@@ -81,7 +83,7 @@ impl Small {
         path
     }
 
-    /// Commits, and returns what the store holds then.
+    /// Commits, and returns the content that the store then has for a key.
     fn committed(&self, name: &str) -> Option<Vec<u8>> {
         let done = self
             .overlay()
@@ -93,7 +95,7 @@ impl Small {
     }
 }
 
-/// Writes until there is no room; returns how much was written, in bytes.
+/// Writes until the disk is full; returns the number of bytes written.
 fn write_too_much(file: &dyn TreeFile) -> u64 {
     for piece in 0.. {
         if let Err(error) = file.write_at(&UNLIMITED, piece * MIB / 4, &vec![7; MIB as usize / 4]) {
@@ -150,7 +152,7 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
     no_room(&*small.open("other", false));
     let kept = small.overlay().changes(&UNLIMITED).unwrap().kept;
     assert!(kept[0].1.contains("not written whole"), "{kept:?}");
-    // It lies beside the keys when the upper folder is opened again.
+    // A reopened upper folder has moved the file to `rescued`.
     small.remount();
     assert_eq!(
         small.overlay().stat(&UNLIMITED, &key("other")).unwrap(),
@@ -163,7 +165,7 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
 #[test]
 fn what_is_written_after_all_is_committed() {
     for name in ["a", "new"] {
-        // A disk each: what a commit leaves is removed by a thread of its own, which makes room at any time.
+        // A disk for each case: a thread removes the files of a commit, which frees space at any time.
         let Some(small) = Small::new() else { return };
         let file = match name {
             "a" => small.open(name, true),
@@ -231,7 +233,7 @@ fn names_can_be_removed_when_there_is_no_room() {
     assert_eq!(small.committed("c").unwrap(), b"old");
 }
 
-/// The disk is full at each of the first writes.
+/// The disk is full at each of the first writes in turn.
 #[test]
 fn an_upper_folder_that_had_no_room_is_made_later() {
     const PAGE: u64 = 4096;
@@ -259,7 +261,7 @@ fn an_upper_folder_that_had_no_room_is_made_later() {
     }
 }
 
-/// An upper folder on a medium that cannot be written, as a snapshot, shows its changes.
+/// An upper folder on a read-only file system, for example a snapshot, shows its changes.
 #[test]
 fn an_upper_folder_that_cannot_be_written_is_looked_at() {
     let Some(mut small) = Small::new() else {

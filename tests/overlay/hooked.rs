@@ -1,4 +1,4 @@
-//! A store with a hook at each call: to make a call fail, or to write to the store just before it.
+//! A store with a hook at each call, for failures or writes before it.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use zarrfs_store::{
     StoreInfo, Version,
 };
 
-/// What happens before a call, and after it was done.
+/// A hook before and after each call.
 pub(crate) trait Hook: Send + Sync {
     fn before(&self, context: &RequestContext, call: &str, key: &Key) -> Result<()>;
     fn after(&self) -> Result<()> {
@@ -36,7 +36,7 @@ impl Hooked {
         Hooked { inner, hook, info }
     }
 
-    /// The same store, which takes so many requests at a time.
+    /// Returns the same store with a limit of concurrent requests.
     pub(crate) fn with_concurrency(mut self, concurrency: usize) -> Hooked {
         self.info.concurrency = concurrency;
         self
@@ -171,7 +171,7 @@ impl Listing for Names {
     }
 }
 
-/// Fails one call: the n-th after it was set, before it is done or after.
+/// Fails one call, the n-th after it was set, either before or after it is done.
 #[derive(Default)]
 pub(crate) struct Trap {
     left: AtomicI64,
@@ -179,18 +179,18 @@ pub(crate) struct Trap {
 }
 
 impl Trap {
-    /// Returns a trap for calls that are not done, or for those that are done and whose answer is lost.
+    /// Returns a trap. If `is_late`, the call is done and its answer is lost; otherwise the call is not done.
     pub(crate) fn new(is_late: bool) -> Trap {
         let left = AtomicI64::new(i64::MAX);
         Trap { left, is_late }
     }
 
-    /// Has the n-th call from now on fail, counted from 1.
+    /// Makes the n-th call from now on fail, counted from 1.
     pub(crate) fn set(&self, calls: i64) {
         self.left.store(calls, SeqCst);
     }
 
-    /// Whether the call that was to fail has come.
+    /// Whether the failing call was reached.
     pub(crate) fn has_sprung(&self) -> bool {
         self.left.load(SeqCst) <= 0
     }

@@ -1,5 +1,7 @@
-//! What no store can hold, while one commit after the other freezes the layer and drops it: attributes that programs set
-//! show at once, and links and folders are there all the time.
+//! Attributes, links and folders that no store can hold, during repeated commits.
+//!
+//! Each commit freezes the layer and drops it. Attributes that programs set show at once, and links and folders exist
+//! all the time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +16,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const TURNS: u32 = 20_000;
 
-/// Does something to a file that is only read, while commits are made of another one.
+/// Runs `work` on a file that is only read, while another file is committed repeatedly.
 fn beside_commits(work: impl Fn(&Fixture, u32)) {
     let fixture = Fixture::new(Lower::Memory, &[("x", b"old"), ("y", b"old")]);
     let (fixture, is_over) = (&fixture, &AtomicBool::new(false));
@@ -35,7 +37,7 @@ fn beside_commits(work: impl Fn(&Fixture, u32)) {
     });
 }
 
-/// Ends the commits, also when what is done beside them fails.
+/// Ends the commits, also if `work` fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -1,4 +1,4 @@
-//! A program that opens a file while another one replaces it, and is slower.
+//! A slow program opens a file while another program replaces it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 thread_local! {
     static IS_LATE: Cell<bool> = const { Cell::new(false) };
-    /// Whether the call is the one that opens the file.
+    /// Whether this call opens the file.
     static OPENS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the late program get the store's old object before it is replaced, and go on after that.
+/// Lets the late program open the store's old object, and continue only after the object is replaced.
 #[derive(Default)]
 struct Meeting {
     is_opened: Event,

@@ -1,5 +1,6 @@
-//! Files that a commit leaves out because programs have them open, and closes of them while the frozen layer is still
-//! there: they are in the layer above, whatever becomes of the frozen one.
+//! Open files that a commit leaves out, closed while the frozen layer still exists.
+//!
+//! They are in the layer above, whatever happens to the frozen one.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use zarrfs_store::{Condition, PutBody, Store, Tree};
 use crate::fixture::{Fixture, Lower, MAKER, folder, key};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Has a commit freeze the layer and end with a conflict, so that the frozen layer stays.
+/// Freezes the layer by a commit that ends with a conflict, so that the frozen layer stays.
 fn freeze(fixture: &Fixture, lower: &dyn Store) {
     let theirs = PutBody::Bytes(b"theirs");
     lower
@@ -30,7 +31,7 @@ fn shown(fixture: &Fixture, path: &str) -> Option<Vec<u8>> {
     object.map(|object| object.bytes)
 }
 
-/// The frozen layer's journal says that the file is incomplete, and never hears of its close.
+/// The frozen layer's journal says that the file is incomplete, and never records its close.
 #[test]
 fn what_was_closed_after_the_freeze_outlives_the_process() {
     let lower = Arc::new(MemoryStore::default());
@@ -62,7 +63,7 @@ fn what_was_closed_after_the_freeze_outlives_the_process() {
     assert_eq!(stored.bytes, b"half and half");
 }
 
-/// One that was not closed is not shown as if it were whole.
+/// A file that was not closed must not show as if it were complete.
 #[test]
 fn what_was_not_closed_after_the_freeze_is_set_aside() {
     let lower = Arc::new(MemoryStore::default());
@@ -76,7 +77,7 @@ fn what_was_not_closed_after_the_freeze_is_set_aside() {
     file.write_at(&UNLIMITED, 0, b"half").unwrap();
     freeze(&fixture, &*lower);
     file.write_at(&UNLIMITED, 4, b", no more").unwrap();
-    // As a process that is killed leaves it.
+    // The state that a killed process leaves.
     let journal = fixture.upper().join("journal");
     let before = std::fs::read(&journal).unwrap();
     drop(file);
@@ -87,7 +88,7 @@ fn what_was_not_closed_after_the_freeze_is_set_aside() {
     assert_eq!(std::fs::read(rescued).unwrap(), b"half, no more");
 }
 
-/// A folder is renamed into another one. Neither of them is too deep by itself.
+/// A folder is renamed into another one. Neither of their paths is too long by itself.
 #[test]
 fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
     let mut fixture = Fixture::new(Lower::Memory, &[]);

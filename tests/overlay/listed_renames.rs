@@ -1,4 +1,4 @@
-//! Listings in the middle of a commit that brings what was renamed to its new name in the store.
+//! Listings in the middle of a commit that stores renamed files.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::fixture::{folder, key, opened};
 use crate::hooked::{Hook, Hooked};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// Something that happens once, for which others wait.
+/// A one-time event that other threads wait for.
 #[derive(Default)]
 pub(crate) struct Event {
     has_happened: Mutex<bool>,
@@ -40,22 +40,22 @@ impl Event {
     }
 }
 
-/// What a thread does.
+/// The task of a thread.
 #[derive(Clone, Copy)]
 enum Doing {
     Nothing,
-    /// It commits; the layer is frozen before the store is asked for anything.
+    /// It commits; the layer is frozen before the first store call.
     Commit,
     List,
 }
 
 thread_local! {
     static DOES: Cell<Doing> = const { Cell::new(Doing::Nothing) };
-    /// Whether the call is the removal of the old name.
+    /// Whether this call removes the old name.
     static REMOVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the listing look for the old name before the commit begins, and get its answer after the commit has removed it.
+/// Lets the listing ask for the old name before the commit begins, and get its answer after the commit has removed it.
 #[derive(Default)]
 struct Meeting {
     is_committing: Event,

@@ -1,5 +1,6 @@
-//! Puts and removals that reach the store though their answer does not reach us: what is done to the key next is done to
-//! our own content, not to that of another program.
+//! Puts and removals that reach the store while their answers are lost.
+//!
+//! The next change of the key is made to our own content, not to a content of another program.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,7 +23,7 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 struct LostAnswer {
     is_set: AtomicBool,
     is_of_any_call: AtomicBool,
-    /// So many answers come before.
+    /// Number of answers that arrive before the lost one.
     skipped: AtomicUsize,
     may_be_lost: AtomicBool,
     puts: AtomicUsize,
@@ -60,7 +61,7 @@ struct Fixture {
     write_through: bool,
 }
 
-/// What is in the store before.
+/// The content of the store before the write.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Nothing,
@@ -92,7 +93,7 @@ impl Fixture {
         fixture
     }
 
-    /// Returns an overlay after a write of `k`, whose content the store has taken without an answer.
+    /// Returns an overlay after a write of `k`: the store has the content, but its answer was lost.
     fn after_lost_put(before: Before) -> Fixture {
         let fixture = match before {
             Before::Nothing => Fixture::new(&[]),
@@ -137,7 +138,7 @@ impl Fixture {
             .and_then(Outcome::or_failed)
     }
 
-    /// Returns what the store holds, `name=content` each.
+    /// Returns the content of the store as `name=content` strings.
     fn stored(&self) -> Vec<String> {
         let all = shown(&*self.store, false).into_iter();
         let text = |(name, shown)| match shown {

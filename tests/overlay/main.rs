@@ -1,5 +1,6 @@
-//! The overlay (`zarrfs mount --cow`): that it is a directory to programs, that the store gets exactly what was
-//! changed, and that nothing is lost on the way.
+//! The overlay (`zarrfs mount --cow`) behaves as a directory and commits exact changes.
+//!
+//! Nothing is lost on the way from a program's write to the store.
 
 #![allow(
     clippy::cast_possible_truncation,

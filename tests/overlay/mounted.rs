@@ -1,4 +1,4 @@
-//! The same steps through the kernel: a mount with --cow is a plain directory to programs.
+//! The same steps through the kernel: a --cow mount behaves as a plain directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 const TURN: usize = 100;
 const RUNS: u32 = 8;
 
-/// A store, its mount, and the directory that has to show the same.
+/// A store, its mount, and a directory that must show the same tree.
 struct Mounted {
     folder: TempDir,
     mount: Reference,
@@ -93,7 +93,7 @@ impl Drop for Mounted {
         self.mount.open = Default::default();
         let mut command = Command::new("umount");
         command.arg("-l").arg(self.place("mount"));
-        // It may not be mounted any more.
+        // Fails if it is not mounted any more.
         let _ = command.output();
     }
 }
@@ -142,7 +142,7 @@ fn links_have_no_extended_attributes() {
     let mounted = Mounted::new(&[]);
     let place = |name: &str| mounted.place("mount").join(name);
     std::os::unix::fs::symlink("nowhere", place("link")).unwrap();
-    // Attributes of users are refused by the kernel itself, on every file system.
+    // The kernel itself refuses user attributes on links, on every file system.
     let (path, attribute) = (place("link"), "trusted.x");
     let set = rustix::fs::lsetxattr(&path, attribute, b"1", XattrFlags::empty());
     assert_eq!(set, Err(Errno::OPNOTSUPP));
@@ -153,7 +153,8 @@ fn links_have_no_extended_attributes() {
     assert_eq!(rustix::fs::llistxattr(&path, &mut [0; 10][..]), Ok(0));
 }
 
-/// What a store cannot hold is refused as Linux file systems refuse what they do not support.
+/// Kinds of files that a store cannot hold are refused with the error of Linux file systems for unsupported
+/// operations.
 #[test]
 fn nodes_modes_and_exchanges_that_no_store_can_hold_are_refused() {
     use rustix::fs::{CWD, FileType, RenameFlags};
@@ -186,14 +187,14 @@ fn nodes_modes_and_exchanges_that_no_store_can_hold_are_refused() {
         std::fs::metadata(place("a")).unwrap().mode() & 0o7777,
         0o1640
     );
-    // Copies of folders that a group shares have the bit on each.
+    // Copies of group-shared folders set the setgid bit on each folder, so it is dropped without an error.
     std::fs::create_dir(place("shared")).unwrap();
     set("shared", 0o2775).unwrap();
     let shared = std::fs::metadata(place("shared")).unwrap();
     assert_eq!(shared.mode() & 0o7777, 0o775);
 }
 
-/// zarr-python's `set_if_not_exists`, and object_store's local store.
+/// As zarr-python's `set_if_not_exists` and object_store's local store do it.
 #[test]
 fn a_link_is_a_second_key_with_the_same_bytes() {
     use std::os::unix::fs::MetadataExt;
@@ -232,7 +233,7 @@ fn a_link_is_a_second_key_with_the_same_bytes() {
     assert_eq!(["a", "b"].map(stored), contents);
 }
 
-/// Of all who link at the same time one has its bytes under the name.
+/// Of all concurrent link calls, one puts its bytes under the name.
 #[test]
 fn one_link_of_many_gets_a_name() {
     if !crate::common::needs::mounts() {

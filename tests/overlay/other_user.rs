@@ -1,4 +1,4 @@
-//! Attributes of files as a user sets them who is not root.
+//! File attributes set by a user other than root.
 
 use std::os::unix::fs::chown;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::fixture::{NAME, folder, key, opened_with};
 
 const NOBODY: u32 = 65534;
 
-/// Has this thread work for an ordinary user, who owns the folder.
+/// Makes this thread act as an ordinary user, who owns the folder.
 fn become_nobody(folder: &std::path::Path) {
     if rustix::process::geteuid().is_root() {
         chown(folder, Some(NOBODY), None).unwrap();
@@ -22,7 +22,7 @@ fn become_nobody(folder: &std::path::Path) {
     }
 }
 
-/// `shutil.copystat` of a file that cannot be written, which has an extended attribute; then chmod and touch.
+/// `shutil.copystat` to a read-only file with an extended attribute; then chmod and touch.
 fn set_attributes_of_a_read_only_file() {
     let folder = folder();
     become_nobody(folder.path());
@@ -65,7 +65,7 @@ fn set_attributes_of_a_read_only_file() {
 
 #[test]
 fn a_read_only_file_keeps_its_extended_attributes_and_takes_others() {
-    // The thread has the user, not the process.
+    // Only the thread changes its user, not the process.
     let done = std::thread::spawn(set_attributes_of_a_read_only_file).join();
     done.unwrap();
 }

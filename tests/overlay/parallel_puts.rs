@@ -1,4 +1,4 @@
-//! How many keys of a store a commit asks for and puts at a time: as many requests as may be under way.
+//! A commit uses as many concurrent requests as the store allows it.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const CONCURRENCY: usize = 40;
 
-/// One of eight is left to those who read meanwhile.
+/// One request in eight is reserved for readers.
 const AT_ONCE: usize = 35;
 
-/// Has each call of one kind wait for as many others.
+/// Makes each call of one kind wait until `AT_ONCE` calls have arrived.
 struct Meeting {
     call: &'static str,
     arrived: Mutex<usize>,

@@ -1,4 +1,4 @@
-//! Random steps, on an overlay and on a plain directory: after each one both show the same.
+//! Random steps on an overlay and a plain directory: both must show the same tree.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,10 +14,10 @@ use crate::steps;
 use crate::steps::{Held, Step, first_bytes};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Steps between two remounts, and in all of a run.
+/// Steps between two remounts, and the maximum in a whole run.
 const TURN: usize = 100;
 const STEPS: usize = 250;
-/// Runs over each kind of store; $ZARRFS_TEST_RUNS has more, $ZARRFS_TEST_SEED others.
+/// Runs for each kind of store; $ZARRFS_TEST_RUNS changes the number, $ZARRFS_TEST_SEED the seed.
 const RUNS: u32 = 40;
 
 fn number_of(variable: &str, default: u32) -> u32 {
@@ -25,7 +25,7 @@ fn number_of(variable: &str, default: u32) -> u32 {
     value.map_or(default, |value| value.parse().unwrap())
 }
 
-/// Tries many random runs, the same ones each time; one that fails is shrunk and printed.
+/// Runs random steps, the same ones for the same seed; a failing run is shrunk and printed.
 pub(crate) fn run(runs: u32, step: impl Strategy<Value = Step>, test: &dyn Fn(&[Held], &[Step])) {
     let mut seed = [0; 32];
     seed[..4].copy_from_slice(&number_of("ZARRFS_TEST_SEED", 1).to_le_bytes());
@@ -48,7 +48,7 @@ pub(crate) fn run(runs: u32, step: impl Strategy<Value = Step>, test: &dyn Fn(&[
     }
 }
 
-/// Returns why a run failed; `None` if it did not.
+/// Returns the panic message of a run, or `None` if it passed.
 fn failure(test: &dyn Fn(&[Held], &[Step]), held: &[Held], steps: &[Step]) -> Option<String> {
     let done = catch_unwind(AssertUnwindSafe(|| test(held, steps)));
     let why = done.err()?;
@@ -56,7 +56,7 @@ fn failure(test: &dyn Fn(&[Held], &[Step]), held: &[Held], steps: &[Step]) -> Op
     Some(text.unwrap_or_else(|| format!("{:?}", why.downcast_ref::<&str>())))
 }
 
-/// Returns what is left of a list when everything without which it fails as well is taken out.
+/// Shrinks a list: removes parts for as long as the rest still fails.
 fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Vec<T> {
     let mut size = list.len() / 2;
     while size > 0 {
@@ -71,7 +71,7 @@ fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Ve
     list
 }
 
-/// An overlay, and the directory that has to show the same.
+/// An overlay, and a directory that must show the same tree.
 struct Pair {
     kind: Lower,
     fixture: Fixture,
@@ -100,7 +100,7 @@ impl Pair {
         }
     }
 
-    /// Takes a step here and there, and compares.
+    /// Performs a step on both, and compares them.
     fn take(&mut self, step: &Step) {
         match step {
             Step::Remount => {
@@ -151,7 +151,7 @@ impl Pair {
             return;
         }
         if let Step::Put(path, ..) = step {
-            // What is written to a file that was replaced so is refused.
+            // Writes to a file that was replaced in this way are refused.
             for slot in self.model.close_file_of(path) {
                 self.fixture.put_open(slot, None);
             }
@@ -212,7 +212,7 @@ impl Pair {
         assert_eq!(left.keys, []);
     }
 
-    /// A store of keys alone has no folders that hold nothing: those that it had are gone with their last key.
+    /// A key-only store has no empty folders: a folder is gone with its last key.
     fn forget_empty_folders(&mut self) {
         if self.kind == Lower::Local {
             return;
@@ -221,13 +221,13 @@ impl Pair {
         let model = self.model.shown();
         for (path, shown) in model.iter().rev() {
             if *shown == Shown::Folder && !found.contains_key(path) {
-                // Only one that is empty can be removed.
+                // Only an empty folder can be removed.
                 std::fs::remove_dir(self.model.root.join(path)).unwrap();
             }
         }
     }
 
-    /// What is discarded is as the store has it; all else is as it was.
+    /// Discarded keys are as in the store; all others are unchanged.
     fn discard(&mut self, path: &str) {
         self.close_files();
         if self
@@ -250,7 +250,7 @@ impl Pair {
     }
 }
 
-/// Says in which path two trees differ.
+/// Fails with the first path at which two trees differ.
 pub(crate) fn assert_same(found: &Tree, expected: &Tree) {
     for (path, expected) in expected {
         assert_eq!(found.get(path), Some(expected), "{path}");

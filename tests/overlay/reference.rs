@@ -1,4 +1,6 @@
-//! A plain directory that takes the steps: the model of what an overlay has to do, and the way to a mount.
+//! A plain directory that performs the steps: the model of the overlay.
+//!
+//! It also performs the steps on a mount.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags};
 
 use crate::steps::{SLOTS, Step};
 
-/// What lies under a path.
+/// The kind and content of a path.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Shown {
     Folder,
@@ -35,7 +37,7 @@ impl std::fmt::Debug for Shown {
 /// A whole tree.
 pub(crate) type Tree = BTreeMap<String, Shown>;
 
-/// A directory, and the files that are open in it.
+/// A directory with its open files.
 pub(crate) struct Reference {
     pub(crate) root: PathBuf,
     pub(crate) open: [Option<File>; SLOTS],
@@ -53,7 +55,7 @@ impl Reference {
         self.root.join(path)
     }
 
-    /// Whether a path lies in a directory: where it does not, the kernel asks no file system.
+    /// Whether the parent of a path is a directory: if it is not, the kernel sends no request to a file system.
     pub(crate) fn has_folder_for(&self, path: &str) -> bool {
         let mut folder = self.root.clone();
         let mut names: Vec<&str> = path.split('/').collect();
@@ -64,7 +66,7 @@ impl Reference {
         })
     }
 
-    /// Whether all that lies above a path is folders, as far as it is there.
+    /// Whether all existing ancestors of a path are folders.
     pub(crate) fn can_hold(&self, path: &str) -> bool {
         let above = path
             .match_indices('/')
@@ -90,7 +92,7 @@ impl Reference {
         file.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Takes a step; those that only an overlay knows are none here.
+    /// Performs a step; steps that only an overlay knows do nothing.
     pub(crate) fn take(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::Create(path, slot) => {
@@ -162,14 +164,14 @@ impl Reference {
         fs::rename(arriving, at)
     }
 
-    /// Returns all that is there.
+    /// Returns the whole tree.
     pub(crate) fn shown(&self) -> Tree {
         let mut tree = Tree::new();
         shown_below(&self.root, "", &mut tree);
         tree
     }
 
-    /// Returns what open files hold.
+    /// Returns the contents of the open files.
     pub(crate) fn held_open(&self) -> Vec<Option<Vec<u8>>> {
         let read = |file: &File| {
             let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
@@ -182,7 +184,7 @@ impl Reference {
             .collect()
     }
 
-    /// Makes the directory hold this and nothing else; what is open stays open.
+    /// Makes the directory equal to `tree`; open files stay open.
     pub(crate) fn become_like(&self, tree: &Tree) {
         for entry in fs::read_dir(&self.root).unwrap() {
             let path = entry.unwrap().path();
@@ -204,7 +206,7 @@ impl Reference {
         }
     }
 
-    /// Closes what is open of the file at a path; returns where it was open.
+    /// Closes the open files of the file at a path; returns their slots.
     pub(crate) fn close_file_of(&mut self, path: &str) -> Vec<usize> {
         let inode = fs::symlink_metadata(self.at(path)).map(|found| found.ino());
         let is_open = |open: &Option<File>| {
@@ -219,7 +221,7 @@ impl Reference {
     }
 }
 
-/// Does as link(2), with a second file.
+/// link(2) as the overlay does it: a copy of the file under the second name.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)?;
     fs::remove_file(to)?;

@@ -1,4 +1,4 @@
-//! Another program replaces an array while chunks of it are put.
+//! Another program replaces an array while its chunks are put.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,11 +13,11 @@ use crate::encodings::{KINDS, commit, fixture, others, put, read, stored, write}
 use crate::fixture::{Fixture, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
 
-/// Another program: replaces the array just before a chunk is put.
+/// Another program: replaces the array immediately before a chunk is put.
 struct Meddler {
     store: Arc<dyn Store>,
     is_done: Mutex<bool>,
-    /// Whether the store fails once, when the next chunk is put.
+    /// Whether the next put of `b` fails.
     fails: Mutex<bool>,
 }
 
@@ -35,7 +35,7 @@ impl Hook for Meddler {
     }
 }
 
-/// A commit that ended early has put the chunks: the next one finds what became of their array.
+/// A commit that ended early has put the chunks: the next commit finds that their array was replaced.
 #[test]
 fn an_array_that_is_replaced_while_a_commit_that_fails_puts_its_chunks_is_a_conflict() {
     for kind in KINDS {
@@ -90,7 +90,7 @@ fn an_array_that_is_replaced_while_its_chunks_are_put_is_a_conflict() {
     }
 }
 
-/// The chunk is in the store, and the program learns that the array is another one.
+/// The chunk is in the store, and the program gets an error because the array was replaced.
 #[test]
 fn a_close_says_that_the_array_was_replaced_while_its_chunk_was_put() {
     for kind in KINDS {
@@ -119,7 +119,7 @@ fn a_close_says_that_the_array_was_replaced_while_its_chunk_was_put() {
                 "{said}"
             );
             assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16]);
-            // Nothing is left that hides what the store has.
+            // Nothing is left in the upper folder that would hide the store's content.
             assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
             put(&*plain.lower, "a/c/0", &[5; 16]);
             assert_eq!(read(&overlay, "a/c/0"), [5; 16]);
@@ -127,7 +127,7 @@ fn a_close_says_that_the_array_was_replaced_while_its_chunk_was_put() {
     }
 }
 
-/// Fails when the array's metadata are read after a chunk was put.
+/// Fails reads of the array's metadata after a chunk was put.
 struct Unreachable {
     is_put: AtomicBool,
     is_failing: AtomicBool,
@@ -146,7 +146,8 @@ impl Hook for Unreachable {
     }
 }
 
-/// The program learns that nobody knows what became of the array; the chunk is in the store and hides nothing there.
+/// The program gets an error because the state of the array is unknown; the chunk is in the store, and nothing hides
+/// the store's content.
 #[test]
 fn the_metadata_do_not_read_after_a_close_has_put_its_chunk() {
     for kind in KINDS {

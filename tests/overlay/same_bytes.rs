@@ -1,5 +1,6 @@
-//! Another program leaves the bytes of a key of the store as they were, or writes the same ones: no conflict. Where the bytes
-//! differ it is one, whatever else is as before.
+//! Another program leaves or rewrites the same bytes of a key: no conflict.
+//!
+//! Different bytes are a conflict, even if everything else is unchanged.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,17 +23,18 @@ use zarrfs_store::{
 use crate::fixture::{MAKER, NAME, folder, key, opened, opened_with};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// The keys that are changed, by all ways to change one.
+/// The changed keys, one for each way to change a key.
 const CHANGED: [&str; 6] = ["edited", "emptied", "replaced", "removed", "put", "renamed"];
 
-/// Objects of so many bytes are not read when they are replaced, nor when they are removed.
+/// Objects of at least this length are not read when they are replaced or removed.
 const LARGE: usize = (16 << 20) + 1;
 
 fn local(path: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(path, &StoreConfig::default()).unwrap())
 }
 
-/// Makes a store with keys of this length, and changes of them all in an upper folder; returns their folder.
+/// Makes a store with keys of this length, and an upper folder with changes of all of them; returns the folder with
+/// both.
 fn changed(length: usize) -> TempDir {
     let folder = folder();
     let path = folder.path().join("store");
@@ -88,7 +90,7 @@ fn commit(overlay: &Overlay, dry_run: bool) -> Vec<String> {
     keys
 }
 
-/// Checks that a commit from a folder finds no conflict, and does what was changed.
+/// Checks that a commit from a folder finds no conflict and stores the changes.
 fn assert_commits(folder: &Path, name: &str) {
     let store = folder.join("store");
     let overlay = opened(&folder.join("upper"), &local(&store), NAME).unwrap();
@@ -109,7 +111,7 @@ fn run(program: &str, words: &[&Path]) {
 
 type Cause = (&'static str, fn(&Path));
 
-/// What other programs do with a file that leaves its bytes as they are.
+/// Operations of other programs on a file that keep its bytes.
 const HARMLESS: [Cause; 7] = [
     ("a hard link", |path| {
         fs::hard_link(path, path.with_extension("link")).unwrap();
@@ -139,7 +141,7 @@ const HARMLESS: [Cause; 7] = [
 fn what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict() {
     for (name, cause) in HARMLESS {
         let folder = changed(3);
-        // Where times have one value for a moment a change in it might not be seen.
+        // File times have a limited resolution: a change within one tick might not be seen.
         std::thread::sleep(std::time::Duration::from_millis(10));
         for name in CHANGED {
             cause(&folder.path().join("store").join(name));
@@ -183,7 +185,7 @@ fn other_bytes_of_the_same_length_and_time_are_a_conflict() {
     assert_eq!(commit(&overlay, false), expected);
 }
 
-/// Large keys are not read for it when they are replaced or removed: any sign of a change is one.
+/// Large keys are not read for a digest when they are replaced or removed: any sign of a change is a conflict.
 #[test]
 fn a_large_key_that_was_not_read_is_in_conflict_with_any_change() {
     let (_, chmod) = HARMLESS[1];
@@ -201,7 +203,8 @@ fn a_large_key_that_was_not_read_is_in_conflict_with_any_change() {
     }
 }
 
-/// A commit that was in conflict has copied what another program wrote to a renamed key, which writes the old bytes again.
+/// A commit with a conflict has copied another program's content of a renamed key; then that program writes the old
+/// bytes again.
 #[test]
 fn a_renamed_key_that_is_changed_back_after_it_was_copied() {
     let folder = folder();
@@ -219,7 +222,7 @@ fn a_renamed_key_that_is_changed_back_after_it_was_copied() {
     assert!(!path.join("g").exists());
 }
 
-/// What a commit has put is the base of the next change, also of a file that stays open.
+/// The content that a commit has put is the base of the next change, also for a file that stays open.
 #[test]
 fn a_change_after_a_commit_has_its_content_for_a_base() {
     let folder = folder();
@@ -247,7 +250,8 @@ fn a_change_after_a_commit_has_its_content_for_a_base() {
     assert_eq!(reader.read_at(&UNLIMITED, 0, 9).unwrap(), b"two");
 }
 
-/// Changes that are stored at once need no digest, and a store that does not take one has a conflict with any change.
+/// Changes with write-through need no digest. If the store refuses such a change, any change in the store is a
+/// conflict.
 #[test]
 fn a_write_through_reads_nothing_for_a_digest() {
     let folder = folder();
@@ -265,7 +269,7 @@ fn a_write_through_reads_nothing_for_a_digest() {
     );
 }
 
-/// A store that tells no more of an object than its size, as a server without ETags.
+/// A store that reports only the size of an object, like a server without ETags.
 struct WithoutETags(Arc<dyn Store>, StoreInfo, AtomicU64);
 
 impl WithoutETags {
@@ -277,14 +281,14 @@ impl WithoutETags {
         WithoutETags(inner, info, AtomicU64::new(0))
     }
 
-    /// Another version each time, in which only the size is the same.
+    /// Returns a new version each time, with only the size in common.
     fn version_of(&self, size: u64) -> Version {
         let moment = self.2.fetch_add(1, Ordering::SeqCst);
         Version::numbered(0xffff << 48 | size << 24 | moment)
     }
 }
 
-/// An object of such a store, which has the version with which it was opened.
+/// An open object of such a store, with the version of its open.
 struct Opened(Arc<dyn Reader>, Meta);
 
 impl Reader for Opened {

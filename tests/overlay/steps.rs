@@ -1,17 +1,17 @@
-//! Steps of the random test: what a program may do to a tree of files, made at random and shrunk by proptest.
+//! Steps of the random tests: operations on a file tree, generated and shrunk.
 //!
-//! Few names, so that steps meet; a step that makes no sense where it comes is tried all the same, and has to be
-//! refused as a plain directory refuses it.
+//! There are few names, so that steps meet. A step that makes no sense where it comes is tried all the same, and must
+//! be refused as a plain directory refuses it.
 
 use proptest::prelude::*;
 
-/// A path of at most three names.
+/// A path with at most three names.
 pub(crate) type Path = String;
 
 /// A file of the store before the first step, and its length.
 pub(crate) type Held = (Path, usize);
 
-/// How many files may be open at a time.
+/// Maximum number of open files.
 pub(crate) const SLOTS: usize = 4;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,12 +33,12 @@ pub(crate) enum Step {
     Link(Path, Path),
     Symlink(Path, Path),
     Chmod(Path, u32),
-    /// What arrays and attributes do: a whole object, without a file that is open.
+    /// Puts a whole object without an open file, as array and attribute changes do.
     Put(Path, usize, u8),
     Erase(Path),
-    /// The overlay is closed and opened again.
+    /// Closes and reopens the overlay.
     Remount,
-    /// All is closed before, or not.
+    /// Commits; whether all files are closed before.
     Commit(bool),
     Discard,
     DiscardPath(Path),
@@ -105,7 +105,7 @@ fn turns() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Steps that any directory knows.
+/// Steps that a plain directory supports, too.
 pub(crate) fn of_programs() -> impl Strategy<Value = Step> {
     prop_oneof![files(), names()]
 }
@@ -115,7 +115,7 @@ pub(crate) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![20 => files(), 20 => names(), 3 => stores(), 2 => turns()]
 }
 
-/// What a store holds before the first step: paths that do not lie in one another, and the sizes of the files.
+/// The content of a store before the first step: paths that are not below each other, and the sizes of the files.
 pub(crate) fn held() -> impl Strategy<Value = Vec<Held>> {
     let some = prop::collection::btree_map(path(), 0usize..5000, 0..16);
     some.prop_map(|some| {

@@ -1,5 +1,6 @@
-//! The upper folder itself: it has one owner and one store, and one that was damaged is refused or shows an exact
-//! earlier state.
+//! The upper folder itself: one owner, one store, and damage.
+//!
+//! A damaged folder is refused, or shows an exact earlier state.
 
 use std::fs;
 
@@ -35,7 +36,7 @@ fn an_upper_folder_has_one_owner_and_one_store() {
     assert_eq!(open(NAME).err().unwrap().kind(), Kind::Unsupported);
 }
 
-/// The folder has the form in which zarrfs 0.1 leaves it after a write, a removal and a hard link.
+/// The folder has the form that zarrfs 0.1 leaves after a write, a removal and a hard link.
 #[test]
 fn a_folder_of_zarrfs_0_1_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,7 +82,7 @@ fn copied(from: &std::path::Path, to: &std::path::Path) {
     assert!(done.success());
 }
 
-/// The journal is cut at each place, or one of its bytes is changed.
+/// The journal is truncated at each offset, or one of its bytes is changed.
 #[test]
 fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
     let mut fixture = Fixture::new(Lower::Memory, &[("a/x", b"1"), ("b", b"2"), ("c", b"3")]);
@@ -92,7 +93,7 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
     fixture.close();
     let (upper, copy) = (fixture.upper(), fixture.folder.path().join("copy"));
     let journal = fs::read(upper.join("journal")).unwrap();
-    // What was shown after each line.
+    // The tree that was shown after each line.
     let ends = (0..=journal.len()).filter(|&end| end == 0 || journal[end - 1] == b'\n');
     let mut earlier: Vec<Tree> = Vec::new();
     let look = |bytes: &[u8]| -> Option<Tree> {
@@ -133,8 +134,7 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
     );
 }
 
-/// Writers that put a new file in the place of the old one, again and again: the journal of a mount that stays up must
-/// not grow for ever.
+/// Writers that replace a file repeatedly: the journal of a long-running mount must not grow without limit.
 #[test]
 fn a_journal_is_written_anew_while_the_overlay_is_open() {
     const LARGEST: u64 = (1 << 20) + (64 << 10);

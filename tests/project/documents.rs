@@ -1,7 +1,7 @@
-//! The documents say what the program does: the manual, README.md, ARCHITECTURE.md.
+//! Compares the manual, README.md and ARCHITECTURE.md with the program.
 //!
-//! Each test takes its list from the program (kinds of errors, counters, options, files of a mount) or from the
-//! tree, and looks for it in the text. What the text says about each is left to its reader.
+//! Each test takes a list from the program (kinds of errors, counters, options, files of a mount) or from the source
+//! tree, and looks for each item in the text. Reviewers check the descriptions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{EntryKind, Key};
 
-/// The manual pages of section 7, written by hand; the tables of the program are in the second.
+/// The manual pages of section 7, written by hand; the second one has the tables of the program.
 const PAGES: [&str; 5] = [
     "man/zarrfs.7",
     "man/zarrfs-admin.7",
@@ -34,7 +34,7 @@ const FILES_PAGE: &str = "man/zarrfs-files.7";
 const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
 const INVARIANTS: &str = "doc/invariants.md";
 
-/// Folders with sources and documents, and the files beside them; `target`, `.git` and `.venv` are neither.
+/// Folders with sources and documents; `target`, `.git` and `.venv` are left out.
 const FOLDERS: [&str; 8] = [
     ".ci", "crates", "doc", "man", "python", "scripts", "src", "tests",
 ];
@@ -69,7 +69,7 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
-/// Returns the text between a heading and the next one of its kind.
+/// Returns the text between a heading and the next heading of the same level.
 fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     let mark = heading.split_once(' ').unwrap().0;
     let start = text.find(&format!("\n{heading}\n")).expect(heading) + heading.len() + 2;
@@ -77,14 +77,14 @@ fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     &text[start..end.map_or(text.len(), |end| start + end)]
 }
 
-/// Returns the words of a manual page; punctuation and escapes part them, `_` and `-` do not.
+/// Returns the words of a manual page; punctuation and escapes separate words, `_` and `-` do not.
 fn words(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)))
         .map(|word| word.trim_end_matches('.'))
         .collect()
 }
 
-/// Returns what stands in quotes.
+/// Returns the quoted parts of a text.
 fn quoted(text: &str, quote: char) -> Vec<&str> {
     text.split(quote).skip(1).step_by(2).collect()
 }
@@ -220,7 +220,7 @@ fn every_mount_option_is_named() {
     }
 }
 
-/// Collects the names below a directory: an array's own name as NAME, a group's as GROUP, a chunk's place as 0.3.1.
+/// Collects the names below a directory: an array's own name as NAME, a group's as GROUP, chunk indices as 0.3.1.
 fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
     let mut listing = view.list(&UNLIMITED, path).unwrap();
     let names = std::iter::from_fn(|| listing.next(&UNLIMITED).unwrap());
@@ -328,7 +328,7 @@ fn every_path_in_a_document_exists() {
     }
 }
 
-/// Returns whether a file has a test of that name.
+/// Whether a file has a test with this name.
 fn has_test(path: &str, name: &str) -> bool {
     let text = read(path);
     if path.ends_with(".py") {
@@ -345,7 +345,7 @@ fn every_invariant_has_its_test() {
     items.iter().for_each(|item| check_tests(item));
 }
 
-/// Returns the paragraphs of a page in mdoc(7) between two headings.
+/// Returns the paragraphs of an mdoc(7) page between two headings.
 fn paragraphs<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     let begin = page.find(&format!(".Sh {from}\n")).unwrap();
     let end = page.find(&format!(".Sh {to}\n")).unwrap();
@@ -353,13 +353,13 @@ fn paragraphs<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     text.flat_map(|part| part.split(".Ss ")).collect()
 }
 
-/// The page says what is promised of writing, and names the tests of each paragraph in comments: a file, and a test in it.
+/// Each paragraph that promises something about writing names its tests in comments: a file, and a test in it.
 #[test]
 fn every_promise_of_writing_has_its_test() {
     check_promises("man/zarrfs-writing.7", "THE STORE VIEW", "EXAMPLES");
 }
 
-/// The same for what is promised of keys that are missing.
+/// The same for the promises about missing keys.
 #[test]
 fn every_promise_of_missing_keys_has_its_test() {
     check_promises("man/zarrfs-stores.7", "MISSING KEYS", "FRESHNESS");
@@ -379,7 +379,7 @@ fn check_promises(page: &str, from: &str, to: &str) {
     }
 }
 
-/// Returns the items of the lists in a text, a line each.
+/// Returns the items of the lists in a text, one line each.
 fn items(text: &str) -> Vec<String> {
     let mut items: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -393,7 +393,7 @@ fn items(text: &str) -> Vec<String> {
     items
 }
 
-/// Checks that an invariant names tests that are there: first a file, then what it has.
+/// Checks that an invariant names tests that exist: a file first, then tests in it.
 fn check_tests(invariant: &str) {
     let mut file = None;
     let mut tests = 0;
@@ -404,7 +404,7 @@ fn check_tests(invariant: &str) {
                 assert!(has_test(file, word), "{file} has no test {word}");
                 tests += 1;
             }
-            // What the invariant itself quotes.
+            // A quotation in the invariant before the first file.
             None => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The table of formats in zarrfs-files(7): the types and the numbers of dimensions are those that the formats have.
+//! Compares the table of formats in zarrfs-files(7) with the formats' types and ranks.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use zarrfs_store::Key;
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns any array, of which types and shapes are replaced.
+/// Returns an array; tests replace its type and shape.
 fn any_array() -> Array {
     let document = json!({
         "zarr_format": 3, "node_type": "array", "shape": [2], "data_type": "uint8",
@@ -23,7 +23,7 @@ fn any_array() -> Array {
     node.unwrap().unwrap().array().unwrap().clone()
 }
 
-/// Returns the types that the table knows, as it calls them.
+/// Returns the data types in the table, with their names there.
 fn types() -> Vec<(String, DataType)> {
     let numbers = |letter: &str, of: fn(usize) -> DataType, sizes: &[usize]| {
         let sizes = sizes
@@ -54,7 +54,7 @@ fn types() -> Vec<(String, DataType)> {
     .concat()
 }
 
-/// Whether a cell of the table such as `bool i1-i8 f4` names a type.
+/// Whether a cell of the table, such as `bool i1-i8 f4`, names a type.
 fn names_type(cell: &str, name: &str) -> bool {
     cell.split([' ', ','])
         .any(|word| match word.split_once('-') {
@@ -67,7 +67,7 @@ fn names_type(cell: &str, name: &str) -> bool {
         })
 }
 
-/// Returns the numbers of dimensions that a cell of the table names.
+/// Returns the numbers of dimensions in a cell of the table.
 fn ranks(cell: &str) -> Vec<usize> {
     let words: Vec<&str> = cell.split(' ').collect();
     let number = |word: &str| word.parse::<usize>().unwrap();
@@ -81,7 +81,7 @@ fn ranks(cell: &str) -> Vec<usize> {
     }
 }
 
-/// Returns the numbers of dimensions of arrays of a type that a format has files of.
+/// Returns the numbers of dimensions that a format supports for arrays of a type.
 fn ranks_of(format: &Format, like: &Array, data_type: &DataType) -> Vec<usize> {
     let holds = |rank: &usize| {
         let array = Array {
@@ -137,7 +137,7 @@ fn the_table_of_formats_is_that_of_the_program() {
             assert_eq!(found, expected, "{name}: {of_type}");
         }
     }
-    // Those of numpy, and the lines of JSON, are in the text.
+    // The text describes these formats, not the table.
     let named = ["npy", "raw", "txt", "f.npy"];
     for format in FORMATS {
         let name = format.extension;

@@ -1,4 +1,4 @@
-//! The project itself: what its documents and manual pages say.
+//! Tests of the project itself: its documents and manual pages.
 
 #![allow(
     clippy::cast_possible_truncation,

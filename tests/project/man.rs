@@ -1,4 +1,6 @@
-//! The manual pages of section 1 are what the command line and `man_texts` say; `BLESS=1` writes them.
+//! Compares the manual pages of section 1 with the command line; `BLESS=1` writes them.
+//!
+//! Their text comes from the definitions of the command line and from `man_texts`.
 
 use std::env;
 use std::fs;
@@ -16,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("man")
 }
 
-/// Returns the definitions of the program and of each command, by the names of their pages.
+/// Returns the command-line definitions of the program and of each command, by page name.
 fn commands() -> Vec<(String, clap::Command)> {
     let mut command = cli::command();
     command.build();
@@ -30,7 +32,7 @@ fn commands() -> Vec<(String, clap::Command)> {
         .collect()
 }
 
-/// Returns file names and contents.
+/// Returns the file names of the pages and their contents.
 fn pages() -> Vec<(String, Vec<u8>)> {
     commands()
         .into_iter()
@@ -60,14 +62,14 @@ fn page(name: &str, command: clap::Command) -> Vec<u8> {
     text
 }
 
-/// Escapes text for troff: backslashes, hyphens that are typed, and quotes.
+/// Escapes text for troff: backslashes, literal hyphens, and quotes.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e")
         .replace('-', "\\-")
         .replace('\'', "\\(aq")
 }
 
-/// Returns a list of names with what they are.
+/// Formats a list of names with their descriptions.
 fn entries(list: &[(&str, &str)]) -> String {
     let entries = list
         .iter()
@@ -131,8 +133,8 @@ fn pages_are_those_of_the_command_line() {
     }
 }
 
-/// Returns the command lines of zarrfs in the literal blocks of a text: behind a prompt, or indented as in README.md.
-/// Line ends that are escaped and comments are left out.
+/// Returns the zarrfs command lines in the literal blocks of a text: behind a prompt, or indented as in README.md.
+/// Joins lines that end in an escape, and drops comments.
 fn typed_commands(text: &str) -> Vec<String> {
     let text = text.replace("\\e\n", " ");
     text.lines()
@@ -149,10 +151,10 @@ fn examples_are_command_lines_that_parse() {
         .iter()
         .flat_map(|(_, examples)| examples.iter())
         .flat_map(|(_, lines)| lines.lines())
-        // What a shell makes of the output is its own.
+        // The shell's part of a line is not parsed: process substitution and redirection.
         .map(|line| line.trim_start_matches("source <(").trim_end_matches(')'))
         .filter_map(|line| line.split(" > ").next())
-        // The form without a command is tested where it is taken.
+        // The form without a command has a test of its own.
         .filter(|line| line.starts_with("zarrfs ") && !line.starts_with("zarrfs samples/"))
         .map(String::from)
         .collect();
@@ -175,7 +177,7 @@ fn examples_are_command_lines_that_parse() {
     }
 }
 
-/// Commands whose examples need no mount.
+/// Commands with examples that need no mount.
 const OF_STORES: [&str; 7] = ["tree", "ls", "info", "cat", "cp", "map", "preview"];
 
 #[test]

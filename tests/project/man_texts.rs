@@ -1,7 +1,8 @@
-//! What the manual pages of section 1 hold beside the definitions of the command line: examples, the options of `-o`,
-//! and where to read on.
+//! Texts of the manual pages that the command line does not define.
+//!
+//! These are examples, the options of `-o`, and references to other pages.
 
-/// Examples by page: what is done, and the command lines that do it.
+/// Examples by page: a description, and its command lines.
 pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "zarrfs",
@@ -246,7 +247,7 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// Pages of other sections and programs that a page refers to, beside those of zarrfs.
+/// References to other sections and programs, by page.
 pub const OTHERS: [(&str, &[&str]); 3] = [
     ("zarrfs-mount", &["fstab(5)", "fuse(4)", "mount(8)"]),
     ("zarrfs-umount", &["fusermount3(1)", "umount(8)"]),
@@ -262,7 +263,7 @@ pub const PAGES_OF_SECTION_7: [&str; 5] = [
     "zarrfs-writing(7)",
 ];
 
-/// The options of `-o`: name with its value, and what it does.
+/// The options of `-o`: a name with its value, and a description.
 pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
     ("view=NAME", "store or files"),
     (
@@ -351,7 +352,7 @@ pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
     ("noexec, noatime, sync, dirsync", "as in mount(8)"),
 ];
 
-/// Files of a mount that each page names, and what they are.
+/// Files of a mount that each page names, with descriptions.
 pub const FILES: [(&str, &str); 3] = [
     (
         "DIR/.zarrfs/files",
@@ -364,7 +365,7 @@ pub const FILES: [(&str, &str); 3] = [
     ),
 ];
 
-/// What stands before the options of `-o`, and after them.
+/// The text before the options of `-o`, and the text after them.
 pub const MOUNT_OPTIONS_FRAME: [&str; 2] = [
     "Names of -o and of fstab(5). Sizes are numbers of bytes, or with K, M, G or T, times numbers of seconds, or with ms, s, m or h. A comma in a \
      value is written \\,",

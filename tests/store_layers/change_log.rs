@@ -1,8 +1,8 @@
-//! Many writers and readers of one change log at once: their history is checked after the fact.
+//! Checks the history of concurrent writers and readers of one change log.
 //!
-//! A writer changes what a key holds and then notes the change; a reader takes a position, reads what the key holds, and
-//! later asks whether it changed since, several times, each time from the position before the last question on. A reader
-//! that is told that it did not, though a change was noted before it asked, must have read what that change made.
+//! A writer changes a key and then records the change. A reader takes a position, reads the key, and later queries
+//! several times whether the key changed, each time from the position before the previous query. If the answer is
+//! "unchanged" although a change was recorded before the query, the reader must have read that change.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,29 +13,29 @@ use zarrfs_store::{ChangeLog, Dependencies, Key, LogPosition};
 const WRITERS: usize = 2;
 const READERS: usize = 2;
 const ROUNDS: usize = 200_000;
-/// How often everything is tried: a wrong order of two stores shows in about one of three.
+/// The number of repetitions: a wrong order of two atomic stores shows in about one of three.
 const WORLDS: usize = 5;
 
-/// What is changed: keys, one of them far below the folder that is looked at, and folders.
+/// The changed names: keys, one of them far below its folder, and folders.
 const NAMES: [&str; 6] = ["a/0", "a/b/c/d/e/f/g/h/0", "a/b", "b/0", "a", "b"];
 
-/// The world in which threads meet; the histories of all are in the order of `ticks`.
+/// The state that all threads share; `ticks` orders their histories.
 struct World {
     log: ChangeLog,
     keys: Vec<Key>,
-    /// The number of the last change that each key shows.
+    /// The number of the last change of each key.
     held: Vec<AtomicU64>,
     ticks: AtomicU64,
 }
 
-/// A change that was noted: at the tick, keys showed this change or a later one.
+/// A recorded change: at `tick`, each of `keys` had this change or a later one.
 struct Noted {
     tick: u64,
     keys: Vec<usize>,
     change: u64,
 }
 
-/// A look at a key that seemed unchanged: what it held then, and the tick before the question.
+/// A read of a key that was reported as unchanged: the value of the read, and the tick before the query.
 struct Unchanged {
     tick: u64,
     key: usize,
@@ -56,7 +56,7 @@ impl World {
         self.ticks.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Changes a key, or a folder and all that lies in it.
+    /// Changes a key, or a folder and everything below it.
     fn change(&self, number: usize, is_tree: bool) -> Noted {
         let top = &self.keys[number];
         let is_changed =
@@ -75,7 +75,7 @@ impl World {
         Noted { tick, keys, change }
     }
 
-    /// Reads what a key holds, and asks a few times whether it changed since; nothing if it seems to have.
+    /// Reads a key, then queries several times whether it changed since; returns `None` if the log says that it did.
     fn look(&self, key: usize, way: usize) -> Option<Unchanged> {
         let mut position = self.log.position();
         let held = self.held[key].load(Ordering::SeqCst);
@@ -91,7 +91,7 @@ impl World {
         (!has_changed).then_some(Unchanged { tick, key, held })
     }
 
-    /// Asks in one of three ways whether a key has changed since a position.
+    /// Queries in one of three ways whether a key has changed since a position.
     fn has_changed(&self, since: LogPosition, key: &Key, way: usize) -> bool {
         match way % 3 {
             0 => self.log.changed_since(since, key),
@@ -105,7 +105,7 @@ impl World {
     }
 }
 
-/// Returns a sequence of numbers that look random.
+/// Returns a sequence of pseudo-random numbers.
 fn numbers(seed: usize) -> impl Iterator<Item = usize> {
     let next = |number: &usize| {
         Some(
@@ -122,7 +122,7 @@ fn nobody_takes_a_key_for_unchanged_after_its_change_was_noted() {
     (0..WORLDS).for_each(|number| run(number * (WRITERS + READERS)));
 }
 
-/// Has writers and readers use one log at once, and checks their history.
+/// Runs writers and readers on one log in parallel, and checks their history.
 fn run(seeds: usize) {
     let (world, start) = (World::new(), Barrier::new(WRITERS + READERS));
     let write = |seed| {
@@ -159,7 +159,7 @@ fn run(seeds: usize) {
     check(&noted, looks);
 }
 
-/// Checks that each look saw the changes of its key that were noted before it.
+/// Checks that each read saw the changes of its key that were recorded before its query.
 fn check(noted: &[Noted], mut looks: Vec<Unchanged>) {
     assert!(!looks.is_empty(), "every key seemed changed each time");
     looks.sort_unstable_by_key(|look| look.tick);

@@ -1,4 +1,4 @@
-//! Consolidated metadata of a store that cannot list: kept for one freshness time, then asked for once.
+//! Caches consolidated metadata of a store that cannot list, for one TTL.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,14 +18,14 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::{EntryKind, Key, Meta, Object, Store, StoreInfo};
 
-/// For how long an answer counts; the clock stands still but for the steps of the test.
+/// The TTL of an answer; only the test advances the clock.
 const FRESHNESS: Duration = Duration::from_secs(1000);
 
 fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// A store that knows keys and no prefixes, and notes what it is asked.
+/// A store that has keys and no prefixes, and logs its requests.
 struct Unlisted {
     memory: MemoryStore,
     info: StoreInfo,
@@ -60,7 +60,7 @@ impl Layer for Unlisted {
     }
 }
 
-/// Returns key and text of consolidated metadata that name arrays.
+/// Returns the key and the text of consolidated metadata that name arrays.
 fn consolidated(version: u8, names: &[&str]) -> (Key, Vec<u8>) {
     let mut copies = serde_json::Map::new();
     for name in names {
@@ -95,7 +95,7 @@ fn consolidated(version: u8, names: &[&str]) -> (Key, Vec<u8>) {
     (key(name), text.to_string().into_bytes())
 }
 
-/// Returns the names of a view's root that are directories.
+/// Returns the names of the directories in a view's root.
 fn folders(view: &dyn View) -> Vec<String> {
     let mut listing = view.list(&UNLIMITED, &Key::root()).unwrap();
     let mut names = Vec::new();

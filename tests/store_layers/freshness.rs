@@ -1,5 +1,7 @@
-//! A change that another program makes is seen within one freshness time, however many layers remember what the store
-//! said before it: the decoded chunks, the nodes, the metadata cache and the disk cache, of this mount and of others.
+//! Checks that a change by another program shows within one TTL.
+//!
+//! This has to hold however many layers cache answers: decoded chunks, nodes, the metadata cache and the disk cache, of
+//! this mount and of others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,14 +24,14 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::{Key, Listing, Name, Store, StoreInfo};
 
-/// For how long an answer counts; the clock of a test stands still but for its steps.
+/// The TTL of an answer; only the test advances the clock.
 const FRESHNESS: Duration = Duration::from_secs(1000);
 
 fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// A store far away that another program changes.
+/// A remote store that another program changes.
 struct Outside {
     memory: MemoryStore,
     info: StoreInfo,
@@ -40,7 +42,7 @@ impl Layer for Outside {
         &self.memory
     }
 
-    /// Tells kinds and versions as a bucket does.
+    /// Lists kinds and versions, as a bucket does.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let (inner, memory) = (self.memory.list(context, prefix)?, self.memory.clone());
         let prefix = prefix.clone();
@@ -76,12 +78,12 @@ impl Listing for Told {
     }
 }
 
-/// What a mount consists of.
+/// The layers of a mount.
 struct Stack {
     cache: Arc<dyn Store>,
     stored: StoreView,
     files: FilesView,
-    /// The array, open since the mount was made.
+    /// A handle of the array that stays open.
     held: Option<OpenedFile>,
 }
 
@@ -113,13 +115,13 @@ impl Stack {
         }
     }
 
-    /// Reads a file of the files view that is opened now.
+    /// Opens a file of the files view and reads it.
     fn read(&self, path: &str) -> Vec<u8> {
         let open = self.files.open(&UNLIMITED, &key(path)).unwrap();
         open.file.read_at(&UNLIMITED, 0, 1 << 16).unwrap().to_vec()
     }
 
-    /// Reads the array through a handle that was opened before, as the kernel does.
+    /// Reads the array through a handle that is already open, as the kernel does.
     fn read_held(&mut self) -> Vec<u8> {
         let open = || self.files.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         let held = self.held.get_or_insert_with(open);
@@ -130,7 +132,7 @@ impl Stack {
     }
 }
 
-/// One change of everything, and when it was made.
+/// The number of each change, and its time.
 type History = Vec<(Duration, u8)>;
 
 struct World {
@@ -167,7 +169,8 @@ impl World {
         self.outside.info.clock.now() - self.start
     }
 
-    /// Has the other program change two chunks, one of which comes and goes, a document, an object and a node.
+    /// Has the other program change a document, an object and two chunks, and add or remove one of the chunks and a
+    /// node.
     fn change(&mut self) {
         let number = self.history.len() as u8 + 1;
         let memory = &self.outside.memory;
@@ -191,8 +194,7 @@ impl World {
         self.history.push((self.now(), number));
     }
 
-    /// Checks that `fits` a change that was not replaced by another one for a freshness time, counted to `fresh` from
-    /// now.
+    /// Checks that `fits` accepts a change that is current, or was replaced at most one TTL before now + `fresh`.
     fn check(&self, fresh: Duration, what: &str, fits: impl Fn(u8) -> bool) {
         let until = self.now() + fresh;
         let replaced = self.history.iter().skip(1).map(|(time, _)| Some(*time));
@@ -267,7 +269,7 @@ impl World {
         }
     }
 
-    /// Has one layer ask the store, so that the ages of what is remembered differ.
+    /// Makes one request through the cache, so that its answers differ in age.
     fn warm(&mut self, warm: Warm) {
         let cache = &self.stack.cache;
         match warm {
@@ -309,14 +311,14 @@ enum Warm {
     Head(usize),
     Version(usize),
     Get(usize),
-    /// Another mount over the same cache on disk.
+    /// A new mount over the same disk cache.
     Mount,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Change,
-    /// So many hundredths of the freshness time.
+    /// Advances the clock, in hundredths of the TTL.
     Wait(u32),
     Look(Look),
     Warm(Warm),

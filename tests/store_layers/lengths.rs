@@ -1,4 +1,4 @@
-//! Length under one version is one number: an answer that was cut on its way is an error, never the object.
+//! One version has one length: a truncated answer is an error, never the object.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// A server behind a proxy that keeps half of each body while it is told so: its heads and listings are right, and
-/// what it says of a body fits the body.
+/// A server behind a proxy that truncates each body to half while `cuts` is set: heads and listings are correct, and
+/// the size in an answer is the length of the truncated body.
 #[derive(Clone)]
 struct Proxied {
     memory: MemoryStore,
@@ -99,7 +99,7 @@ impl Layer for Proxied {
     }
 }
 
-/// A listing that says how long objects are.
+/// A listing with the sizes of objects.
 struct Told {
     inner: Box<dyn Listing>,
     store: MemoryStore,
@@ -175,7 +175,7 @@ fn a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
     let store = Proxied::new();
     let memo = memo(store.clone());
     let name = key("a/zarr.json");
-    // Nobody can know yet that this is the half of it.
+    // The true length is not known yet.
     let half = Store::get(&memo, &UNLIMITED, &name, LENGTH)
         .unwrap()
         .unwrap();
@@ -199,7 +199,7 @@ fn a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
         .unwrap()
         .unwrap();
     assert_eq!(half.bytes.len() as u64, LENGTH / 2);
-    // This one is kept, since nothing is known of it.
+    // This one is cached, since its length is not known.
     Store::get(&disk, &UNLIMITED, &key("a/1"), LENGTH).unwrap();
     store.cuts.store(false, Ordering::SeqCst);
     for disk in [disk, open()] {

@@ -1,4 +1,4 @@
-//! Layers over a store: what each asks of the store below it, and that its answers are those of that store.
+//! Tests of layers over a store: their requests to it, and their answers.
 
 #![allow(
     clippy::cast_possible_truncation,

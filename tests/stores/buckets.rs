@@ -1,6 +1,6 @@
-//! Buckets on servers: SeaweedFS, moto, Azurite and fake-gcs-server, as `scripts/servers` runs them.
+//! Makes stores in buckets on SeaweedFS, moto, Azurite and fake-gcs-server, as `scripts/servers` runs them.
 //!
-//! Every store has a prefix of its own in a bucket that all share. Objects come in by a client of the test's own.
+//! Every store has a prefix of its own in one shared bucket. The tests' own client puts the objects.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,15 +40,15 @@ const PLAIN: Kind = Kind {
     holding: seaweedfs,
 };
 
-/// What object_store cannot ask for.
+/// Bytes that object_store cannot send in a name.
 pub(crate) const CONTROL: &[u8] = b"\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\
     \x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f";
 
-/// What these two servers do not keep in a name.
+/// Bytes that Azurite and fake-gcs-server do not preserve in a name.
 const BACKSLASH: &[u8] = b"\\\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\
     \x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f";
 
-/// Its keys are files of folders: none is an object and a prefix at once.
+/// SeaweedFS stores keys as files in folders: a key cannot be an object and a prefix at once.
 pub(crate) const SEAWEEDFS: Kind = Kind {
     name: "s3, SeaweedFS",
     both: false,
@@ -61,7 +61,7 @@ pub(crate) const SEAWEEDFS: Kind = Kind {
 
 pub(crate) const MOTO: Kind = Kind {
     name: "s3, moto",
-    // It has threads and no locks.
+    // moto has threads and no locks.
     writes: Writes::Racing,
     variable: Some("ZARRFS_TEST_MOTO"),
     holding: moto,
@@ -78,7 +78,7 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // `crates/zarrfs-store/src/backend/bucket/tests/lost_answers.rs` has a server of its own for that.
+    // `crates/zarrfs-store/src/backend/bucket/tests/lost_answers.rs` has a server of its own for writes.
     writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,
@@ -95,12 +95,12 @@ const S3_OPTIONS: [(&str, &str); 3] = [
     ("region", "us-east-1"),
 ];
 
-/// Azure's account of all emulators, and its key.
+/// The account that all Azure emulators share, and its key.
 const ACCOUNT: &str = "devstoreaccount1";
 const ACCOUNT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Puts and deletes by whole names.
+/// A client that puts and deletes objects by their full names.
 trait Client: Send + Sync {
     fn put(&self, name: &str, bytes: &[u8]);
     fn delete(&self, name: &str);
@@ -118,7 +118,7 @@ impl<T: ObjectStore> Client for T {
     }
 }
 
-/// Google's JSON interface, the only one by which fake-gcs-server takes objects.
+/// Google's JSON API; fake-gcs-server accepts uploads by no other API.
 struct Json {
     http: HttpClient,
     endpoint: String,
@@ -139,7 +139,7 @@ impl Json {
     }
 }
 
-/// Escapes every byte that means something in a URL.
+/// Percent-encodes every byte that has a meaning in a URL.
 fn escaped(name: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => (byte as char).to_string(),
@@ -166,7 +166,7 @@ impl Client for Json {
     }
 }
 
-/// A prefix of a bucket.
+/// A prefix in a bucket.
 struct Place {
     client: Box<dyn Client>,
     prefix: String,
@@ -196,7 +196,7 @@ impl Writer for Place {
     }
 }
 
-/// Makes a prefix that holds the objects, and opens it.
+/// Makes a prefix with these objects, and opens it.
 fn holding(
     scheme: &str,
     client: Box<dyn Client>,
@@ -207,7 +207,7 @@ fn holding(
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let prefix = format!("rust-{}-{count}", std::process::id());
     let place = Place { client, prefix };
-    // Side by side: a server takes its time for each.
+    // In parallel, since a server is slow for each object.
     std::thread::scope(|scope| {
         for part in objects.chunks(objects.len().div_ceil(16).max(1)) {
             let place = &place;
@@ -218,7 +218,7 @@ fn holding(
             });
         }
     });
-    // A prefix is there as long as a key lies below it.
+    // A prefix exists only while there is a key below it.
     let stand_in = Key::new("stand-in").unwrap();
     if objects.is_empty() {
         place.replace(&stand_in, b"");
@@ -240,7 +240,7 @@ fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
     zarrfs_store::open(&UNLIMITED, &url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
-/// Opens the bucket on a server of S3, with keys or without.
+/// Opens the bucket on an S3 server, with credentials or anonymously.
 pub(crate) fn open_s3(endpoint: String, signs: bool) -> Arc<dyn Store> {
     let pairs: &[_] = if signs {
         &S3_OPTIONS
@@ -268,7 +268,7 @@ fn options(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(owned).collect()
 }
 
-/// Answers are not remembered, so that changes are seen.
+/// Caches no answers, so that changes show at once.
 fn remote(endpoint: String, pairs: &[(&str, &str)]) -> RemoteConfig {
     RemoteConfig {
         options: options(pairs),
@@ -286,7 +286,7 @@ fn moto(objects: Objects) -> Fixture {
     s3(server("ZARRFS_TEST_MOTO"), objects)
 }
 
-/// Clients that zarrfs has not made need to be told, if they are the first of the process.
+/// HTTP clients other than zarrfs's own need a default rustls provider, if they are the first in the process.
 fn choose_cryptography() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

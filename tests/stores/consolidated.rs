@@ -1,4 +1,4 @@
-//! Requests to a web server whose stores have consolidated metadata: what is in there is not asked for.
+//! Counts requests for stores with consolidated metadata: documents in it are not requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use zarrfs_store::request_context::UNLIMITED;
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
-/// Chunks of each array, of which only the first is stored.
+/// The number of chunks of each array; only the first one is stored.
 const CHUNKS: usize = 4;
 
 pub(super) type Objects = BTreeMap<String, Vec<u8>>;
@@ -39,7 +39,7 @@ fn arrays() -> Vec<String> {
     (0..10).map(number).collect()
 }
 
-/// A v2 store, its consolidated metadata as zarr-python writes them.
+/// A v2 store with consolidated metadata as zarr-python writes it.
 pub(super) fn v2() -> Objects {
     let group = json!({"zarr_format": 2});
     let array = json!({
@@ -96,7 +96,7 @@ pub(super) fn v3() -> Objects {
     objects
 }
 
-/// Answers with an object or, if the server lists, with the page of a folder.
+/// Answers with an object or, if the server lists, with the index page of a folder.
 pub(super) fn page_or_object(objects: &Objects, lists: bool, request: &Request) -> Answer {
     let name = request.target.trim_start_matches('/');
     if request.method == "PROPFIND" {
@@ -172,7 +172,7 @@ impl Mounted {
         Mounted { server, views }
     }
 
-    /// Returns the requests since this was last asked, sorted.
+    /// Returns the requests since the last call, sorted.
     fn requests(&self) -> Vec<String> {
         let requests = std::mem::take(&mut *self.server.requests.lock().unwrap());
         let line = |request: &Request| format!("{} {}", request.method, request.target);
@@ -181,7 +181,7 @@ impl Mounted {
         lines
     }
 
-    /// Goes through a view as `ls -lR` does, and reads what is no chunk; returns how many names there are.
+    /// Walks a view as `ls -lR` does and reads all files except chunks; returns the number of names.
     fn walk(&self, kind: ViewKind) -> usize {
         let view = self.views.view(kind);
         let mut folders = vec![Key::root()];
@@ -396,7 +396,7 @@ fn what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
     );
 }
 
-/// Attributes that nest so deep that no values are made of them stop neither their array nor the others.
+/// Attributes that nest too deep to be parsed make neither their array nor the others unreadable.
 #[test]
 fn copies_of_attributes_that_nest_deep_stop_no_data() {
     let deep = format!(

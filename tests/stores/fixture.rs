@@ -1,4 +1,4 @@
-//! Stores under test: how each kind is made to hold given objects, and what it can do.
+//! Kinds of stores under test: how to fill each one, and its capabilities.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -25,58 +25,58 @@ use crate::zip::writer::Entry;
 use crate::zipped;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Keys and what they hold.
+/// Keys with their bytes.
 pub(crate) type Objects<'a> = &'a [(&'a [u8], &'a [u8])];
 
 /// A kind of store.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Objects can change while the store is open.
+    /// Whether objects can change while the store is open.
     pub(crate) changes: bool,
-    /// Names may have any bytes.
+    /// Whether names may contain any bytes.
     pub(crate) any_bytes: bool,
-    /// Bytes that no name has, though it is UTF-8.
+    /// Bytes that this kind allows in no name, even if the name is UTF-8.
     pub(crate) no_bytes: &'static [u8],
-    /// A key may be an object and a prefix of others.
+    /// Whether a key may be both an object and a prefix.
     pub(crate) both: bool,
-    /// Which names a listing has.
+    /// The names that a listing contains.
     pub(crate) listed: Listed,
-    /// How many names a long listing has.
+    /// The number of names in a long listing.
     pub(crate) many: usize,
-    /// How it is changed.
+    /// How the store handles writes.
     pub(crate) writes: Writes,
-    /// Whether objects of many megabytes are put there.
+    /// Whether tests put objects of many megabytes.
     pub(crate) takes_big: bool,
-    /// The variable that says where its server is, if it has one.
+    /// The environment variable with the address of its server, if it has one.
     pub(crate) variable: Option<&'static str>,
-    /// Makes a store that holds these objects and nothing else.
+    /// Makes a store with exactly these objects.
     pub(crate) holding: fn(Objects) -> Fixture,
 }
 
-/// How a store is changed through itself.
+/// How a store handles writes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Writes {
-    /// Not at all, and it says so.
+    /// Read-only, and reported as such.
     No,
-    /// Its server cannot do it, though others of the kind can.
+    /// This server cannot write, though others of the kind can.
     Elsewhere,
-    /// What a condition asks for is looked at just before.
+    /// The client checks a condition just before the write.
     Looking,
-    /// The same, but alone among all zarrfs.
+    /// As `Looking`, but under a lock that excludes other zarrfs processes.
     Alone,
-    /// The server looks, and somebody may come between that and the change.
+    /// The server checks a condition, but another write may come between the check and the change.
     Racing,
-    /// In one step with what a condition asks for.
+    /// The check of a condition and the change are one atomic step.
     Conditionally,
 }
 
-/// Which names a listing has.
+/// The names that a listing contains.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Listed {
     All,
-    /// All but those that begin with a dot and are not a document's.
+    /// All names except those that begin with a dot and are no metadata document.
     Visible,
-    /// There are no listings.
+    /// The store cannot list.
     None,
 }
 
@@ -86,13 +86,12 @@ pub(crate) struct Fixture {
     writer: Option<Box<dyn Writer>>,
 }
 
-/// A way into a store that does not lead through the store.
+/// Changes the contents of a store from outside.
 pub(crate) trait Writer: Send + Sync {
-    /// Puts another object in the place of what is there.
+    /// Replaces the object by a new one.
     fn replace(&self, key: &Key, bytes: &[u8]);
-    /// Writes into the object that is there, as a program does that keeps it open.
+    /// Overwrites the object in place, as a program does that keeps the file open.
     fn overwrite(&self, key: &Key, bytes: &[u8]);
-    /// Removes an object.
     fn erase(&self, key: &Key);
 }
 
@@ -142,14 +141,14 @@ pub(crate) const COUNTED_MEMORY: Kind = Kind {
     ..MEMORY
 };
 
-/// Fetching ahead of a store in memory.
+/// Prefetching over a store in memory.
 pub(crate) const AHEAD: Kind = Kind {
     name: "memory, fetched ahead",
     holding: |objects| ahead((MEMORY.holding)(objects)),
     ..MEMORY
 };
 
-/// Nothing is remembered, so that changes show at once.
+/// A metadata cache with a TTL of zero, so that changes show at once.
 pub(crate) const MEMO_OF_NOTHING: Kind = Kind {
     name: "memory, remembered for no time",
     holding: |objects| remembered((MEMORY.holding)(objects), Duration::ZERO),
@@ -171,7 +170,7 @@ pub(crate) const KEPT_MEMORY: Kind = Kind {
 
 pub(crate) const ZIP: Kind = Kind {
     name: "zip",
-    // On another system it would be a separator.
+    // A backslash is a separator on other systems.
     no_bytes: b"\\",
     both: false,
     writes: Writes::No,
@@ -197,7 +196,7 @@ pub(crate) const ZIP_FOLDER: Kind = Kind {
     ..ZIP
 };
 
-/// A store with an upper folder that holds every object.
+/// An overlay whose upper folder has every object.
 pub(crate) const OVERLAY_UPPER: Kind = Kind {
     name: "overlay, all in its upper folder",
     changes: false,
@@ -207,14 +206,14 @@ pub(crate) const OVERLAY_UPPER: Kind = Kind {
     ..MEMORY
 };
 
-/// One whose upper folder holds nothing.
+/// An overlay whose upper folder is empty.
 pub(crate) const OVERLAY_LOWER: Kind = Kind {
     name: "overlay, all in the store",
     holding: |objects| overlaid(objects, |_| false, memory(objects)),
     ..OVERLAY_UPPER
 };
 
-/// One over a folder, which has every other object.
+/// An overlay over a folder; each of the two has every other object.
 pub(crate) const OVERLAY_HALF: Kind = Kind {
     name: "overlay, half in a folder",
     holding: |objects| {
@@ -228,18 +227,18 @@ pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
     Key::new(bytes.as_ref()).unwrap()
 }
 
-/// Returns `length` bytes that differ from place to place.
+/// Returns `length` bytes that differ by position.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|place| (place * 31 % 251) as u8).collect()
 }
 
 impl Kind {
-    /// Whether its server is here, if it has one.
+    /// Whether the server of this kind is available, or none is needed.
     pub(crate) fn is_here(&self) -> bool {
         self.variable.is_none_or(needs::server)
     }
 
-    /// Returns how often to do what costs a request to a server.
+    /// Returns the number of repetitions for a step that costs one request: fewer if the kind has a server.
     pub(crate) fn fewer(&self, times: usize) -> usize {
         match self.variable {
             Some(_) => times / 40,
@@ -247,7 +246,7 @@ impl Kind {
         }
     }
 
-    /// Returns names that somebody has to get wrong, as far as the kind has such.
+    /// Returns the odd names that this kind can store.
     pub(crate) fn names(&self) -> Vec<Vec<u8>> {
         let mut names = crate::names::odd_names();
         if !self.any_bytes {
@@ -258,12 +257,12 @@ impl Kind {
         names
     }
 
-    /// Whether its server has folders of its own below the keys, which stay for a while when they are empty.
+    /// Whether the server has folders of its own, which stay for a while when they are empty.
     pub(crate) fn keeps_folders(&self) -> bool {
         self.variable == Some("ZARRFS_TEST_S3")
     }
 
-    /// Whether it has listings; says so if not.
+    /// Whether the store can list; prints a line if not.
     pub(crate) fn lists(&self) -> bool {
         let lists = self.listed != Listed::None;
         if !lists {
@@ -272,7 +271,7 @@ impl Kind {
         lists
     }
 
-    /// Whether a listing has a name.
+    /// Whether a listing contains a name.
     pub(crate) fn shows(&self, name: &[u8]) -> bool {
         match self.listed {
             Listed::All => true,
@@ -281,7 +280,7 @@ impl Kind {
         }
     }
 
-    /// Returns a store that can be changed from outside, or nothing, after saying so, where there is none.
+    /// Returns a store that can be changed from outside; prints a line and returns `None` if the kind cannot change.
     pub(crate) fn changing(&self, objects: Objects) -> Option<Fixture> {
         if !self.changes {
             println!("skipped: objects of {} do not change", self.name);
@@ -297,13 +296,13 @@ impl Fixture {
         Fixture { store, writer }
     }
 
-    /// Returns the way in; only kinds that change have one.
+    /// Returns the outside writer; only kinds with `changes` have one.
     pub(crate) fn writer(&self) -> &dyn Writer {
         self.writer.as_deref().unwrap()
     }
 }
 
-/// Puts an upper folder over a store, and those objects in it whose place is named.
+/// Puts an upper folder over a store; it gets the objects whose index satisfies `is_upper`.
 fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Fixture) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let config = OverlayConfig {
@@ -352,7 +351,7 @@ fn remembered(fixture: Fixture, ttl: Duration) -> Fixture {
     Fixture { store, ..fixture }
 }
 
-/// Puts a cache on disk over a store.
+/// Puts a disk cache over a store.
 fn kept(fixture: Fixture) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let cache_dir = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
@@ -367,7 +366,7 @@ fn kept(fixture: Fixture) -> Fixture {
     Fixture { store, writer }
 }
 
-/// A way into a store, and the folder that lives as long.
+/// An outside writer, and the folder that has to live as long.
 struct Beside(
     Box<dyn Writer>,
     #[expect(dead_code, reason = "removed when it is dropped")] TempDir,
@@ -430,7 +429,7 @@ fn local(objects: Objects, follow_symlinks: bool) -> Fixture {
     }
 }
 
-/// A folder whose `store` is the store; beside it lie files on their way in.
+/// A folder with the store in `store`; files that are being written are next to it.
 struct Folder(TempDir);
 
 impl Folder {
@@ -444,7 +443,7 @@ impl Folder {
     }
 }
 
-/// Waits until a file written now has another time than one written before.
+/// Waits until a new write gets another modification time than the writes before.
 pub(crate) fn tick(folder: &Path) {
     let changed = |path: &Path| {
         fs::write(path, "").unwrap();

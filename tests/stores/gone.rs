@@ -1,4 +1,4 @@
-//! A store on the network that goes away under a mount: what the server does not have any more is an error, in both views.
+//! A remote store is deleted under a mount: both views report errors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use super::consolidated::{Objects, key, page_or_object, v2, v3, views_at};
 use super::scripted::{Scripted, answer};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// As long as metadata count on a network: longer than this test.
+/// A typical TTL for remote metadata, longer than this test.
 const TTL: Duration = Duration::from_secs(60);
 
-/// From when an array counts no more as there that was there, and a little.
+/// A little longer than the time for which an array that was found is believed to exist.
 const LATER: Duration = Duration::from_millis(1200);
 
-/// Reads an array whose first chunk alone is stored, before and after its server has lost everything.
+/// Reads an array with only its first chunk stored, before and after its server has lost everything.
 fn read_while_it_goes(objects: Objects, consolidated: bool) {
     let is_there = Arc::new(AtomicBool::new(true));
     let there = is_there.clone();
@@ -59,10 +59,10 @@ fn a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
     }
 }
 
-/// Metadata that are asked for again at once.
+/// A TTL after which metadata are requested again almost at once.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Looks at all that a mount shows, and fails if any of it is there; the root itself is a directory in any case.
+/// Checks that both views report `Gone` for everything below the root; the root itself stays a directory.
 fn check_nothing_is_told(views: &Views, when: &str) {
     for kind in [ViewKind::Store, ViewKind::Files] {
         let view = views.view(kind);
@@ -94,7 +94,7 @@ fn check_nothing_is_told(views: &Views, when: &str) {
     }
 }
 
-/// Returns the names of the root of a view.
+/// Returns the names in the root of a view.
 fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
     let view = views.view(kind);
     let mut listing = view.list(&UNLIMITED, &key("")).unwrap();

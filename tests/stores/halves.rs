@@ -1,4 +1,4 @@
-//! A web server behind a proxy that keeps half of each body and says that this is all, under the same ETag.
+//! A proxy that truncates bodies, with a matching length and the original ETag.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,8 +23,8 @@ use crate::zip::writer::{Archive as ZipArchive, Entry};
 
 const LENGTH: usize = 1000;
 
-/// Answers requests of one connection: a HEAD with the length of the object, a GET with half of it, as a part where a
-/// part is asked for and `has_ranges`.
+/// Answers the requests of one connection: a HEAD with the length of the object, a GET with half of it; as a range
+/// if one was requested and `has_ranges`.
 fn answer(mut stream: TcpStream, has_ranges: bool) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
@@ -69,7 +69,7 @@ fn answer(mut stream: TcpStream, has_ranges: bool) -> Option<()> {
     }
 }
 
-/// Returns begin and end of the range that a header names.
+/// Returns the begin and the end of the range in a header.
 fn range_of(header: &str) -> Option<(usize, usize)> {
     let (start, last) = header
         .strip_prefix("range: bytes=")?
@@ -78,7 +78,7 @@ fn range_of(header: &str) -> Option<(usize, usize)> {
     Some((start.parse().ok()?, last.parse::<usize>().ok()? + 1))
 }
 
-/// Serves until the test ends; returns the URL.
+/// Serves until the process ends; returns the URL.
 fn serve(has_ranges: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -117,7 +117,7 @@ fn half_an_object_is_an_error_and_never_the_file() {
     }
 }
 
-/// The metadata and the chunk or shard of an array of 64 bytes.
+/// Returns the metadata and the chunk or shard of an array of 64 bytes.
 fn array(is_sharded: bool) -> (Vec<u8>, Vec<u8>) {
     let data: Vec<u8> = (1..65).collect();
     let bytes = serde_json::json!({"name": "bytes"});
@@ -138,8 +138,8 @@ fn array(is_sharded: bool) -> (Vec<u8>, Vec<u8>) {
     (document.to_string().into_bytes(), stored)
 }
 
-/// A server behind a proxy that cuts the next GET of `cut` short, as long as that names a path: an honest length and the
-/// true ETag come with half of the object.
+/// A server behind a proxy that truncates the next GET of the path `cut` to half of the object, with the correct
+/// length of that half and the original ETag.
 fn cutting(objects: Vec<(&'static str, Vec<u8>)>, cut: Arc<Mutex<&'static str>>) -> Scripted {
     Scripted::start(move |_, request| {
         let tag = || vec![("etag", "\"x\"".to_string())];
@@ -156,7 +156,7 @@ fn cutting(objects: Vec<(&'static str, Vec<u8>)>, cut: Arc<Mutex<&'static str>>)
     })
 }
 
-/// Keeps what is read in a folder.
+/// A configuration with a disk cache in `folder`.
 fn kept_in(folder: &Path) -> RemoteConfig {
     RemoteConfig {
         cache_dir: Some(folder.to_path_buf()),
@@ -165,10 +165,10 @@ fn kept_in(folder: &Path) -> RemoteConfig {
     }
 }
 
-/// An array as a mount has it; none if its metadata do not read.
+/// The result of opening an array; an error if its metadata cannot be read.
 type FoundArray = Result<Arc<OpenArray>>;
 
-/// Opens the store at a URL as a mount does; the result opens the array there.
+/// Opens the store at a URL as a mount does; returns a function that opens its array.
 fn opened(url: &str, remote: RemoteConfig) -> impl Fn() -> FoundArray {
     let stats = Arc::new(Stats::default());
     let config = StoreConfig {
@@ -189,7 +189,7 @@ fn opened(url: &str, remote: RemoteConfig) -> impl Fn() -> FoundArray {
     move || arrays.open(&hierarchy.root(&UNLIMITED)?.unwrap())
 }
 
-/// Reads all of the array at a URL through one open file, once for each turn; a read that has an error is `None`.
+/// Reads the whole array at a URL `turns` times through one open file; `None` for a read that fails.
 fn reads(url: &str, remote: RemoteConfig, turns: usize) -> Vec<Option<Vec<u8>>> {
     let open = opened(url, remote);
     let file = |array| FlatFile::new(array, Region::whole(&[64]));
@@ -215,13 +215,13 @@ fn half_a_chunk_or_shard_is_an_error_once() {
     }
 }
 
-/// What a proxy has cut short is kept by no cache: the next read is whole, by the same mount or by the next one.
+/// No cache keeps a truncated object: the next read is complete, by the same mount or the next one.
 #[test]
 fn half_an_object_stays_in_no_cache_dir() {
     let places = [(false, "/c/0"), (true, "/c/0"), (false, "/zarr.json")];
     for (is_sharded, path) in places {
         for remounts in [false, true] {
-            // A mount reads a node anew after the TTL.
+            // A mount reads a node again after the TTL.
             if path == "/zarr.json" && !remounts {
                 continue;
             }
@@ -247,7 +247,7 @@ fn half_an_object_stays_in_no_cache_dir() {
     }
 }
 
-/// The directory of an archive, and the entries in it, are read through open files, whose length is known.
+/// The directory of an archive, and its entries, are read through open files of known length.
 #[test]
 fn half_an_archive_stays_in_no_cache_dir() {
     for remounts in [false, true] {
@@ -285,7 +285,7 @@ fn half_an_archive_stays_in_no_cache_dir() {
     }
 }
 
-/// A server without ETags, whose versions pass while the array is read.
+/// A server without ETags, whose version changes while the array is read.
 fn without_etags() -> (Scripted, Vec<u8>) {
     let (document, stored) = array(true);
     let whole = stored[..64].to_vec();
@@ -295,7 +295,7 @@ fn without_etags() -> (Scripted, Vec<u8>) {
         match request.target.as_str() {
             "/zarr.json" => answer_of(request, &document, headers),
             "/c/0" => {
-                // A version stays for 100 ms.
+                // A version lasts 100 ms.
                 thread::sleep(Duration::from_millis(60));
                 answer_of(request, &stored, headers)
             }
@@ -305,7 +305,7 @@ fn without_etags() -> (Scripted, Vec<u8>) {
     (server, whole)
 }
 
-/// With this TTL each inner chunk is asked about.
+/// With this TTL each inner chunk costs a request.
 #[test]
 fn a_shard_without_etag_is_read_while_its_version_passes() {
     let (server, whole) = without_etags();

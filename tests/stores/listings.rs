@@ -1,4 +1,4 @@
-//! Directories: every name once, with its kind, and from any cursor on.
+//! Listings of directories: every name once, with its kind, and from any cursor.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,7 +22,7 @@ fn rest(listing: &mut dyn Listing) -> Vec<Name> {
     names
 }
 
-/// Returns names and kinds under a prefix; checks that each is there once.
+/// Returns the names and kinds below a prefix; checks that each name is listed once.
 pub(crate) fn names(store: &dyn Store, prefix: &str) -> BTreeMap<Vec<u8>, EntryKind> {
     let listed = rest(&mut *store.list(&UNLIMITED, &key(prefix)).unwrap());
     let count = listed.len();
@@ -118,7 +118,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
     let cursors: HashSet<u64> = all.iter().map(|name| name.cursor).collect();
     assert_eq!(cursors.len(), all.len(), "cursors are distinct");
     assert!(!cursors.contains(&0), "0 is the beginning");
-    // Back and forth, so that no place is where the listing stands by chance.
+    // Jumps back and forth, so that no cursor matches the current position by chance.
     for step in 0..kind.fewer(all.len()) {
         let place = step * 997 % all.len();
         listing.seek(&UNLIMITED, all[place].cursor).unwrap();
@@ -136,7 +136,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
     assert_eq!(rest(&mut *listing), all);
 }
 
-/// A store without keys lists nothing and has no documents, or, where a prefix without keys is no prefix, is gone.
+/// A store without keys lists nothing and has no documents; if empty prefixes do not exist, it reports `Gone`.
 pub(crate) fn an_empty_store_lists_nothing(kind: &Kind) {
     let fixture = (kind.holding)(&[]);
     let root = fixture.store.head(&UNLIMITED, &key("")).unwrap().unwrap();

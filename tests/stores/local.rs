@@ -1,4 +1,4 @@
-//! What only a local store has: links, names that are no files, and counters around it.
+//! Local stores: symbolic links, special files, and counters.
 
 use std::ffi::CString;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::fixture::{MEMORY, key};
 use crate::listings;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Makes a store with links inside it, out of it and to nowhere; beside it a secret.
+/// Makes a store with symbolic links inside it, out of it, broken and circular; a secret is next to the store.
 fn linked(folder: &Path) {
     let store = folder.join("store");
     fs::create_dir_all(store.join("a/b")).unwrap();
@@ -184,7 +184,7 @@ fn what_is_asked_is_counted() {
     assert_eq!(counted, [4, 10 + 3 + 2, 1, 1]);
 }
 
-/// A file that is mostly a hole is put in no time, and takes no room in the store either.
+/// A sparse file is put without copying its holes, and takes no space in the store either.
 #[test]
 fn holes_of_a_file_are_holes_of_its_object() {
     use std::os::unix::fs::MetadataExt;

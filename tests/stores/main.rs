@@ -1,7 +1,7 @@
-//! What every store promises (`crates/zarrfs-store/src/lib.rs`): one list of cases, run over each kind of store.
+//! Conformance tests of stores (`crates/zarrfs-store/src/lib.rs`): the same cases for each kind.
 //!
-//! A new store is one more `Kind` in `fixture.rs` and one more line at the end of this file. A case that
-//! a kind cannot hold (objects that change, names of any bytes) says so and is skipped for it.
+//! To add a store, add a `Kind` to `fixture.rs` and a line at the end of this file. A case that a kind cannot
+//! support (objects that change, names of any bytes) prints a line and is skipped.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -44,7 +44,7 @@ mod writes;
 mod zip;
 mod zipped;
 
-/// Makes a test of each case for one kind of store.
+/// Generates a test of each case for one kind of store.
 macro_rules! cases {
     ($kind:expr; $($part:ident: $($case:ident)+;)+) => {
         $($(
@@ -58,7 +58,7 @@ macro_rules! cases {
     };
 }
 
-/// Makes a module with every case for one kind of store.
+/// Generates a module with every case for one kind of store.
 macro_rules! conforms {
     ($module:ident, $kind:path) => {
         mod $module {

@@ -1,4 +1,4 @@
-//! Web servers that answer for missing keys by something else than 404, leave out what others say, or are busy.
+//! Web servers with unusual answers: missing keys without 404, missing headers, 503 and 429.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ fn opened(server: &Scripted, remote: RemoteConfig) -> Arc<dyn Store> {
     open(&server.url(""), Duration::from_millis(100), remote).unwrap()
 }
 
-/// Returns the errors of the ways to ask for a key.
+/// Returns the error of each kind of request for a key.
 fn errors(store: &dyn Store, name: &str) -> [Error; 4] {
     let key = key(name);
     let part = ByteRange::Span(0..1);
@@ -69,7 +69,7 @@ fn a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
     assert!(says_so(&error), "{error}");
 }
 
-/// Flask gives this type to all that it is not told of.
+/// Flask sends this content type by default.
 #[test]
 fn objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
     let (sends_pages, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -128,7 +128,7 @@ fn a_status_that_missing_keys_have_is_named_with_what_to_do() {
     }
 }
 
-/// Answers for `c` by parts that do not say of how many bytes.
+/// Answers requests for `c` with ranges whose Content-Range does not give the total length.
 fn part(request: &Request) -> Answer {
     let Some(range) = request.header("range").strip_prefix("bytes=") else {
         return answer(200, CHUNK);
@@ -168,7 +168,7 @@ fn parts_of_objects_of_unknown_length_are_read() {
     }
 }
 
-/// A web folder, and a bucket, whose server is busy the first time that `c` is asked for.
+/// A web folder, and a bucket, whose server is busy at the first request for `c`.
 fn busy(status: u16, pause: impl Fn() -> String + Send + Sync + 'static) -> Scripted {
     let asked = AtomicUsize::new(0);
     Scripted::start(move |_, request| {
@@ -218,7 +218,7 @@ fn a_busy_server_is_left_alone_as_long_as_it_says() {
             let start = Instant::now();
             let found = store.get(&UNLIMITED, &key("c"), 100).unwrap().unwrap();
             assert_eq!(found.bytes, CHUNK);
-            // A date has no fractions of a second.
+            // An HTTP date has no fractions of a second.
             assert!(
                 start.elapsed() >= Duration::from_millis(1900),
                 "{is_bucket}"

@@ -1,4 +1,4 @@
-//! Names of any bytes, and keys that lead nowhere.
+//! Names with any bytes, and keys that name no object.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::fixture::{Kind, key};
 use crate::listings;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns names that somebody has to get wrong: each byte, and bytes that mean something elsewhere.
+/// Returns names that are easy to get wrong: each byte, and bytes that have a meaning elsewhere.
 pub(crate) fn odd_names() -> Vec<Vec<u8>> {
     let bytes = (1..=255u8).filter(|byte| *byte != b'/');
     let mut names: Vec<Vec<u8>> = bytes.map(|byte| vec![byte, b'x', byte]).collect();
@@ -41,7 +41,7 @@ pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
         .iter()
         .map(|name| [b"d/", name.as_slice()].concat())
         .collect();
-    // Each holds its own name, so that a mistaken one shows.
+    // Each object contains its own name, so that a mix-up shows.
     let objects: Vec<(&[u8], &[u8])> = keys
         .iter()
         .zip(&names)
@@ -68,7 +68,7 @@ pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
 }
 
 pub(crate) fn names_are_never_another_spelling(kind: &Kind) {
-    // Capitals, composed and decomposed accents, an escape, a space at the end.
+    // Capitals, composed and decomposed accents, an escape, a trailing space.
     let names = [
         "Name", "name", "\u{e9}", "e\u{301}", "a b", "a%20b", "a", "a ",
     ];
@@ -114,7 +114,7 @@ pub(crate) fn long_names_and_deep_keys_are_read(kind: &Kind) {
     }
     let shorter = key("n".repeat(254));
     assert_eq!(fixture.store.head(&UNLIMITED, &shorter).unwrap(), None);
-    // Longer than any path may be: nothing can be there.
+    // Longer than any path may be: no object can exist there.
     let endless = key(vec!["d"; 3000].join("/"));
     match fixture.store.head(&UNLIMITED, &endless) {
         Ok(found) => assert_eq!(found, None),

@@ -1,4 +1,4 @@
-//! Whole objects, ranges, sizes, versions, and what is no object.
+//! Whole objects, ranges, sizes, versions, and keys that are no objects.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::fixture::{Kind, key, pattern};
 use crate::listings::names;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Nobody would find an object at this key.
+/// Checks that every kind of request finds no object at this key.
 fn assert_nothing(store: &dyn Store, missing: &Key) {
     let spans = [ByteRange::Span(0..1), ByteRange::Suffix(1)];
     assert!(
@@ -141,7 +141,7 @@ pub(crate) fn a_key_through_an_object_is_missing(kind: &Kind) {
     }
 }
 
-/// Returns the slice of a whole that a range means, by the words of the specification.
+/// Returns the slice that a range selects, as the Zarr specification defines it.
 fn slice<'a>(whole: &'a [u8], range: &ByteRange) -> &'a [u8] {
     let clip = |place: u64| whole.len().min(place.try_into().unwrap_or(usize::MAX));
     match range {
@@ -169,7 +169,7 @@ pub(crate) fn every_range_is_the_slice_it_means(kind: &Kind) {
     }
 }
 
-/// Both can be reached: what is below by the directory, the object by its key.
+/// Both can be reached: the keys below by the directory, the object by its key.
 pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
     if !kind.both {
         return println!("skipped: a key of {} is one or the other", kind.name);
@@ -216,12 +216,12 @@ pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
     }
 }
 
-/// Two answers are about one content. Of a server without ETags each moment has another version of it.
+/// Checks that two versions may be of one content. Without ETags each request returns another version of it.
 pub(crate) fn assert_same(one: Version, other: Version) {
     assert!(one.may_be(other), "{one:?} {other:?}");
 }
 
-/// Returns the version that each way of asking gives; they are one.
+/// Returns the version of an object; checks that each kind of request returns the same one.
 fn version(store: &dyn Store, asked: &Key) -> Version {
     let version = store
         .get(&UNLIMITED, asked, 1 << 20)

@@ -1,4 +1,4 @@
-//! Keys of buckets that are no paths: a slash after a slash, dots between slashes, control characters.
+//! Keys of buckets that are no paths: double slashes, dots between slashes, control characters.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn not_shown(store: &dyn Store) -> Vec<String> {
     names
 }
 
-/// The other keys of their folders are listed, in both kinds of listings, and read.
+/// The other keys of their folders appear in both kinds of listings, and can be read.
 #[test]
 fn keys_that_are_no_paths_are_not_shown() {
     let (host, prefix) = (buckets::server("ZARRFS_TEST_MOTO"), "odd-keys");
@@ -69,7 +69,7 @@ fn keys_that_are_no_paths_are_not_shown() {
     assert!(store.get(&UNLIMITED, &key("b"), 10).unwrap().is_none());
 }
 
-/// The fullwidth signs, for which keys of version 0.1 with empty parts or dots were shown, are letters as any other.
+/// Version 0.1 showed keys with empty parts or dots as fullwidth characters; these are now ordinary letters.
 #[test]
 fn fullwidth_signs_stand_for_themselves() {
     let fixture = (buckets::MOTO.holding)(&[(b"plain", b"plain")]);
@@ -93,7 +93,7 @@ fn fullwidth_signs_stand_for_themselves() {
     );
 }
 
-/// A page of nothing else is not the end of a listing.
+/// A page with only such keys does not end a listing.
 #[test]
 fn a_listing_goes_on_after_a_page_of_such_keys() {
     let server = Scripted::start(move |_, request| {
@@ -120,7 +120,7 @@ fn page(entries: &str, end: &str) -> Answer {
     answer(200, page.as_bytes())
 }
 
-/// Puts `odd` under a path of the bucket, which is taken as it is; the server checks no signature.
+/// Puts `odd` at a raw path of the bucket; the server checks no signature.
 fn put_raw(url: &str, path: &str) {
     let host = url.strip_prefix("http://").unwrap();
     let mut server = TcpStream::connect(host).unwrap();

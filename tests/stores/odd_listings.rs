@@ -1,4 +1,4 @@
-//! Servers of S3 whose listings are cut off, do not end, or know another version of the protocol.
+//! S3 servers whose listings are truncated, do not end, or use protocol version 1.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use zarrfs_store::{EntryKind, Key, RemoteConfig, Store};
 use super::odd_servers::open;
 use super::scripted::{Answer, Request, Scripted, answer};
 
-/// How many names a page of the servers has.
+/// The number of names on a page of the servers.
 const PAGE: usize = 3;
 
-/// What a server does with its listings.
+/// A server's behavior for listings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Listings {
-    /// It knows version 1 alone, which has markers.
+    /// It supports version 1 only, which has markers.
     Version1,
-    /// So, and it names no marker.
+    /// As `Version1`, without a marker in the answer.
     Version1WithoutMarker,
-    /// It says that pages are cut off, and has none but the first.
+    /// It reports truncated pages, and sends only the first one.
     CutOff,
     /// It sends an empty token.
     EmptyToken,
     /// It sends the same token with each page.
     SameToken,
-    /// It sends other tokens, and the first page each time.
+    /// It sends a new token and the first page each time.
     SamePage,
-    /// It sends pages without names, each with a token of its own.
+    /// It sends pages without names, each with a new token.
     EmptyPages,
-    /// It sends the first prefix twice, with a token of its own each time.
+    /// It sends the first prefix twice, with a new token each time.
     PrefixAgain,
-    /// It ignores the delimiter, and knows version 1 alone.
+    /// It ignores the delimiter, and supports version 1 only.
     WithoutDelimiter,
-    /// It answers with a page of another kind.
+    /// It answers with an HTML page.
     WebPage,
 }
 
@@ -54,7 +54,7 @@ fn parameter(request: &Request, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the names of a page of version 1, and the marker of the next one.
+/// Returns the names on a page of version 1, and the marker of the next page.
 fn page(request: &Request, has_delimiter: bool) -> (String, Option<String>) {
     let (prefix, marker) = (parameter(request, "prefix"), parameter(request, "marker"));
     let mut names = BTreeSet::new();
@@ -116,7 +116,7 @@ fn list(kind: Listings, number: usize, request: &Request) -> Answer {
     )
 }
 
-/// Answers as a server does that ends a page after so many keys, whether or not they are below a prefix it has sent.
+/// Ends a page after a fixed number of keys, even within a common prefix, so that the next page repeats the prefix.
 fn list_prefix_again(request: &Request) -> Answer {
     let passed = parameter(request, "continuation-token")
         .parse()

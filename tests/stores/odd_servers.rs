@@ -1,4 +1,4 @@
-//! Servers that say less than others, or something else.
+//! Servers that omit headers, or answer in unusual ways.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// Opens the store at a URL, with whose answers a mount would go on for `ttl`.
+/// Opens the store at a URL with a TTL of `ttl` for metadata.
 pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc<dyn Store>> {
     let stats = Arc::new(Stats::default());
     let remote = RemoteConfig {
@@ -36,7 +36,7 @@ pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc
     zarrfs_store::open(&UNLIMITED, url, &config, &stats)
 }
 
-/// A server without validators: `zarr.json`, and `c` of four equal letters.
+/// A server without validators: it has `zarr.json`, and `c` with four equal letters.
 fn without_validators(letter: Arc<AtomicU8>) -> Scripted {
     Scripted::start(move |_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
@@ -137,7 +137,7 @@ fn a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
     assert!(fetched.count() >= 4, "each read is a request");
 }
 
-/// Replaced objects of the same length and second, under an ETag that names nothing.
+/// An object is replaced by one of the same length and second, under an empty ETag.
 #[test]
 fn an_etag_without_a_name_keeps_no_object_beyond_the_ttl() {
     for tag in ["", "\"\"", "W/\"\"", "\" \""] {
@@ -233,7 +233,7 @@ fn no_content_is_not_an_empty_object() {
     }
 }
 
-/// A missing chunk would be the fill value, and an empty one a file without bytes.
+/// A missing chunk would read as the fill value, and an empty one as an empty file.
 #[test]
 fn a_refused_range_that_was_not_asked_for_is_no_answer() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
@@ -287,7 +287,7 @@ fn a_busy_server_is_asked_again_at_the_mount() {
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
-/// A bucket `b` whose folder `a` has a marker, and nothing else.
+/// A bucket `b` with only a folder marker for `a`.
 fn with_marker() -> Scripted {
     Scripted::start(|_, request| {
         let marker = "<Contents><Key>a/</Key><Size>0</Size><ETag>\"1\"</ETag>\
@@ -386,7 +386,7 @@ fn what_is_lost_is_an_error_and_not_a_missing_chunk() {
     }
 }
 
-/// A missing chunk would be the fill value.
+/// A missing chunk would read as the fill value.
 #[test]
 fn other_refusals_than_404_are_errors() {
     for status in [400, 402, 405, 409, 410, 418, 451] {
@@ -446,7 +446,7 @@ fn an_object_that_head_does_not_know_is_read() {
     assert_eq!(reader.read_at(&UNLIMITED, 0, 5).unwrap(), b"chunk");
 }
 
-/// A bucket that lets objects be read and not listed, as that of most public data; once it is `closed`, nothing is read.
+/// A bucket whose objects are public and cannot be listed, like most public data; once `closed`, it refuses all reads.
 fn unlisted(closed: Arc<AtomicBool>) -> Scripted {
     Scripted::start(move |_, request| {
         let path = request.target.split('?').next().unwrap_or_default();
@@ -497,7 +497,7 @@ fn what_a_bucket_without_listing_refuses_is_missing_while_its_root_is_given() {
     assert_eq!(error.kind(), Kind::Denied, "{error}");
 }
 
-/// A bucket, and a web folder, with `a` and `.zgroup`, that refuse what they do not have; `a` is removed once that is set.
+/// A bucket and a web folder, with `a` and `.zgroup`, that refuse missing keys; `is_removed` removes `a`.
 fn refusing(is_removed: Arc<AtomicBool>) -> Scripted {
     Scripted::start(move |_, request| {
         let path = request.target.split('?').next().unwrap_or_default();
@@ -515,7 +515,7 @@ fn refusing(is_removed: Arc<AtomicBool>) -> Scripted {
     })
 }
 
-/// Returns the address of the bucket of a server, and of its web folder.
+/// Returns the URLs of a server's bucket and of its web folder.
 fn as_bucket_and_folder(server: &Scripted) -> [(String, RemoteConfig); 2] {
     let bucket = RemoteConfig {
         anonymous: true,
@@ -563,7 +563,7 @@ fn a_status_that_a_person_knows_as_missing_takes_no_further_request() {
     }
 }
 
-/// The store as a whole may be refused from some time on: then none of its keys is missing.
+/// If the root document is refused too, no key counts as missing.
 #[test]
 fn a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
     let closed = Arc::new(AtomicBool::new(false));
@@ -589,7 +589,7 @@ fn a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
     assert_eq!(error.kind(), Kind::Gone, "{error}");
 }
 
-/// Nothing shows whether a folder without documents refuses what it does not have.
+/// Without documents there is no sign that a folder refuses missing keys.
 #[test]
 fn a_refusal_that_may_mean_missing_names_the_option() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
@@ -616,7 +616,7 @@ fn a_refusal_that_may_mean_missing_names_the_option() {
     assert!(store.get(&UNLIMITED, &key("c"), 100).unwrap().is_none());
 }
 
-/// The server enforces no conditions, so keys are looked at before they are put.
+/// The server enforces no conditions, so the client checks a key before it puts it.
 #[test]
 fn what_a_bucket_refuses_as_missing_can_be_put() {
     let stored = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Servers behind one name that make different ETags for the same content, and servers that replace an object for real.
+//! Replicated servers with different ETags for one content, and servers that replace an object.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ const LENGTH: usize = 300_000;
 #[derive(Clone, Copy)]
 struct Content {
     letter: u8,
-    /// Its Last-Modified.
+    /// The second in its Last-Modified.
     second: u32,
 }
 
@@ -31,7 +31,7 @@ fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// Starts servers behind one name that have an object; `state` returns its content and ETag in the answer of a number.
+/// Starts a server that has an object; `state` returns its content and ETag for the answer with a given number.
 fn server(state: impl Fn(usize) -> (Content, String) + Send + Sync + 'static) -> Scripted {
     let answers = AtomicUsize::new(0);
     Scripted::start(move |_, request| match request.target.as_str() {
@@ -46,7 +46,7 @@ fn server(state: impl Fn(usize) -> (Content, String) + Send + Sync + 'static) ->
     })
 }
 
-/// Starts `count` servers that answer in turn, each with ETags of its own.
+/// Starts `count` replicas that answer in turn, each with ETags of its own.
 fn replicas(count: usize, now: Arc<Mutex<Content>>) -> Scripted {
     server(move |number| {
         let content = *now.lock().unwrap();
@@ -97,7 +97,7 @@ fn etags_that_differ_by_server_are_said_once_and_not_used() {
         assert!(failures.contains("ETags differ from answer to answer"));
         let etag = store.etag(&UNLIMITED, &key("c")).unwrap().unwrap();
         assert!(etag.text.starts_with("modified "), "{}", etag.text);
-        // A content of another time is another one, for open objects and after the TTL.
+        // A content with another Last-Modified is another content, for open objects and after the TTL.
         let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
         *now.lock().unwrap() = Content {
             letter: b'b',
@@ -112,7 +112,7 @@ fn etags_that_differ_by_server_are_said_once_and_not_used() {
     }
 }
 
-/// An object that is replaced within a second by one as long has another ETag from then on.
+/// An object that is replaced within a second by one of the same length has another ETag from then on.
 #[test]
 fn an_object_that_is_replaced_within_its_second_is_changed_and_its_etag_counts() {
     let now = Arc::new(Mutex::new(b'a'));
@@ -135,7 +135,7 @@ fn an_object_that_is_replaced_within_its_second_is_changed_and_its_etag_counts()
     assert!(version.is_lasting());
 }
 
-/// A writer that puts two contents in turn, as fast as it is asked, within one second.
+/// A writer that alternates two contents within one second, one for each request.
 #[test]
 fn contents_that_alternate_are_never_taken_for_one() {
     let server = server(|number| {
@@ -153,7 +153,7 @@ fn contents_that_alternate_are_never_taken_for_one() {
     assert!(version.is_lasting());
 }
 
-/// An archive of a server without ETags is the same one as long as length, time and directory are.
+/// Without ETags an archive is unchanged as long as its length, time and directory are.
 #[test]
 fn an_archive_without_etag_is_replaced_by_another_directory_alone() {
     let archive = |letter: u8| {

@@ -1,4 +1,4 @@
-//! Objects kept open: read anywhere, and what becomes of them when the key changes.
+//! Open objects: reads at any offset, and changes of the key while it is open.
 
 use std::io::IoSliceMut;
 
@@ -35,7 +35,7 @@ pub(crate) fn an_open_object_is_read_anywhere(kind: &Kind) {
     }
 }
 
-/// Reads into pieces of these lengths and compares with the whole; what was not there is not touched.
+/// Reads into buffers of these lengths and compares with the object; bytes beyond its end must stay untouched.
 fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
     let mut pieces: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xee; length]).collect();
     let mut parts: Vec<IoSliceMut> = pieces
@@ -55,7 +55,7 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
     let whole = pattern(10_000);
     let fixture = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
     let reader = fixture.store.open(&UNLIMITED, &key("a"), None).unwrap();
-    // More pieces than one system call takes, short and long.
+    // More buffers than one system call takes, short and long.
     let many = vec![3; 2500];
     let long = vec![1100; 1100];
     let shapes: [&[usize]; 9] = [

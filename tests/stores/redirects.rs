@@ -1,6 +1,6 @@
-//! Redirections of a public web server: one that leads inside is not followed, so that nothing there is asked for.
+//! Redirects from a public server to a private address are not followed or requested.
 //!
-//! The public server is a proxy that answers for it.
+//! The public server is simulated by a proxy.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::scripted::{Answer, Scripted, answer};
 const PUBLIC: &str = "http://93.184.216.34/";
 const OTHER: &str = "http://93.184.216.35/";
 
-/// Opens a store on the public server, all of whose answers are redirections; returns the error, and the URLs that were
-/// asked for.
+/// Opens a store on the public server, which answers every request with a redirect; returns the error and the
+/// requested URLs.
 fn redirected_to(place: String) -> (Error, Vec<String>) {
     let proxy = Scripted::start(move |_, request| {
         if request.target.starts_with(PUBLIC) {

@@ -1,7 +1,7 @@
-//! Web servers over a folder of this machine: WebDAV, nginx with and without index pages, Apache, Caddy, Python's without
-//! ranges, as `scripts/servers` runs them.
+//! Web servers over a local folder: WebDAV, nginx, Apache, Caddy, Python without ranges.
 //!
-//! Every store is a folder of its own under the server's.
+//! `scripts/servers` runs them; nginx runs with and without index pages. Every store is a subfolder of the server's
+//! folder.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -33,12 +33,12 @@ const PLAIN: Kind = Kind {
 
 pub(crate) const WEBDAV: Kind = Kind {
     name: "WebDAV, rclone",
-    // It shows each as another letter.
+    // rclone shows each control character as another one.
     no_bytes: CONTROL,
-    // It does not hold to conditions.
+    // rclone ignores conditions.
     writes: Writes::Looking,
     takes_big: true,
-    // A folder that it must not remember it reads again for each name in it.
+    // rclone runs without a directory cache, and reads a folder again for each name in it.
     many: 200,
     variable: Some("ZARRFS_TEST_WEBDAV"),
     holding: webdav,
@@ -113,13 +113,13 @@ fn http_server(objects: Objects) -> Fixture {
     served("ZARRFS_TEST_HTTP", "ZARRFS_TEST_HTTP_DIR", objects)
 }
 
-/// A folder under a server's; it goes when the test ends.
+/// A subfolder of a server's folder; it is removed when the test ends.
 struct Folder(PathBuf);
 
 fn served(address: &str, folder: &str, objects: Objects) -> Fixture {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    // Its name has to be escaped in the URL.
+    // This name has to be percent-encoded in the URL.
     let name = format!("rust {}-{count}", std::process::id());
     let root = Folder(Path::new(&std::env::var_os(folder).unwrap()).join(&name));
     fs::create_dir_all(&root.0).unwrap();
@@ -132,7 +132,7 @@ fn served(address: &str, folder: &str, objects: Objects) -> Fixture {
         name.replace(' ', "%20")
     );
     let stats = Arc::new(Stats::default());
-    // What changes under the test is to be seen at once.
+    // No TTL, so that changes by the test show at once.
     let remote = RemoteConfig {
         metadata_ttl: Duration::ZERO,
         ..RemoteConfig::default()
@@ -150,8 +150,7 @@ impl Folder {
         self.0.join(std::ffi::OsStr::from_bytes(key.as_bytes()))
     }
 
-    /// Writes a file whose time is another one than that of all before, in seconds, which is all that a header
-    /// tells.
+    /// Writes a file with a time later than all before, by whole seconds: the header has no finer resolution.
     fn write(path: &Path, bytes: &[u8]) {
         static CLOCK: AtomicU64 = AtomicU64::new(1_600_000_000);
         let time = UNIX_EPOCH + Duration::from_secs(CLOCK.fetch_add(1, Ordering::Relaxed));
@@ -188,7 +187,7 @@ impl Writer for Folder {
     }
 }
 
-/// Waits until no server remembers what a folder held: rclone does for a millisecond.
+/// Waits until no server caches a folder any more: rclone does for a millisecond.
 fn wait_until_seen() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }

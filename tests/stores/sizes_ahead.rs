@@ -1,4 +1,4 @@
-//! Sizes that index pages lack are asked for ahead of a program that looks up files in order.
+//! Prefetches file sizes that index pages lack, for sequential lookups.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,21 +15,22 @@ use super::consolidated::{Objects, key, page_or_object, views_at};
 use super::scripted::{Answer, Request, Scripted, answer};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// What may be asked for at a time, unless an option says otherwise.
+/// The default limit of concurrent requests.
 const CONCURRENCY: usize = 32;
 
-/// How long a request waits for another one that has to come meanwhile.
+/// The longest time that a request waits for another one that has to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long requests are waited for that must not come.
+/// How long to wait before it is certain that no more requests come.
 const SETTLED: Duration = Duration::from_millis(300);
 
 fn text(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// A store of so many arrays in two groups, with consolidated metadata, and so many chunks in each, of which every fifth
-/// is missing.
+/// A store of `arrays` arrays in two groups, with consolidated metadata and `chunks` chunks in each array, of which
+/// every
+/// fifth is missing.
 fn store(arrays: usize, chunks: usize, separator: &str) -> Objects {
     let array = json!({
         "zarr_format": 2, "shape": [chunks * 2, 2], "chunks": [2, 2], "dtype": "|u1", "compressor": null,
@@ -57,7 +58,7 @@ fn path_of(number: usize, arrays: usize) -> String {
     format!("g{}/v{number:02}", number * 2 / arrays)
 }
 
-/// Which keys were asked about, and how many at a time.
+/// The keys that were requested, and the concurrency of the requests.
 #[derive(Default)]
 struct Asked {
     keys: Mutex<Vec<String>>,
@@ -67,7 +68,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Waits until a key was asked about; false if that takes too long.
+    /// Waits until a key is requested; false after a timeout.
     fn wait_for(&self, awaited: &str) -> bool {
         let has_come = |keys: &mut Vec<String>| !keys.iter().any(|key| key == awaited);
         let keys = self.keys.lock().unwrap();
@@ -85,14 +86,14 @@ impl Asked {
         self.came.notify_all();
     }
 
-    /// Returns the keys since this was last asked, once no more come.
+    /// Returns the keys since the last call, once no more come.
     fn take(&self) -> Vec<String> {
         thread::sleep(SETTLED);
         std::mem::take(&mut *self.keys.lock().unwrap())
     }
 }
 
-/// Mounts a store, on a server with index pages, of which the answer about `held` waits until `awaited` was asked about.
+/// Mounts a store on a server with index pages. Its answer for `held` waits until `awaited` is requested.
 fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<Asked>) {
     let asked = Arc::new(Asked::default());
     let (seen, held, awaited) = (asked.clone(), held.to_string(), awaited.to_string());
@@ -112,12 +113,12 @@ fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<A
     });
     let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
     let view = views.view(ViewKind::Store);
-    // Consolidated metadata are read.
+    // This lookup reads the consolidated metadata.
     assert!(view.lookup(&UNLIMITED, &key("g0")).unwrap().is_some());
     (view, asked)
 }
 
-/// Looks up paths as the kernel does, one after the other.
+/// Looks up paths one after the other, as the kernel does.
 fn look_up(view: &Arc<dyn View>, paths: &[String]) {
     for path in paths {
         let found = waiting::ask(|context| view.lookup(context, &key(path))).unwrap();
@@ -133,7 +134,7 @@ fn look_up(view: &Arc<dyn View>, paths: &[String]) {
 
 #[test]
 fn sizes_that_an_index_page_lacks_are_asked_ahead_of_a_reader_in_order() {
-    // In the order of the bytes.
+    // Listings are sorted by bytes.
     let (held, awaited) = ("g0/v00/60.0", "g0/v00/70.0");
     for count in [200, 3, 40] {
         let (view, asked) = mounted(store(2, 200, "."), held, awaited);

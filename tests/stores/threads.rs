@@ -1,4 +1,4 @@
-//! Many threads at one store: each answer is as if it had been alone.
+//! Concurrent requests: each answer is the same as without other threads.
 
 use std::thread;
 
@@ -12,12 +12,12 @@ const THREADS: usize = 16;
 const OBJECTS: usize = 40;
 const ROUNDS: usize = 60;
 
-/// Returns what object `number` holds: no two objects agree at any place.
+/// Returns the content of object `number`: no two objects agree at any position.
 fn content(number: usize) -> Vec<u8> {
     (0..3000).map(|place| (place + number * 5) as u8).collect()
 }
 
-/// Asks for one object in every way.
+/// Reads one object by each kind of request.
 fn ask(store: &dyn Store, number: usize, round: usize) {
     let (asked, whole) = (key(format!("d/{number}")), content(number));
     assert_eq!(
@@ -49,7 +49,7 @@ pub(crate) fn many_threads_read_at_once(kind: &Kind) {
         .collect();
     let fixture = (kind.holding)(&objects);
     let rounds = kind.fewer(ROUNDS).max(4);
-    // One reader that all of them share.
+    // One reader that all threads share.
     let shared = fixture.store.open(&UNLIMITED, &key("d/7"), None).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -1,4 +1,4 @@
-//! Changes: what is put is there, whole and at once; a condition that does not hold changes nothing.
+//! Writes: an object is complete and visible at once; a failed condition changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::listings::names;
 use crate::objects::assert_same;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns a store that takes changes; where there is none, that it says so.
+/// Returns a writable store; if the kind is read-only, checks that writes are refused and returns `None`.
 fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
     if kind.writes == Writes::Elsewhere {
         println!(
@@ -47,7 +47,7 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
             .unwrap()
             .unwrap();
         assert_eq!(there.bytes, *bytes);
-        // What was there can be told from what will be there, also where nothing is put.
+        // A read-only store has usable ETags too.
         assert_stamp(&*fixture.store, &asked);
     }
     None
@@ -60,7 +60,7 @@ fn put(store: &dyn Store, name: impl AsRef<[u8]>, bytes: &[u8]) -> ETag {
         .unwrap()
 }
 
-/// The stamp of a key names the content that every other answer tells of.
+/// Checks that the ETag of a key agrees with the version in every other answer.
 fn assert_stamp(store: &dyn Store, asked: &Key) -> ETag {
     let stamp = store.etag(&UNLIMITED, asked).unwrap().unwrap();
     let version = stamp.version;
@@ -78,7 +78,7 @@ fn assert_stamp(store: &dyn Store, asked: &Key) -> ETag {
     stamp
 }
 
-/// The key holds these bytes, whoever asks in whatever way.
+/// Checks that every kind of request finds these bytes at a key.
 fn assert_holds(store: &dyn Store, asked: &Key, bytes: &[u8]) {
     let size = bytes.len() as u64;
     let object = store.get(&UNLIMITED, asked, u64::MAX).unwrap().unwrap();
@@ -124,7 +124,7 @@ pub(crate) fn what_is_put_is_there(kind: &Kind) {
         ("made/on/this", b"333"),
     ];
     for (name, bytes) in objects {
-        // That it is not there, or is another, may be remembered.
+        // The store may cache that the key is missing, or its old content.
         let asked = key(name);
         let before = store.get(&UNLIMITED, &asked, 100).unwrap();
         assert_eq!(before.is_some(), name == "a/old");
@@ -146,7 +146,7 @@ pub(crate) fn what_is_put_is_there(kind: &Kind) {
     assert_eq!(names(store, "a").len(), 3);
 }
 
-/// Of a file only the promised beginning is put.
+/// Only the promised number of bytes of a file is put.
 pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a", b"1")]) else {
         return;
@@ -169,7 +169,7 @@ pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
             .is_err()
     );
     assert_holds(store, &key("b/c"), b"");
-    // Holes are zeros, between data and at the end.
+    // Holes read as zeros, between data and at the end.
     let length = 600_000;
     file.set_len(0).unwrap();
     file.write_all_at(b"data", 300_000).unwrap();
@@ -248,7 +248,7 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
     );
     assert_eq!(late.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &asked, b"newer");
-    // What was read is named by its version, too.
+    // The version of a read is a condition, too.
     let read = Condition::Version(now.version);
     let newest = PutBody::Bytes(b"newest");
     store.put(&UNLIMITED, &asked, newest, &read).unwrap();
@@ -275,7 +275,7 @@ pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
     assert_eq!(names(store, "a").len(), 1);
     store.erase(&UNLIMITED, &other, &Condition::Any).unwrap();
     assert_missing(store, &other);
-    // It is gone already, or never was.
+    // The key is already deleted, or never existed.
     for condition in [Condition::Any, Condition::Absent] {
         store.erase(&UNLIMITED, &other, &condition).unwrap();
         store
@@ -340,7 +340,7 @@ pub(crate) fn odd_names_can_be_put(kind: &Kind) {
     };
     let (store, mut held) = (&*fixture.store, kind.names());
     if kind.variable.is_some() {
-        // Each costs ten requests: of those that are one byte in another name, some.
+        // Each name costs ten requests: keep one in eight of the names that differ in one byte only.
         let mut place = 0;
         held.retain(|name| {
             place += 1;
@@ -363,7 +363,7 @@ pub(crate) fn odd_names_can_be_put(kind: &Kind) {
     }
 }
 
-/// What no key can be is refused, and nothing is put elsewhere.
+/// A key that is a folder, or below an object, is refused, and nothing is put elsewhere.
 pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b", b"1")]) else {
         return;
@@ -379,7 +379,7 @@ pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
             )
             .is_err()
     );
-    // SeaweedFS takes what it does not show.
+    // SeaweedFS accepts such keys and does not show them.
     if !kind.both && !kind.keeps_folders() {
         for name in ["a", "a/b/c", "a/b/c/d"] {
             let refused = store.put(
@@ -423,7 +423,7 @@ pub(crate) fn an_open_listing_outlasts_puts(kind: &Kind) {
     assert_eq!(names(store, "d").len(), 50);
 }
 
-/// A reader that was open before shows the old content, or says that it is gone.
+/// A reader that was open before the put returns the old content, or an error.
 pub(crate) fn an_open_object_is_not_mixed_with_what_is_put(kind: &Kind) {
     let old = pattern(50_000);
     let Some(fixture) = writable(kind, &[(b"a/b", &old)]) else {
@@ -509,7 +509,7 @@ pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
     }
 }
 
-/// Many count in one object, each by what it has read and under its own name: no step is lost.
+/// Several threads increment one counter with conditional puts: no increment is lost.
 pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/count", b"0 nobody")]) else {
         return;
@@ -548,7 +548,7 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
     assert_eq!(count(), 4 * steps as u64);
 }
 
-/// A put and a removal, both of what was there before.
+/// A put and a removal, both with the previous content as their condition.
 pub(crate) fn of_a_put_and_a_removal_one_wins(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/other", b"1")]) else {
         return;
@@ -578,7 +578,7 @@ pub(crate) fn of_a_put_and_a_removal_one_wins(kind: &Kind) {
     }
 }
 
-/// Longer than what goes in one request, by one byte that has to come last.
+/// One byte longer than a single request takes, so that the last byte comes in a request of its own.
 pub(crate) fn all_bytes_of_a_big_object_are_put(kind: &Kind) {
     if !kind.takes_big {
         return println!("skipped: another kind of {} does it", kind.name);

@@ -1,4 +1,4 @@
-//! Zip archives in a folder as stores under test: a change writes the archive anew.
+//! Zip archives in a folder as stores under test; each change rewrites the archive.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::fixture::{Fixture, Objects, Writer, key, tick};
 use crate::zip::writer::{Archive, Entry};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Makes an entry of a name and its bytes.
+/// Makes an entry from a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;
 
-/// Returns the folder `inner` of an archive that holds these objects there, and something else beside it.
+/// Opens the folder `inner` of an archive that has these objects there, and another entry outside of it.
 pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Fixture {
     let zipped = Zipped {
         folder: tempfile::tempdir().unwrap(),
@@ -44,7 +44,7 @@ pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Fixture {
 
 const NAME: &str = "store.zip";
 
-/// An archive, and what it holds.
+/// An archive and its entries.
 struct Zipped {
     folder: TempDir,
     entries: Mutex<BTreeMap<Vec<u8>, Entry>>,
@@ -79,7 +79,7 @@ impl Zipped {
         Archive::of(entries).bytes()
     }
 
-    /// Puts another archive in the place of the one that is there.
+    /// Replaces the archive by a new one.
     fn rename(&self) {
         let arriving = self.folder.path().join("arriving");
         fs::write(&arriving, self.bytes()).unwrap();
@@ -105,7 +105,7 @@ impl Writer for Zipped {
     }
 }
 
-/// A folder that is looked at whenever somebody asks, so that no test has to wait until it is.
+/// A local store that detects changes at every request, so that no test has to wait for a TTL.
 struct Watched(LocalStore, StoreInfo);
 
 impl Watched {

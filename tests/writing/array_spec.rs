@@ -1,4 +1,4 @@
-//! Arrays of every shape that chunks and shards may have, nothing of them stored yet.
+//! Generates arrays with every chunk and shard layout, without stored chunks.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use zarrfs_store::backend::memory::MemoryStore;
 pub struct ArraySpec {
     pub shape: Vec<u64>,
     pub chunk: Vec<u64>,
-    /// Inner chunks along each dimension of a shard, and of the shards that lie in it: none, one or two levels.
+    /// Inner chunks along each dimension of a shard; a second level puts these shards into larger ones. Empty if
+    /// there are no shards.
     pub inner: Vec<Vec<u64>>,
     /// Whether the last chunk along each dimension is longer than the others.
     pub uneven: bool,

@@ -1,4 +1,4 @@
-//! Any write through any file of an array is the same write to a plain buffer, before it is stored and after.
+//! Compares writes through the files of an array with writes to a plain buffer.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
@@ -18,12 +18,12 @@ use crate::hierarchies::key;
 use crate::written;
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
-/// One thing that a program does.
+/// One step of a program.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writes bytes made of a seed somewhere into the raw file or the one with a header.
+    /// Writes bytes from a seed at some offset of the raw file or the npy file.
     Write(bool, u64, u64, u8),
-    /// Writes a whole chunk.
+    /// Writes a whole chunk through its own file.
     Chunk(u64, u8),
     Flush,
 }
@@ -44,7 +44,7 @@ fn noise(length: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
-/// The files of an array, and what they should hold.
+/// The files of an array, and their expected elements.
 struct ArrayFixture {
     fixture: Fixture,
     raw: Export,
@@ -84,7 +84,7 @@ impl ArrayFixture {
         self.expected[range].copy_from_slice(&bytes);
     }
 
-    /// Writes a chunk whole through its own file, and looks what that did to the array.
+    /// Writes a whole chunk through its own file, and updates the expected elements.
     fn write_chunk(&mut self, chunk: u64, seed: u8) {
         let array = self.raw.array().clone();
         let grid = array.stored_grid().unwrap().clone();
@@ -143,7 +143,7 @@ proptest! {
 
     #[test]
     fn memory_that_is_short_only_stores_sooner(spec in array_specs(), steps in steps()) {
-        // Room for three of the largest chunks, and little beside.
+        // Memory for three of the largest chunks, and little more.
         check(&spec, &steps, 3 * 8 * 32 * 32 * 32 + 400_000);
     }
 }
@@ -160,7 +160,7 @@ fn every_dialect_is_written_in_its_own_form() {
     for (name, memory) in all_stores {
         let mut fixture = ArrayFixture::new(&memory, "a/b", 64 << 20);
         let before: Vec<String> = keys(&memory);
-        // Two bytes of one element, one and a half elements over an edge of chunks, and one that was not stored.
+        // Two bytes of one element, one and a half elements across a chunk boundary, and one in a missing chunk.
         fixture.write(false, 0, 2, 1);
         fixture.write(true, 9, 3, 2);
         fixture.write(false, 4, 2, 3);
@@ -213,7 +213,7 @@ fn a_chunk_that_is_written_whole_is_not_read() {
         chunk.read_at(&UNLIMITED, 0, 1).err().unwrap().kind(),
         Kind::Corrupt
     );
-    // In part it cannot be written, since nobody knows the rest.
+    // A partial write fails, since the rest of the chunk cannot be decoded.
     assert_eq!(
         chunk.write_at(&UNLIMITED, 0, &[1]).unwrap_err().kind(),
         Kind::Corrupt
@@ -237,7 +237,7 @@ fn only_what_was_written_is_stored() {
     assert_eq!(stored(&memory, "a/c/0/0"), before[0]);
     assert_ne!(stored(&memory, "a/c/0/1"), before[1]);
     assert_eq!(fixture.stats.encoded_chunks.get(), 1);
-    // What is stored is not stored twice.
+    // A clean chunk is not stored again.
     file.array().flush(&UNLIMITED).unwrap();
     assert_eq!(fixture.stats.encoded_chunks.get(), 1);
 }
@@ -270,7 +270,7 @@ fn inner_chunks_that_are_not_written_keep_their_bytes() {
 fn padding_at_the_edge_stays_as_it_was() {
     let (memory, _) = sample(Form::Plain);
     let mut chunk = stored(&memory, "a/c/2/0").unwrap();
-    // Rows beyond the array.
+    // Padding rows beyond the array.
     chunk[64..].fill(0x77);
     memory.set(key("a/c/2/0"), chunk);
     memory.erase(&key("a/c/2/1"));
@@ -309,7 +309,7 @@ fn errors_of_the_store_stay_with_the_chunk() {
     let mut expected = sample.whole();
     expected[2..6].copy_from_slice(&[1, 2, 3, 4]);
     assert_eq!(all(&file), expected);
-    // Another handle knows it too, though the first one is gone.
+    // Another handle sees the dirty chunks, though the first one is closed.
     drop(file);
     assert_eq!(fixture.arrays.in_writing(), [(key("a"), false)]);
     store.is_full.store(false, Ordering::SeqCst);
@@ -349,7 +349,7 @@ fn writers_of_one_chunk_lose_nothing() {
                 scope.spawn(move || {
                     let file = fixture.file("a", "raw");
                     start.wait();
-                    // Every fourth byte, so that all share each element.
+                    // Every fourth byte, so that the writers share each element.
                     for round in 0..8u8 {
                         for at in (writer..128).step_by(4) {
                             file.write_at(&UNLIMITED, at, &[round ^ at as u8]).unwrap();
@@ -421,7 +421,7 @@ fn no_write_moves_the_end_or_the_header() {
     );
 }
 
-/// Returns a store of an array of four elements.
+/// Returns a store with an array of four elements.
 fn array(data_type: &str, codecs: &serde_json::Value) -> MemoryStore {
     let memory = MemoryStore::default();
     let document = json!({
@@ -433,14 +433,14 @@ fn array(data_type: &str, codecs: &serde_json::Value) -> MemoryStore {
     memory
 }
 
-/// Returns one whose codecs keep three bits of each element.
+/// Returns a store with an array whose codecs keep three bits of each element.
 fn rounded() -> MemoryStore {
     let round = json!({"name": "numcodecs.bitround", "configuration": {"keepbits": 3}});
     let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
     array("float32", &json!([round, bytes]))
 }
 
-/// The kernel keeps the pages as they were written, and the store has other elements.
+/// The kernel keeps the written pages, while the store has rounded elements.
 #[test]
 fn pages_of_an_array_with_lossy_codecs_are_written_again_and_again() {
     let mut allowed = limits(64 << 20);
@@ -500,7 +500,7 @@ fn what_is_pending_survives_new_attributes_and_a_new_shape() {
     let mut metadata = sample.metadata();
     metadata["attributes"] = json!({"unit": "2"});
     memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
-    // The old handle goes on, and a new one sees what it wrote.
+    // The old handle keeps working, and a new one sees its writes.
     file.write_at(&UNLIMITED, 2, &[3, 4]).unwrap();
     assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
     metadata["shape"] = json!([40, 24]);

@@ -1,4 +1,4 @@
-//! Attributes that do not read: the data are there all the same, and nothing that nobody has seen is replaced.
+//! Unreadable attributes: the elements can still be read, and no unseen attributes are replaced.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::hierarchies::{documents, key};
 use crate::written;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns stores whose array at `a/b` has attributes that do not read, and the key of the document at fault.
+/// Returns stores whose array at `a/b` has unreadable attributes, and the key of the faulty document.
 fn stores() -> Vec<(MemoryStore, &'static str)> {
     let mut stores = Vec::new();
     for broken in [
@@ -96,7 +96,7 @@ fn attributes_that_do_not_read_are_replaced_but_not_edited() {
         let (view, tree) = tree(Arc::new(store.clone()));
         let before = stored(&store, name);
         let shown = common::read(&view, "a/b/attributes.json").unwrap();
-        // Written back as it was read, and with a member more.
+        // Written back unchanged, and with one more member.
         write(
             &tree,
             "a/b/attributes.json",
@@ -116,7 +116,7 @@ fn attributes_that_do_not_read_are_replaced_but_not_edited() {
     }
 }
 
-/// What editors write into a document that is too long to be read is refused: nobody has seen what it would replace.
+/// A write to a document that is too long to be read is refused: its content was never seen.
 #[test]
 fn attributes_that_are_too_long_stop_no_data() {
     let store = written::v2();
@@ -142,8 +142,8 @@ fn attributes_that_are_too_long_stop_no_data() {
     assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"b": 2}));
 }
 
-/// Returns stores of each dialect whose array at `a/b` has attributes that nest so deep, with the key of their document and
-/// their text.
+/// Returns stores of each dialect whose array at `a/b` has attributes with `levels` levels of nesting, the key of their
+/// document and their text.
 fn deep_stores(levels: usize) -> Vec<(MemoryStore, &'static str, String)> {
     let deep = format!(
         "{{\"deep\": {}1{}}}",
@@ -179,7 +179,7 @@ fn deep_stores(levels: usize) -> Vec<(MemoryStore, &'static str, String)> {
     stores
 }
 
-/// Returns the whole array whose document this is; N5 has no other fill value than 0.
+/// Returns the elements of the array whose document has this name; in N5 the fill value is always 0.
 fn whole(name: &str) -> Vec<u8> {
     let is_n5 = name.ends_with("attributes.json");
     let filled = |element: &[u8]| match element {

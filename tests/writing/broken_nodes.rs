@@ -1,4 +1,4 @@
-//! Nodes that do not read: their directories in every dialect, and that nothing in there can be changed.
+//! Unreadable nodes: their directories in every dialect, which are read-only.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::hierarchies::{documents, key};
 use crate::written;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// The names by which Zarr libraries find nodes, which the files view has not.
+/// The names that Zarr libraries probe to find nodes; the files view does not have them.
 const PROBED: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 
-/// Returns stores whose array at `a/b` does not read, and the keys of what is stored of it, the document at fault first.
+/// Returns stores whose array at `a/b` cannot be read, and the keys of its documents, the faulty one first.
 fn stores() -> Vec<(MemoryStore, Vec<&'static str>)> {
     let broken = |store: MemoryStore, keys: &[&'static str]| {
         let object = store
@@ -53,7 +53,7 @@ pub fn names(view: &Arc<dyn View>, path: &str) -> Vec<String> {
     names
 }
 
-/// Returns the name of a document of a broken node in the files view.
+/// Returns the name in the files view of a broken node's document.
 fn name_of(document: &str) -> String {
     let name = document.rsplit('/').next().unwrap();
     format!("stored.{}", name.strip_prefix('.').unwrap_or(name))
@@ -138,7 +138,7 @@ fn children_of_a_broken_group_are_reached() {
     let (view, _) = tree(Arc::new(store.clone()));
     assert_eq!(names(&view, "a"), ["ERROR.txt", "b", "stored.zarr.json"]);
     assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
-    // Mended, it is a group again.
+    // Once repaired, it is a group again.
     store.set(key("a/zarr.json"), group.to_string().into_bytes());
     assert_eq!(names(&view, "a"), ["attributes.json", "b", "metadata.json"]);
 }
@@ -170,7 +170,7 @@ fn an_entry_point_that_does_not_read_is_shown() {
     );
 }
 
-/// A store that does not give one key.
+/// A store that refuses reads of one key.
 struct Denying(MemoryStore);
 
 impl Layer for Denying {

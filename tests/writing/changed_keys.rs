@@ -1,5 +1,6 @@
-//! What is taken for true for an hour is asked for again once its key was changed through the store, and nothing else
-//! is.
+//! A write through the store invalidates cached answers for its key, and no others.
+//!
+//! The store's TTL is an hour.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +46,7 @@ fn a_change_through_the_store_is_seen_at_once() {
     let view = files(store.clone());
     assert_eq!(read(&view, "a/a.raw"), sample.whole());
 
-    // A change that the store does not make stays unseen.
+    // A change from outside stays unseen within the TTL.
     store.memory.set(key("a/c/0"), vec![9; 4]);
     assert_eq!(read(&view, "a/a.raw"), sample.whole());
     put(&*store, "a/c/1", &[8; 4]);
@@ -90,8 +91,8 @@ fn two_arrays() -> Arc<Slow> {
     store
 }
 
-/// Writes a chunk and the document of one array again and again, while another array and nodes above both are looked
-/// at: nothing of these is asked for again.
+/// Checks that repeated writes of a chunk and the document of one array cause no requests for another array or for
+/// their parent nodes.
 fn others_stay_known(slow: &Slow, store: Arc<dyn Store>) {
     let view = files(store.clone());
     let look = || {

@@ -1,4 +1,6 @@
-//! Another program changes a chunk that a mount has read before the mount writes it back: neither change is lost unsaid.
+//! Conflicts of chunks: another program writes a chunk between a mount's read and its write-back.
+//!
+//! Neither change is lost without an error.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +19,8 @@ use zarrfs_store::request_context::UNLIMITED;
 const OURS: u64 = 0;
 const THEIRS: u64 = 2;
 
-/// Writes an element through the mount, has another program change `theirs` in the store, and closes: the other change
-/// stays, and the next writer goes on from it.
+/// Writes an element through the mount, has another program change `theirs` in the store, and flushes: the other change
+/// is kept, and the next writer starts from it.
 fn clash(sample: &Sample, name: &str, theirs: u64) {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, sample);
@@ -33,7 +35,7 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
         expected[theirs as usize..][..2].copy_from_slice(&[2, 2]);
         assert_eq!(all(&mount.outside().file("a", "raw")), expected);
         if closed.is_err() {
-            // Once nothing of it is left, the next writer is not refused.
+            // The dropped change is gone, so that the next writer is not refused.
             mount.keeps_nothing(name);
             assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), expected);
             file.write_at(&UNLIMITED, OURS, &[3, 3]).unwrap();
@@ -64,7 +66,7 @@ fn an_inner_chunk_that_another_program_changed_is_not_overwritten() {
     clash(&sample, "a/c/0", THEIRS);
 }
 
-/// Of a shard the inner chunk is what was read: another one may change.
+/// The precondition covers one inner chunk: others in the shard may change.
 #[test]
 fn a_change_of_another_inner_chunk_is_kept_and_no_conflict() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
@@ -82,7 +84,7 @@ fn a_change_of_another_inner_chunk_is_kept_and_no_conflict() {
     }
 }
 
-/// An inner chunk that is not stored is read as well, of a shard that is there or not.
+/// A missing inner chunk has a precondition too, whether or not its shard exists.
 #[test]
 fn an_inner_chunk_that_another_program_made_is_not_overwritten() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4])).sparse();
@@ -118,7 +120,7 @@ fn a_chunk_of_which_all_is_written_depends_on_nothing() {
     }
 }
 
-/// The store view is another writer of the same mount.
+/// The store view is another writer in the same mount.
 #[test]
 fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
@@ -132,7 +134,7 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
             .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
             .unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
-        // Said once: nothing of the change is left.
+        // The error is reported once: nothing of the change is left.
         file.flush(&UNLIMITED).unwrap();
         mount.keeps_nothing("a/c/0");
         assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), [9; 8]);
@@ -143,7 +145,7 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
     }
 }
 
-/// Whoever has chunks stored, each writer learns what became of its own.
+/// Each writer gets an error for its own chunk, even if another handle flushed it.
 #[test]
 fn each_writer_learns_that_its_chunk_was_dropped() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
@@ -158,7 +160,7 @@ fn each_writer_learns_that_its_chunk_was_dropped() {
         overlay
             .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
             .unwrap();
-        // As a look at the store view does.
+        // As a request to the store view does.
         let error = mount.arrays.flush_below(&UNLIMITED, &key("")).unwrap_err();
         is_changed(&error, "a/c/0");
         for file in [&first, &second] {
@@ -173,7 +175,7 @@ fn each_writer_learns_that_its_chunk_was_dropped() {
     }
 }
 
-/// What the layer of changes took before the store refused it is no change of another program.
+/// A chunk that the upper folder took before the store refused it does not count as another program's change.
 #[test]
 fn a_chunk_that_the_store_did_not_take_is_tried_again() {
     for form in [Form::Plain, Form::Sharded(vec![2])] {
@@ -210,7 +212,7 @@ fn a_commit_of_a_chunk_is_no_change_of_another_program() {
     }
 }
 
-/// A program changes an element by way of a map: the kernel writes back a page that it has read before.
+/// A program changes an element through mmap: the kernel writes back a page that it read before.
 #[test]
 fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
     for form in [Form::Packed, Form::Sharded(vec![4])] {
@@ -232,7 +234,7 @@ fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
                 continue;
             }
             mount.keeps_nothing("a/c/0");
-            // The mount has the kernel drop its pages. One that is read anew has the change of the other program.
+            // The mount has the kernel drop its pages. A page that is read again has the other program's change.
             file.note_pages_dropped();
             let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
             assert_eq!(page[2..4], [2, 2], "{mode:?} {kind}");
@@ -245,7 +247,7 @@ fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
     }
 }
 
-/// A program changes two elements of one chunk in different pages, of which the kernel writes one after the other.
+/// A program changes two elements of one chunk in different pages, which the kernel writes one after the other.
 #[test]
 fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -269,7 +271,7 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
         file.write_pages(&UNLIMITED, 8, &page[8..]).unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         assert_eq!(stored(), [9; 16], "{mode:?} {kind}");
-        // Read before the kernel has dropped the old pages.
+        // A read before the kernel has dropped the old pages.
         assert_eq!(file.read_at(&UNLIMITED, 0, 8).unwrap(), [9; 8]);
         file.write_pages(&UNLIMITED, 8, &page[8..]).unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
@@ -287,7 +289,7 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
     }
 }
 
-/// The kernel has pages of what a program has written, and not read.
+/// The page cache has pages that a program wrote, and that were never read.
 #[test]
 fn a_page_that_was_written_before_a_change_of_the_chunk_is_refused() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -309,7 +311,8 @@ fn a_page_that_was_written_before_a_change_of_the_chunk_is_refused() {
     }
 }
 
-/// The kernel writes a page back by whatever handle of the file, and each program that has mapped it may have changed it.
+/// The kernel writes a page back through any handle of the file, and any program that mapped the page may have changed
+/// it.
 #[test]
 fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -330,7 +333,7 @@ fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
     }
 }
 
-/// The kernel still has the page that was read first, though a write has seen the change of another program since.
+/// The kernel still has the page that was read first, though a later write saw the other program's change.
 #[test]
 fn a_page_that_was_read_before_a_change_is_refused_after_a_write_that_saw_it() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -358,7 +361,7 @@ fn a_page_that_was_read_before_a_change_is_refused_after_a_write_that_saw_it() {
     }
 }
 
-/// What a program writes by way of a map, and a commit of it, are no changes that the map has not seen.
+/// Neither a write-back nor the commit of it makes the mapped pages stale.
 #[test]
 fn pages_are_written_back_again_and_again() {
     for form in [Form::Packed, Form::Sharded(vec![4])] {

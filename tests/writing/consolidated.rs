@@ -1,4 +1,4 @@
-//! Consolidated metadata while several nodes are edited at once, and while another program changes them.
+//! Consolidated metadata under concurrent edits, of the mount and of another program.
 
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -23,9 +23,9 @@ const ROUNDS: usize = 20;
 /// A store of one dialect with `NODES` arrays and consolidated metadata.
 struct Dialect {
     memory: MemoryStore,
-    /// The document that holds the copies.
+    /// The document with the copies.
     document: &'static str,
-    /// Returns the attributes of a node as the copies have them.
+    /// Returns the attributes in the copy of a node.
     attributes: fn(&Value, usize) -> Value,
 }
 
@@ -80,7 +80,7 @@ fn v3() -> Dialect {
 }
 
 impl Dialect {
-    /// Returns the attributes that the copy of a node has in a store.
+    /// Returns the attributes in the copy of a node in a store.
     fn copied(&self, store: &dyn Store, node: usize) -> Value {
         let object = store
             .get(&UNLIMITED, &key(self.document), 1 << 20)
@@ -90,7 +90,7 @@ impl Dialect {
         (self.attributes)(&all, node)
     }
 
-    /// Edits all nodes at once, each in a thread of its own: each edit is in the copies when it is done, and stays.
+    /// Edits all nodes in parallel, one thread each: each edit is in the copies at once, and stays.
     fn edit_all(&self, tree: &Arc<dyn Tree>, store: &dyn Store) {
         let start = Barrier::new(NODES);
         std::thread::scope(|scope| {
@@ -132,7 +132,7 @@ fn nodes_that_are_edited_at_once_are_all_in_the_copies() {
     }
 }
 
-/// The group whose document holds the copies is edited beside the nodes below it.
+/// The group whose document has the copies is edited in parallel with the nodes below it.
 #[test]
 fn a_group_and_the_nodes_below_it_are_edited_at_once() {
     for (mode, kind) in everywhere() {
@@ -157,7 +157,7 @@ fn a_group_and_the_nodes_below_it_are_edited_at_once() {
     }
 }
 
-/// What another program does to a document.
+/// A change of a document by another program.
 type Change = fn(&mut Value);
 
 /// A store in which another program changes a document just before it is put.
@@ -165,7 +165,7 @@ struct Meddled {
     memory: MemoryStore,
     document: Key,
     change: Change,
-    /// Whether it does so each time.
+    /// Whether the document changes before every put.
     always: bool,
     is_done: AtomicBool,
     is_calm: AtomicBool,
@@ -230,7 +230,7 @@ fn what_another_program_consolidates_meanwhile_stays() {
     }
 }
 
-/// No conflict of the user: what was changed is in the store, and the next commit brings the copies there.
+/// This is no conflict: the edits are in the store, and the next commit puts their copies.
 #[test]
 fn copies_that_change_without_end_fail_a_commit_and_come_with_the_next() {
     let dialect = v2();
@@ -261,7 +261,7 @@ fn copies_that_change_without_end_fail_a_commit_and_come_with_the_next() {
     assert_eq!(dialect.copied(&dialect.memory, 0), json!({"ours": 1}));
 }
 
-/// A commit finds what another program consolidated in the store meanwhile.
+/// A commit starts from the copies that another program stored in the meantime.
 #[test]
 fn a_commit_keeps_copies_that_another_program_changed() {
     for kind in ["memory", "local"] {

@@ -1,4 +1,4 @@
-//! Which content a decoded file has: the kernel keeps its pages, and readers go on, exactly as long as it is the same.
+//! Content versions of decoded files: pages and handles are invalidated exactly when elements change.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,10 +26,10 @@ fn files(memory: &MemoryStore) -> Arc<dyn View> {
     common::views_of(Arc::new(memory.clone()), Duration::from_secs(20)).files
 }
 
-/// Who makes the requests.
+/// The caller of all requests.
 const CALLER: Caller = Caller(1);
 
-/// A view as the kernel uses it, and the inodes whose pages the kernel was told to drop.
+/// A view as the kernel uses it, and the inodes whose pages were invalidated.
 struct Kernel {
     vfs: Vfs,
     dropped: Arc<Mutex<Vec<Ino>>>,
@@ -65,7 +65,7 @@ impl Kernel {
         })
     }
 
-    /// Opens a file; returns as well whether the kernel keeps its pages of it.
+    /// Opens a file; also returns whether the kernel keeps its pages.
     fn open(&self, path: &str) -> (Fh, bool) {
         let open = self.vfs.open(&UNLIMITED, self.walk(path), CALLER).unwrap();
         (open.fh, open.keep_cache)
@@ -91,13 +91,13 @@ impl Kernel {
         self.vfs.release(&UNLIMITED, fh);
     }
 
-    /// Returns the inodes whose pages were dropped since the last time.
+    /// Returns the inodes whose pages were invalidated since the last call.
     fn dropped(&self) -> Vec<Ino> {
         std::mem::take(&mut *self.dropped.lock().unwrap())
     }
 }
 
-/// An array of four bytes in two chunks, in two dialects: where its documents are, and what they hold.
+/// An array of four bytes in two chunks, in two dialects: the keys of its documents, and their contents.
 fn dialects(number: u64) -> [Vec<(&'static str, Value)>; 2] {
     let attributes = json!({ "number": number });
     let v3 = json!({
@@ -133,14 +133,14 @@ fn changed_attributes_disturb_no_reader() {
         let kernel = Kernel::new(files(&memory));
         let (first, _) = kernel.open("a/a.raw");
         assert_eq!(kernel.read(first, 0, 1), [1]);
-        // Another program changes them.
+        // Another program changes the attributes.
         put(&memory, &after);
         let (second, keeps) = kernel.open("a/a.raw");
         assert!(keeps, "pages are dropped");
         for handle in [first, second] {
             assert_eq!(kernel.read(handle, 0, 4), [1, 2, 1, 2]);
         }
-        // So does one through the mount.
+        // A program changes them through the mount.
         kernel.write("a/attributes.json", 0, br#"{"number": 2}"#, true);
         assert!(kernel.open("a/a.raw").1, "pages are dropped");
         assert_eq!(kernel.read(first, 0, 4), [1, 2, 1, 2]);
@@ -166,7 +166,7 @@ fn changed_chunks_are_seen_by_every_reader() {
     assert_eq!(kernel.read(whole, 0, 4), [1, 2, 3, 4]);
 }
 
-/// Pages that were read of the old content must not be written back over the new one.
+/// Pages of the old content must not be written back over the new one.
 #[test]
 fn pages_of_what_was_not_stored_are_dropped() {
     let memory = MemoryStore::default();
@@ -190,7 +190,7 @@ fn pages_of_what_was_not_stored_are_dropped() {
     assert_eq!(kernel.read(open.fh, 0, 2), [3, 4]);
 }
 
-/// More arrays than are kept open.
+/// More arrays than the cache of open arrays holds.
 const MANY: usize = 4200;
 
 #[test]
@@ -212,7 +212,7 @@ fn no_content_number_is_used_twice() {
     let open = || {
         let open = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         let read = open.file.read_at(&UNLIMITED, 0, 8).unwrap().to_vec();
-        // The number of what was read is known once it was read.
+        // The version of a read is known only after the read.
         let again = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         (again.version.unwrap(), read, again.file)
     };
@@ -228,7 +228,7 @@ fn no_content_number_is_used_twice() {
         seen.push(number);
         look_at_others();
     }
-    // What is open keeps its content, whatever else is looked at.
+    // An open file keeps its content version, whatever else is looked up.
     let (number, _, file) = open();
     look_at_others();
     let (again, ..) = open();
@@ -254,7 +254,7 @@ fn a_content_that_comes_back_is_another_one() {
     }
 }
 
-/// The kernel releases a handle some time after its close: another program may have opened the file meanwhile, and cut it off.
+/// The kernel sends RELEASE some time after close(2): another program may have opened and truncated the file by then.
 #[test]
 fn a_handle_that_is_released_late_publishes_nothing_of_the_next() {
     let folder = tempfile::tempdir().unwrap();
@@ -291,12 +291,12 @@ fn a_handle_that_is_released_late_publishes_nothing_of_the_next() {
     assert_eq!(published(), b"first");
     kernel.vfs.write(&UNLIMITED, second, 0, b"second").unwrap();
     assert_eq!(published(), b"first");
-    // Nobody flushes what is written by a map after the close.
+    // Writes through mmap after the close are not flushed before the release.
     kernel.vfs.release(&UNLIMITED, second);
     assert_eq!(published(), b"second");
 }
 
-/// A store in which another program replaces a chunk right after it was read.
+/// A store in which another program replaces a chunk right after a read.
 struct Replacing {
     memory: MemoryStore,
     chunk: &'static str,
@@ -319,7 +319,7 @@ impl Layer for Replacing {
     }
 }
 
-/// A file that is made when it is opened is not taken for one of the content that came while it was made.
+/// A file that is generated at open must not get the version of a content that came while it was generated.
 #[test]
 fn pages_of_a_made_file_are_of_the_elements_that_were_read() {
     let group = json!({"zarr_format": 3, "node_type": "group"});
@@ -354,7 +354,7 @@ fn pages_of_a_made_file_are_of_the_elements_that_were_read() {
             bytes.windows(3).any(|part| part == text.as_bytes())
         };
         let ino = kernel.walk(name);
-        // The chunk that was read for the length is another one by now.
+        // The chunk that was read to compute the length has been replaced.
         store.memory.set(key("g/a/c/0"), chunk("mid"));
         *store.next.lock().unwrap() = Some(chunk("new"));
         let first = kernel.vfs.open(&UNLIMITED, ino, CALLER).unwrap().fh;

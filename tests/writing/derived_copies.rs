@@ -1,4 +1,4 @@
-//! Copies in consolidated metadata agree with the nodes that a mount shows, and after a commit with those of the store.
+//! Keeps consolidated metadata consistent with the nodes, in a mount and after its commit.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ enum Form {
 const FORMS: [Form; 2] = [Form::V2, Form::V3];
 
 impl Form {
-    /// Returns the names of the documents of a node, attributes last.
+    /// Returns the names of the documents of a node, the one with the attributes last.
     fn documents(self, is_array: bool) -> &'static [&'static str] {
         match (self, is_array) {
             (Form::V2, true) => &[".zarray", ".zattrs"],
@@ -37,7 +37,7 @@ impl Form {
         }
     }
 
-    /// Returns the name of the document that holds copies.
+    /// Returns the name of the document with the copies.
     fn holder(self) -> &'static str {
         match self {
             Form::V2 => ".zmetadata",
@@ -45,7 +45,7 @@ impl Form {
         }
     }
 
-    /// Returns the documents of an array of this many elements.
+    /// Returns the documents of an array with `length` elements.
     fn array(self, length: u64, attributes: Value) -> Vec<(&'static str, Value)> {
         match self {
             Form::V2 => vec![
@@ -124,7 +124,7 @@ impl Form {
         memory.set(key(&holder), pretty);
     }
 
-    /// Returns the copies that a group should have of the documents in a store.
+    /// Returns the copies that a group should have, from the documents in a store.
     fn expected(self, store: &dyn Store, folder: &str) -> BTreeMap<String, Value> {
         let mut copies = BTreeMap::new();
         let mut folders = vec![key(folder)];
@@ -154,7 +154,7 @@ impl Form {
         copies
     }
 
-    /// Returns the copies that a group has.
+    /// Returns the copies in a group's document.
     fn copies(self, store: &dyn Store, folder: &str) -> BTreeMap<String, Value> {
         let document = json_of(store, &place(folder, self.holder()));
         let copies = match self {
@@ -165,7 +165,7 @@ impl Form {
         copies.into_iter().collect()
     }
 
-    /// Returns the document that has the attributes of a node.
+    /// Returns the key of the document with the attributes of a node.
     fn attributes(self, node: &str) -> String {
         place(node, self.documents(true).last().unwrap())
     }
@@ -195,10 +195,10 @@ fn json_of(store: &dyn Store, name: &str) -> Value {
     serde_json::from_slice(&bytes_of(store, name)).unwrap()
 }
 
-/// What is done on a mount.
+/// A change through a mount.
 type Change<'a> = &'a dyn Fn(&Case);
 
-/// A mount of such a store.
+/// A mount of a store with consolidated metadata.
 struct Case {
     form: Form,
     mount: Shared,
@@ -210,7 +210,7 @@ impl Case {
         Case { form, mount }
     }
 
-    /// Returns a case for each form and kind of store, with a layer of changes.
+    /// Returns a case for each form and kind of store, in copy-on-write mode.
     fn all() -> impl Iterator<Item = Case> {
         let kinds = |form| ["memory", "local"].map(|kind| Case::new(form, Mode::Cow, kind));
         FORMS.into_iter().flat_map(kinds)
@@ -226,7 +226,7 @@ impl Case {
         write(&self.mount.tree, &path, &json!({"n": n}).to_string()).unwrap();
     }
 
-    /// Writes a file as programs do in the store view.
+    /// Writes a file in the store view, as programs do.
     fn write(&self, name: &str, bytes: &[u8]) {
         let (overlay, path) = (self.overlay(), key(name));
         let file: Arc<dyn TreeFile> = match Tree::stat(overlay, &UNLIMITED, &path).unwrap() {
@@ -237,7 +237,7 @@ impl Case {
         file.flush(&UNLIMITED).unwrap();
     }
 
-    /// Replaces a file as zarr-python does.
+    /// Replaces a file by a rename, as zarr-python does.
     fn replace(&self, name: &str, bytes: &[u8]) {
         let temporary = format!("{name}.partial");
         self.write(&temporary, bytes);
@@ -264,7 +264,7 @@ impl Case {
         }
     }
 
-    /// Removes all at a path and below.
+    /// Removes a folder and everything below it.
     fn remove(&self, path: &str) {
         let overlay = self.overlay();
         let mut names = Vec::new();
@@ -305,7 +305,7 @@ impl Case {
         self.mount.put_outside(&place(node, name), &text(document));
     }
 
-    /// Returns the stored texts of the documents that hold copies.
+    /// Returns the stored texts of the documents with copies.
     fn stored_holders(&self) -> Vec<Vec<u8>> {
         let holders = ["", "g"].map(|folder| place(folder, self.form.holder()));
         holders
@@ -329,7 +329,7 @@ impl Case {
             .collect()
     }
 
-    /// Expects that all copies which a store has are those of the documents that it has.
+    /// Checks that all copies in a store match its documents.
     #[track_caller]
     fn agrees(&self, store: &dyn Store) {
         for folder in ["", "g"] {
@@ -342,7 +342,7 @@ impl Case {
                 self.form.expected(store, folder),
             );
             assert_eq!(copies, expected, "{:?} {folder:?}", self.form);
-            // Size, version and bytes are of one text, however it is asked for.
+            // Size, version and bytes belong to one text, for every kind of request.
             let object = store.get(&UNLIMITED, &holder, 1 << 20).unwrap().unwrap();
             assert_eq!((meta.size, meta.version), (object.size, object.version));
             assert_eq!(object.bytes.len() as u64, object.size);
@@ -361,7 +361,7 @@ impl Case {
         self.agrees(self.overlay());
     }
 
-    /// Makes another change, commits, and expects that the store agrees with itself.
+    /// Makes another change, commits, and checks that the store is consistent.
     #[track_caller]
     fn commits_agreement(&self) {
         self.edit("y", 77);
@@ -494,7 +494,7 @@ fn copies_agree_in_the_store_after_each_write_through() {
     }
 }
 
-/// The attributes of the group whose own document holds the copies.
+/// Edits the attributes of the groups that have copies, in v3 in the same document.
 #[test]
 fn a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
     for case in Case::all() {
@@ -521,7 +521,7 @@ fn what_a_program_writes_into_copies_stays() {
         let name = case.form.holder();
         case.edit("y", 3);
         let shown = String::from_utf8(bytes_of(case.overlay(), name)).unwrap();
-        // A copy that no document has, and one that is not the document's.
+        // One copy is of no document, and another differs from its document.
         let theirs = shown
             .replace("\"n\": 0", "\"n\": 99")
             .replace("\"n\": 3", "\"n\": 98");
@@ -529,7 +529,7 @@ fn what_a_program_writes_into_copies_stays() {
             write(&case, name, theirs.as_bytes());
             assert_eq!(bytes_of(case.overlay(), name), theirs.as_bytes());
         }
-        // What is changed later is derived, and nothing else.
+        // A later edit changes the copy of its own document only.
         case.edit("y", 4);
         let expected = theirs.replace("\"n\": 98", "\"n\": 4");
         assert_eq!(bytes_of(case.overlay(), name), expected.as_bytes());
@@ -539,7 +539,7 @@ fn what_a_program_writes_into_copies_stays() {
     }
 }
 
-/// A library makes an array and consolidates, and the array is discarded.
+/// A library makes an array and consolidates; then the array is discarded.
 #[test]
 fn an_array_that_is_discarded_leaves_the_copies_that_a_program_consolidated() {
     for case in Case::all() {
@@ -562,7 +562,7 @@ fn an_array_that_is_discarded_leaves_the_copies_that_a_program_consolidated() {
     }
 }
 
-/// A program changes a part of the document in place: it goes on from the text that it saw.
+/// A program changes a part of the document in place: it starts from the text that it saw.
 #[test]
 fn a_document_that_is_changed_in_place_goes_on_from_what_was_shown() {
     for case in Case::all() {
@@ -594,17 +594,17 @@ fn a_document_that_is_changed_in_place_goes_on_from_what_was_shown() {
     }
 }
 
-/// A store of which a put fails, before it is made or after, and that counts requests.
+/// A store that counts reads, and in which a put fails, before the object is stored or after.
 struct Failing {
     memory: MemoryStore,
     document: Key,
-    /// How many puts of the document are made before one fails.
+    /// The number of puts of the document that succeed before one fails.
     left: AtomicI64,
     is_late: AtomicBool,
     gets: AtomicUsize,
-    /// Whether no document can be read.
+    /// Whether all reads fail.
     is_down: AtomicBool,
-    /// What another thread does just before the next put of the document is made.
+    /// Runs just before the next put of the document, as another thread.
     before_put: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -660,7 +660,7 @@ fn failing_at(form: Form, document: &str, left: i64, mode: Mode) -> (Arc<Failing
     (store, Case { form, mount })
 }
 
-/// The commit ends between the documents and the copies; the next one goes on.
+/// A commit fails between the documents and the copies; the next one finishes the work.
 #[test]
 fn a_commit_that_ends_before_the_copies_is_gone_on_with() {
     for (form, is_late) in [
@@ -691,7 +691,7 @@ fn a_commit_that_ends_before_the_copies_is_gone_on_with() {
     }
 }
 
-/// The same where what is left is discarded: the store agrees with what it has.
+/// The same, but the remaining changes are discarded: the store is still consistent.
 #[test]
 fn copies_agree_when_a_commit_that_ended_before_them_is_discarded() {
     for form in FORMS {
@@ -708,7 +708,7 @@ fn copies_agree_when_a_commit_that_ended_before_them_is_discarded() {
     }
 }
 
-/// The store takes a document at once, and not the copies of it: the next commit brings them there.
+/// The store takes a document in write-through mode, but not its copies: the next commit puts them.
 #[test]
 fn copies_that_the_store_did_not_take_come_with_the_next_commit() {
     for form in FORMS {
@@ -732,7 +732,7 @@ fn copies_that_the_store_did_not_take_come_with_the_next_commit() {
     }
 }
 
-/// A document of which a program has changed nothing but the mode.
+/// A program changes only the mode of the document.
 #[test]
 fn a_change_of_mode_does_not_freeze_copies() {
     for case in Case::all() {
@@ -758,7 +758,7 @@ fn a_change_of_mode_does_not_freeze_copies() {
     }
 }
 
-/// Nodes that are read from the copies are those that the mount shows.
+/// Nodes that are read from the copies match the documents in the mount.
 #[test]
 fn nodes_that_are_read_from_copies_are_those_of_the_mount() {
     for form in FORMS {
@@ -782,7 +782,7 @@ fn nodes_that_are_read_from_copies_are_those_of_the_mount() {
     }
 }
 
-/// A commit changes the copies of a group that was edited again meanwhile.
+/// The group is edited between a commit that failed and the next one, which changes its copies.
 #[test]
 fn a_commit_of_copies_is_no_conflict_of_its_own() {
     for form in FORMS {
@@ -797,7 +797,7 @@ fn a_commit_of_copies_is_no_conflict_of_its_own() {
         case.commit();
         case.shows_agreement();
         case.agrees(&*case.mount.lower);
-        // The same of what a program writes.
+        // The same for a write in the store view.
         let (_, case) = failing(form, 0, Mode::Cow);
         case.edit("g/x", 5);
         let outcome = case.try_commit();
@@ -809,7 +809,7 @@ fn a_commit_of_copies_is_no_conflict_of_its_own() {
     }
 }
 
-/// Who reads a document costs the store no more than without the copies while no document below was changed.
+/// While no document has changed, a read of the copies costs the store no extra requests.
 #[test]
 fn reading_costs_nothing_where_no_document_was_changed() {
     for form in FORMS {
@@ -835,7 +835,7 @@ fn reading_costs_nothing_where_no_document_was_changed() {
             case.overlay().head(&UNLIMITED, &key(&name)).unwrap();
             assert_eq!(count(), 0, "{name}");
         }
-        // Once a document was changed, the text is derived once.
+        // After an edit, the text is derived once.
         case.edit("g/x", 5);
         bytes_of(case.overlay(), form.holder());
         count();
@@ -846,7 +846,7 @@ fn reading_costs_nothing_where_no_document_was_changed() {
     }
 }
 
-/// A program consolidates while a conflict keeps what it saw from the store, and that is discarded then.
+/// A program consolidates while a conflict keeps the mount's change out of the store; then that change is discarded.
 #[test]
 fn what_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
     for case in Case::all() {
@@ -868,7 +868,7 @@ fn what_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
     }
 }
 
-/// The same of what was renamed: its old name shows again.
+/// The same for a rename: the old name reappears.
 #[test]
 fn a_rename_that_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
     for case in Case::all() {
@@ -890,7 +890,7 @@ fn a_rename_that_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() 
     }
 }
 
-/// A handle that a reader keeps over a commit, which puts the document with other copies than those of the layer's file.
+/// A reader keeps its handle across a commit, which puts other copies than those in the upper folder's file.
 #[test]
 fn a_reader_keeps_its_document_over_a_commit_of_other_copies() {
     for edits in [false, true] {
@@ -926,7 +926,7 @@ fn a_reader_keeps_its_document_over_a_commit_of_other_copies() {
     }
 }
 
-/// Another program puts back what the layer's file had, which is not what the commit left in the store.
+/// Another program puts the text of the upper folder's file, which differs from the text that the commit stored.
 #[test]
 fn a_document_that_another_program_puts_back_is_a_conflict() {
     for form in FORMS {
@@ -949,7 +949,7 @@ fn a_document_that_another_program_puts_back_is_a_conflict() {
     }
 }
 
-/// What is renamed over a document with copies has its own ones.
+/// A document that is renamed over one with copies keeps its own copies.
 #[test]
 fn a_document_that_is_renamed_keeps_its_copies() {
     for kind in ["memory", "local"] {
@@ -973,7 +973,7 @@ fn a_document_that_is_renamed_keeps_its_copies() {
     }
 }
 
-/// A group takes the place of another, of which one alone has copies.
+/// A group replaces another one, and only one of the two has copies.
 #[test]
 fn groups_that_are_exchanged_keep_their_copies() {
     for kind in ["memory", "local"] {
@@ -1016,7 +1016,7 @@ fn groups_that_are_exchanged_keep_their_copies() {
     }
 }
 
-/// What a commit has put nothing of is discarded: the store's copies are no matter of that.
+/// A discard of a change that was never committed leaves the store's copies unchanged.
 #[test]
 fn a_discard_after_a_conflict_leaves_the_store_alone() {
     for form in FORMS {
@@ -1030,7 +1030,7 @@ fn a_discard_after_a_conflict_leaves_the_store_alone() {
         assert_eq!(store.gets.load(Ordering::SeqCst), 0, "{form:?}");
         assert_eq!(case.stored_holders(), before);
     }
-    // The same of an array that is removed here, and of one that is renamed.
+    // The same for an array that is removed here, and for one that is renamed.
     let changes: [(&str, Change); 2] = [
         ("g/x", &|case| case.remove("g/x")),
         ("z", &|case| {
@@ -1054,7 +1054,7 @@ fn a_discard_after_a_conflict_leaves_the_store_alone() {
     }
 }
 
-/// The store has put a document, of which no answer came, and what is left is discarded.
+/// The store has put a document, but its answer was lost; then the change is discarded.
 #[test]
 fn copies_agree_when_a_put_without_an_answer_is_discarded() {
     for form in FORMS {
@@ -1070,7 +1070,7 @@ fn copies_agree_when_a_put_without_an_answer_is_discarded() {
     }
 }
 
-/// A program opens a document and writes it just before a commit puts the copies in it.
+/// A program writes a document just before a commit puts its copies.
 #[test]
 fn a_document_that_is_written_while_its_copies_are_put_is_committed() {
     for form in FORMS {
@@ -1099,7 +1099,7 @@ fn a_document_that_is_written_while_its_copies_are_put_is_committed() {
     }
 }
 
-/// The document of an array that the layer has costs the store nothing, which may not be there.
+/// A document that is only in the upper folder costs no request to the store, which may be down.
 #[test]
 fn a_document_of_the_layer_without_copies_is_not_asked_for() {
     let (store, case) = failing(Form::V3, -1, Mode::Cow);

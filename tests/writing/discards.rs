@@ -1,4 +1,4 @@
-//! What a decoded file has not stored yet when the changes of its array are discarded.
+//! Discards dirty chunks of open files with the other changes of their array.
 
 use zarrfs_store::Key;
 
@@ -7,7 +7,7 @@ use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, is_changed};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Discards as `zarrfs discard` does in the mount.
+/// Discards changes as `zarrfs discard` does in the mount.
 fn discard(mount: &Shared, path: &Key) -> u64 {
     let dropped = mount.arrays.discard_written(path);
     let discarded = mount.overlay.discard(&UNLIMITED, path);
@@ -31,7 +31,7 @@ fn what_an_open_file_has_not_stored_yet_is_discarded() {
             }
             file.write_at(&UNLIMITED, 0, &vec![9; written * size])
                 .unwrap();
-            // This one lies elsewhere.
+            // An element of another chunk.
             file.write_at(&UNLIMITED, 4 * size as u64, &[6]).unwrap();
             let count = if path == key("a/c/0") { 1 } else { 2 };
             assert_eq!(
@@ -46,7 +46,7 @@ fn what_an_open_file_has_not_stored_yet_is_discarded() {
             let left: Vec<Key> = changes.into_iter().map(|change| change.key).collect();
             let elsewhere = [key("a/c/1")];
             assert_eq!(left, elsewhere[..2 - count as usize], "{why}");
-            // What is written after that counts.
+            // A write after the discard is kept.
             file.write_at(&UNLIMITED, 0, &[5]).unwrap();
             assert_eq!(discard(&mount, &key("a/c/7")), 0);
             file.flush(&UNLIMITED).unwrap();
@@ -57,7 +57,7 @@ fn what_an_open_file_has_not_stored_yet_is_discarded() {
     }
 }
 
-/// A writer that has changed nothing of what was discarded is not told of it.
+/// A writer gets no error if none of its changes was discarded.
 #[test]
 fn a_discard_elsewhere_disturbs_no_writer() {
     let sample = Sample::new(&[8], &[4], Form::Plain);

@@ -1,4 +1,4 @@
-//! Attributes, written through the files view into the documents that the dialect has for them.
+//! Writes attributes through the files view into the dialect's documents.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::shared::{Mode, Shared};
 use crate::written;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns every store that has an array at `a/b`.
+/// Returns all stores that have an array at `a/b`.
 pub fn stores() -> Vec<(String, MemoryStore)> {
     let named = written::STORES.iter();
     let named = named.map(|(dialect, variant, store)| (format!("{dialect} {variant}"), store()));
@@ -87,7 +87,7 @@ fn what_is_no_object_changes_nothing() {
     }
 }
 
-/// No document describes the group `a`, and none is made here.
+/// The group `a` has no document, and the files view makes none.
 #[test]
 fn a_group_without_a_document_is_not_edited() {
     for (name, memory) in stores() {
@@ -110,7 +110,7 @@ fn a_group_without_a_document_is_not_edited() {
     }
 }
 
-/// Of metadata, `attributes.json` alone is edited here; nodes are made, moved and removed in the store view.
+/// Only `attributes.json` can be edited in the files view; nodes are made, moved and removed in the store view.
 #[test]
 fn all_else_is_left_to_the_store_view() {
     for (name, memory) in stores() {
@@ -188,7 +188,7 @@ fn every_other_member_stays() {
 
 #[test]
 fn attributes_that_are_metadata_cannot_spoil_chunks() {
-    // zarr-python keeps filters of drafts among the attributes, and N5 all of its own members.
+    // zarr-python stores filters of drafts as attributes, and N5 all of its own members.
     let (_, n5) = tree(Arc::new(written::n5()));
     for wrong in [r#"{"dimensions": [1, 1]}"#, r#"{"n5": "4.0.0"}"#] {
         let error = write(&n5, "a/b/attributes.json", wrong).unwrap_err();
@@ -231,7 +231,7 @@ fn a_file_that_is_renamed_onto_a_document_is_an_edit() {
         assert!(view.lookup(&UNLIMITED, &beside).unwrap().is_none());
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": number}));
     }
-    // What does not parse is not taken over, and is not lost.
+    // A text that does not parse is refused, and its file is kept.
     make(&tree, "a/b/new", "{").unwrap();
     let rename = |to: &str| tree.rename(&UNLIMITED, &key("a/b/new"), &key(to), RenameMode::Replace);
     assert_eq!(rename(DOCUMENT).unwrap_err().kind(), Kind::Invalid);
@@ -253,7 +253,7 @@ fn an_old_document_is_kept_under_another_name() {
     let [attributes, backup] = [DOCUMENT, "a/b/attributes.json~"].map(key);
     write(&tree, DOCUMENT, r#"{"n": 2}"#).unwrap();
     let rename = |from: &Key, to: &Key| tree.rename(&UNLIMITED, from, to, RenameMode::Replace);
-    // vim puts the old one aside, and makes a new one.
+    // vim renames the old file, and makes a new one.
     rename(&attributes, &backup).unwrap();
     assert!(view.lookup(&UNLIMITED, &attributes).unwrap().is_none());
     let listed = names(&view, "a/b");
@@ -266,7 +266,7 @@ fn an_old_document_is_kept_under_another_name() {
     assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}));
     tree.unlink(&UNLIMITED, &backup).unwrap();
     assert!(view.lookup(&UNLIMITED, &backup).unwrap().is_none());
-    // A second name has the bytes that the document has by then.
+    // A hard link has the bytes of the document at the time of the link.
     tree.link(&UNLIMITED, &attributes, &backup).unwrap();
     make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
     rename(&key("a/b/new"), &attributes).unwrap();
@@ -277,13 +277,13 @@ fn an_old_document_is_kept_under_another_name() {
             .kind(),
         Kind::Exists
     );
-    // What could not be saved gets its old name again.
+    // vim restores the old name after a failed save.
     rename(&attributes, &key("a/b/aside")).unwrap();
     let error = make(&tree, DOCUMENT, "{").unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     rename(&key("a/b/aside"), &attributes).unwrap();
     assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}));
-    // Attributes of one node do not move to another one.
+    // Attributes cannot be renamed to another document.
     let error = rename(&attributes, &key("a/b/metadata.json")).unwrap_err();
     assert_eq!(error.kind(), Kind::NotPermitted);
 }
@@ -306,7 +306,7 @@ fn a_document_that_was_removed_is_made_anew() {
         make(r#"{"n": 1}"#).unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
         assert_eq!(make("{}").unwrap_err().kind(), Kind::Exists);
-        // The new file is there from when it is made; what is in it counts when it is closed.
+        // The new file exists as soon as it is made; its content is stored at the close.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         let file = tree.create(&UNLIMITED, &attributes, &MAKER).unwrap();
         file.write_at(&UNLIMITED, 0, b"{\"n\"").unwrap();
@@ -314,10 +314,10 @@ fn a_document_that_was_removed_is_made_anew() {
         assert_eq!((shown.size, shown.is_read_only), (4, false));
         assert_eq!(file.flush(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
         assert_eq!(file.sync(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
-        // One that never parses leaves the old attributes.
+        // If it never parses, the old attributes stay.
         drop(file);
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
-        // A file that was removed while it was open is nowhere.
+        // A file that was removed while it was open stores nothing.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         let lost = tree.create(&UNLIMITED, &attributes, &MAKER).unwrap();
         lost.write_at(&UNLIMITED, 0, br#"{"n": 2}"#).unwrap();
@@ -325,7 +325,7 @@ fn a_document_that_was_removed_is_made_anew() {
         make(r#"{"n": 3}"#).unwrap();
         lost.flush(&UNLIMITED).unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}), "{name}");
-        // A rename is an edit, too, where there is nothing.
+        // A rename is an edit even if the document was removed.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         self::make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
         tree.rename(
@@ -336,7 +336,7 @@ fn a_document_that_was_removed_is_made_anew() {
         )
         .unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
-        // What is made is empty, which is no document.
+        // An empty file is no valid document.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         assert_eq!(make("").unwrap_err().kind(), Kind::Invalid);
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
@@ -380,13 +380,13 @@ fn a_document_is_read_back_as_it_is_written() {
     let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
     let before = file.read_at(&UNLIMITED, 0, 1000).unwrap();
     assert!(before.starts_with(b"{"));
-    // Nothing written, nothing stored.
+    // Without a write, a flush stores nothing.
     file.flush(&UNLIMITED).unwrap();
     let change = |size| zarrfs_store::tree::AttrChange {
         size: Some(size),
         ..Default::default()
     };
-    // Truncated by its name, as open(2) of old kernels does it.
+    // Truncated by path, as open(2) does with O_TRUNC on old kernels.
     tree.change(&UNLIMITED, &path, &change(0)).unwrap();
     let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
     assert_eq!(file.stat(&UNLIMITED).unwrap().meta.size, 0);
@@ -398,7 +398,7 @@ fn a_document_is_read_back_as_it_is_written() {
     assert_eq!(error.kind(), Kind::TooLarge);
 }
 
-/// Returns a store with consolidated metadata, read as they say.
+/// Returns a hierarchy that reads a store's consolidated metadata.
 fn consolidated(store: Arc<dyn Store>) -> Arc<zarrfs_array::hierarchy::Hierarchy> {
     let config = HierarchyConfig {
         consolidated: true,

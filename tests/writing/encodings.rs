@@ -1,4 +1,4 @@
-//! Another program replaces an array while its elements are written: nothing of them comes into the new one.
+//! Another program replaces an array during a write: no elements get into the new array.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::written;
 use crate::written::STORES;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Documents of arrays that read other elements of the chunks of `sample`.
+/// Returns documents of arrays that decode the chunks of `sample` to other elements.
 fn others(sample: &Sample) -> Vec<Value> {
     let changed = |name: &str, value: Value| {
         let mut document = sample.metadata();
@@ -61,7 +61,7 @@ fn elements_of_an_array_that_was_replaced_since_are_a_conflict() {
             file.flush(&UNLIMITED).unwrap();
             mount.put_outside("a/zarr.json", other.to_string().as_bytes());
             assert_eq!(mount.conflicts(), ["a/c/0"], "{other}");
-            // Attributes that are edited here do not bring the chunk into the new array.
+            // An edit of attributes through the mount does not get the chunk into the new array.
             edit_attributes(&mount);
             assert_eq!(mount.conflicts(), ["a/c/0"], "{other}");
         }
@@ -128,7 +128,7 @@ fn document(store: &dyn Store) -> (String, String) {
     found.unwrap()
 }
 
-/// In each dialect: what is written to a decoded file does not come into an array of other elements.
+/// In each dialect, a write to a decoded file does not get into an array with other elements.
 #[test]
 fn elements_do_not_come_into_a_replaced_array_of_any_dialect() {
     for (dialect, variant, store) in STORES.into_iter().chain([("n5", "", written::n5 as _)]) {
@@ -179,7 +179,7 @@ fn elements_do_not_come_into_a_replaced_array_of_any_dialect() {
     }
 }
 
-/// Without its entry point the document alone would not say what it means: it is no condition then.
+/// Without the entry point a document alone does not define the array, so it is no precondition.
 #[test]
 fn a_draft_that_the_user_names_is_in_no_conflict() {
     for mode in [Mode::Cow, Mode::WriteThrough] {

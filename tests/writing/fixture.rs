@@ -1,4 +1,4 @@
-//! A store with its arrays open for writing, and errors that come when they are asked for.
+//! A store with its arrays open for writing, and injected errors.
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn limits(memory: u64) -> Limits {
     }
 }
 
-/// The arrays of a store.
+/// The arrays of a store, with their counters.
 pub struct Fixture {
     pub hierarchy: Arc<Hierarchy>,
     pub arrays: Arrays,
@@ -81,7 +81,7 @@ impl Fixture {
     }
 }
 
-/// Returns the files view of a store, and the tree that changes it.
+/// Returns the files view of a store, and its writable tree.
 pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
     let fixture = Fixture::new(store, limits(64 << 20));
     let files = FilesView::new(
@@ -95,7 +95,7 @@ pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
     (Arc::new(files), tree)
 }
 
-/// Who makes files in tests.
+/// The owner of files that tests make.
 pub const MAKER: Credentials = Credentials {
     uid: 0,
     gid: 0,
@@ -109,7 +109,7 @@ pub fn all(file: &Export) -> Vec<u8> {
         .to_vec()
 }
 
-/// A store that takes no object while it is told so.
+/// A store that refuses every put while `is_full` is set.
 #[derive(Default)]
 pub struct Full {
     pub memory: MemoryStore,

@@ -1,4 +1,4 @@
-//! Documents that are rewritten: what an edit does not change keeps every number and word, in every dialect.
+//! Rewritten documents keep each number and word that an edit does not change.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::shared::{Mode, Shared};
 use crate::written;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Attributes that no reader of JSON gives back as they are.
+/// Attributes that no JSON library writes back unchanged.
 const ODD: &str = r#"{
   "nan": NaN,
   "infinities": [
@@ -56,7 +56,7 @@ fn texts(memory: &MemoryStore) -> Vec<(&'static str, String)> {
     KEYS.into_iter().filter_map(text).collect()
 }
 
-/// Returns a text without spaces outside of words; none of the words here has some.
+/// Returns a text without whitespace; no string in these documents contains any.
 fn tight(text: &str) -> String {
     text.split_whitespace().collect()
 }
@@ -68,7 +68,7 @@ fn numbers_and_words_survive_every_edit() {
         let read = |path: &str| String::from_utf8(common::read(&view, path).unwrap()).unwrap();
         write(&tree, "a/b/attributes.json", ODD).unwrap();
         assert_eq!(read("a/b/attributes.json"), ODD, "{name}");
-        // As sed and jq leave them: one line more, all others as they were.
+        // As sed and jq write it: one more line, all others unchanged.
         let more = ODD.replace("  \"one\"", "  \"new\": 7,\n  \"one\"");
         write(&tree, "a/b/attributes.json", &more).unwrap();
         let all: String = texts(&memory).iter().map(|(_, text)| tight(text)).collect();
@@ -93,7 +93,7 @@ fn an_edit_changes_its_member_and_no_other_byte() {
     let memory = MemoryStore::default();
     memory.set(key("a/b/zarr.json"), text.into());
     let (view, tree) = tree(Arc::new(memory.clone()));
-    // A number that no float holds, and half a pair of surrogates, which Python writes.
+    // A number beyond the range of floats, and a lone surrogate, which Python writes.
     let odd = r#"{"x": 1.0, "y": 1e400, "z": "\ud800"}"#;
     write(&tree, "a/b/attributes.json", odd).unwrap();
     write(&tree, "a/b/attributes.json", &odd.replace("1e400", "1e401")).unwrap();
@@ -103,7 +103,7 @@ fn an_edit_changes_its_member_and_no_other_byte() {
     assert_eq!(texts(&memory), [("a/b/zarr.json", expected)]);
 }
 
-/// Returns a store of v2 with consolidated metadata as xarray writes them.
+/// Returns a v2 store with consolidated metadata as xarray writes it.
 fn consolidated(odd: &str) -> (MemoryStore, String) {
     let memory = written::v2();
     let text = format!(
@@ -162,7 +162,7 @@ fn copies_are_read_as_they_were_written() {
     assert_eq!(root.node().unwrap().attributes().text(), odd);
 }
 
-/// Expects that a change is refused with a sentence, and that it changes nothing.
+/// Checks that a change is refused with an error message, and changes nothing.
 fn is_refused(
     memory: &MemoryStore,
     twice: &str,
@@ -201,7 +201,7 @@ fn documents_with_a_name_twice_are_not_rewritten() {
     is_refused(&memory, "x", || {
         write(&v2_tree, "a/b/attributes.json", r#"{"x": 1, "x": 1}"#)
     });
-    // A copy that has a name twice stays as it is beside those that are derived.
+    // A copy with a duplicate name stays unchanged next to those that are derived.
     let (memory, text) = consolidated(r#"{"x": 1, "x": 2}"#);
     let mount = Shared::over(Mode::WriteThrough, "memory", &memory);
     write(&mount.tree, "a/b/attributes.json", r#"{"x": 3}"#).unwrap();

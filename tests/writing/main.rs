@@ -1,4 +1,4 @@
-//! Writing: decoded files and attributes, over stores in memory.
+//! Tests of writing: decoded files and attributes, over stores in memory and on disk.
 
 #![allow(
     clippy::cast_possible_truncation,

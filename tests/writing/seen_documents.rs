@@ -1,4 +1,6 @@
-//! Another program changes a document that was read through a mount before it is saved: neither change is lost unsaid.
+//! Conflicts of documents: another program changes one between a mount's read and its save.
+//!
+//! Neither change is lost without an error.
 
 use serde_json::{Value, json};
 use zarr_format::error::Result;
@@ -13,14 +15,14 @@ use crate::hierarchies::key;
 use crate::shared::{Shared, everywhere};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Changes the attributes of the array `a` as another program does.
+/// Changes the attributes of the array `a`, as another program.
 fn annotate_outside(mount: &Shared, attributes: &Value) {
     let mut document: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
     document["attributes"] = attributes.clone();
     mount.put_outside("a/zarr.json", document.to_string().as_bytes());
 }
 
-/// Runs `edit` after the other program has changed the attributes that `begin` has read: the change is not lost.
+/// Checks that `edit` does not undo a change that another program makes after `begin` has read the attributes.
 fn edited<T>(
     begin: impl Fn(&Shared) -> T,
     edit: impl Fn(&Shared, T) -> Result<()>,
@@ -46,7 +48,7 @@ fn edited<T>(
 
 const PATH: &str = "a/attributes.json";
 
-/// Returns the text of the attributes with one more.
+/// Returns the text of the attributes with one more member.
 fn annotated(text: &[u8]) -> String {
     let mut value: Value = serde_json::from_slice(text).unwrap();
     value["ours"] = json!(1);
@@ -87,13 +89,13 @@ fn a_document_that_was_read_and_is_written_anew_does_not_undo_what_others_wrote(
         |mount| {
             let text = annotated(&common::read(&mount.view, PATH).unwrap());
             write(&mount.tree, PATH, &text).unwrap();
-            // Who has saved it knows what is in it.
+            // The program that saved a document has seen its content.
             write(&mount.tree, PATH, &text).unwrap();
         },
     );
 }
 
-/// As editors do: another file, renamed onto the document. The kernel repeats a rename that is ESTALE.
+/// As editors do: a new file, renamed onto the document. The kernel retries a rename that fails with ESTALE.
 #[test]
 fn a_document_that_was_read_and_is_replaced_does_not_undo_what_others_wrote() {
     let beside = key(&format!("{PATH}.tmp"));
@@ -127,7 +129,7 @@ fn a_document_that_was_read_and_is_replaced_does_not_undo_what_others_wrote() {
     );
 }
 
-/// As archivers and `install` do: the document is removed, and made anew.
+/// As archivers and `install` do: the document is removed, and made again.
 #[test]
 fn a_document_that_was_read_and_is_made_anew_does_not_undo_what_others_wrote() {
     edited(
@@ -144,7 +146,7 @@ fn a_document_that_was_read_and_is_made_anew_does_not_undo_what_others_wrote() {
     );
 }
 
-/// vim gives the old file its name again when it could not write the new one.
+/// vim restores the old file's name if it could not write the new one.
 #[test]
 fn an_old_document_does_not_replace_what_another_program_wrote() {
     let beside = key(&format!("{PATH}~"));
@@ -180,14 +182,14 @@ fn a_document_that_nobody_has_read_is_replaced() {
         assert_eq!(mount.conflicts(), [""; 0]);
         let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
         assert_eq!(stored["attributes"], json!({"ours": 1}), "{mode:?} {kind}");
-        // What was saved is seen: the next save of this file has it as its condition.
+        // A save counts as a read: it is the precondition of this file's next save.
         annotate_outside(&mount, &json!({"theirs": 3}));
         file.write_at(&UNLIMITED, 0, b"{\"ours\": 4}").unwrap();
         mount.is_conflict(file.flush(&UNLIMITED), "a/zarr.json");
     }
 }
 
-/// What changed in a document is not always what was read of it.
+/// The changed part of a document may be one that was not read.
 #[test]
 fn an_edit_of_attributes_keeps_a_shape_that_others_changed() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
@@ -207,7 +209,7 @@ fn an_edit_of_attributes_keeps_a_shape_that_others_changed() {
     }
 }
 
-/// A commit brings what was read into the store: nobody else has changed it.
+/// After a commit, the stored document is the one that was read: no other program has changed it.
 #[test]
 fn a_commit_of_a_document_is_no_change_of_another_program() {
     let sample = Sample::new(&[4], &[4], Form::Plain);

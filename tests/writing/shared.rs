@@ -1,4 +1,4 @@
-//! A store that a mount writes to through both views, and another program without it.
+//! A store that a mount writes through both views, and another program writes directly.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::fixture::{Fixture, limits};
 use crate::hierarchies::key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How changes come into the store.
+/// The way in which changes get into the store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     Cow,
     WriteThrough,
 }
 
-/// Each way to write to each kind of store.
+/// Returns each mode with each kind of store.
 pub fn everywhere() -> impl Iterator<Item = (Mode, &'static str)> {
     let modes = [Mode::Cow, Mode::WriteThrough];
     let stores = ["memory", "local"];
@@ -40,7 +40,7 @@ pub fn everywhere() -> impl Iterator<Item = (Mode, &'static str)> {
 /// A mount without a kernel.
 pub struct Shared {
     pub mode: Mode,
-    /// The store itself.
+    /// The store below the overlay.
     pub lower: Arc<dyn Store>,
     pub overlay: Overlay,
     pub arrays: Arc<Arrays>,
@@ -58,7 +58,7 @@ impl Shared {
         Shared::over(mode, kind, &memory)
     }
 
-    /// Returns the mount of a store of a kind that holds the same as another.
+    /// Returns the mount of a store of a kind with the contents of `content`.
     pub fn over(mode: Mode, kind: &str, content: &MemoryStore) -> Shared {
         let folder = folder();
         let lower: Arc<dyn Store> = match kind {
@@ -78,7 +78,7 @@ impl Shared {
         Shared::with_dialect(mode, lower, folder, None)
     }
 
-    /// Returns the mount of a store whose dialect is this one, whatever its documents say.
+    /// Returns the mount of a store with a given dialect, whatever its documents say.
     pub fn with_dialect(
         mode: Mode,
         lower: Arc<dyn Store>,
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Ends the mount, as a kill would, and makes it again.
+    /// Drops the mount without a commit, as a kill would, and opens it again.
     pub fn again(self, lower: Arc<dyn Store>) -> Shared {
         let Shared {
             mode,
@@ -140,12 +140,12 @@ impl Shared {
             .unwrap()
     }
 
-    /// Opens the array `a` as another program without the mount does.
+    /// Opens the array `a` without the mount, as another program.
     pub fn outside(&self) -> Fixture {
         Fixture::new(self.lower.clone(), limits(64 << 20))
     }
 
-    /// Writes elements of the array `a` as another program does that has the store itself.
+    /// Writes elements of the array `a` directly to the store, as another program.
     pub fn write_outside(&self, offset: u64, bytes: &[u8]) {
         let outside = self.outside();
         outside
@@ -155,7 +155,7 @@ impl Shared {
         outside.array("a").flush(&UNLIMITED).unwrap();
     }
 
-    /// Puts a key as another program does.
+    /// Puts a key directly to the store, as another program.
     pub fn put_outside(&self, name: &str, bytes: &[u8]) {
         let body = PutBody::Bytes(bytes);
         self.lower
@@ -163,13 +163,13 @@ impl Shared {
             .unwrap();
     }
 
-    /// Returns what the store itself has under a key.
+    /// Returns the bytes of a key in the store itself.
     pub fn stored(&self, name: &str) -> Vec<u8> {
         let object = self.lower.get(&UNLIMITED, &key(name), 1 << 20).unwrap();
         object.unwrap().bytes
     }
 
-    /// Returns the keys that a commit finds changed by others.
+    /// Commits; returns the keys in conflict.
     pub fn conflicts(&self) -> Vec<String> {
         let outcome = self
             .overlay
@@ -178,15 +178,15 @@ impl Shared {
         conflicts.iter().map(|(key, _)| key.to_string()).collect()
     }
 
-    /// Expects that nothing is kept of a change that the store did not take.
+    /// Checks that a change that the store refused leaves nothing behind.
     pub fn keeps_nothing(&self, name: &str) {
         let changes = self.overlay.changes(&UNLIMITED).unwrap();
         let is_kept = changes.keys.iter().any(|change| change.key == key(name));
         assert!(!is_kept || self.mode == Mode::Cow, "{name} is kept");
     }
 
-    /// Expects that a change of `name` did not come into the store, where another program has changed it meanwhile: it
-    /// is refused as it is made or, with a layer of changes, by the commit.
+    /// Checks that a change of `name` is refused because another program changed it: in write-through mode by `made`,
+    /// in copy-on-write mode by `made` or by the commit.
     pub fn is_conflict(&self, made: Result<()>, name: &str) {
         match made {
             Ok(()) => {
@@ -198,13 +198,13 @@ impl Shared {
     }
 }
 
-/// Returns a new folder, in memory where there is such a place: each change is synced.
+/// Returns a new folder, on tmpfs if possible, since every change is synced.
 pub fn folder() -> TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Expects the error ESTALE about a key.
+/// Checks that an error is ESTALE and names a key.
 pub fn is_changed(error: &Error, name: &str) {
     assert_eq!(error.kind(), Kind::Changed, "{error}");
     assert_eq!(error.errno(), libc::ESTALE);

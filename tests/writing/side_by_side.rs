@@ -1,4 +1,4 @@
-//! Pieces that one write changes in part are read side by side.
+//! Reads partially written chunks of one write in parallel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,17 +15,17 @@ use crate::array_spec::ArraySpec;
 use crate::fixture::{Fixture, all, limits};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// How long a read waits for others at most.
+/// The longest time that a read waits for others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A store in which a read of a chunk waits for others.
 struct MeetingStore {
     memory: MemoryStore,
-    /// How many reads of chunks wait for each other.
+    /// The number of chunk reads that wait for each other.
     party: usize,
     waiting: Mutex<usize>,
     came: Condvar,
-    /// The most reads that were at work at a time.
+    /// The largest number of concurrent reads.
     most: AtomicUsize,
 }
 
@@ -75,8 +75,8 @@ impl Layer for MeetingStore {
     }
 }
 
-/// Writes the first of two rows of an array of four chunks side by side, each of two rows of `width` bytes; returns how
-/// many were read at a time.
+/// Writes the first row of an array of two rows, divided into four chunks of `width` columns; returns the largest
+/// number of concurrent reads.
 fn read_at_a_time(party: usize, width: usize, memory: u64) -> usize {
     let spec = ArraySpec {
         shape: vec![2, 4 * width as u64],

@@ -1,4 +1,4 @@
-//! A store whose answers stay true for long, as those of stores on a network do, and which counts what it is asked.
+//! A store with a long TTL, as remote stores have, that counts requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +10,11 @@ use zarrfs_store::layer::Layer;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo, Version};
 
-/// Changes made through it are in its change log; those made by `memory.set` are not.
+/// Writes through the store are recorded in its change log; those by `memory.set` are not.
 pub struct Slow {
     pub memory: MemoryStore,
     info: StoreInfo,
-    /// How often it was asked for a version or an object.
+    /// The number of requests for versions, metadata or objects.
     pub asked: AtomicU64,
 }
 

@@ -1,5 +1,6 @@
-//! Who acts: writers, readers, and those that commit or know the store alone. Each makes operations until enough were
-//! made, and records them.
+//! Actors: writers, readers, committers, and a program that uses only the store.
+//!
+//! Each makes operations until the run has enough of them, and records them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -12,23 +13,23 @@ use crate::value::{CHUNK, Seen, Tag, Value};
 use crate::world::{Outside, Tried, World};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How often a key is read until somebody answers.
+/// How often a read is retried until a server answers.
 const MAX_READS: usize = 100;
 
 mod outsider;
 mod reader;
 mod writer;
 
-/// What the actors of a process share.
+/// State that the actors of a process share.
 pub(crate) struct Shared {
-    /// Operations that are still to be made.
+    /// Operations that remain to be made.
     left: AtomicI64,
-    /// How many more operations saw something than there should be beside those that set something.
+    /// Reads minus `READS_A_WRITE` times the writes.
     ahead: AtomicI64,
     has_ended: AtomicBool,
 }
 
-/// How many operations see something for each that sets something.
+/// Number of reads for each write.
 const READS_A_WRITE: i64 = 4;
 
 /// How far readers may get ahead of writers.
@@ -43,7 +44,7 @@ impl Shared {
         }
     }
 
-    /// Whether there are operations to be made.
+    /// Whether operations remain to be made.
     pub(crate) fn goes_on(&self) -> bool {
         !self.has_ended.load(Ordering::Relaxed) && self.left.load(Ordering::Relaxed) > 0
     }
@@ -54,7 +55,7 @@ impl Shared {
         self.ahead.fetch_add(ahead, Ordering::Relaxed);
     }
 
-    /// Has a reader wait for writers that are slower.
+    /// Pauses a reader that is too far ahead of the writers.
     fn pace(&self) {
         if self.ahead.load(Ordering::Relaxed) > MOST_AHEAD {
             thread::sleep(Duration::from_micros(300));
@@ -66,19 +67,19 @@ impl Shared {
     }
 }
 
-/// The places that an actor works in.
+/// The mount and the store that an actor works on.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'a> {
     pub(crate) world: &'a dyn World,
     pub(crate) outside: &'a dyn Outside,
 }
 
-/// Takes records as they are made.
+/// Receives each record when it is made.
 pub(crate) type Sink<'a> = dyn FnMut(Record) + Send + 'a;
 
-/// Somebody who makes operations.
+/// An actor: makes operations and records them.
 pub(crate) struct Actor<'a> {
-    /// The number of the actor; that of a writer is that of its writes.
+    /// The number of the actor; a writer's number is also in its writes.
     pub(crate) number: u8,
     plan: &'a Plan,
     keys: Vec<PlannedKey>,
@@ -86,11 +87,11 @@ pub(crate) struct Actor<'a> {
     shared: &'a Shared,
     random: Random,
     sink: Box<Sink<'a>>,
-    /// Whether nobody else is in this process: a mapping of a file of a mount that is killed ends it.
+    /// Whether the actor has a process of its own. A mapped file of a mount that is killed ends its process (SIGBUS).
     pub(crate) is_process: bool,
-    /// How many writes were made.
+    /// Number of writes made.
     written: u32,
-    /// What a writer knows that its keys hold.
+    /// The value of each of a writer's keys, where the writer knows it.
     known: HashMap<u16, Value>,
 }
 
@@ -123,14 +124,14 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Makes operations until enough were made.
+    /// Repeats `step` until the run has enough operations.
     fn repeat(&mut self, mut step: impl FnMut(&mut Self)) {
         while self.shared.goes_on() {
             step(self);
         }
     }
 
-    /// Records an operation; returns whether it did not fail.
+    /// Records an operation; returns whether it succeeded.
     fn push(
         &mut self,
         key: u16,
@@ -159,7 +160,7 @@ impl<'a> Actor<'a> {
         is_done
     }
 
-    /// Makes an operation that sets keys; returns whether it did not fail.
+    /// Makes an operation that sets keys; returns whether it succeeded.
     fn set(
         &mut self,
         what: &str,
@@ -188,7 +189,7 @@ impl<'a> Actor<'a> {
         done.is_ok()
     }
 
-    /// Makes an operation that sees a key; returns what it saw.
+    /// Makes an operation that reads a key; returns the content that it saw.
     fn see(
         &mut self,
         what: &str,
@@ -212,7 +213,7 @@ impl<'a> Actor<'a> {
         (self.sink)(Record::Wrong(why));
     }
 
-    /// Waits until the mount is there again after a kill.
+    /// Waits until the mount is back after a kill.
     fn wait_until_up(&self) {
         let end = std::time::Instant::now() + COMES_BACK;
         while self.places.world.server().is_none() && std::time::Instant::now() < end {
@@ -220,7 +221,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Reads a file from one process that serves the directory: of a read across a kill nobody can tell what it saw.
+    /// Reads a file while one process serves the directory: the result of a read across a kill cannot be judged.
     fn read_from_one_server(&self, path: &str) -> Tried<Option<Vec<u8>>> {
         let world = self.places.world;
         for _ in 0..MAX_READS {
@@ -238,7 +239,7 @@ impl<'a> Actor<'a> {
         self.keys[usize::from(key)].clone()
     }
 
-    /// Returns a key of which this is true; `None` if there is none.
+    /// Returns a random key for which `fits` is true, or `None` if there is none.
     fn pick(&mut self, fits: impl Fn(&PlannedKey) -> bool) -> Option<u16> {
         let keys = self.keys.iter().enumerate();
         let fitting: Vec<u16> = keys
@@ -257,7 +258,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Returns what a key of this writer holds; reads it where that is not known.
+    /// Returns the value of a key of this writer; reads the key if the value is not known.
     fn value(&mut self, key: u16) -> Option<Value> {
         if let Some(value) = self.known.get(&key) {
             return Some(*value);
@@ -280,20 +281,20 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// The words for a write of a decoded file in a history. Other programs see it in the kernel's pages, then in the decoded
-/// file, then in the chunk's own file.
+/// The name in a history of a write to a decoded file. Other programs see the write in the kernel's pages first, then
+/// in the decoded file, then in the chunk's own file.
 pub(crate) const WRITE_DECODED: &str = "write npy";
 
-/// The word for a discard in a history.
+/// The name of a discard in a history.
 pub(crate) const DISCARD: &str = "discard";
 
-/// The word for the rename of a folder in a history.
+/// The name of a folder rename in a history.
 pub(crate) const RENAME_FOLDER: &str = "rename folder";
 
-/// The beginning of a temporary name.
+/// The prefix of temporary names.
 pub(crate) const TEMPORARY: &str = "t.";
 
-/// Returns the bytes of a chunk as it is stored.
+/// Returns the stored (encoded) bytes of a chunk.
 pub(crate) fn encoded(class: Class, value: Value) -> Vec<u8> {
     match class {
         Class::Packed => zstd::bulk::compress(&value.chunk(), 1).unwrap(),
@@ -301,7 +302,7 @@ pub(crate) fn encoded(class: Class, value: Value) -> Vec<u8> {
     }
 }
 
-/// Reads the bytes of a key in the store view.
+/// Parses the bytes of a key in the store view.
 pub(crate) fn seen(class: Class, bytes: Option<&[u8]>) -> Seen {
     match bytes {
         Some(bytes) if class == Class::Chunk => Seen::of_chunk(bytes),
@@ -313,7 +314,7 @@ pub(crate) fn seen(class: Class, bytes: Option<&[u8]>) -> Seen {
     }
 }
 
-/// Returns the bytes that the store holds of a key at the beginning.
+/// Returns the bytes that the store holds for a key at the beginning.
 pub(crate) fn first_bytes(key: &PlannedKey) -> Option<Vec<u8>> {
     match key.initial {
         Value::Missing => None,

@@ -1,4 +1,4 @@
-//! Committers, and another program, which knows the store alone.
+//! Committers, and another program that uses only the store.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::value::Value;
 use zarrfs_store::request_context::UNLIMITED;
 
 impl Actor<'_> {
-    /// Commits again and again.
+    /// Commits repeatedly.
     pub(crate) fn commit(mut self) {
         self.repeat(|actor| {
             actor.commit_once();
@@ -41,17 +41,17 @@ impl Actor<'_> {
         record
     }
 
-    /// Commits; where other programs have changed keys too, theirs are taken, and nothing was committed.
+    /// Commits; discards the changes that are in conflict, so that the other program's content stays.
     pub(crate) fn commit_once(&mut self) -> CommitRecord {
         let record = self.try_commit();
         for path in &record.conflicts {
-            // It may have been replaced, and committed, by somebody else meanwhile.
+            // Another actor may have replaced and committed it by now.
             let _ = self.places.world.discard(&UNLIMITED, path);
         }
         record
     }
 
-    /// Reads keys in the store, and changes those that are its own.
+    /// Reads keys in the store, and changes the keys that belong to this actor.
     pub(crate) fn work_outside(mut self) {
         let pause = if self.plan.site.is_mounted() { 400 } else { 50 };
         self.repeat(|actor| {
@@ -65,9 +65,9 @@ impl Actor<'_> {
         });
     }
 
-    /// Changes one of the keys that other programs change.
+    /// Changes one of the keys that other programs may change.
     fn change_outside(&mut self) {
-        // Not so often that hardly a commit is without a conflict.
+        // Rarely enough that many commits have no conflict.
         let contested = self.random.percent(20);
         let is_fitting = |key: &PlannedKey| match key.class {
             Class::Contested => contested,

@@ -1,4 +1,4 @@
-//! Readers: of any key, in both views, by names and by descriptors that are held.
+//! Readers of any key in both views, by name and by open descriptors.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,20 +9,20 @@ use crate::value::{Seen, Value};
 use crate::world::Held;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How often a decoded file is opened again that was replaced while it was read.
+/// How often a decoded file is reopened if it was replaced during a read.
 const REOPENS: usize = 20;
 
 struct HeldFile {
     key: u16,
-    /// When it was opened.
+    /// The time of the open.
     span: Span,
     file: Box<dyn Held>,
-    /// What was read before.
+    /// The content of the read before.
     seen: Option<Seen>,
 }
 
 impl Actor<'_> {
-    /// Reads any keys.
+    /// Reads random keys.
     pub(crate) fn read(mut self) {
         let mut held = VecDeque::new();
         self.repeat(|actor| {
@@ -35,7 +35,7 @@ impl Actor<'_> {
         });
     }
 
-    /// Looks at any key.
+    /// Reads a random key.
     pub(super) fn look(&mut self) {
         let Some(key) = self.pick(|_| true) else {
             return;
@@ -56,7 +56,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Reads a chunk in the files view: the descriptor is opened again when it says that its content was replaced.
+    /// Reads a chunk in the files view; reopens the descriptor if it reports that its content was replaced.
     fn look_decoded(&mut self, key: u16, planned: &PlannedKey) {
         let (array, chunk) = (planned.array(), planned.chunk());
         let begin = now();
@@ -79,7 +79,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Lists a folder: each of its keys is seen to be there or not.
+    /// Lists a folder: records for each of its keys whether it exists.
     fn list(&mut self) {
         let Some(key) = self.pick(|_| true) else {
             return;
@@ -112,7 +112,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Opens a file, or reads one that was opened a while ago: it has the content that it was opened on.
+    /// Opens a file, or reads one that was opened earlier, which must have the content of the time of its open.
     fn hold(&mut self, held: &mut VecDeque<HeldFile>) {
         const MOST: usize = 4;
         if held.len() >= MOST || !held.is_empty() && self.random.percent(50) {
@@ -146,7 +146,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Reads a file that was opened before; returns it if it is read again later.
+    /// Reads a file that was opened earlier; returns it if it is to be read again.
     fn read_held(&mut self, mut file: HeldFile) -> Option<HeldFile> {
         let read = file.file.read(&UNLIMITED);
         let class = self.key(file.key).class;
@@ -159,7 +159,7 @@ impl Actor<'_> {
                         "a descriptor of {path} read {before:?}, then {now}"
                     ));
                 }
-                // It is the content of the moment in which it was opened.
+                // The content is the one at the time of the open.
                 self.push(file.key, file.span, "open, read", Ok(Act::Saw(now.clone())));
                 file.seen = Some(now);
                 self.random.percent(60).then_some(file)

@@ -1,4 +1,4 @@
-//! Writers: each has keys of its own and knows what they hold; some keys are written by all.
+//! Writers: each knows the values of its own keys; all share some keys.
 
 use crate::actors::{Actor, DISCARD, RENAME_FOLDER, TEMPORARY, WRITE_DECODED, encoded, seen};
 use crate::history::{Act, Failure, INTENT, Operation, Record, Span, now};
@@ -7,7 +7,7 @@ use crate::value::{Seen, Value};
 use crate::world::InPlace;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How many bytes of one log there are at most.
+/// Maximum length of a log file in bytes.
 const LONGEST_LOG: u32 = 8192;
 
 impl Actor<'_> {
@@ -76,7 +76,7 @@ impl Actor<'_> {
         });
     }
 
-    /// Records an operation that may end this process.
+    /// Records the intent of an operation that may end this process.
     fn intend(&mut self, key: u16, value: Value, what: &str) {
         let operation = Operation {
             key,
@@ -116,7 +116,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Renames to the other name, or replaces what is there.
+    /// Renames a file to its other name, or replaces it there.
     fn move_away(&mut self, key: u16) {
         let here = key - u16::from(self.key(key).path.ends_with(".away"));
         let there = here + 1;
@@ -141,7 +141,7 @@ impl Actor<'_> {
         });
     }
 
-    /// Renames the folder of a key to the other one, or replaces a file in it.
+    /// Renames a key's folder to its other name, or replaces a file in it.
     fn move_folder(&mut self, key: u16) {
         let own = self.key(key);
         let count = u16::from(self.plan.keys);
@@ -188,7 +188,7 @@ impl Actor<'_> {
         match done {
             Ok(false) => {}
             Ok(true) => {
-                // What it holds from then on is known to nobody else: this is its only writer.
+                // No other actor knows its value from then on: this is the only writer of the key.
                 let class = self.key(key).class;
                 let read = self.read_from_one_server(&path);
                 match read.map(|bytes| seen(class, bytes.as_deref())) {
@@ -206,7 +206,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Records a discard after which nobody knows what the key holds: its values so far, or what they replaced.
+    /// Records a discard after which the value of the key is unknown: one of its values so far, or the value that they
+    /// replaced.
     fn cannot_tell(&mut self, key: u16, span: Span, failure: Failure) {
         self.known.remove(&key);
         self.push(key, span, DISCARD, Err((Act::Nothing, failure)));

@@ -1,4 +1,4 @@
-//! What is asked of the store below.
+//! Counts the disk cache's requests to the store below it.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn a_version_is_asked_for_where_bytes_are_kept() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let first = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
     read_all(&first);
-    // The first read is one request; what is kept needs the version each time, as answers do not last.
+    // The first read is one request; a cached object needs its version each time, since answers have no TTL.
     assert_eq!(first.asked(), (1, 2));
     let second = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
     read_all(&second);
@@ -150,7 +150,7 @@ fn ranges_that_are_read_together_are_kept_each() {
         mount.stats.disk_hit_requests.get()
     };
     assert_eq!(read(&[1]), 0);
-    // What is there already comes from disk, between what does not.
+    // Cached ranges come from disk, between ranges that are fetched.
     assert_eq!(read(&[0, 1, 2]), 1);
     assert_eq!(read(&[0, 2]), 3);
     assert_eq!(reader.read_at(&UNLIMITED, 5000, 1000).unwrap(), parts[2]);

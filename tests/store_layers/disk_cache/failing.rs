@@ -1,4 +1,4 @@
-//! A disk that is full, read-only, gone or another's.
+//! A disk that is full, read-only, removed or owned by another user.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -67,7 +67,7 @@ fn what_other_programs_need_of_a_disk_stays_free() {
     let (asked, _) = mount.asked();
     mount.get("199");
     assert_eq!(mount.asked().0, asked);
-    // Another program takes what is free: the cache gives way, and keeps some.
+    // Another program takes the free space: the cache evicts entries, and keeps some.
     fs::write(
         disk.path().join("other"),
         vec![1; free() as usize - (100 << 10)],
@@ -86,7 +86,7 @@ fn a_cache_that_cannot_be_written_is_no_cache() {
     };
     let before = mounted(&memory(), disk.path(), 64 << 20, LONG);
     before.get("1");
-    // Its open files keep the file system writable.
+    // A file system with files open for writing cannot be remounted read-only.
     drop(before);
     assert!(disk.mount(&["-o", "remount,ro"]));
     let after = mounted(&memory(), disk.path(), 64 << 20, LONG);

@@ -1,4 +1,4 @@
-//! A cache over a store in memory, and what it takes on the disk.
+//! Puts a disk cache over a store in memory, and measures its disk usage.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,16 +25,16 @@ pub(crate) fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
 }
 
-/// The most bytes of decoded chunks in a folder.
+/// The limit of decoded chunks in a folder, in bytes.
 const SPILL_LIMIT: u64 = 64 << 20;
 
-/// Returns bytes that follow from a number.
+/// Returns pseudo-random bytes that depend on `number`.
 pub(crate) fn bytes_of(number: u64, length: usize) -> Vec<u8> {
     let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     word.iter().copied().cycle().take(length).collect()
 }
 
-/// A store whose answers are true for a time.
+/// A store whose answers have a TTL.
 struct Lasting(MemoryStore, StoreInfo);
 
 impl Layer for Lasting {
@@ -47,13 +47,13 @@ impl Layer for Lasting {
     }
 }
 
-/// A mount's way to a store: counted, and kept in a folder.
+/// A mount's stack over a store: request counts and a disk cache.
 pub(crate) struct Mounted {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) stats: Arc<Stats>,
 }
 
-/// Opens a store as a mount does that answers for `freshness`.
+/// Opens a store as a mount does, with `freshness` as the TTL.
 pub(crate) fn mounted(
     memory: &MemoryStore,
     folder: &Path,
@@ -76,7 +76,7 @@ pub(crate) fn mounted(
 }
 
 impl Mounted {
-    /// Returns how often the store below was asked for bytes, and for a version.
+    /// Returns the number of requests to the store below, for bytes and for versions.
     pub(crate) fn asked(&self) -> (u64, u64) {
         let stats = &self.stats;
         (
@@ -94,7 +94,7 @@ impl Mounted {
     }
 }
 
-/// Returns the bytes that a folder takes, as `du` counts.
+/// Returns the disk usage of a folder in bytes, as `du` counts it.
 pub(crate) fn du(folder: &Path) -> u64 {
     let Ok(meta) = fs::symlink_metadata(folder) else {
         return 0;
@@ -105,14 +105,14 @@ pub(crate) fn du(folder: &Path) -> u64 {
     own + within.map(|entry| du(&entry.path())).sum::<u64>()
 }
 
-/// Returns how many files are on their way in.
+/// Returns the number of files that are being written.
 pub(crate) fn arriving(folder: &Path) -> usize {
     let names = fs::read_dir(folder).unwrap().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("arriving")).count()
 }
 
-/// Returns the files of all stores of a cache.
+/// Returns the entries of all stores in a cache.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for store in fs::read_dir(folder).unwrap().flatten() {
@@ -127,7 +127,7 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the files view of a store and its counts; decoded contents are kept in `folder`, if there is one. `memory` and
+/// Returns the files view of a store and its counters; decoded contents are kept in `folder`, if given. `memory` and
 /// the largest chunk are in bytes.
 pub(crate) fn files_view(
     store: &MemoryStore,

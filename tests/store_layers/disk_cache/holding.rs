@@ -1,4 +1,4 @@
-//! What is on the disk: how much, in which order it goes, with which rights, and that wrong bytes are noticed.
+//! Entries on disk: total size, order of eviction, permissions, and detection of wrong bytes.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -49,7 +49,7 @@ fn what_was_used_least_goes_first() {
     let (memory, folder) = (numbered(20, 100_000), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), 1 << 20, LONG);
     (0..5).for_each(|number| drop(mount.get(&number.to_string())));
-    // Uses within a second count as one: these become those of a minute before.
+    // Uses within a second count as equally old: make these entries a minute older.
     for path in entries(folder.path()) {
         let file = fs::File::options().write(true).open(path).unwrap();
         let used = file.metadata().unwrap().modified().unwrap();

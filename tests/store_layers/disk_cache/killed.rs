@@ -1,4 +1,4 @@
-//! Processes that share a cache, and that are killed while they write.
+//! Processes that share a cache and are killed while they write.
 
 use std::collections::HashMap;
 use std::env;
@@ -14,7 +14,7 @@ use super::fixture::{Mounted, arriving, bytes_of, du, entries, key, mounted};
 
 const SIZE: u64 = 2 << 20;
 const OBJECTS: u64 = 60;
-/// More than one object takes.
+/// More than the size of the largest object.
 const ARRIVING: u64 = 210 << 10;
 const PROCESSES: u64 = 4;
 const FOLDER: &str = "ZARRFS_TEST_CACHE";
@@ -37,7 +37,7 @@ fn read(mount: &Mounted, number: u64) {
     assert!(read == bytes_of(number, length(number)), "object {number}");
 }
 
-/// What a child process does.
+/// The body of a child process.
 #[test]
 #[ignore = "the entry point of a child process"]
 fn child_that_reads_and_writes() {
@@ -70,7 +70,7 @@ fn a_killed_process_leaves_a_whole_cache() {
         let account = || std::fs::read(folder.path().join("usage")).unwrap_or_default();
         let before = account();
         let mut child = child(folder.path(), u64::MAX);
-        // Not before it has begun, and then at any moment.
+        // After it has begun to write, and then at any moment.
         while account() == before {
             thread::sleep(Duration::from_micros(200));
         }
@@ -81,19 +81,19 @@ fn a_killed_process_leaves_a_whole_cache() {
         let mount = mount(folder.path(), SIZE);
         (0..OBJECTS).for_each(|number| read(&mount, number));
         assert_eq!(mount.stats.disk_corrupt_entries.get(), 0, "round {round}");
-        // At most one for each killed process, which counts as long as it is there.
+        // At most one per killed process; the file counts towards the size while it exists.
         assert!(arriving(folder.path()) as u64 <= round + 1, "round {round}");
         let found = du(folder.path());
         assert!(found <= mount.stats.disk_held_bytes.get() + SIZE / 32 && found <= SIZE);
     }
 }
 
-/// Returns the bytes that a cache takes at one moment; nothing if it changed while it was looked at.
+/// Returns the size of a cache in bytes, or `None` if it changed during the scan.
 fn look(folder: &Path) -> Option<u64> {
     let account = || std::fs::read(folder.join("usage")).ok();
     let before = account()?;
-    // What is on its way in comes first: what made room for it is then gone, and a file that gets its name
-    // meanwhile is counted once.
+    // Files that are being written come first: the entries that were evicted for them are then gone, and a file that is
+    // renamed during the scan is counted once.
     let mut files = HashMap::new();
     let mut count = |path: PathBuf| {
         if let Ok(meta) = std::fs::symlink_metadata(path) {
@@ -133,7 +133,7 @@ fn several_processes_hold_one_size() {
     assert!(looks > 3 && most > SIZE / 2, "{most} bytes in {looks}");
     assert!(least > SIZE / 2, "several that evict left {least} bytes");
     let held = entries(folder.path()).len() as u64;
-    // With room for all, what is there stays there.
+    // With room for all objects, no entry is evicted.
     let mount = mount(folder.path(), 64 << 20);
     (0..OBJECTS).for_each(|number| read(&mount, number));
     assert_eq!(mount.stats.disk_hit_requests.get(), held);

@@ -1,4 +1,4 @@
-//! Lengths of files that have to be read whole to know them: found once, kept on disk, never believed when stale.
+//! Lengths of variable-length files: computed once, kept on disk, never used when stale.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn key(path: &str) -> Key {
     Key::new(path).unwrap()
 }
 
-/// The bytes of a chunk of strings as vlen-utf8 stores them, each as long as its number modulo `longest`.
+/// Returns a chunk of strings in the vlen-utf8 encoding; the length of each is its number modulo `longest`.
 fn chunk(longest: u64) -> Vec<u8> {
     let mut bytes = u32::try_from(CHUNK).unwrap().to_le_bytes().to_vec();
     for number in 0..CHUNK {
@@ -34,7 +34,7 @@ fn chunk(longest: u64) -> Vec<u8> {
     bytes
 }
 
-/// An array of strings, whose last chunk is not stored.
+/// An array of strings whose last chunk is missing.
 fn strings() -> MemoryStore {
     let memory = MemoryStore::default();
     memory.set(key(".zgroup"), br#"{"zarr_format": 2}"#.to_vec());
@@ -53,7 +53,7 @@ fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stat
     files_view(memory, folder, (MEMORY, 1 << 20))
 }
 
-/// Returns what `stat` shows of a file, and how many chunks were decoded for it.
+/// Returns the size that `stat` shows for a file, and the number of chunks that were decoded for it.
 fn size(view: &(Arc<dyn View>, Arc<Stats>), path: &str) -> (u64, u64) {
     let before = view.1.decoded_chunks.get();
     let attr = view.0.lookup(&UNLIMITED, &key(path)).unwrap().unwrap();
@@ -116,7 +116,7 @@ fn a_length_of_other_chunks_or_metadata_is_not_believed() {
     }
     memory.erase(&key("s/6"));
     assert_ne!(size(&open(), "s/s.txt").0, before);
-    // Who asks the same mount again sees the change as well.
+    // After a read, the same mount reports the new length as well.
     let read = common::read(&one_view.0, "s/s.txt").unwrap();
     assert_eq!(size(&one_view, "s/s.txt").0, read.len() as u64);
 }
@@ -153,7 +153,7 @@ fn what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
             .kind()
     };
     assert_eq!(measure(), Kind::TooLarge);
-    // Chunks that were begun ahead are decoded after the answer.
+    // Chunks that were prefetched are decoded after the answer.
     let mut once = 0;
     while once != stats.decoded_chunks.get() {
         once = stats.decoded_chunks.get();

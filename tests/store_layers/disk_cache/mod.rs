@@ -1,5 +1,6 @@
-//! The cache on disk: what is asked of the store below, what is on the disk, and that neither a kill, nor another
-//! process, nor wrong bytes, nor a disk that fails is ever seen in a read.
+//! Tests of the disk cache: its requests, its entries, and its failures.
+//!
+//! Reads stay correct if a process is killed, other processes share the folder, bytes are damaged or the disk fails.
 
 mod asking;
 mod failing;

@@ -1,4 +1,4 @@
-//! A folder that others use as well: another format, another machine, a group, and files that are not what they should be.
+//! A folder with other users: other formats, machines, groups, and unexpected files.
 
 use std::fs;
 use std::fs::File;
@@ -53,9 +53,9 @@ fn what_another_format_keeps_counts_and_goes_first() {
     );
 }
 
-/// Whether a cache that is full makes room for something new.
+/// Whether a full cache evicts entries for a new one.
 fn makes_room(mount: &Mounted) -> bool {
-    // Where there was none, nothing is kept for a second.
+    // After a failure to make room, the cache writes nothing for a second.
     thread::sleep(Duration::from_millis(1100));
     let before = mount.stats.disk_evicted_entries.get();
     read(mount, 0..60);
@@ -105,7 +105,7 @@ fn what_lies_there_uncounted_is_counted_within_minutes() {
     let folder = tempfile::tempdir().unwrap();
     let first = mount(folder.path());
     read(&first, 0..15);
-    // What this says is too little, and old: as if a machine had written over the lines of another one.
+    // A usage that is too small, and old: as if one machine had overwritten the lines of another one.
     fs::write(folder.path().join("usage"), "zarrfs-cache 2 0 1000\n").unwrap();
     let mount = mount(folder.path());
     read(&mount, 20..21);

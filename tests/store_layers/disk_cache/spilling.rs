@@ -1,4 +1,4 @@
-//! Decoded chunks that memory has no room for: decoded once while a file is read in order.
+//! Spills decoded chunks to disk: each is decoded once in a sequential read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::fixture::{entries, files_view};
 use crate::common;
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 
-/// A row of chunks takes a megabyte, the memory about half of it.
+/// A row of chunks takes a megabyte, more than this memory limit.
 const MEMORY: u64 = 640 << 10;
 const CHUNKS: u64 = 32;
 
@@ -47,7 +47,7 @@ fn each_chunk_is_decoded_once_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let (spilling, stats) = view(&memory, Some(folder.path()));
         assert!(common::read(&spilling, "a/a.raw").unwrap() == sample.whole());
-        // A thread that decodes ahead may come too late with one or the other.
+        // A thread that prefetches may be too late for a few chunks.
         let decoded = stats.decoded_chunks.get();
         assert!(decoded * 10 <= CHUNKS * 11, "{form:?}: {decoded}");
         assert!(stats.spill_hit_chunks.get() > CHUNKS, "{form:?}");
@@ -63,7 +63,7 @@ fn what_is_on_disk_is_of_the_current_content() {
     let folder = tempfile::tempdir().unwrap();
     let (view, stats) = view(&memory, Some(folder.path()));
     common::read(&view, "a/a.raw").unwrap();
-    // The same array with other chunks left out; what is stored stands under other versions.
+    // The same array without some of its chunks; the rest is stored again, under new versions.
     let second = first.clone().sparse();
     let erased = MemoryStore::clone(&memory);
     for chunk in common::sample::places(&first.counts()) {

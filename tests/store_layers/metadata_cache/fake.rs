@@ -1,4 +1,4 @@
-//! A store that is far away: it writes down what it is asked, tells kinds and sizes in listings, and walks.
+//! A simulated remote store: logs its requests, lists kinds and sizes, supports flat listings.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,29 +15,29 @@ use zarrfs_store::{
     Version,
 };
 
-/// In which order a walk gives keys.
+/// The order of the keys in a flat listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Bytes,
     Names,
     Neither,
-    /// There are no walks.
+    /// No flat listings.
     None,
 }
 
-/// The store; clones are the same one.
+/// The store; clones share their state.
 #[derive(Clone)]
 pub struct Fake {
     pub memory: MemoryStore,
     keys: Arc<Mutex<Vec<Key>>>,
     log: Arc<Mutex<Vec<String>>>,
     pub order: Order,
-    /// Answers wait while this is set; how many do.
+    /// Answers wait while this is set; `held` counts those that wait.
     pub holds: Arc<AtomicBool>,
     pub held: Arc<AtomicUsize>,
-    /// Answers are errors while this is set.
+    /// Requests fail while this is set.
     pub fails: Arc<AtomicBool>,
-    /// The key that is changed while a page is asked for.
+    /// The key that changes during the next request for a page.
     changed: Arc<Mutex<Option<Key>>>,
     info: StoreInfo,
 }
@@ -76,7 +76,7 @@ impl Fake {
         keys.push(key(name));
     }
 
-    /// Returns a memo over this store.
+    /// Returns a metadata cache over this store.
     pub fn memo(&self, ttl: Duration) -> MetadataCache {
         self.memo_of(MetadataCacheConfig {
             ttl,
@@ -88,17 +88,17 @@ impl Fake {
         MetadataCache::new(Arc::new(self.clone()), &config)
     }
 
-    /// Has a key changed while the next page of a walk is asked for.
+    /// Has a key change during the next request for a page of a flat listing.
     pub fn change_at_page(&self, name: &str) {
         *self.changed.lock().unwrap() = Some(key(name));
     }
 
-    /// Returns what was asked since the last time.
+    /// Returns the requests since the last call.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock().unwrap())
     }
 
-    /// Returns how many requests there were, without forgetting them.
+    /// Returns the number of requests in the log, without clearing it.
     pub fn count(&self) -> usize {
         self.log.lock().unwrap().len()
     }
@@ -229,7 +229,7 @@ impl Layer for Fake {
     }
 }
 
-/// A reader that asks for one content only, as those of buckets do.
+/// A reader that accepts one version only, as readers of buckets do.
 struct Open {
     fake: Fake,
     key: Key,
@@ -251,7 +251,7 @@ impl Reader for Open {
     }
 }
 
-/// A listing that says what `head` would.
+/// A listing with the metadata that `head` returns.
 struct Told {
     inner: Box<dyn Listing>,
     fake: Fake,

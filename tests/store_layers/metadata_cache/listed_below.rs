@@ -1,11 +1,11 @@
-//! What is asked of a store far away where a caller announces that it will look at all below several directories.
+//! Counts requests after a caller announced reads below several directories.
 
 use zarrfs_store::{Hints, Key, Store};
 
 use super::fake::{Fake, LONG, Order, PAGE, key};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// A store of so many directories in `g`, each with a document and as many chunks as `chunks` says.
+/// A store of `count` directories in `g`, each with a document and `chunks` chunks.
 fn directories(count: usize, chunks: usize, order: Order) -> (Fake, Vec<Key>) {
     let folders: Vec<String> = (0..count).map(|number| format!("g/a{number:03}")).collect();
     let names = folders.iter().flat_map(|folder| {

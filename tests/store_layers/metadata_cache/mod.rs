@@ -1,4 +1,4 @@
-//! What a store far away is asked when a memo stands before it, and that its answers are those of the store.
+//! Counts the metadata cache's requests to a remote store, and checks its answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -216,7 +216,7 @@ fn errors_are_not_remembered() {
     assert_eq!(listing.next(&UNLIMITED).unwrap(), None);
 }
 
-/// Runs something in eight threads, all of which wait for one another or for the store; returns what it was asked.
+/// Runs `question` in eight threads until all wait for one another or for the store; returns the requests.
 fn together(fake: &Fake, question: impl Fn() + Sync) -> Vec<String> {
     const THREADS: usize = 8;
     fake.asked();
@@ -242,7 +242,7 @@ fn together(fake: &Fake, question: impl Fn() + Sync) -> Vec<String> {
     fake.asked()
 }
 
-/// Whether a thread of this process waits for something.
+/// Whether a thread of this process sleeps in the kernel.
 fn sleeps(thread: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
     // The state comes after the name in parentheses.
@@ -287,11 +287,11 @@ fn many_readers_make_one_request() {
             Kind::Unavailable
         )
     };
-    // One who comes late asks again, since an error is not remembered.
+    // A thread that comes late makes its own request, since errors are not cached.
     assert!(together(&fake, fail).len() < 8);
 }
 
-/// A request takes longer than its answer counts. Who asks meanwhile waits for it, and then asks for a newer answer.
+/// A request takes longer than the TTL. A second caller waits for it, and then makes a request of its own.
 #[test]
 fn an_answer_that_is_waited_for_is_no_older_than_one_of_memory() {
     const TTL: Duration = Duration::from_millis(1);
@@ -401,7 +401,7 @@ fn names_take_a_bounded_amount_of_memory() {
     );
 }
 
-/// Returns every directory of a store with its names, listed one after the other, the first name first.
+/// Returns every directory of a store with its names, depth first in the order of names.
 fn tree(store: &dyn Store, top: &Key) -> BTreeMap<Key, BTreeMap<Vec<u8>, EntryKind>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![top.clone()];
@@ -453,7 +453,7 @@ fn small_folders_are_walked_with_few_requests() {
     let memo = fake.memo(LONG);
     let walked = tree(&memo, &Key::root());
     let asked = fake.asked();
-    // 729 objects, 81 in each folder, one of which fits a page.
+    // 729 objects, 81 in each folder; a page has room for all keys of one folder.
     assert!(asked.len() <= 5 + 9, "{asked:?}");
     assert_eq!(walked, tree(&fake.memory, &Key::root()));
 }
@@ -493,7 +493,7 @@ fn a_walk_without_order_is_given_up() {
     assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));
 }
 
-/// A group of 40 arrays, which was listed.
+/// A group of 40 arrays that has been listed.
 fn listed_arrays() -> (Fake, MetadataCache, Vec<Key>) {
     let keys = (0..40).map(|number| format!("g/{number:02}/zarr.json"));
     let keys: Vec<String> = keys.collect();
@@ -511,12 +511,12 @@ fn wait_for_requests(fake: &Fake, count: usize) {
     }
 }
 
-/// How long requests are waited for that must not come.
+/// How long to wait before it is certain that no more requests come.
 const SETTLED: Duration = Duration::from_millis(50);
 
 #[test]
 fn documents_of_siblings_are_fetched_ahead() {
-    // A program that begins with the first one goes through all.
+    // A program that begins with the first document is expected to read all of them.
     for first in [0, 3] {
         let (fake, memo, all) = listed_arrays();
         assert!(memo.get(&UNLIMITED, &all[first], 99).unwrap().is_some());
@@ -595,7 +595,7 @@ fn a_directory_that_is_alone_is_listed_ahead() {
     let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     memo.list_root(&UNLIMITED);
-    // It is listed by a thread of its own, or by who asks first.
+    // Listed by a background thread, or by the first caller.
     assert_eq!(names(&memo, &key("c")).len(), 2);
     wait_for_requests(&fake, 2);
     assert_eq!(fake.asked(), ["list /", "list c"]);
@@ -609,7 +609,7 @@ proptest! {
         order in prop::sample::select(vec![Order::Bytes, Order::Names, Order::Neither]),
     ) {
         let keys: Vec<&str> = keys.iter().map(String::as_str).filter(|name| Key::new(*name).is_ok()).collect();
-        // A key that is an object and a prefix of others is one thing in a listing.
+        // A key that is an object and a prefix appears once in a listing.
         let fake = Fake::holding(&keys, order);
         let memo = fake.memo(LONG);
         prop_assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));

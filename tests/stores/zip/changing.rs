@@ -1,4 +1,4 @@
-//! What is asked of the store below an archive, and what happens when the archive changes there.
+//! Requests for an archive in the store below it, and archives that change there.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::fixture::{content, get, key, names};
 use super::writer::{Archive, Entry};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// A store that says of itself what a test wants.
+/// A store with a configurable `StoreInfo`, which logs its requests.
 #[derive(Clone)]
 struct Told {
     memory: MemoryStore,
     info: StoreInfo,
     log: Arc<Mutex<Vec<String>>>,
-    /// How long a read takes.
+    /// The duration of a read.
     pause: Duration,
 }
 
@@ -52,12 +52,12 @@ impl Told {
         self.log.lock().unwrap().push(text);
     }
 
-    /// Returns what was asked since the last time.
+    /// Returns the requests since the last call.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock().unwrap())
     }
 
-    /// Returns how many bytes were read since the last time.
+    /// Returns the number of bytes that were read since the last call.
     fn bytes_read(&self) -> u64 {
         let asked = self.asked();
         let lengths = asked.iter().filter_map(|text| text.strip_suffix(" bytes"));
@@ -99,7 +99,7 @@ impl Layer for Told {
     }
 }
 
-/// Reads what was there when it was opened; says so when that is no more the case.
+/// Reads the object that was opened; reports `Changed` once another one has replaced it.
 struct ToldReader {
     reader: Arc<dyn Reader>,
     key: Key,
@@ -160,7 +160,7 @@ fn a_changed_archive_is_changed_for_who_has_it_open_and_new_for_others() {
                 Kind::Changed
             );
         }
-        // Reading finds out even while the directory is taken for fresh.
+        // A read detects the change even while the directory is within its TTL.
         assert_eq!(get(&zip, "a").unwrap().unwrap(), b"newer");
         let after = zip.head(&UNLIMITED, &key("a")).unwrap().unwrap();
         assert_eq!((before.size, after.size), (3, 5));
@@ -194,7 +194,7 @@ fn an_archive_that_is_gone_is_no_missing_entry() {
     }
 }
 
-/// Returns an archive with a wrong byte in its entry, and the right one.
+/// Returns an archive with a wrong byte in its entry, and the correct archive.
 fn wrong_and_right() -> (Vec<u8>, Vec<u8>) {
     let right = Entry::new("a", &content(100_000));
     let mut wrong = right.clone();
@@ -213,7 +213,7 @@ fn a_wrong_entry_is_read_as_a_whole_once_a_minute() {
     let part = || range(ByteRange::Suffix(3));
     assert_eq!(fault_of(range(ByteRange::Span(0..100_000))), Kind::Corrupt);
     told.bytes_read();
-    // Looked at again, since the bytes may have been damaged on the way.
+    // Verified once more, since the bytes may have been damaged in transit.
     assert_eq!(fault_of(part()), Kind::Corrupt);
     assert!(told.bytes_read() >= 100_000);
     for _ in 0..2 {
@@ -270,7 +270,7 @@ fn a_file_that_is_overwritten_in_place_is_noticed() {
     let zip = zarrfs_store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats).unwrap();
     let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
     assert_eq!(opened.read_at(&UNLIMITED, 0, 100).unwrap(), b"old text");
-    // Longer, so that it differs even where the clock of the file system is coarse.
+    // A longer text, so that it differs even if the file system has a coarse clock.
     std::fs::write(&path, archive(b"new and longer text")).unwrap();
     assert_eq!(
         opened.read_at(&UNLIMITED, 0, 100).unwrap_err().kind(),

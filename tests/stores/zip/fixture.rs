@@ -1,4 +1,4 @@
-//! Archives in memory, opened as stores, and what tests ask of them.
+//! Opens archives in memory as stores, and reads them.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(crate) fn get(store: &dyn Store, path: impl AsRef<[u8]>) -> Result<Option<Ve
     Ok(object.map(|object| object.bytes))
 }
 
-/// Returns the names under a prefix, folders with a slash.
+/// Returns the names below a prefix; the names of folders end with a slash.
 pub(crate) fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
     let mut listing = store.list(&UNLIMITED, &key(prefix)).unwrap();
     let mut names = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
     names
 }
 
-/// Bytes that deflate, but not to nothing.
+/// Returns bytes that deflate compresses, but not to almost nothing.
 pub(crate) fn content(length: usize) -> Vec<u8> {
     let mut state = 1u32;
     let step = |_| {

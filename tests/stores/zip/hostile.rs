@@ -1,4 +1,4 @@
-//! Archives that nobody should write: refused, or read as far as they are sound.
+//! Malformed archives: refused, or read where they are sound.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -198,11 +198,11 @@ fn a_directory_that_claims_too_much_is_refused() {
         assert_eq!(error.kind(), Kind::Corrupt, "{claimed}");
         assert!(error.to_string().contains("has 2 entries"), "{error}");
     }
-    // 65538 entries and no zip64: writers count on from 0.
+    // 65538 entries without zip64: writers wrap the count at 65536.
     assert!(open(archive(2 + (1 << 16), true).bytes()).is_ok());
 }
 
-/// What is done to the bytes from some place on.
+/// Changes to the bytes from some offset on.
 const CHANGES: [fn(&mut [u8]); 7] = [
     |bytes| bytes[0] ^= 0x01,
     |bytes| bytes[0] ^= 0x80,
@@ -218,7 +218,7 @@ fn fill(bytes: &mut [u8], count: usize, value: u8) {
     bytes[..count].fill(value);
 }
 
-/// Changes an archive everywhere: what is still read is what was written.
+/// Mutates an archive at every offset: an entry that can still be read has its original content.
 #[test]
 fn mutated_archives_are_read_or_refused() {
     let first = content(300);

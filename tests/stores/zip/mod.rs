@@ -1,4 +1,4 @@
-//! Zip archives as stores: what writers write is read.
+//! Reads zip archives of several writers as stores.
 
 mod changing;
 mod fixture;
@@ -95,7 +95,7 @@ fn any_range_is_the_slice_of_the_whole() {
     let size = long.len();
     for path in ["stored", "deflated"] {
         let opened = zip.open(&UNLIMITED, &key(path), None).unwrap();
-        // Forward, backward by little and by more than is kept, to the end and beyond.
+        // Forward, backward within the window that is kept and beyond it, to the end and past it.
         for (offset, length) in [
             (0, 10),
             (100_000, 300_000),
@@ -188,7 +188,7 @@ fn a_wrong_checksum_fails_a_read_of_all_bytes_however_it_is_cut() {
     let bytes = content(10_000);
     let zip = with_wrong_sum(&bytes);
     let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
-    // Out of order, and partly twice.
+    // Out of order, with overlaps.
     for (offset, length) in [(3000, 3000), (0, 3000), (5000, 2000)] {
         let read = opened.read_at(&UNLIMITED, offset, length).unwrap();
         assert_eq!(read.len(), length);
@@ -198,7 +198,7 @@ fn a_wrong_checksum_fails_a_read_of_all_bytes_however_it_is_cut() {
     let error = other.read_at(&UNLIMITED, 7000, 3000).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().starts_with("a: its CRC-32 is"), "{error}");
-    // From then on nothing of it is read, since pages may hold the other parts.
+    // From then on all reads of the entry fail, since pages may hold the other parts.
     for failed in [
         opened.read_at(&UNLIMITED, 0, 1).err(),
         zip.open(&UNLIMITED, &key("a"), None).err(),
@@ -294,7 +294,7 @@ fn what_stands_around_an_archive_does_no_harm() {
     let mut junk_after = plain.clone();
     junk_after.extend([b'j'; 1000]);
     let imitation = {
-        // The signature of the end in the comment, with numbers that cannot be.
+        // The signature of the end record in the comment, followed by impossible numbers.
         let mut comment = b"says PK\x05\x06".to_vec();
         comment.extend([0xff; 40]);
         comment
@@ -376,7 +376,7 @@ fn times_are_those_of_the_entries() {
     // 2020-02-03.
     assert_eq!(seconds("dos"), 1_580_688_000);
     assert_eq!(seconds("extended"), 1_700_000_001);
-    // No month and no day: the beginning of DOS time.
+    // Month and day are zero: read as the first day of DOS time.
     assert_eq!(seconds("none"), 315_532_800);
 }
 

@@ -1,16 +1,16 @@
-//! Writes zip archives byte by byte, right ones and wrong ones.
+//! Writes zip archives byte by byte, valid and invalid.
 
 use std::io::Write;
 
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 
-/// An entry with every claim that its headers make; `Entry::new` makes them true.
+/// An entry with all fields of its headers; `Entry::new` makes them consistent.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
     pub(crate) local_name: Vec<u8>,
-    /// Bytes as they lie in the archive.
+    /// The bytes as stored in the archive.
     pub(crate) packed: Vec<u8>,
     pub(crate) method: u16,
     pub(crate) flags: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) time: u16,
     pub(crate) date: u16,
     pub(crate) zip64: bool,
-    /// Where the central header says that the local one is, if that is not so.
+    /// The offset of the local header that the central one claims, if it is not the true one.
     pub(crate) header: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Entry {
         }
     }
 
-    /// Puts sizes and checksum behind the data, as writers of streams do.
+    /// Writes sizes and checksum after the data, as streaming writers do.
     pub(crate) fn streamed(mut self) -> Entry {
         self.flags |= 8;
         self
@@ -124,13 +124,13 @@ impl Entry {
     }
 }
 
-/// What stands around the entries.
+/// The entries, and the fields of the end records.
 #[derive(Default)]
 pub(crate) struct Archive {
     pub(crate) entries: Vec<Entry>,
     pub(crate) comment: Vec<u8>,
     pub(crate) zip64: bool,
-    /// How many entries the end claims, if not the right number.
+    /// The number of entries that the end record claims, if not the true one.
     pub(crate) claimed: Option<u64>,
 }
 
