@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use twox_hash::XxHash64;
 
 use crate::array::OpenArray;
-use crate::array::decoder::Decoder;
 use crate::array::stored_array::StoredArray;
 use crate::array::version_table::VersionState;
 use zarr_format::error::{Error, Kind, Result};
@@ -111,22 +110,17 @@ impl OpenArray {
         decoder.stored.visit(region, |chunk, _, _| {
             versions.batch.push(chunk.0);
             if versions.batch.len() == BATCH {
-                outcome = self.add_batch(context, decoder, &mut versions);
+                outcome = self.add_batch(context, &mut versions);
             }
             outcome.is_ok()
         });
         outcome?;
-        self.add_batch(context, decoder, &mut versions)?;
+        self.add_batch(context, &mut versions)?;
         Ok(versions.sum)
     }
 
     /// Adds the versions of some chunks, in order.
-    fn add_batch(
-        &self,
-        context: &RequestContext,
-        _decoder: &Decoder,
-        versions: &mut VersionSum,
-    ) -> Result<()> {
+    fn add_batch(&self, context: &RequestContext, versions: &mut VersionSum) -> Result<()> {
         let chunks = std::mem::take(&mut versions.batch);
         let known = self.versions.lock();
         let state = |&chunk: &u64| (chunk, known.of(chunk));
