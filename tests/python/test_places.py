@@ -1,11 +1,13 @@
 """The place of a pixel on the map: the same in `.tif`, `.vrt` and `.hdr` as PROJ, xarray and GDAL's own driver of Zarr have it, in
 stores as rioxarray, xarray, EOPF and GeoZarr write them."""
 
+import base64
 import errno
 import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pyproj
@@ -370,6 +372,38 @@ def test_levels_of_a_map_lie_where_the_first_one_lies(tmp_path, version):
     mounting.zarrfs("cp", f"{store}/coordinates/2/a", copied)
     with rasterio.open(copied) as source:
         assert source.transform.a == 60.0 and source.crs.to_epsg() == 32633
+
+
+# Bands of products by `images/made_by_eopf.py`, and the sizes of their pixels in metres.
+BANDS = {
+    "eopf_product": {"measurements/reflectance/r10m": 10.0, "measurements/reflectance/r20m": 20.0},
+    "eopf_geozarr": {f"measurements/reflectance/r10m/{level}": 10.0 * 2**level for level in range(3)},
+}
+
+
+@pytest.mark.parametrize("product", BANDS)
+def test_a_product_of_eopf_lies_where_rioxarray_finds_it(tmp_path, mounted, product):
+    store = tmp_path / f"{product}.zarr"
+    archive = tmp_path / "product.zip"
+    text = Path(__file__).with_name("images") / f"{product}.zip.base64"
+    archive.write_bytes(base64.b64decode(text.read_bytes()))
+    shutil.unpack_archive(archive, store)
+    files = mounted(store, "--list", "hdr").files
+    for group, size in BANDS[product].items():
+        known = xr.open_dataset(store, engine="zarr", group=group, mask_and_scale=False)
+        place = known.b02.rio.transform().to_gdal()
+        # eopf-geozarr 0.8 gives the coordinates of the corners in overviews, not those of the centres.
+        corner = size / 2 if group.endswith(("/1", "/2")) else 0.0
+        assert place == (500000.0 - corner, size, 0.0, 4000000.0 + corner, 0.0, -size), group
+        for extension in EXTENSIONS:
+            with opened(files / group / f"b02/b02.{extension}", extension) as source:
+                assert source.transform.to_gdal() == place, (group, extension)
+                assert source.crs.to_epsg() == 32633, (group, extension)
+                np.testing.assert_array_equal(source.read(1), known.b02)
+        for path in (files / group / "b02/b02.nc4", files / group / f"{Path(group).name}.nc4"):
+            with xr.open_dataset(path, engine="h5netcdf", mask_and_scale=False) as read:
+                np.testing.assert_array_equal(read.b02, known.b02)
+                assert read.b02.rio.transform().to_gdal() == place, path
 
 
 def test_selected_pixels_stay_where_they_are(stores):
