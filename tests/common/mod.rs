@@ -8,8 +8,10 @@
 pub mod mapped;
 pub mod needs;
 pub mod sample;
+pub mod scripted;
 pub mod tmpfs;
 pub mod waiting;
+pub mod zip_writer;
 
 use std::path::Path;
 use std::process::Command;

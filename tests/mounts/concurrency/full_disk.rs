@@ -1,0 +1,189 @@
+//! Commits while the upper folder's disk is full: done or not, without loss.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rustix::fs::FallocateFlags;
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::commit::{CommitConfig, Outcome};
+
+use crate::common::tmpfs::Tmpfs;
+use crate::concurrency::fixture::Fixture;
+
+const MIB: u64 = 1 << 20;
+
+const HELD: [(&str, &str); 4] = [("a", "1"), ("b", "2"), ("d/x", "3"), ("z", "old")];
+
+/// Fills a disk with a file; removing that file frees the space.
+fn fill(disk: &Path) -> PathBuf {
+    let path = disk.join("filler");
+    let filler = fs::File::create(&path).unwrap();
+    let mut size = 4 * MIB;
+    while size > 0 {
+        let end = filler.metadata().unwrap().len();
+        if rustix::fs::fallocate(&filler, FallocateFlags::empty(), end, size).is_err() {
+            size /= 2;
+        }
+    }
+    path
+}
+
+/// Returns a fixture on a small disk, with one change of each kind.
+fn changed(disk: &Tmpfs) -> Fixture {
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let fixture = Fixture::in_folder(folder, &HELD);
+    fixture.unlink("a");
+    fixture.rename("d", "e");
+    fixture.write("new", "4");
+    fixture.write("z", "new");
+    fixture
+}
+
+fn is_made_or_full(outcome: Result<Outcome>) {
+    match outcome {
+        Ok(outcome) => assert_eq!(outcome.conflicts, []),
+        Err(error) => assert_eq!(error.kind(), Kind::NoSpace, "{error}"),
+    }
+}
+
+const WANTED: [(&str, &str); 4] = [("b", "2"), ("e/x", "3"), ("new", "4"), ("z", "new")];
+
+#[test]
+fn a_commit_on_a_full_disk_loses_nothing() {
+    let Some(disk) = Tmpfs::new(4 * MIB) else {
+        return;
+    };
+    let mut fixture = changed(&disk);
+    let filler = fill(disk.path());
+    is_made_or_full(fixture.commit_with(Default::default()));
+    fs::remove_file(filler).unwrap();
+    fixture.ends_as(&WANTED);
+}
+
+/// Programs remove and rename at the same time, as far as there is room.
+#[test]
+fn a_disk_that_is_full_during_a_commit_loses_nothing() {
+    let Some(disk) = Tmpfs::new(4 * MIB) else {
+        return;
+    };
+    let mut fixture = changed(&disk);
+    let commit = fixture.commit_held_at("put", "z");
+    let filler = fill(disk.path());
+    fixture.unlink("new");
+    fixture.rename("e", "f");
+    is_made_or_full(commit.end());
+    fs::remove_file(filler).unwrap();
+    fixture.ends_as(&[("b", "2"), ("f/x", "3"), ("z", "new")]);
+}
+
+#[test]
+fn a_commit_on_a_full_disk_is_gone_on_with_after_a_remount() {
+    let Some(disk) = Tmpfs::new(4 * MIB) else {
+        return;
+    };
+    let mut fixture = changed(&disk);
+    let filler = fill(disk.path());
+    is_made_or_full(fixture.commit_with(Default::default()));
+    fs::remove_file(filler).unwrap();
+    fixture.remount();
+    fixture.ends_as(&WANTED);
+}
+
+/// The commit has more to record than its journal has room for, and the next commit finds no room either.
+#[test]
+fn a_commit_needs_no_room() {
+    const WRITTEN: usize = 400;
+    let Some(disk) = Tmpfs::new(8 * MIB) else {
+        return;
+    };
+    let names: Vec<String> = (0..600).map(|number| format!("{number:0100}")).collect();
+    let held: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "old")).collect();
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let mut fixture = Fixture::in_folder(folder, &held);
+    let (written, removed) = names.split_at(WRITTEN);
+    written.iter().for_each(|name| fixture.write(name, "new"));
+    removed.iter().for_each(|name| fixture.unlink(name));
+    fill(disk.path());
+    let outcome = fixture.commit();
+    assert_eq!((outcome.put, outcome.erased), (400, 200));
+    // A thread of its own removes the files of the commit.
+    let upper = fixture.folder.path().join("upper");
+    let is_left = |name: &OsStr| name.to_string_lossy().starts_with("committed-");
+    while fs::read_dir(&upper)
+        .unwrap()
+        .any(|entry| is_left(&entry.unwrap().file_name()))
+    {
+        thread::yield_now();
+    }
+    let filler = fill(disk.path());
+    fixture.unlink(&names[0]);
+    assert_eq!(fixture.commit().erased, 1);
+    fs::remove_file(filler).unwrap();
+    let left = names[1..WRITTEN].iter();
+    let expected: Vec<(&str, &str)> = left.map(|name| (name.as_str(), "new")).collect();
+    fixture.ends_as(&expected);
+}
+
+/// Objects that the store has under another key have to be copied first; the rest of the commit needs no space.
+#[test]
+fn a_commit_without_room_for_copies_says_how_much_it_needs() {
+    let Some(disk) = Tmpfs::new(4 * MIB) else {
+        return;
+    };
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let mut fixture = Fixture::in_folder(folder, &[("d/x", "seven.."), ("d/y", "3..")]);
+    fixture.rename("d", "e");
+    let filler = fill(disk.path());
+    let error = fixture.commit_with(Default::default()).err().unwrap();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert!(error.to_string().contains("2 files of 10 bytes"), "{error}");
+    fs::remove_file(filler).unwrap();
+    fixture.ends_as(&[("e/x", "seven.."), ("e/y", "3..")]);
+}
+
+/// If a full disk kept a commit from recording its puts, they are found in the store after a kill.
+#[test]
+fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
+    let Some(disk) = Tmpfs::new(8 * MIB) else {
+        return;
+    };
+    let names: Vec<String> = (0..600).map(|number| format!("{number:0100}")).collect();
+    let held: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "old")).collect();
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let mut fixture = Fixture::in_folder(folder, &held);
+    let (written, removed) = names.split_at(500);
+    written.iter().for_each(|name| fixture.write(name, "new"));
+    removed.iter().for_each(|name| fixture.unlink(name));
+    fixture.write("zarr.json", "{}");
+    let filler = fill(disk.path());
+    // The metadata document is put last; another program has made it.
+    let commit = fixture.commit_held_at("put", "zarr.json");
+    fixture.put_in_store("zarr.json", "other");
+    let outcome = commit.end().unwrap();
+    assert_eq!((outcome.put, outcome.conflicts.len()), (500, 1));
+    fixture.remount();
+    // Keys that were put and then changed by another program are still conflicts.
+    let changed = [&names[0], &names[499]];
+    for name in changed {
+        fixture.put_in_store(name, "other");
+    }
+    let outcome = fixture.commit_with(Default::default()).unwrap();
+    let conflicts = outcome.conflicts.iter().map(|(key, _)| key.to_string());
+    let mut conflicts: Vec<String> = conflicts.collect();
+    conflicts.sort();
+    assert_eq!(
+        conflicts,
+        [changed[0].as_str(), changed[1].as_str(), "zarr.json"]
+    );
+    fs::remove_file(filler).unwrap();
+    let force = CommitConfig {
+        dry_run: false,
+        force: true,
+    };
+    fixture.commit_with(force).unwrap();
+    let written = written.iter().map(|name| (name.as_str(), "new"));
+    let expected: Vec<(&str, &str)> = written.chain([("zarr.json", "{}")]).collect();
+    fixture.ends_as(&expected);
+}

@@ -1,0 +1,102 @@
+//! Commits on a mount beside programs that rename, and beside an inherited descriptor.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::common::needs;
+use crate::concurrency::mounted::Mounted;
+use crate::concurrency::plan::{Class, Plan, Site};
+use crate::concurrency::run::run;
+use crate::concurrency::world::World;
+use zarrfs_store::request_context::UNLIMITED;
+
+/// Number of commits under `scripts/stress`.
+const COMMITS: u64 = 1000;
+
+const COMMITS_IN_CI: u64 = 60;
+
+/// Two programs write temporary files and rename them during one commit after the other. Each commit must exit with 0,
+/// leave no files behind and lose nothing.
+#[test]
+fn one_thousand_live_commits_beside_a_renaming_program() {
+    if !needs::mounts() {
+        return;
+    }
+    let is_stress = env::var_os("ZARRFS_STRESS_SECONDS").is_some();
+    let commits = if is_stress { COMMITS } else { COMMITS_IN_CI };
+    let plan = Plan {
+        seed: 1,
+        site: Site::Local,
+        // Only the committer makes counted operations here: each commit is one.
+        operations: commits,
+        writers: 2,
+        readers: 0,
+        processes: 2,
+        committers: 1,
+        outsiders: 0,
+        kills: false,
+        write_through: false,
+        classes: vec![Class::Replaced, Class::Moved, Class::Folder],
+        keys: 4,
+    };
+    match run(&plan) {
+        Ok(done) => assert!(done.commits as u64 >= commits, "{done:?}"),
+        Err(why) => panic!("{plan}\n{why}"),
+    }
+}
+
+/// A child process that inherited the descriptor of a file ends while its parent continues to write. The FLUSH of its
+/// end must not make the half-written file part of a commit; the commit names the file. After its close the file is
+/// committed.
+#[test]
+fn the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
+    if !needs::mounts() {
+        return;
+    }
+    let mounted = Mounted::new(|store| store.to_string_lossy().into_owned());
+    let point = &mounted.point;
+    fs::write(point.store().join("old"), "as it was").unwrap();
+    mounted.mount();
+    for name in ["old", "new"] {
+        let mut file = fs::File::create(point.path(name)).unwrap();
+        file.write_all(b"half").unwrap();
+        let mut child = Command::new("true");
+        child.stdin(Stdio::from(file.try_clone().unwrap()));
+        assert!(child.status().unwrap().success());
+        // Nothing remains of the child's descriptor, which this process has had for a moment.
+        drop(child);
+        let before = fs::read(point.store().join(name)).ok();
+        let committed = point.commit(&UNLIMITED).unwrap();
+        assert_eq!(committed.kept, [name]);
+        assert_eq!(fs::read(point.store().join(name)).ok(), before);
+        file.write_all(b" and half").unwrap();
+        drop(file);
+        let committed = point.commit(&UNLIMITED).unwrap();
+        assert!(committed.kept.is_empty(), "{committed:?}");
+        let stored = fs::read(point.store().join(name)).unwrap();
+        assert_eq!(stored, b"half and half");
+    }
+    assert_eq!(point.left_over(&UNLIMITED), [""; 0]);
+}
+
+/// A file that was closed before the commit began is part of it, even if it was closed immediately before.
+#[test]
+fn what_was_just_closed_is_part_of_a_commit() {
+    const CLOSES: usize = 20;
+    if !needs::mounts() {
+        return;
+    }
+    let mounted = Mounted::new(|store| store.to_string_lossy().into_owned());
+    mounted.mount();
+    let point = &mounted.point;
+    for number in 0..CLOSES {
+        let content = number.to_string();
+        fs::write(point.path("file"), &content).unwrap();
+        let committed = point.commit(&UNLIMITED).unwrap();
+        assert!(committed.kept.is_empty(), "{committed:?}");
+        let stored = fs::read_to_string(point.store().join("file")).unwrap();
+        assert_eq!(stored, content);
+    }
+}

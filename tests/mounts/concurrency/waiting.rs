@@ -1,0 +1,271 @@
+//! Held store calls delay no operation that does not need them (fault A15).
+
+use std::fs;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use zarr_format::error::{Kind, Result};
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::tree::{AttrChange, Credentials, RenameMode, Tree};
+use zarrfs_store::{Condition, PutBody, Store};
+
+use crate::concurrency::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
+use crate::concurrency::gate::Opening;
+use zarrfs_store::request_context::UNLIMITED;
+
+/// The content of the store; calls for keys under `slow` are held.
+const HELD: [(&str, &str); 5] = [
+    ("slow/a", "1"),
+    ("slow/b", "2"),
+    ("slow/d/x", "3"),
+    ("slow/e/y", "4"),
+    ("fast/z", "5"),
+];
+
+const MAKER: Credentials = Credentials {
+    uid: 0,
+    gid: 0,
+    mode: 0o644,
+};
+
+/// An operation that needs the store for something under `slow`.
+type Operation = fn(&Overlay) -> Result<()>;
+
+const OPERATIONS: [(&str, Operation); 13] = [
+    ("create", |overlay| {
+        overlay
+            .create(&UNLIMITED, &key("slow/new"), &MAKER)?
+            .flush(&UNLIMITED)
+    }),
+    ("create in a folder of the store", |overlay| {
+        overlay
+            .create(&UNLIMITED, &key("slow/d/new"), &MAKER)?
+            .flush(&UNLIMITED)
+    }),
+    ("attributes", |overlay| {
+        let mode = AttrChange {
+            mode: Some(0o600),
+            ..AttrChange::default()
+        };
+        Tree::change(overlay, &UNLIMITED, &key("slow/a"), &mode)
+    }),
+    ("open for writing", |overlay| {
+        let file = open_file(overlay, &key("slow/a"), false)?;
+        file.write_at(&UNLIMITED, 0, b"x")?;
+        file.flush(&UNLIMITED)
+    }),
+    ("unlink", |overlay| {
+        overlay.unlink(&UNLIMITED, &key("slow/a"))
+    }),
+    ("rename of a file", |overlay| {
+        overlay.rename(
+            &UNLIMITED,
+            &key("slow/a"),
+            &key("slow/c"),
+            RenameMode::Replace,
+        )
+    }),
+    ("rename onto a file", |overlay| {
+        overlay.rename(
+            &UNLIMITED,
+            &key("slow/a"),
+            &key("slow/b"),
+            RenameMode::Replace,
+        )
+    }),
+    ("rename of a folder", |overlay| {
+        overlay.rename(
+            &UNLIMITED,
+            &key("slow/d"),
+            &key("slow/f"),
+            RenameMode::Replace,
+        )
+    }),
+    ("removal of a folder", |overlay| {
+        // The folder is not empty.
+        overlay.remove_folder(&UNLIMITED, &key("slow/d")).or(Ok(()))
+    }),
+    ("a folder", |overlay| {
+        overlay.make_folder(&UNLIMITED, &key("slow/new"), &MAKER)
+    }),
+    ("put", |overlay| {
+        let body = PutBody::Bytes(b"new");
+        overlay
+            .put(&UNLIMITED, &key("slow/a"), body, &Condition::Any)
+            .map(|_| ())
+    }),
+    ("discard", |overlay| {
+        match overlay.discard(&UNLIMITED, &key("slow")) {
+            // A commit that it has waited for has stored the change.
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            discarded => discarded.map(|_| ()),
+        }
+    }),
+    ("commit", |overlay| {
+        overlay
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
+            .and_then(zarrfs_overlay::commit::Outcome::or_failed)
+            .map(|_| ())
+    }),
+];
+
+/// Starts an operation, and changes other files in the upper folder while the operation waits for the store.
+fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandle<Result<()>> {
+    let overlay = fixture.overlay().clone();
+    let work = thread::spawn(move || operation(&overlay));
+    // It may end without a store call, or wait for a commit that makes one.
+    let end = Instant::now() + Duration::from_secs(1);
+    let is_waiting = || work.is_finished() || Instant::now() > end;
+    fixture.gate.wait_until(is_waiting);
+    println!("{name} waits for the store");
+    let open = fixture.open("fast/old");
+    fixture.write("fast/new", "1");
+    fixture.replace("fast/old", "2");
+    fixture.rename("fast/new", "fast/newer");
+    fixture.make_folder("fast/folder");
+    fixture.unlink("fast/newer");
+    let mode = AttrChange {
+        mode: Some(0o640),
+        ..AttrChange::default()
+    };
+    Tree::change(fixture.overlay(), &UNLIMITED, &key("fast/old"), &mode).unwrap();
+    fill(&*open, "3");
+    work
+}
+
+/// While one operation waits for the store, others in the upper folder must not wait for it.
+#[test]
+fn a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
+    for (name, operation) in OPERATIONS {
+        let fixture = Fixture::new(Lower::Memory, &HELD);
+        fixture.write("fast/old", "before");
+        // A change for a commit and a discard.
+        fixture.rename("slow/e", "slow/g");
+        fixture.gate.close(|_, key| key.starts_with("slow"));
+        let opening = Opening(fixture.gate.clone());
+        let work = work_beside(&fixture, name, operation);
+        opening.0.open();
+        work.join().unwrap().unwrap();
+        assert_eq!(fixture.shown()["fast/old"], "2", "{name}");
+    }
+}
+
+/// The same while a commit waits for the store, with its frozen layer below the top layer.
+#[test]
+fn a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
+    for (name, operation) in OPERATIONS {
+        let mut fixture = Fixture::new(Lower::Memory, &HELD);
+        fixture.write("fast/old", "before");
+        fixture.rename("slow/e", "slow/g");
+        let commit = fixture.commit_held_at("put", "fast/old");
+        fixture.gate.close(|_, key| key.starts_with("slow"));
+        let work = work_beside(&fixture, name, operation);
+        let committed = commit.end().unwrap();
+        assert_eq!(committed.conflicts, []);
+        work.join().unwrap().unwrap();
+        let shown = fixture.shown();
+        assert_eq!(shown["fast/old"], "2", "{name}");
+        fixture.commit();
+        assert_eq!(fixture.stored(), shown, "{name}");
+        fixture.remount();
+        assert_eq!(fixture.shown(), shown, "{name}");
+    }
+}
+
+/// Closes of sixteen different keys reach the store concurrently.
+#[test]
+fn closes_to_different_keys_are_written_through_side_by_side() {
+    const CLOSES: usize = 16;
+    for lower in LOWERS {
+        let fixture = Fixture::through(lower, &[]);
+        fixture.gate.close(|call, _| call == "put");
+        let opening = Opening(fixture.gate.clone());
+        thread::scope(|scope| {
+            for number in 0..CLOSES {
+                let fixture = &fixture;
+                scope.spawn(move || fixture.write(&format!("k{number}"), "content"));
+            }
+            fixture.gate.wait_for(CLOSES);
+            opening.0.open();
+        });
+        assert_eq!(fixture.stored().len(), CLOSES);
+    }
+}
+
+/// A slow write-through of a file must not delay the attributes of its parent folders. An operation that waits for it,
+/// such as a rename of its folder or a commit, must not delay other names.
+#[test]
+fn a_long_upload_holds_up_nothing_else() {
+    for lower in LOWERS {
+        let fixture = Fixture::through(lower, &[("d/old", "1"), ("d/e/x", "2")]);
+        fixture
+            .gate
+            .close(|call, key| call == "put" && key == "d/large");
+        let opening = Opening(fixture.gate.clone());
+        thread::scope(|scope| {
+            scope.spawn(|| fixture.write("d/large", "content"));
+            fixture.gate.wait_for(1);
+            let mode = AttrChange {
+                mode: Some(0o750),
+                ..AttrChange::default()
+            };
+            for folder in ["", "d"] {
+                Tree::change(fixture.overlay(), &UNLIMITED, &key(folder), &mode).unwrap();
+            }
+            let rename = scope.spawn(|| fixture.rename("d", "f"));
+            let commit = scope.spawn(|| fixture.commit());
+            thread::sleep(Duration::from_millis(100));
+            fixture.write("d/new", "3");
+            fixture.replace("d/old", "4");
+            fixture.write("other", "5");
+            fixture.unlink("d/e/x");
+            assert!(!rename.is_finished() && !commit.is_finished());
+            opening.0.open();
+        });
+        let expected = [
+            ("f/large", "content"),
+            ("f/new", "3"),
+            ("f/old", "4"),
+            ("other", "5"),
+        ];
+        assert_eq!(fixture.stored(), files(&expected));
+    }
+}
+
+/// Two closes of one key reach the store in order.
+#[test]
+fn closes_to_one_key_are_written_through_in_order() {
+    let fixture = Fixture::through(Lower::Memory, &[]);
+    let opening = Opening(fixture.gate.clone());
+    fixture.gate.close(|call, _| call == "put");
+    thread::scope(|scope| {
+        scope.spawn(|| fixture.write("k", "first"));
+        fixture.gate.wait_for(1);
+        let second = scope.spawn(|| fixture.write("k", "second"));
+        // The second close may reach the store as well, or wait for the first one anywhere before that.
+        for _ in 0..100 {
+            if second.is_finished() || fixture.shown()["k"] == "second" {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        opening.0.open();
+    });
+    assert_eq!(fixture.stored(), files(&[("k", "second")]));
+}
+
+/// The length of the journal follows the changes that it describes, not the number of operations.
+#[test]
+fn the_journal_stays_short_while_it_is_mounted() {
+    const WRITES: usize = 24_000;
+    let fixture = Fixture::new(Lower::Memory, &[("k", "old")]);
+    for number in 0..WRITES {
+        fixture.replace("k", &number.to_string());
+    }
+    let journal = fixture.folder.path().join("upper/journal");
+    let length = fs::metadata(journal).unwrap().len();
+    // It describes one key; some of the earlier operations may still be in it.
+    assert!(length < 3 << 19, "{length} bytes");
+}

@@ -1,0 +1,127 @@
+//! Commits while a program has a decoded file open for writing: they name the array.
+
+use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use crate::common::tmpfs::Tmpfs;
+use crate::mounting::fixture::{Fixture, PROGRAM, soon};
+
+#[test]
+fn an_array_that_is_written_meanwhile_is_named() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let upper = fixture.path("upper");
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    let say = |command: &str| {
+        let output = Command::new(PROGRAM)
+            .arg(command)
+            .arg(&fixture.dir)
+            .output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let stored = || std::fs::read(fixture.store.join("a/c/0")).unwrap();
+    let named = "1 array being written:\n    a: open for writing as a decoded file: what is not stored yet is for the \
+        next commit\n";
+    let file = OpenOptions::new()
+        .write(true)
+        .open(fixture.dir.join(".zarrfs/files/a/a.npy"))
+        .unwrap();
+    file.write_all_at(&[8; 4], 128).unwrap();
+    assert!(say("status").ends_with(named));
+    assert_eq!(
+        say("commit"),
+        format!("1 put (16 bytes), 0 removed\n{named}")
+    );
+    assert_eq!(stored(), [[8; 4], [7; 4], [7; 4], [7; 4]].concat());
+    file.write_all_at(&[9; 4], 132).unwrap();
+    drop(file);
+    assert_eq!(say("commit"), "1 put (16 bytes), 0 removed\n");
+    assert_eq!(stored(), [[8; 4], [9; 4], [7; 4], [7; 4]].concat());
+    assert!(say("status").ends_with(": nothing to commit\n"));
+}
+
+/// Returns a mount whose upper folder has no room left, in which one element was written and the file closed.
+fn full_upper() -> Option<(Fixture, Tmpfs)> {
+    let fixture = Fixture::new()?;
+    let disk = Tmpfs::new(1 << 20)?;
+    let upper = disk.path().join("upper");
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    fill_up(&disk);
+    let path = fixture.dir.join(".zarrfs/files/a/a.npy");
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[8; 4], 128).unwrap();
+    assert!(file.sync_all().is_err());
+    drop(file);
+    assert!(soon(|| run(&fixture, "status").contains(LEFT_OVER)));
+    Some((fixture, disk))
+}
+
+fn fill_up(disk: &Tmpfs) {
+    let mut filler = File::create(disk.path().join("filler")).unwrap();
+    while filler.write_all(&[1; 1 << 12]).is_ok() {}
+}
+
+fn make_room(disk: &Tmpfs) {
+    fs::remove_file(disk.path().join("filler")).unwrap();
+}
+
+/// Runs a zarrfs command on the mount; returns its output.
+fn run(fixture: &Fixture, command: &str) -> String {
+    let command = Command::new(PROGRAM)
+        .args(command.split(' '))
+        .arg(&fixture.dir)
+        .output();
+    let output = command.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn first_element(fixture: &Fixture) -> Vec<u8> {
+    let shown = fs::read(fixture.dir.join(".zarrfs/files/a/a.npy")).unwrap();
+    shown[128..132].to_vec()
+}
+
+const LEFT_OVER: &str = "    a: closed, but not all of it could be stored: it is tried again\n";
+
+#[test]
+fn what_could_not_be_stored_at_close_comes_with_a_commit() {
+    let Some((fixture, disk)) = full_upper() else {
+        return;
+    };
+    assert_eq!(first_element(&fixture), [8; 4]);
+    make_room(&disk);
+    assert_eq!(run(&fixture, "commit"), "1 put (16 bytes), 0 removed\n");
+    let stored = fs::read(fixture.store.join("a/c/0")).unwrap();
+    assert_eq!(stored[..4], [8; 4]);
+    assert!(run(&fixture, "status").contains(": nothing to commit\n"));
+    assert!(!run(&fixture, "status").contains("being written"));
+}
+
+#[test]
+fn what_could_not_be_stored_at_close_is_discarded() {
+    let Some((fixture, disk)) = full_upper() else {
+        return;
+    };
+    run(&fixture, "discard --all");
+    assert!(soon(|| first_element(&fixture) == [7; 4]));
+    make_room(&disk);
+    assert!(run(&fixture, "status").contains(": nothing to commit\n"));
+    assert!(!run(&fixture, "status").contains("being written"));
+    assert_eq!(run(&fixture, "commit"), "0 put (0 bytes), 0 removed\n");
+}
+
+#[test]
+fn what_could_not_be_stored_at_close_is_stored_when_the_mount_ends() {
+    let Some((fixture, disk)) = full_upper() else {
+        return;
+    };
+    make_room(&disk);
+    assert!(fixture.umount(&fixture.dir).status.success());
+    assert!(soon(|| fixture.daemons().is_empty()));
+    let kept = fs::read(disk.path().join("upper/keys/a/c/0")).unwrap();
+    assert_eq!(kept[..4], [8; 4]);
+}

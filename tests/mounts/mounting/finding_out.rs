@@ -1,0 +1,340 @@
+//! Diagnostics: the nodes that were found, recorded failures, and the list of mounts.
+
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::mounting::fixture::{Fixture, PROGRAM, soon, stderr};
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn zarrfs(words: &[&str], path: &Path) -> Output {
+    Command::new(PROGRAM)
+        .args(words)
+        .arg(path)
+        .output()
+        .unwrap()
+}
+
+/// Reads a decoded file that has a truncated chunk, `times` times; each read fails.
+fn read_broken_array(fixture: &Fixture, times: usize) {
+    for _ in 0..times {
+        let read = fs::read(fixture.dir.join(".zarrfs/files/a/a.npy"));
+        assert_eq!(read.unwrap_err().raw_os_error(), Some(5), "EIO");
+    }
+}
+
+#[test]
+fn the_last_failures_are_in_the_mount_and_once_in_the_log() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::write(fixture.store.join("a/c/0"), [7; 3]).unwrap();
+    let log = fixture.path("log");
+    fixture.mount(&["--log", log.to_str().unwrap()]);
+    let errors = fixture.dir.join(".zarrfs/errors");
+    assert_eq!(fs::read_to_string(&errors).unwrap(), "");
+    read_broken_array(&fixture, 3);
+    let text = fs::read_to_string(&errors).unwrap();
+    assert_eq!(text.len() as u64, fs::metadata(&errors).unwrap().len());
+    let cells: Vec<&str> = text.trim_end().split('\t').collect();
+    let [time, operation, path, key, cause, count] = cells[..] else {
+        panic!("{text}");
+    };
+    assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
+    assert_eq!(
+        (operation, path, key),
+        ("read", "/.zarrfs/files/a/a.npy", "a/c/0")
+    );
+    assert!(
+        !cause.is_empty() && count.parse::<u64>().unwrap() >= 3,
+        "{text}"
+    );
+    let logged = fs::read_to_string(&log).unwrap();
+    let sentence = format!("read of {path}: {key}: {cause}\n");
+    assert!(logged.ends_with(&sentence), "{logged}");
+    assert_eq!(logged.lines().count(), 1, "{logged}");
+    let status = zarrfs(&["status"], &fixture.dir);
+    let (store, errors) = (fixture.store.display(), errors.display());
+    let expected = format!("{store}: mounted read-only\n1 failure, see {errors}\n");
+    assert_eq!(stdout(&status), expected);
+}
+
+#[test]
+fn records_go_to_the_journal_where_systemd_reads_stderr() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::write(fixture.store.join("a/c/0"), [7; 3]).unwrap();
+    for is_foreground in [false, true] {
+        let journal = fixture.path("journal");
+        let file = File::create(&journal).unwrap();
+        let meta = file.metadata().unwrap();
+        let stream = format!("{}:{}", meta.dev(), meta.ino());
+        let mut command = Command::new(PROGRAM);
+        command.arg("mount").arg(&fixture.store).arg(&fixture.dir);
+        command.env("JOURNAL_STREAM", stream).stderr(file);
+        if is_foreground {
+            command.arg("-f").stdout(std::process::Stdio::null());
+        }
+        let mut child = command.spawn().unwrap();
+        assert!(soon(|| fixture.mounted().is_some()));
+        if !is_foreground {
+            assert!(child.wait().unwrap().success());
+        }
+        read_broken_array(&fixture, 2);
+        let text = fs::read_to_string(&journal).unwrap();
+        let record = "<4>read of /.zarrfs/files/a/a.npy: a/c/0: ";
+        assert!(
+            text.starts_with(record) && text.lines().count() == 1,
+            "{text}"
+        );
+        assert!(fixture.umount(&fixture.dir).status.success());
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_stderr_is_not_the_journal() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::remove_file(fixture.store.join("zarr.json")).unwrap();
+    fs::remove_dir_all(fixture.store.join("a")).unwrap();
+    let output = Command::new(PROGRAM)
+        .arg("mount")
+        .arg(&fixture.store)
+        .arg(&fixture.dir)
+        .env("JOURNAL_STREAM", "1:1")
+        .output()
+        .unwrap();
+    assert!(stderr(&output).starts_with("zarrfs: warning: "));
+}
+
+#[test]
+fn a_mount_says_what_was_found_and_where_the_arrays_are() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (store, dir) = (fixture.store.display(), fixture.dir.display());
+    let mounted =
+        format!("{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are in");
+    for (more, place) in [
+        (vec![], format!("{dir}/.zarrfs/files")),
+        (vec!["--view", "files"], dir.to_string()),
+    ] {
+        let output = fixture.try_mount(&more);
+        assert_eq!(
+            (stdout(&output), stderr(&output)),
+            (format!("{mounted} {place}\n"), String::new())
+        );
+        assert!(Path::new(&place).join("a/a.npy").is_file());
+        assert!(fixture.umount(&fixture.dir).status.success());
+        assert!(soon(|| fixture.daemons().is_empty()));
+    }
+    let helper = fixture.path("mount.zarrfs");
+    std::os::unix::fs::symlink(PROGRAM, &helper).unwrap();
+    let mut command = Command::new(&helper);
+    let output = command
+        .arg(&fixture.store)
+        .arg(&fixture.dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
+}
+
+#[test]
+fn a_mount_that_can_be_written_says_where_changes_go() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let upper = fixture.path("upper");
+    let (dir, place) = (fixture.dir.display(), upper.display());
+    for (more, said) in [
+        (
+            &[][..],
+            format!("it is writable, and changes go to {place} until they are committed"),
+        ),
+        (
+            &["-r"][..],
+            format!("it is read-only, with the changes in {place}"),
+        ),
+        (
+            &["--write-through"][..],
+            format!(
+                "it is writable, and changes go to the store when a file is closed, by way of {place}"
+            ),
+        ),
+    ] {
+        let words = [&["--cow", upper.to_str().unwrap()][..], more].concat();
+        let output = fixture.try_mount(&words);
+        let end = format!("decoded arrays are in {dir}/.zarrfs/files; {said}\n");
+        assert!(stdout(&output).ends_with(&end), "{}", stdout(&output));
+        assert!(fixture.umount(&fixture.dir).status.success());
+        assert!(soon(|| fixture.daemons().is_empty()));
+    }
+}
+
+#[test]
+fn a_store_with_the_name_of_the_control_directory_says_so() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::create_dir(fixture.store.join(".zarrfs")).unwrap();
+    fs::write(fixture.store.join(".zarrfs/mine"), "text").unwrap();
+    let output = fixture.try_mount(&[]);
+    let (store, dir) = (fixture.store.display(), fixture.dir.display());
+    let said = format!(
+        "{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are not in there, since the store has a \
+         name .zarrfs itself: --view files shows them\n"
+    );
+    assert_eq!((stdout(&output), stderr(&output)), (said, String::new()));
+    let mine = fs::read_to_string(fixture.dir.join(".zarrfs/mine"));
+    assert_eq!(mine.unwrap(), "text");
+}
+
+#[test]
+fn what_is_no_hierarchy_says_so_and_is_mounted() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (folder, dir) = (fixture.path("folder"), fixture.dir.display());
+    fs::create_dir_all(folder.join("x")).unwrap();
+    let output = Command::new(PROGRAM)
+        .arg("mount")
+        .arg(&folder)
+        .arg(&fixture.dir)
+        .output()
+        .unwrap();
+    let folder = folder.display();
+    let warning = format!(
+        "zarrfs: warning: {folder}: no Zarr metadata at the root or below; each folder is shown as a group\n"
+    );
+    let line = format!(
+        "{folder} is mounted at {dir}: no Zarr metadata; decoded arrays are in {dir}/.zarrfs/files\n"
+    );
+    assert_eq!((stdout(&output), stderr(&output)), (line, warning));
+    assert!(output.status.success() && fixture.dir.join("x").is_dir());
+}
+
+#[test]
+fn the_mounts_of_this_machine_are_listed() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let upper = fixture.path("upper");
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    fs::write(fixture.dir.join("new"), "x").unwrap();
+    let output = Command::new(PROGRAM).arg("list").output().unwrap();
+    let text = stdout(&output);
+    let heading: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(heading, ["STORE", "DIRECTORY", "VIEW", "CHANGES"]);
+    let line = |place: &Path| {
+        let place = place.to_str().unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.contains(&format!(" {place} ")));
+        let line = line.unwrap_or_else(|| panic!("{text}"));
+        let (store, rest) = line.split_once(place).unwrap();
+        (store.trim().to_string(), rest.trim().to_string())
+    };
+    let store = fixture.store.display().to_string();
+    assert_eq!(
+        line(&fixture.dir),
+        (store, "store  1 change pending".to_string())
+    );
+    let output = Command::new(PROGRAM)
+        .args(["list", "--json"])
+        .output()
+        .unwrap();
+    let listed: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let own = listed
+        .iter()
+        .find(|line| line["directory"] == fixture.dir.to_str().unwrap());
+    let own = own.unwrap();
+    assert_eq!(
+        (&own["view"], &own["state"], &own["changes"]),
+        (&"store".into(), &"writable".into(), &1.into())
+    );
+}
+
+#[test]
+fn a_mount_without_its_process_is_listed() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&[]);
+    fixture.kill_daemon();
+    let output = Command::new(PROGRAM)
+        .args(["list", "--json"])
+        .output()
+        .unwrap();
+    let listed: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let own = listed
+        .iter()
+        .find(|line| line["directory"] == fixture.dir.to_str().unwrap());
+    assert_eq!(own.unwrap()["state"], "its process is gone");
+    let output = zarrfs(&["status"], &fixture.dir);
+    let dir = fixture.dir.display();
+    let expected =
+        format!("zarrfs: {dir}: the process of the mount is gone; 'zarrfs umount' removes it\n");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(2), expected));
+}
+
+#[test]
+fn the_status_of_any_mount_is_told() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&[]);
+    let output = zarrfs(&["status"], &fixture.dir);
+    let expected = format!("{}: mounted read-only\n", fixture.store.display());
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), expected));
+    let output = zarrfs(&["status", "--json"], &fixture.dir);
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&status["put"], &status["upper"]), (&0.into(), &"".into()));
+    assert_eq!(status["failures"], 0);
+}
+
+#[test]
+fn a_read_only_mount_does_not_look_full() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&[]);
+    for option in ["--output=pcent", "--output=ipcent"] {
+        let output = Command::new("df")
+            .arg(option)
+            .arg(&fixture.dir)
+            .output()
+            .unwrap();
+        let text = stdout(&output);
+        assert!(!text.contains("100%"), "{text}");
+    }
+}
+
+#[test]
+fn ordinary_answers_are_not_logged() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let [upper, log] = ["upper", "log"].map(|name| fixture.path(name));
+    let [upper, log] = [&upper, &log].map(|path| path.to_str().unwrap());
+    fixture.mount(&["--cow", upper, "--log", log]);
+    for _ in 0..20 {
+        assert!(fs::remove_dir(fixture.dir.join("a")).is_err());
+        assert!(fs::create_dir(fixture.dir.join("a")).is_err());
+        assert!(fs::read(fixture.dir.join("none")).is_err());
+        assert!(fs::read(fixture.dir.join("n".repeat(256))).is_err());
+        assert!(fs::rename(fixture.dir.join("a"), fixture.dir.join("a/c")).is_err());
+    }
+    assert_eq!(
+        fs::read_to_string(fixture.dir.join(".zarrfs/errors")).unwrap(),
+        ""
+    );
+    assert_eq!(fs::read_to_string(log).unwrap(), "");
+}

@@ -1,0 +1,36 @@
+//! Real kernel mounts: made, refused, used by other programs, and unmounted in every way.
+//!
+//! Needs root and /dev/fuse (`common/needs.rs`). Output that only a person would see (exit statuses, one line on
+//! stderr) is tested here as well.
+
+mod callers;
+mod completed;
+mod daemon;
+mod decoded_commit;
+mod descriptors;
+mod ending;
+mod file_sizes;
+mod finding_out;
+mod fixture;
+mod forms;
+mod killed;
+mod listed;
+mod mute;
+mod output;
+mod own_control;
+mod passthrough;
+mod places;
+mod records;
+mod refusals;
+mod replicas;
+mod said;
+mod served;
+mod servers;
+mod silent;
+mod small_numbers;
+mod two_views;
+mod typed;
+mod unlisted;
+mod until_eof;
+mod unversioned;
+mod uring;

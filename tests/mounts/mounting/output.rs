@@ -1,0 +1,58 @@
+//! Failing output: a full device is an error, a closed pipe is not.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use crate::mounting::fixture::{Fixture, PROGRAM, stderr};
+
+#[test]
+fn a_result_that_is_lost_is_a_fault() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let store = fixture.store.to_str().unwrap();
+    for words in [
+        &["tree", store][..],
+        &["tree", "--json", store],
+        &["ls", store],
+        &["info", store],
+        &["check", store],
+        &["list"],
+        &["completions", "bash"],
+        &["help"],
+        &["--version"],
+        &["cat", &format!("{store}/zarr.json")],
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Command::new(PROGRAM).args(words).stdout(full).output();
+        let output = output.unwrap();
+        let expected = "zarrfs: stdout: No space left on device (os error 28)\n";
+        let said = (output.status.code(), stderr(&output));
+        assert_eq!(said, (Some(2), expected.to_string()), "{words:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_fault() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let store = fixture.store.to_str().unwrap();
+    for words in [&["tree", store][..], &["list"], &["help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(PROGRAM);
+        command.args(words).stdout(writer).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), said.as_str()), (Some(0), ""), "{words:?}");
+    }
+}

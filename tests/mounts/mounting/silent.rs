@@ -1,0 +1,113 @@
+//! Mounts whose daemon stops before or between requests: each command ends with a clear error.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+use std::thread::JoinHandle;
+
+use rustix::mount::MountFlags;
+use rustix::process;
+use rustix::process::Signal;
+
+use crate::mounting::fixture::{Fixture, PROGRAM, stderr, stop};
+
+/// Request numbers (opcodes) of the kernel's `fuse.h`.
+const STATFS: u32 = 17;
+const GETXATTR: u32 = 22;
+const INIT: u32 = 26;
+
+fn zarrfs(command: &str, dir: &Path) -> Output {
+    Command::new(PROGRAM)
+        .arg(command)
+        .arg(dir)
+        .output()
+        .unwrap()
+}
+
+/// Checks that each command has reported a mount that does not answer.
+fn check_named(fixture: &Fixture, asked: &[Output]) {
+    let dir = fixture.dir.display();
+    let expected =
+        format!("zarrfs: {dir}: the mount does not answer; 'zarrfs umount' removes it\n");
+    for output in asked {
+        assert_eq!(
+            (output.status.code(), stderr(output)),
+            (Some(2), expected.clone())
+        );
+    }
+}
+
+#[test]
+fn a_mount_that_does_not_answer_is_named() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&[]);
+    let daemon = fixture.daemons()[0];
+    stop(daemon);
+    let asked = ["status", "stats"].map(|command| zarrfs(command, &fixture.dir));
+    process::kill_process(daemon, Signal::CONT).unwrap();
+    check_named(&fixture, &asked);
+    assert!(zarrfs("status", &fixture.dir).status.success());
+}
+
+/// Mounts with a daemon that answers two requests: the kernel's INIT and one more. The thread returns the device.
+fn mount_of_one_answer(dir: &Path) -> JoinHandle<File> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .unwrap();
+    let data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0\0",
+        device.as_raw_fd()
+    );
+    let data = CStr::from_bytes_with_nul(data.as_bytes()).unwrap();
+    rustix::mount::mount("s.zarr", dir, "fuse.zarrfs", MountFlags::NOSUID, data).unwrap();
+    thread::spawn(move || {
+        answer(&device);
+        answer(&device);
+        device
+    })
+}
+
+/// Takes a request and answers it.
+fn answer(mut device: &File) {
+    let mut request = vec![0; 1 << 20];
+    let length = device.read(&mut request).unwrap();
+    request.truncate(length);
+    let opcode = u32::from_ne_bytes(request[4..8].try_into().unwrap());
+    let body = match opcode {
+        // Version 7.31, no flags, and the longest write.
+        INIT => [7, 31, 0, 0, 0, 4096, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+            .map(u32::to_ne_bytes)
+            .concat(),
+        STATFS => vec![0; 80],
+        GETXATTR => b"{}".to_vec(),
+        _ => panic!("request {opcode}"),
+    };
+    let mut answer = (16 + body.len() as u32).to_ne_bytes().to_vec();
+    answer.extend([0; 4]);
+    answer.extend(&request[8..16]);
+    answer.extend(body);
+    device.write_all(&answer).unwrap();
+}
+
+/// A daemon that is stopped between two requests has answered the first one.
+#[test]
+fn a_mount_that_answers_one_question_and_not_the_next_is_named() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let daemon = mount_of_one_answer(&fixture.dir);
+    let mut status = Command::new("timeout");
+    status.args(["60", PROGRAM, "status"]).arg(&fixture.dir);
+    let asked = status.output().unwrap();
+    assert!(zarrfs("umount", &fixture.dir).status.success());
+    drop(daemon.join());
+    check_named(&fixture, &[asked]);
+}

@@ -1,0 +1,107 @@
+//! Mounts that end with the program that started them, and remove their mountpoints.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::mounting::fixture::{Fixture, PROGRAM, end_of, soon};
+
+/// Returns a command that mounts until the other end of `input` is closed.
+fn mount_until_eof(store: &str, fixture: &Fixture, input: impl Into<Stdio>) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["mount", "--until-eof", "--rmdir", store])
+        .arg(&fixture.dir)
+        .stdin(input)
+        .stdout(Stdio::null());
+    command
+}
+
+#[test]
+fn a_mount_ends_with_the_last_writer_of_its_input() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let store = fixture.store.to_str().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = mount_until_eof(store, &fixture, reader);
+    assert!(command.status().unwrap().success());
+    drop(command);
+    assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
+    let second_writer = writer.try_clone().unwrap();
+    drop(writer);
+    thread::sleep(Duration::from_millis(100));
+    assert!(fixture.mounted().is_some(), "one writer is left");
+    drop(second_writer);
+    assert!(soon(|| fixture.daemons().is_empty()));
+    assert!(fixture.mounted().is_none());
+    assert!(!fixture.dir.exists());
+}
+
+#[test]
+fn a_mount_in_the_foreground_ends_in_the_same_way() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let store = fixture.store.to_str().unwrap();
+    let mut command = mount_until_eof(store, &fixture, std::os::fd::OwnedFd::from(theirs));
+    let mut child = command.arg("-f").spawn().unwrap();
+    drop(command);
+    assert!(soon(|| fixture.mounted().is_some()));
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(end_of(&mut child).code(), Some(0));
+    assert!(!fixture.dir.exists());
+    // The other side sees that the process is gone.
+    assert_eq!((&ours).read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn what_is_open_is_served_for_as_long_as_it_is() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let store = fixture.store.to_str().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    assert!(
+        mount_until_eof(store, &fixture, reader)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let file = fs::File::open(fixture.dir.join("a/c/0")).unwrap();
+    drop(writer);
+    assert!(soon(|| fixture.mounted().is_none()));
+    // Longer than the time for which a mount that a signal ends waits for its users.
+    thread::sleep(Duration::from_millis(3500));
+    let mut bytes = [0; 16];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes, [7; 16]);
+    drop(file);
+    assert!(soon(|| fixture.daemons().is_empty()));
+}
+
+#[test]
+fn a_store_that_does_not_answer_keeps_no_process() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/x.zarr", server.local_addr().unwrap());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = mount_until_eof(&url, &fixture, reader)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The daemon sends a request that is never answered.
+    let _asked = server.accept().unwrap();
+    drop(writer);
+    assert_eq!(end_of(&mut child).code(), Some(2));
+    assert!(soon(|| fixture.daemons().is_empty()));
+    assert!(!fixture.dir.exists());
+}

@@ -1,0 +1,258 @@
+//! Directory listings: complete, with the kind and inode of `stat`, and from any cursor.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{CWD, FileType, Mode};
+use zarrfs_store::EntryKind;
+use zarrfs_store::backend::memory::MemoryStore;
+
+use crate::common::sample::{Form, GROUP, Keys, Sample};
+use crate::common::{needs, views_of};
+use crate::operations::backend::{Backend, Enter, Listed};
+use crate::operations::content::Numbers;
+use crate::operations::fixture::{Fixture, PATIENT};
+use crate::operations::in_process;
+use crate::operations::mounted;
+use zarrfs_store::request_context::UNLIMITED;
+
+fn join(folder: &str, name: &[u8]) -> String {
+    let name = std::str::from_utf8(name).unwrap();
+    format!("{folder}/{name}")
+        .trim_start_matches('/')
+        .to_string()
+}
+
+/// Compares an entry with the result of `stat`.
+fn compare(backend: &dyn Backend, folder: &str, entry: &Listed) {
+    let path = join(folder, &entry.name);
+    let stat = backend.stat(&path).unwrap();
+    assert_eq!((stat.kind, stat.ino), (entry.kind, entry.ino), "{path}");
+}
+
+/// Calls `visit` with each directory below a path and its entries.
+fn walk(backend: &dyn Backend, folder: &str, visit: &mut dyn FnMut(&str, &[Listed])) {
+    // The broken node of the sample does not list.
+    let Ok(entries) = backend.list(&UNLIMITED, folder) else {
+        return;
+    };
+    visit(folder, &entries);
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.kind == EntryKind::Directory)
+    {
+        walk(backend, &join(folder, &entry.name), visit);
+    }
+}
+
+pub(crate) fn directories_have_the_kind_and_inode_of_stat(enter: &Enter) {
+    let fixture = Fixture::new();
+    for view in [&fixture.views.stored, &fixture.views.files] {
+        let backend = enter(view.clone());
+        let mut inodes = HashSet::new();
+        let mut count = 0;
+        walk(&*backend, "", &mut |folder, entries| {
+            entries
+                .iter()
+                .for_each(|entry| compare(&*backend, folder, entry));
+            inodes.extend(entries.iter().map(|entry| entry.ino));
+            count += entries.len();
+        });
+        assert!(count > 100);
+        assert_eq!(inodes.len(), count, "two files with one inode");
+    }
+}
+
+/// Returns the names and cursors of the entries. Inodes are left out: an inode that nobody looked up may be
+/// renumbered.
+fn order(entries: &[Listed]) -> Vec<(&[u8], u64)> {
+    entries
+        .iter()
+        .map(|entry| (entry.name.as_slice(), entry.cursor))
+        .collect()
+}
+
+/// Makes a store with other files next to its nodes, and with links to nodes and to other places.
+fn littered(store: &Path) {
+    let array = Sample::new(&[4], &[2], Form::Plain);
+    store.put("zarr.json", GROUP.as_bytes());
+    for length in [1, 251, 252, 255] {
+        array.put(store, &"n".repeat(length));
+    }
+    store.put(".git/objects/00/1", b"x");
+    store.put("notes.txt", b"x");
+    store.put("broken/zarr.json", b"{");
+    fs::create_dir(store.join("empty")).unwrap();
+    fs::create_dir(store.join("pipes")).unwrap();
+    let pipe = store.join("pipes/zarr.json");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let outside = store.parent().unwrap().join("outside");
+    fs::create_dir(&outside).unwrap();
+    array.put(&*outside, "a");
+    let link = |target: &Path, name: &str| symlink(target, store.join(name)).unwrap();
+    link(Path::new("n"), "to-array");
+    link(&store.join("n"), "to-array-by-root");
+    link(Path::new("empty"), "to-folder");
+    link(Path::new("notes.txt"), "to-file");
+    link(Path::new("broken"), "to-broken");
+    link(Path::new("none"), "to-nothing");
+    link(Path::new("circle"), "circle");
+    link(Path::new("../outside/a"), "out-to-array");
+    link(&outside, "out-to-folder");
+    link(&outside.join("a/zarr.json"), "out-to-file");
+}
+
+/// The files view shows nodes and the files derived from them: folders are groups, links that lead to no node of the
+/// store are hidden.
+pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
+    let fixture = Fixture::with(littered);
+    let backend = enter(fixture.views.files.clone());
+    let mut count = 0;
+    walk(&*backend, "", &mut |folder, entries| {
+        for entry in entries {
+            // A document that is a named pipe exists and has no length.
+            if folder == "pipes" && entry.name == b"stored.zarr.json" {
+                assert!(backend.stat("pipes/stored.zarr.json").is_err());
+                continue;
+            }
+            compare(&*backend, folder, entry);
+            count += 1;
+        }
+    });
+    assert!(count > 40, "{count} entries");
+    let listed = backend.names(&UNLIMITED, "").unwrap();
+    for name in fixture.names() {
+        let found = backend.stat(&name).is_ok();
+        assert_eq!(found, listed.contains(&name), "{name}");
+    }
+    let links = [
+        "broken",
+        "empty",
+        "to-array",
+        "to-array-by-root",
+        "to-broken",
+    ];
+    let links: Vec<_> = links.iter().chain(&[".git", "pipes"]).collect();
+    for name in links {
+        assert_eq!(
+            backend.stat(name).unwrap().kind,
+            EntryKind::Directory,
+            "{name}"
+        );
+    }
+    for length in [251, 252, 255] {
+        let name = "n".repeat(length);
+        let npy = format!("{name}.npy");
+        assert_eq!(
+            backend.names(&UNLIMITED, &name).unwrap().contains(&npy),
+            length == 251
+        );
+        assert!(
+            backend
+                .names(&UNLIMITED, &format!("{name}/chunks"))
+                .unwrap()
+                .len()
+                >= 4
+        );
+    }
+}
+
+pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
+    let fixture = Fixture::new();
+    for view in [&fixture.views.stored, &fixture.views.files] {
+        let backend = enter(view.clone());
+        walk(&*backend, "", &mut |folder, entries| {
+            for (index, entry) in entries.iter().enumerate() {
+                let rest = backend
+                    .list_after(&UNLIMITED, folder, entry.cursor)
+                    .unwrap();
+                let name = String::from_utf8_lossy(&entry.name);
+                assert_eq!(
+                    order(&rest),
+                    order(&entries[index + 1..]),
+                    "{folder} after {name}"
+                );
+            }
+        });
+    }
+}
+
+/// Compares a large directory with the expected names, and some of its entries with `stat`.
+fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>) {
+    let entries = backend.list(&UNLIMITED, folder).unwrap();
+    let names: HashSet<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
+    assert_eq!(
+        (entries.len(), names.len()),
+        (expected.len(), expected.len())
+    );
+    assert!(expected.iter().all(|name| names.contains(name.as_bytes())));
+    let mut numbers = Numbers::new(3);
+    for _ in 0..300 {
+        let entry = &entries[numbers.below(entries.len() as u64) as usize];
+        compare(backend, folder, entry);
+    }
+    let last = entries.len() - 1;
+    let some = (0..6).map(|_| numbers.below(last as u64) as usize);
+    for index in [0, 1, last - 1, last].into_iter().chain(some) {
+        let rest = backend
+            .list_after(&UNLIMITED, folder, entries[index].cursor)
+            .unwrap();
+        assert_eq!(
+            order(&rest),
+            order(&entries[index + 1..]),
+            "after number {index}"
+        );
+    }
+}
+
+pub(crate) fn a_hundred_thousand_chunks_list_wholly(enter: &Enter) {
+    let memory = MemoryStore::default();
+    let sample = Sample::new(&[100_000], &[1], Form::Plain);
+    memory.put("zarr.json", GROUP.as_bytes());
+    memory.put("many/zarr.json", sample.metadata().to_string().as_bytes());
+    for chunk in 0..100_000 {
+        memory.put(&format!("many/c/{chunk}"), b"1234");
+    }
+    let views = views_of(Arc::new(memory), PATIENT);
+    let backend = enter(views.files);
+    let expected = (0..100_000).flat_map(|chunk| [format!("{chunk}.raw"), format!("{chunk}.npy")]);
+    compare_large(&*backend, "many/chunks", &expected.collect());
+}
+
+/// Fills a folder with many names of few files: hard links are faster to make than files.
+fn fill(folder: &Path, names: &HashSet<String>) {
+    const LINKS_OF_A_FILE: usize = 20_000;
+    fs::create_dir(folder).unwrap();
+    let mut first = folder.to_path_buf();
+    for (number, name) in names.iter().enumerate() {
+        let path = folder.join(name);
+        if number % LINKS_OF_A_FILE == 0 {
+            fs::write(&path, "x").unwrap();
+            first = path;
+        } else {
+            fs::hard_link(&first, path).unwrap();
+        }
+    }
+}
+
+/// One folder for both places, since it takes long to make.
+#[test]
+fn two_hundred_thousand_keys_list_wholly() {
+    let odd = |number: usize| format!("{}key{number}", "long ".repeat(number % 5));
+    let names: HashSet<String> = (0..100_000)
+        .map(|number: usize| number.to_string())
+        .collect();
+    let names: HashSet<String> = names.into_iter().chain((0..100_000).map(odd)).collect();
+    let fixture = Fixture::with(|store| fill(&store.join("d"), &names));
+    compare_large(
+        &*in_process::enter(fixture.views.stored.clone()),
+        "d",
+        &names,
+    );
+    if needs::mounts() {
+        compare_large(&*mounted::enter(fixture.views.stored.clone()), "d", &names);
+    }
+}

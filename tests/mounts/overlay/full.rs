@@ -1,0 +1,289 @@
+//! An upper folder on a full disk: writers get the error, no content is truncated.
+//!
+//! Removing still works.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zarr_format::error::Kind;
+use zarrfs_overlay::Overlay;
+use zarrfs_overlay::commit::CommitConfig;
+use zarrfs_store::backend::memory::MemoryStore;
+use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, TreeFile};
+use zarrfs_store::{Condition, PutBody, Store, Tree as _};
+
+use crate::common::tmpfs::Tmpfs;
+use crate::overlay::fixture::{MAKER, NAME, key, opened, shown};
+use crate::overlay::reference::Shown;
+use zarrfs_store::request_context::UNLIMITED;
+
+const MIB: u64 = 1 << 20;
+
+/// An overlay on a 4 MiB disk, over a store with one small object.
+struct Small {
+    overlay: Option<Overlay>,
+    lower: Arc<dyn Store>,
+    disk: Tmpfs,
+}
+
+impl Small {
+    fn new() -> Option<Small> {
+        let disk = Tmpfs::new(4 * MIB)?;
+        let lower: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let old = PutBody::Bytes(b"old");
+        lower
+            .put(&UNLIMITED, &key("a"), old, &Condition::Any)
+            .unwrap();
+        let mut small = Small {
+            overlay: None,
+            lower,
+            disk,
+        };
+        small.remount();
+        Some(small)
+    }
+
+    fn remount(&mut self) {
+        self.overlay = None;
+        self.overlay = Some(opened(&self.disk.path().join("upper"), &self.lower, NAME).unwrap());
+    }
+
+    fn overlay(&self) -> &Overlay {
+        self.overlay.as_ref().unwrap()
+    }
+
+    fn create(&self, name: &str) -> Arc<dyn TreeFile> {
+        self.overlay()
+            .create(&UNLIMITED, &key(name), &MAKER)
+            .unwrap()
+    }
+
+    fn open(&self, name: &str, truncate: bool) -> Arc<dyn TreeFile> {
+        let mode = if truncate {
+            OpenMode::Truncate
+        } else {
+            OpenMode::Write
+        };
+        zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
+    }
+
+    /// Fills the disk with a file; removing that file frees the space.
+    fn fill(&self) -> PathBuf {
+        let path = self.disk.path().join("filler");
+        let filler = fs::File::create(&path).unwrap();
+        let mut size = 4 * MIB;
+        while size > 0 {
+            let range = (filler.metadata().unwrap().len(), size);
+            let flags = rustix::fs::FallocateFlags::empty();
+            if rustix::fs::fallocate(&filler, flags, range.0, range.1).is_err() {
+                size /= 2;
+            }
+        }
+        path
+    }
+
+    /// Commits, and returns the content that the store then has for a key.
+    fn committed(&self, name: &str) -> Option<Vec<u8>> {
+        let done = self
+            .overlay()
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
+            .and_then(zarrfs_overlay::commit::Outcome::or_failed);
+        assert!(done.unwrap().conflicts.is_empty());
+        let stored = self.lower.open(&UNLIMITED, &key(name), None).ok()?;
+        Some(stored.read_at(&UNLIMITED, 0, usize::MAX >> 1).unwrap())
+    }
+}
+
+/// Writes until the disk is full; returns the number of bytes written.
+fn write_too_much(file: &dyn TreeFile) -> u64 {
+    for piece in 0.. {
+        if let Err(error) = file.write_at(&UNLIMITED, piece * MIB / 4, &vec![7; MIB as usize / 4]) {
+            assert_eq!(error.kind(), Kind::NoSpace);
+            return piece * MIB / 4;
+        }
+    }
+    unreachable!("there is always room");
+}
+
+fn no_room(file: &dyn TreeFile) {
+    let error = file.flush(&UNLIMITED).unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert!(error.to_string().contains("not whole"), "{error}");
+}
+
+#[test]
+fn a_content_that_was_not_written_whole_leaves_the_old_one() {
+    let Some(small) = Small::new() else { return };
+    let file = small.open("a", true);
+    write_too_much(&*file);
+    no_room(&*file);
+    drop(file);
+    let tree = shown(small.overlay(), true);
+    assert_eq!(tree["a"], Shown::File(b"old".to_vec()));
+    assert_eq!(small.committed("a").unwrap(), b"old");
+}
+
+#[test]
+fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
+    let Some(mut small) = Small::new() else {
+        return;
+    };
+    let file = small.create("new");
+    let written = write_too_much(&*file);
+    no_room(&*file);
+    drop(file);
+    assert_eq!(small.committed("new"), None);
+    // Nor after it was opened again, or renamed.
+    let again = small.open("new", false);
+    no_room(&*again);
+    let size = again.stat(&UNLIMITED).unwrap().meta.size;
+    assert!(size >= written, "{size}");
+    drop(again);
+    let (overlay, other) = (small.overlay(), key("other"));
+    overlay
+        .rename(&UNLIMITED, &key("new"), &other, RenameMode::Replace)
+        .unwrap();
+    let refused = overlay
+        .link(&UNLIMITED, &other, &key("second"))
+        .unwrap_err();
+    assert_eq!(refused.kind(), Kind::NoSpace);
+    assert_eq!(small.committed("other"), None);
+    no_room(&*small.open("other", false));
+    let kept = small.overlay().changes(&UNLIMITED).unwrap().kept;
+    assert!(kept[0].1.contains("not written whole"), "{kept:?}");
+    // A reopened upper folder has moved the file to `rescued`.
+    small.remount();
+    assert_eq!(
+        small.overlay().stat(&UNLIMITED, &key("other")).unwrap(),
+        None
+    );
+    let rescued = small.disk.path().join("upper/rescued/other~0");
+    assert_eq!(rescued.metadata().unwrap().len(), size);
+}
+
+#[test]
+fn what_is_written_after_all_is_committed() {
+    for name in ["a", "new"] {
+        // A disk for each case: a thread removes the files of a commit, which frees space at any time.
+        let Some(small) = Small::new() else { return };
+        let file = match name {
+            "a" => small.open(name, true),
+            _ => small.create(name),
+        };
+        file.write_at(&UNLIMITED, 0, b"begun").unwrap();
+        let filler = small.fill();
+        let end = write_too_much(&*file);
+        no_room(&*file);
+        fs::remove_file(filler).unwrap();
+        no_room(&*file);
+        file.write_at(&UNLIMITED, end, &vec![7; MIB as usize / 4])
+            .unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        drop(file);
+        let stored = small.committed(name).unwrap();
+        assert_eq!(stored.len() as u64, end + MIB / 4, "{name}");
+        assert!(stored.iter().skip(5).all(|&byte| byte == 7), "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_is_emptied_is_whole_again() {
+    let Some(small) = Small::new() else { return };
+    let file = small.create("new");
+    write_too_much(&*file);
+    let size = Some(0);
+    let empty = AttrChange {
+        size,
+        ..AttrChange::default()
+    };
+    file.change(&UNLIMITED, &empty).unwrap();
+    file.write_at(&UNLIMITED, 0, b"short").unwrap();
+    file.flush(&UNLIMITED).unwrap();
+    drop(file);
+    assert_eq!(small.committed("new").unwrap(), b"short");
+}
+
+#[test]
+fn names_can_be_removed_when_there_is_no_room() {
+    let Some(small) = Small::new() else { return };
+    for number in 0..200 {
+        let name = format!("b/{number}");
+        let some = PutBody::Bytes(b"some");
+        small
+            .lower
+            .put(&UNLIMITED, &key(&name), some, &Condition::Any)
+            .unwrap();
+    }
+    small.create("new").flush(&UNLIMITED).unwrap();
+    let filler = small.fill();
+    for number in 0..200 {
+        small
+            .overlay()
+            .unlink(&UNLIMITED, &key(&format!("b/{number}")))
+            .unwrap();
+    }
+    small.overlay().unlink(&UNLIMITED, &key("new")).unwrap();
+    small
+        .overlay()
+        .rename(&UNLIMITED, &key("a"), &key("c"), RenameMode::Replace)
+        .unwrap();
+    fs::remove_file(filler).unwrap();
+    assert_eq!(small.committed("b/7"), None);
+    assert_eq!(small.committed("c").unwrap(), b"old");
+}
+
+/// The disk is full at each of the first writes in turn.
+#[test]
+fn an_upper_folder_that_had_no_room_is_made_later() {
+    const PAGE: u64 = 4096;
+    for pages in 0..4 {
+        let Some(disk) = Tmpfs::new(4 * MIB) else {
+            return;
+        };
+        let small = Small {
+            overlay: None,
+            lower: Arc::new(MemoryStore::default()),
+            disk,
+        };
+        let filler = small.fill();
+        let size = filler.metadata().unwrap().len() - pages * PAGE;
+        let shorter = fs::File::options().write(true).open(&filler);
+        shorter.unwrap().set_len(size).unwrap();
+        let upper = small.disk.path().join("upper");
+        let open = || opened(&upper, &small.lower, NAME);
+        match open() {
+            Ok(_) => assert!(pages >= 2, "{pages}"),
+            Err(error) => assert_eq!(error.kind(), Kind::NoSpace, "{pages}: {error}"),
+        }
+        fs::remove_file(filler).unwrap();
+        open().unwrap();
+    }
+}
+
+/// An upper folder on a read-only file system, for example a snapshot, shows its changes.
+#[test]
+fn an_upper_folder_that_cannot_be_written_is_looked_at() {
+    let Some(mut small) = Small::new() else {
+        return;
+    };
+    let file = small.create("new");
+    file.write_at(&UNLIMITED, 0, b"written").unwrap();
+    file.flush(&UNLIMITED).unwrap();
+    drop(file);
+    small.overlay().unlink(&UNLIMITED, &key("a")).unwrap();
+    small.overlay = None;
+    assert!(small.disk.mount(&["-o", "remount,ro"]));
+    small.remount();
+    let tree = shown(small.overlay(), true);
+    assert_eq!(tree["new"], Shown::File(b"written".to_vec()));
+    assert!(!tree.contains_key("a"));
+    let changes = small.overlay().changes(&UNLIMITED).unwrap();
+    assert_eq!(changes.keys.len(), 2);
+    let refused = small
+        .overlay()
+        .create(&UNLIMITED, &key("more"), &MAKER)
+        .err()
+        .unwrap();
+    assert_eq!(refused.kind(), Kind::ReadOnly);
+}

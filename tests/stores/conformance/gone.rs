@@ -1,0 +1,134 @@
+//! A remote store is deleted under a mount: both views report errors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use zarr_format::error::Kind;
+use zarrfs::mount::open::{ViewKind, Views};
+use zarrfs_store::EntryKind;
+
+use super::consolidated::{Objects, key, page_or_object, v2, v3, views_at};
+use crate::common::scripted::{Scripted, answer};
+use zarrfs_store::request_context::UNLIMITED;
+
+/// A typical TTL for remote metadata, longer than this test.
+const TTL: Duration = Duration::from_secs(60);
+
+/// A little longer than the time for which an array that was found is believed to exist.
+const LATER: Duration = Duration::from_millis(1200);
+
+/// Reads an array with only its first chunk stored, before and after its server has lost everything.
+fn read_while_it_goes(objects: Objects, consolidated: bool) {
+    let is_there = Arc::new(AtomicBool::new(true));
+    let there = is_there.clone();
+    let server = Scripted::start(move |_, request| {
+        if there.load(Ordering::SeqCst) {
+            page_or_object(&objects, false, request)
+        } else {
+            answer(404, b"")
+        }
+    });
+    let views = views_at(&server.url(""), TTL, consolidated);
+    let view = views.view(ViewKind::Files);
+    let open = view.open(&UNLIMITED, &key("g0/v0/v0.raw")).unwrap();
+    let length = open.file.attr(&UNLIMITED).unwrap().size;
+    let chunk = length / 4;
+    let read = |number: u64| {
+        open.file
+            .read_at(&UNLIMITED, number * chunk, chunk as usize)
+    };
+    let first = read(0).unwrap().to_vec();
+    let fill = read(1).unwrap().to_vec();
+    assert_ne!(first, fill, "the second chunk was never stored");
+    is_there.store(false, Ordering::SeqCst);
+    thread::sleep(LATER);
+    let error = read(2).map(|bytes| bytes.to_vec()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Gone, "{error}");
+    is_there.store(true, Ordering::SeqCst);
+    assert_eq!(read(2).unwrap().to_vec(), fill, "it was not stored before");
+}
+
+#[test]
+fn a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
+    for objects in [v2(), v3()] {
+        for consolidated in [false, true] {
+            read_while_it_goes(objects.clone(), consolidated);
+        }
+    }
+}
+
+/// A TTL after which metadata are requested again almost at once.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Checks that both views report `Gone` for everything below the root; the root itself stays a directory.
+fn check_nothing_is_told(views: &Views, when: &str) {
+    for kind in [ViewKind::Store, ViewKind::Files] {
+        let view = views.view(kind);
+        let root = view.lookup(&UNLIMITED, &key("")).unwrap().unwrap();
+        assert_eq!(root.kind, EntryKind::Directory);
+        assert!(view.lookup(&UNLIMITED, &key(".zarrfs")).unwrap().is_some());
+        for folder in ["", "g0", "g0/v0"] {
+            let listed = view
+                .list(&UNLIMITED, &key(folder))
+                .and_then(|mut names| names.next(&UNLIMITED));
+            let error = listed.map(|name| name.map(|name| name.name)).unwrap_err();
+            assert_eq!(
+                error.kind(),
+                Kind::Gone,
+                "{when}: {kind:?} {folder}: {error}"
+            );
+        }
+        for path in [
+            "zarr.json",
+            "g0",
+            "g0/v0",
+            "g0/v0/zarr.json",
+            "g0/v0/.zarray",
+            "other",
+        ] {
+            let error = view.lookup(&UNLIMITED, &key(path)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Gone, "{when}: {kind:?} {path}: {error}");
+        }
+    }
+}
+
+/// Returns the names in the root of a view.
+fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
+    let view = views.view(kind);
+    let mut listing = view.list(&UNLIMITED, &key("")).unwrap();
+    let names = std::iter::from_fn(|| listing.next(&UNLIMITED).unwrap());
+    names
+        .map(|name| String::from_utf8(name.name).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_server_that_has_lost_its_store_shows_nothing_of_it() {
+    for (objects, lists) in [(v2(), false), (v3(), false), (v2(), true), (v3(), true)] {
+        let when = format!("lists: {lists}");
+        let is_there = Arc::new(AtomicBool::new(true));
+        let there = is_there.clone();
+        let server = Scripted::start(move |_, request| {
+            if there.load(Ordering::SeqCst) {
+                page_or_object(&objects, lists, request)
+            } else {
+                answer(404, b"")
+            }
+        });
+        let views = views_at(&server.url(""), SHORT, false);
+        let before = [ViewKind::Store, ViewKind::Files].map(|kind| root_names(&views, kind));
+        assert!(
+            before.iter().flatten().any(|name| name == "g0"),
+            "{before:?}"
+        );
+        is_there.store(false, Ordering::SeqCst);
+        thread::sleep(LATER);
+        check_nothing_is_told(&views, &when);
+        is_there.store(true, Ordering::SeqCst);
+        thread::sleep(LATER);
+        let after = [ViewKind::Store, ViewKind::Files].map(|kind| root_names(&views, kind));
+        assert_eq!(after, before, "{when}");
+    }
+}

@@ -1,0 +1,53 @@
+//! Redirects from a public server to a private address are not followed or requested.
+//!
+//! The public server is simulated by a proxy.
+
+use std::time::Duration;
+
+use zarr_format::error::Error;
+use zarrfs_store::RemoteConfig;
+
+use super::odd_servers::open;
+use crate::common::scripted::{Answer, Scripted, answer};
+
+const PUBLIC: &str = "http://93.184.216.34/";
+const OTHER: &str = "http://93.184.216.35/";
+
+/// Opens a store on the public server, which answers every request with a redirect; returns the error and the
+/// requested URLs.
+fn redirected_to(place: String) -> (Error, Vec<String>) {
+    let proxy = Scripted::start(move |_, request| {
+        if request.target.starts_with(PUBLIC) {
+            let headers = vec![("location", place.clone())];
+            return Answer {
+                headers,
+                ..answer(302, b"")
+            };
+        }
+        answer(404, b"")
+    });
+    let remote = RemoteConfig {
+        options: vec![("proxy_url".to_string(), proxy.url(""))],
+        ..RemoteConfig::default()
+    };
+    let opened = open(PUBLIC, Duration::from_secs(1), remote);
+    let requests = proxy.requests.lock().unwrap();
+    let targets = requests.iter().map(|request| request.target.clone());
+    (opened.err().unwrap(), targets.collect())
+}
+
+#[test]
+fn what_a_public_host_redirects_to_inside_gets_no_request() {
+    let inside = Scripted::start(|_, _| answer(200, b"{}"));
+    let (error, asked) = redirected_to(inside.url("zarr.json"));
+    assert!(error.to_string().contains("not public"), "{error}");
+    assert!(!asked.is_empty());
+    assert!(asked.iter().all(|url| url.starts_with(PUBLIC)), "{asked:?}");
+    assert_eq!(inside.requests.lock().unwrap().len(), 0);
+}
+
+#[test]
+fn a_public_host_may_redirect_to_another() {
+    let (_, asked) = redirected_to(format!("{OTHER}zarr.json"));
+    assert!(asked.iter().any(|url| url.starts_with(OTHER)), "{asked:?}");
+}

@@ -1,0 +1,164 @@
+//! Hostile stores must not make a check panic, hang or exceed its memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use zarr_check::Severity;
+use zarrfs_store::backend::memory::MemoryStore;
+
+use crate::checks::fixture::{How, run};
+use crate::checks::stores::{plain_array, put, raw, sharding, v2, v3};
+use crate::dialects::hierarchies::key;
+
+const DATA: How = How {
+    data: true,
+    is_remote: false,
+};
+
+/// Checks a store within a time limit. Returns the codes of the findings.
+fn codes(store: MemoryStore) -> Vec<&'static str> {
+    let began = Instant::now();
+    let found = run(Arc::new(store), DATA).0;
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+    found.iter().map(|finding| finding.code).collect()
+}
+
+fn array(shape: Value, chunk: Value, codecs: Value) -> MemoryStore {
+    let store = raw();
+    put(&store, "zarr.json", plain_array(shape, chunk, codecs));
+    store
+}
+
+#[test]
+fn grids_of_any_size_cost_what_is_stored() {
+    let bytes = json!([{"name": "bytes"}]);
+    let huge = u64::MAX;
+    codes(array(
+        json!([1_000_000_000_000_000_u64]),
+        json!([1]),
+        bytes.clone(),
+    ));
+    codes(array(
+        json!([huge, huge, huge]),
+        json!([1, 1, 1]),
+        bytes.clone(),
+    ));
+    codes(array(json!([huge]), json!([huge]), bytes.clone()));
+    codes(array(json!(vec![1; 64]), json!(vec![1; 64]), bytes.clone()));
+    codes(array(json!(vec![1; 65]), json!(vec![1; 65]), bytes.clone()));
+    codes(array(json!([huge]), json!([1_u64 << 50]), sharding(1)));
+    codes(array(json!([1 << 20]), json!([1 << 20]), sharding(1)));
+}
+
+#[test]
+fn an_index_larger_than_the_memory_is_told_and_not_read() {
+    let count = 1_u64 << 19;
+    let store = array(json!([count]), json!([count]), sharding(1));
+    let entries = vec![0xff; 16 << 19];
+    let index = [&entries[..], &crc32c::crc32c(&entries).to_le_bytes()].concat();
+    store.set(key("c/0"), index);
+    store.erase(&key("c/1"));
+    let found = run(Arc::new(store), How::default()).0;
+    let [finding] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        (finding.code, finding.severity),
+        ("chunk-unreadable", Severity::Warning)
+    );
+    assert!(
+        finding
+            .to_line()
+            .contains("bytes at once, of --memory, which is")
+    );
+}
+
+#[test]
+fn nodes_of_any_depth_end() {
+    let store = v3();
+    let mut path = String::new();
+    for _ in 0..1050 {
+        path.push_str("g/");
+        put(
+            &store,
+            &format!("{path}zarr.json"),
+            json!({"zarr_format": 3, "node_type": "group"}),
+        );
+    }
+    let found = codes(store);
+    assert!(found.contains(&"too-deep"), "{found:?}");
+}
+
+#[test]
+fn many_faults_of_one_kind_are_bounded() {
+    let store = v2();
+    for number in 0..5000 {
+        store.set(key(&format!("a/b/{number}.{number}.{number}")), vec![1]);
+    }
+    let (found, summary) = run(Arc::new(store), DATA);
+    assert!(found.len() < 200, "{}", found.len());
+    assert_eq!(summary.count(Severity::Warning), 5000);
+}
+
+#[test]
+fn documents_of_any_content_are_findings() {
+    let deep = "[".repeat(100_000);
+    let texts = [
+        deep.as_str(),
+        "",
+        "null",
+        "[]",
+        "3",
+        "\"\u{0}\"",
+        "{\"attributes\": {\"a\": {}}}",
+    ];
+    for text in texts {
+        for path in ["a/zarr.json", "a/b/zarr.json", "zarr.json"] {
+            check_told(path, text);
+        }
+    }
+    let many = "1,".repeat(3 << 20);
+    let long = format!("{{\"zarr_format\": 3, \"node_type\": \"array\", \"shape\": [{many}1]}}");
+    check_told("a/b/zarr.json", &long);
+}
+
+/// Fails if the check reports neither an error nor a warning for a document.
+fn check_told(path: &str, text: &str) {
+    let store = v3();
+    store.set(key(path), text.as_bytes().to_vec());
+    let (found, _) = run(Arc::new(store), DATA);
+    let is_told = found
+        .iter()
+        .any(|finding| finding.severity <= Severity::Warning);
+    assert!(is_told, "{path}: {text:.40}");
+}
+
+#[test]
+fn any_byte_of_a_document_may_change() {
+    let text = run_text();
+    for place in (0..text.len()).step_by(3) {
+        let store = v3();
+        let mut changed = text.clone();
+        changed[place] ^= 0x15;
+        store.set(key("a/b/zarr.json"), changed);
+        run(Arc::new(store), DATA);
+    }
+}
+
+fn run_text() -> Vec<u8> {
+    crate::checks::stores::bytes(&v3(), "a/b/zarr.json")
+}
+
+#[test]
+fn names_of_any_bytes_are_shown_escaped() {
+    let store = v3();
+    store.set(key("a/\u{1b}[2Jx"), vec![1]);
+    let found = run(Arc::new(store), DATA).0;
+    assert_eq!(found.len(), 1);
+    assert!(!found[0].to_line().contains('\u{1b}'));
+}

@@ -1,0 +1,175 @@
+//! Reports AnnData objects that anndata cannot open: missing parts and inconsistent lengths.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zarr_check::Finding;
+use zarr_check::Severity::Error;
+use zarrfs_store::backend::memory::MemoryStore;
+
+use crate::checks::fixture::{How, run};
+use crate::checks::stores::{plain_array, put};
+use crate::dialects::hierarchies::key;
+
+fn group(store: &MemoryStore, path: &str, attributes: Value) {
+    let document = json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
+    put(store, &format!("{path}zarr.json"), document);
+}
+
+/// Writes an array with its only chunk.
+fn array(store: &MemoryStore, path: &str, shape: &[u64]) {
+    let document = plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]));
+    put(store, &format!("{path}/zarr.json"), document);
+    let count = usize::try_from(shape.iter().product::<u64>()).unwrap();
+    let chunk = format!("{path}/c{}", "/0".repeat(shape.len()));
+    store.set(key(&chunk), vec![1; count]);
+}
+
+/// Returns an AnnData object with three cells and two genes.
+fn cells() -> MemoryStore {
+    let store = MemoryStore::default();
+    group(
+        &store,
+        "",
+        json!({"encoding-type": "anndata", "encoding-version": "0.1.0"}),
+    );
+    for (table, rows, columns) in [
+        ("obs", 3, json!(["n", "kind", "age"])),
+        ("var", 2, json!([])),
+    ] {
+        let attributes =
+            json!({"encoding-type": "dataframe", "_index": "_index", "column-order": columns});
+        group(&store, &format!("{table}/"), attributes);
+        array(&store, &format!("{table}/_index"), &[rows]);
+    }
+    array(&store, "obs/n", &[3]);
+    group(&store, "obs/kind/", json!({"encoding-type": "categorical"}));
+    array(&store, "obs/kind/codes", &[3]);
+    array(&store, "obs/kind/categories", &[9]);
+    group(
+        &store,
+        "obs/age/",
+        json!({"encoding-type": "nullable-integer"}),
+    );
+    array(&store, "obs/age/values", &[3]);
+    array(&store, "obs/age/mask", &[3]);
+    group(
+        &store,
+        "X/",
+        json!({"encoding-type": "csr_matrix", "shape": [3, 2]}),
+    );
+    array(&store, "X/data", &[5]);
+    array(&store, "X/indices", &[5]);
+    array(&store, "X/indptr", &[4]);
+    for folder in ["layers/", "obsm/", "varm/", "obsp/"] {
+        group(&store, folder, json!({"encoding-type": "dict"}));
+    }
+    array(&store, "layers/raw", &[3, 2]);
+    array(&store, "obsm/pca", &[3, 7]);
+    array(&store, "varm/loadings", &[2, 7]);
+    array(&store, "obsp/distances", &[3, 3]);
+    store
+}
+
+fn told(store: &MemoryStore) -> Vec<String> {
+    let (found, _) = run(Arc::new(store.clone()), How::default());
+    let line = |finding: &Finding| {
+        assert_eq!(finding.severity, Error, "{}", finding.to_line());
+        assert!(!finding.remedy.is_empty());
+        format!("{} {}: {}", finding.code, finding.key, finding.message)
+    };
+    found.iter().map(line).collect()
+}
+
+#[test]
+fn an_object_whose_lengths_fit_has_no_findings() {
+    assert_eq!(told(&cells()), Vec::<String>::new());
+}
+
+#[test]
+fn lengths_that_differ_are_told_where_they_are() {
+    for (path, shape, key, words) in [
+        (
+            "obs/n",
+            &[4][..],
+            "obs/n",
+            "the column has 4 elements and the index \"_index\" of its table 3",
+        ),
+        (
+            "obs/kind/codes",
+            &[2],
+            "obs/kind",
+            "the column has 2 elements",
+        ),
+        (
+            "obs/age/mask",
+            &[2],
+            "obs/age",
+            "values has the shape [3] and mask [2]",
+        ),
+        (
+            "X/indptr",
+            &[3],
+            "X",
+            "indptr has 3 elements and the matrix 3 rows, which need 4",
+        ),
+        ("X/data", &[6], "X", "data has 6 elements and indices 5"),
+        (
+            "layers/raw",
+            &[3, 4],
+            "layers/raw",
+            "the matrix has 4 columns and the table var 2 rows",
+        ),
+        (
+            "obsm/pca",
+            &[2, 7],
+            "obsm/pca",
+            "the matrix has 2 rows and the table obs 3 rows",
+        ),
+        (
+            "varm/loadings",
+            &[3, 7],
+            "varm/loadings",
+            "the matrix has 3 rows and the table var 2 rows",
+        ),
+        (
+            "obsp/distances",
+            &[3, 2],
+            "obsp/distances",
+            "the matrix has 2 columns and the table obs 3",
+        ),
+    ] {
+        let store = cells();
+        array(&store, path, shape);
+        let found = told(&store);
+        let expected = format!("table-lengths-differ {key}: {words}");
+        assert!(
+            found.len() == 1 && found[0].starts_with(&expected),
+            "{path}: {found:#?}"
+        );
+        assert!(found[0].ends_with("so that anndata does not open it"));
+    }
+}
+
+#[test]
+fn parts_that_are_gone_are_told_with_what_needs_them() {
+    for (path, key, words) in [
+        ("obs/_index", "obs", "the table has its index in \"_index\""),
+        ("obs/n", "obs", "the table names a column \"n\""),
+        ("obs/kind/codes", "obs/kind", "the values need \"codes\""),
+        (
+            "obs/kind/categories",
+            "obs/kind",
+            "the values need \"categories\"",
+        ),
+        ("X/indices", "X", "the matrix needs \"indices\""),
+    ] {
+        let store = cells();
+        store.erase(&self::key(&format!("{path}/zarr.json")));
+        store.erase(&self::key(&format!("{path}/c/0")));
+        let expected = format!(
+            "table-part-missing {key}: {words}, where no node is, so that anndata does not open it"
+        );
+        assert_eq!(told(&store), [expected]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Opens stores in each kind of place: folder, archive, web server, mount.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::needs;
+use crate::common::scripted::{Answer, Scripted, answer};
+use crate::inspect::program::{GROUP, PROGRAM, array, printed, run, sample, store};
+
+/// Returns the output of `info` without the lines that name the store.
+fn facts(path: &str) -> Vec<String> {
+    let text = printed(&["info", path]);
+    let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  documents  ");
+    let lines = text.lines().filter(|line| !is_place(line));
+    // Keys are printed relative to the root of the store that was opened.
+    lines.map(|line| line.replace("tas/c/", "c/")).collect()
+}
+
+fn tas() -> String {
+    sample("climate.zarr/tas").to_str().unwrap().to_string()
+}
+
+#[test]
+fn an_archive_is_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let zip = folder.path().join("c.zarr.zip");
+    let script = "import shutil, sys; shutil.make_archive(sys.argv[1], 'zip', sys.argv[2])";
+    let made = Command::new("python3")
+        .args(["-c", script])
+        .args([zip.with_extension(""), sample("climate.zarr")])
+        .status();
+    if !needs::program("python3", made.is_ok_and(|status| status.success())) {
+        return;
+    }
+    let path = format!("{}/tas", zip.display());
+    assert_eq!(facts(&path), facts(&tas()));
+    let chunk = fs::read(format!("{}/c/0/0/0", tas())).unwrap();
+    assert_eq!(
+        printed(&["cat", &format!("{path}/zarr.json")]).len(),
+        fs::read(format!("{}/zarr.json", tas())).unwrap().len()
+    );
+    let decoded = printed(&["cat", "--decode", &format!("{path}/c/0/0/0")]);
+    assert!(decoded.starts_with("266.0 ") && !chunk.is_empty());
+}
+
+/// Serves the files of a folder, without listings.
+fn file(folder: &Path, target: &str) -> Answer {
+    let path = folder.join(target.trim_start_matches('/'));
+    match fs::read(path) {
+        Ok(bytes) => answer(200, &bytes),
+        Err(_) => answer(404, b""),
+    }
+}
+
+#[test]
+fn a_server_that_lists_nothing_is_a_store() {
+    let folder = sample("");
+    let server = Scripted::start(move |_, request| file(&folder, &request.target));
+    let url = format!("http://{}/climate.zarr/tas", server.address);
+    let text = printed(&["info", &url]);
+    assert!(text.contains("data type        float32"), "{text}");
+    assert!(text.contains("stored           not known: "), "{text}");
+    assert_eq!(
+        printed(&["cat", "--select", "0,0,:3", &url]),
+        printed(&["cat", "--select", "0,0,:3", &tas()])
+    );
+    assert_eq!(
+        printed(&["cat", &format!("{url}/zarr.json")]),
+        printed(&["cat", &format!("{}/zarr.json", tas())])
+    );
+}
+
+/// Unmounts when it is dropped.
+struct Mount(String);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new(PROGRAM).args(["umount", &self.0]).output();
+    }
+}
+
+#[test]
+fn a_path_in_a_mount_is_read_by_the_mount() {
+    if !needs::mounts() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let dir = place("dir");
+    fs::create_dir(&dir).unwrap();
+    let source = sample("climate.zarr");
+    printed(&[
+        "mount",
+        source.to_str().unwrap(),
+        &dir,
+        "--cow",
+        &place("upper"),
+    ]);
+    let _mount = Mount(dir.clone());
+    for path in [
+        "tas",
+        ".zarrfs/store/tas",
+        ".zarrfs/files/tas",
+        ".zarrfs/files/tas/tas.npy",
+        ".zarrfs/files/tas/chunks",
+    ] {
+        assert_eq!(facts(&format!("{dir}/{path}")), facts(&tas()), "{path}");
+    }
+    let title = printed(&["tree", &dir]);
+    assert!(title.starts_with(source.to_str().unwrap()), "{title}");
+    // The commands see uncommitted changes of the mount.
+    fs::remove_file(format!("{dir}/tas/c/0/0/0")).unwrap();
+    let text = printed(&["map", &format!("{dir}/tas")]);
+    assert!(text.contains("7 of 8 chunks stored"), "{text}");
+    let text = printed(&["stats", "--prometheus", &dir]);
+    assert!(
+        text.contains("# TYPE zarrfs_memory_held_bytes gauge"),
+        "{text}"
+    );
+    let text = printed(&["stats", "--json", &dir]);
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["lookup_requests"].as_u64()
+            > Some(0)
+    );
+    assert!(printed(&["stats", &dir]).lines().count() > 30);
+}
+
+#[test]
+fn what_a_mount_does_not_list_is_not_known() {
+    if !needs::mounts() {
+        return;
+    }
+    let folder = sample("");
+    let server = Scripted::start(move |_, request| file(&folder, &request.target));
+    let url = format!("http://{}/climate.zarr", server.address);
+    let mountpoint = tempfile::tempdir().unwrap();
+    let dir = mountpoint.path().to_str().unwrap().to_string();
+    printed(&["mount", &url, &dir]);
+    let _mount = Mount(dir.clone());
+    let text = printed(&["info", &format!("{dir}/tas")]);
+    assert!(text.contains("stored           not known: "), "{text}");
+    assert!(
+        text.contains(&format!("store            {url}/tas\n")),
+        "{text}"
+    );
+    let select = |path: &str| printed(&["cat", "--select", "0,0,:3", path]);
+    assert_eq!(select(&format!("{dir}/tas")), select(&tas()));
+}
+
+const ENTRY: &[u8] = br#"{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
+    "metadata_encoding": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_key_suffix": ".json", "extensions": []}"#;
+
+#[test]
+fn a_node_of_a_draft_is_found_from_above() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = br#"{"shape": [4], "data_type": "|u1", "chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"},
+        "chunk_memory_layout": "C", "fill_value": 7, "extensions": [], "attributes": {}}"#;
+    store(
+        folder.path(),
+        &[
+            ("zarr.json", ENTRY),
+            ("meta/root/g/a.array.json", a),
+            ("data/root/g/a/c1", &[5, 6]),
+        ],
+    );
+    let path = folder.path().to_str().unwrap();
+    assert_eq!(
+        printed(&["cat", "--select", ":", &format!("{path}/g/a")]),
+        "7 7 5 6\n"
+    );
+    assert_eq!(
+        printed(&["cat", "--decode", &format!("{path}/data/root/g/a/c1")]),
+        "5 6\n"
+    );
+    let text = printed(&["tree", &format!("{path}/g")]);
+    assert!(
+        text.contains("a  uint8 (4,)  chunks (2,)") && text.contains("in 1 of 2 chunks"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_folder_of_stores_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    store(
+        folder.path(),
+        &[
+            ("x/v3/zarr.json", GROUP),
+            ("x/v3/a/zarr.json", array(&[2], &[2]).as_bytes()),
+            ("x/v2/.zgroup", br#"{"zarr_format": 2}"#),
+        ],
+    );
+    let text = printed(&["tree", folder.path().join("x").to_str().unwrap()]);
+    assert!(
+        text.contains("v2  v2 group") && text.contains("a  uint8 (2,)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_decoded_file_is_described_or_refused_with_the_reason() {
+    let info = |name: &str| {
+        let output = run(&["info", &format!("{}/{name}", tas())]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), text)
+    };
+    for (name, expected) in [
+        ("tas@0.nii", "length"),
+        ("tas@0.cf.vrt", "length"),
+        ("tas@time=2000-03.cf.npy", "float32, (36, 72)"),
+        (
+            "tas@lat=-20:20,time=2000-03:2000-05.cf.npy",
+            "float32, (3, 8, 72)",
+        ),
+    ] {
+        let (code, text) = info(name);
+        assert!(code == Some(0) && text.contains(expected), "{name}: {text}");
+    }
+    for (name, expected) in [
+        ("tas@9999.npy", "9999 is out of bounds for dimension 0"),
+        ("tas@lat=1000.npy", "no element is labelled '1000'"),
+        (
+            "tas@time=1999.npy",
+            "the labels are from 2000-01-16T12:00:00 to 2000-12-17T02:00:00",
+        ),
+        ("tas.xyz", "its ending names no format; there are npy,"),
+        ("tas.csv", "csv: needs "),
+        ("tas@0.wav", "zarrfs has no .wav files any more; use .raw"),
+        ("tas.png", "use 'zarrfs preview -o FILE.png'"),
+    ] {
+        let (code, text) = info(name);
+        assert!(code == Some(1) && text.contains(expected), "{name}: {text}");
+    }
+    let path = format!("{}/tas@0,0.cf.csv", tas());
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&["info", "--json", &path])).unwrap();
+    assert_eq!(json["format"], "csv");
+    // The length of a CSV file is unknown until the file is made.
+    assert!(json["error"].is_null() && json["bytes"].is_null());
+    let missing = run(&["info", &format!("{}/tax@0.npy", tas())]);
+    assert_eq!(missing.status.code(), Some(2));
+}
+
+#[test]
+fn a_folder_without_metadata_is_said_to_have_none() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("a")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let last = |text: String| text.lines().last().unwrap_or_default().to_string();
+    let said = "2 groups, 0 arrays; no Zarr metadata found";
+    assert_eq!(last(printed(&["tree", path])), said);
+    let text = br#"{"zarr_format": 3, "node_type": "group"}"#;
+    fs::write(folder.path().join("zarr.json"), text).unwrap();
+    assert!(!printed(&["tree", path]).contains("no Zarr metadata"));
+}

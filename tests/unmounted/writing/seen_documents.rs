@@ -1,0 +1,228 @@
+//! Conflicts of documents: another program changes one between a mount's read and its save.
+//!
+//! Neither change is lost without an error.
+
+use serde_json::{Value, json};
+use zarr_format::error::Result;
+use zarrfs_store::tree::{OpenMode, RenameMode};
+
+use crate::common;
+use crate::common::sample::{Form, Sample};
+use crate::dialects::hierarchies::key;
+use crate::writing::documents::{read_json, write};
+use crate::writing::files::sized;
+use crate::writing::fixture::MAKER;
+use crate::writing::shared::{Shared, everywhere};
+use zarrfs_store::request_context::UNLIMITED;
+
+/// Changes the attributes of the array `a`, as another program.
+fn annotate_outside(mount: &Shared, attributes: &Value) {
+    let mut document: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+    document["attributes"] = attributes.clone();
+    mount.put_outside("a/zarr.json", document.to_string().as_bytes());
+}
+
+/// Checks that `edit` does not undo a change that another program makes after `begin` has read the attributes.
+fn edited<T>(
+    begin: impl Fn(&Shared) -> T,
+    edit: impl Fn(&Shared, T) -> Result<()>,
+    check: impl Fn(&Shared),
+) {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let begun = begin(&mount);
+        annotate_outside(&mount, &json!({"theirs": 2}));
+        let before = mount.stored("a/zarr.json");
+        let closed = edit(&mount, begun);
+        mount.is_conflict(closed.clone(), "a/zarr.json");
+        assert_eq!(mount.stored("a/zarr.json"), before, "{mode:?} {kind}");
+        if closed.is_err() {
+            mount.keeps_nothing("a/zarr.json");
+            let shown = read_json(&mount.view, "a/attributes.json");
+            assert_eq!(shown, json!({"theirs": 2}), "{mode:?} {kind}");
+            check(&mount);
+        }
+    }
+}
+
+const PATH: &str = "a/attributes.json";
+
+/// Returns the text of the attributes with one more member.
+fn annotated(text: &[u8]) -> String {
+    let mut value: Value = serde_json::from_slice(text).unwrap();
+    value["ours"] = json!(1);
+    value.to_string()
+}
+
+#[test]
+fn a_document_that_is_open_for_both_does_not_undo_what_others_wrote() {
+    edited(
+        |mount| mount.open(PATH),
+        |_, file| {
+            let text = annotated(&file.read_at(&UNLIMITED, 0, 1 << 16).unwrap());
+            file.change(&UNLIMITED, &sized(0)).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            let closed = file.flush(&UNLIMITED);
+            // The kernel flushes a file again when it is released.
+            let _ = file.flush(&UNLIMITED);
+            closed
+        },
+        |mount| {
+            let file = mount.open(PATH);
+            let text = annotated(&file.read_at(&UNLIMITED, 0, 1 << 16).unwrap());
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            file.change(&UNLIMITED, &sized(text.len() as u64)).unwrap();
+            file.flush(&UNLIMITED).unwrap();
+            let shown = read_json(&mount.view, "a/attributes.json");
+            assert_eq!(shown, json!({"theirs": 2, "ours": 1}));
+        },
+    );
+}
+
+/// `json.load(open(path))`, then `json.dump(value, open(path, "w"))`.
+#[test]
+fn a_document_that_was_read_and_is_written_anew_does_not_undo_what_others_wrote() {
+    edited(
+        |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
+        |mount, text| write(&mount.tree, PATH, &text),
+        |mount| {
+            let text = annotated(&common::read(&mount.view, PATH).unwrap());
+            write(&mount.tree, PATH, &text).unwrap();
+            // The program that saved a document has seen its content.
+            write(&mount.tree, PATH, &text).unwrap();
+        },
+    );
+}
+
+/// As editors do: a new file, renamed onto the document. The kernel retries a rename that fails with ESTALE.
+#[test]
+fn a_document_that_was_read_and_is_replaced_does_not_undo_what_others_wrote() {
+    let beside = key(&format!("{PATH}.tmp"));
+    edited(
+        |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
+        |mount, text| {
+            let file = mount.tree.create(&UNLIMITED, &beside, &MAKER).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            file.flush(&UNLIMITED).unwrap();
+            let rename = || {
+                mount
+                    .tree
+                    .rename(&UNLIMITED, &beside, &key(PATH), RenameMode::Replace)
+            };
+            let renamed = rename();
+            if renamed.is_err() {
+                rename().unwrap_err();
+            }
+            renamed
+        },
+        |mount| {
+            mount.tree.unlink(&UNLIMITED, &beside).unwrap();
+            let text = annotated(&common::read(&mount.view, PATH).unwrap());
+            let file = mount.tree.create(&UNLIMITED, &beside, &MAKER).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            mount
+                .tree
+                .rename(&UNLIMITED, &beside, &key(PATH), RenameMode::Replace)
+                .unwrap();
+        },
+    );
+}
+
+/// As archivers and `install` do: the document is removed, and made again.
+#[test]
+fn a_document_that_was_read_and_is_made_anew_does_not_undo_what_others_wrote() {
+    edited(
+        |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
+        |mount, text| {
+            mount.tree.unlink(&UNLIMITED, &key(PATH)).unwrap();
+            let file = mount.tree.create(&UNLIMITED, &key(PATH), &MAKER).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            let closed = file.flush(&UNLIMITED);
+            let _ = file.flush(&UNLIMITED);
+            closed
+        },
+        |_| {},
+    );
+}
+
+/// vim restores the old file's name if it could not write the new one.
+#[test]
+fn an_old_document_does_not_replace_what_another_program_wrote() {
+    let beside = key(&format!("{PATH}~"));
+    edited(
+        |mount| {
+            common::read(&mount.view, PATH).unwrap();
+            let aside = mount
+                .tree
+                .rename(&UNLIMITED, &key(PATH), &beside, RenameMode::Replace);
+            aside.unwrap();
+        },
+        |mount, ()| {
+            mount
+                .tree
+                .rename(&UNLIMITED, &beside, &key(PATH), RenameMode::Replace)
+        },
+        |_| {},
+    );
+}
+
+#[test]
+fn a_document_that_nobody_has_read_is_replaced() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount
+            .tree
+            .open(&UNLIMITED, &key(PATH), OpenMode::Truncate)
+            .unwrap();
+        annotate_outside(&mount, &json!({"theirs": 2}));
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 1}").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        assert_eq!(mount.conflicts(), [""; 0]);
+        let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        assert_eq!(stored["attributes"], json!({"ours": 1}), "{mode:?} {kind}");
+        // A save counts as a read: it is the precondition of this file's next save.
+        annotate_outside(&mount, &json!({"theirs": 3}));
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 4}").unwrap();
+        mount.is_conflict(file.flush(&UNLIMITED), "a/zarr.json");
+    }
+}
+
+/// The changed part of a document may be one that was not read.
+#[test]
+fn an_edit_of_attributes_keeps_a_shape_that_others_changed() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount.open("a/attributes.json");
+        let mut document: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        document["shape"] = json!([6]);
+        mount.put_outside("a/zarr.json", document.to_string().as_bytes());
+        file.change(&UNLIMITED, &sized(0)).unwrap();
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 1}").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        document["attributes"] = json!({"ours": 1});
+        let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        assert_eq!(stored, document, "{mode:?} {kind}");
+    }
+}
+
+/// After a commit, the stored document is the one that was read: no other program has changed it.
+#[test]
+fn a_commit_of_a_document_is_no_change_of_another_program() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        write(&mount.tree, "a/attributes.json", r#"{"ours": 1}"#).unwrap();
+        let file = mount.open("a/attributes.json");
+        assert_eq!(mount.conflicts(), [""; 0]);
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 2}").unwrap();
+        file.change(&UNLIMITED, &sized(11)).unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        assert_eq!(stored["attributes"], json!({"ours": 2}), "{mode:?} {kind}");
+    }
+}
