@@ -68,7 +68,6 @@ pub mod holes;
 pub mod layer;
 pub mod listing;
 mod location;
-pub(crate) mod name_order;
 mod not_shown;
 pub mod path_locks;
 mod replacements;

@@ -1,16 +1,19 @@
 //! A cached directory that grows as its readers read the listing.
 //!
 //! Names keep the order of the store's listing, each with its cursor. A complete directory also answers for
-//! missing names. `dirs` limits the number of directories.
+//! missing names. A reader continues with its own listing if the names were evicted or do not include a cursor. `dirs`
+//! limits the number of directories.
 
-use parking_lot::{Mutex, RwLock};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use indexmap::IndexMap;
+use parking_lot::{Mutex, RwLock};
 
+use super::assembler::AssembledDir;
+use super::lister::DirLister;
 use super::listing_prefetch::PassedDir;
 use crate::known::Known;
 use crate::request_context::RequestContext;
@@ -53,12 +56,18 @@ pub(super) struct CachedDir {
     pub(super) passed: Option<PassedDir>,
     /// The names that the listing omits.
     pub(super) left_out: LeftOut,
-    known: RwLock<(NameMap, Extent)>,
+    known: RwLock<KnownNames>,
     source: Mutex<NameSource>,
     /// Number of requests to the source: a reader that waited for another one knows by it whether an error is new.
     requests: AtomicU64,
     /// Number of names in all directories.
     total: Arc<AtomicUsize>,
+}
+
+/// The names that were read so far.
+struct KnownNames {
+    map: NameMap,
+    extent: Extent,
 }
 
 /// The source of further names.
@@ -89,7 +98,10 @@ impl CachedDir {
             asked,
             passed: None,
             left_out: listing.left_out(),
-            known: RwLock::new((NameMap::new(), Extent::Growing)),
+            known: RwLock::new(KnownNames {
+                map: NameMap::new(),
+                extent: Extent::Growing,
+            }),
             source: Mutex::new(NameSource {
                 listing: Some(listing),
                 failed: None,
@@ -101,19 +113,20 @@ impl CachedDir {
 
     /// Builds a directory with all its names.
     pub(super) fn complete(
-        prefix: Key,
-        asked: Instant,
-        names: NameMap,
+        dir: AssembledDir,
         passed: Option<PassedDir>,
         total: &Arc<AtomicUsize>,
     ) -> CachedDir {
-        total.fetch_add(names.len(), Ordering::Relaxed);
+        total.fetch_add(dir.names.len(), Ordering::Relaxed);
         CachedDir {
-            prefix,
-            asked,
+            prefix: dir.prefix,
+            asked: dir.asked,
             passed,
             left_out: LeftOut::Nothing,
-            known: RwLock::new((names, Extent::Complete)),
+            known: RwLock::new(KnownNames {
+                map: dir.names,
+                extent: Extent::Complete,
+            }),
             source: Mutex::default(),
             requests: AtomicU64::new(0),
             total: total.clone(),
@@ -122,13 +135,13 @@ impl CachedDir {
 
     /// Returns the number of cached names.
     pub(super) fn len(&self) -> usize {
-        self.known.read().0.len()
+        self.known.read().map.len()
     }
 
     /// Returns the state of a name; `Unknown` if the listing may still return it or omits such names.
     pub(super) fn look(&self, name: &[u8]) -> Known<DirEntry> {
         let known = self.known.read();
-        match (known.0.get(name), known.1) {
+        match (known.map.get(name), known.extent) {
             (Some(entry), _) => Known::Is(*entry),
             (None, Extent::Complete) if !self.left_out.may_have(name) => Known::Missing,
             (None, _) => Known::Unknown,
@@ -136,47 +149,47 @@ impl CachedDir {
     }
 
     /// Whether the listing is complete and lacks the name, which may be one that it omits.
-    pub(super) fn lacks(&self, name: &[u8]) -> bool {
+    pub(super) fn is_unlisted(&self, name: &[u8]) -> bool {
         let known = self.known.read();
-        known.1 == Extent::Complete && !known.0.contains_key(name)
+        known.extent == Extent::Complete && !known.map.contains_key(name)
     }
 
     /// Returns the index of a name if its entry is wanted.
-    pub(super) fn place_of(
+    pub(super) fn index_of(
         &self,
         name: &[u8],
         is_wanted: impl Fn(&DirEntry) -> bool,
     ) -> Option<usize> {
         let known = self.known.read();
-        let (place, _, entry) = known.0.get_full(name)?;
-        is_wanted(entry).then_some(place)
+        let (index, _, entry) = known.map.get_full(name)?;
+        is_wanted(entry).then_some(index)
     }
 
     /// Returns the index of the name with a cursor.
-    pub(super) fn place_of_cursor(&self, cursor: u64) -> Option<usize> {
+    pub(super) fn index_of_cursor(&self, cursor: u64) -> Option<usize> {
         let known = self.known.read();
-        let is_it = |place: &usize| {
-            let found = known.0.get_index(*place);
+        let is_it = |index: &usize| {
+            let found = known.map.get_index(*index);
             found.is_some_and(|(_, entry)| entry.cursor == cursor)
         };
         let guess = usize::try_from(cursor).ok()?.checked_sub(1)?;
         let guess = Some(guess).filter(is_it);
-        guess.or_else(|| (0..known.0.len()).find(is_it))
+        guess.or_else(|| (0..known.map.len()).find(is_it))
     }
 
     /// Returns the index of the first wanted name.
-    pub(super) fn first_place(&self, is_wanted: impl Fn(&DirEntry) -> bool) -> Option<usize> {
-        self.known.read().0.values().position(is_wanted)
+    pub(super) fn first_index(&self, is_wanted: impl Fn(&DirEntry) -> bool) -> Option<usize> {
+        self.known.read().map.values().position(is_wanted)
     }
 
     /// Returns the known and wanted names in a range of indices.
     pub(super) fn names_at(
         &self,
-        places: Range<usize>,
+        indices: Range<usize>,
         is_wanted: impl Fn(&DirEntry) -> bool,
     ) -> Vec<Vec<u8>> {
         let known = self.known.read();
-        let names = places.map_while(|place| known.0.get_index(place));
+        let names = indices.map_while(|index| known.map.get_index(index));
         let wanted = names.filter(|(_, entry)| is_wanted(entry));
         wanted.map(|(name, _)| name.to_vec()).collect()
     }
@@ -184,15 +197,15 @@ impl CachedDir {
     /// Returns all names, or `None` if the directory is incomplete.
     pub(super) fn all_names(&self) -> Option<Vec<(Box<[u8]>, DirEntry)>> {
         let known = self.known.read();
-        let names = known.0.iter().map(|(name, entry)| (name.clone(), *entry));
-        (known.1 == Extent::Complete).then(|| names.collect())
+        let names = known.map.iter().map(|(name, entry)| (name.clone(), *entry));
+        (known.extent == Extent::Complete).then(|| names.collect())
     }
 
     /// Returns the content of an index; reads further names from the source if necessary.
-    pub(super) fn at(&self, context: &RequestContext, place: usize) -> Result<Slot> {
+    pub(super) fn at(&self, context: &RequestContext, index: usize) -> Result<Slot> {
         loop {
             let requests = self.requests.load(Ordering::Acquire);
-            if let Some(slot) = self.known_at(place) {
+            if let Some(slot) = self.known_at(index) {
                 return Ok(slot);
             }
             let mut source = self.source.lock();
@@ -210,9 +223,9 @@ impl CachedDir {
         }
     }
 
-    fn known_at(&self, place: usize) -> Option<Slot> {
+    fn known_at(&self, index: usize) -> Option<Slot> {
         let known = self.known.read();
-        match (known.0.get_index(place), known.1) {
+        match (known.map.get_index(index), known.extent) {
             (Some((name, entry)), _) => Some(Slot::Entry(Name {
                 name: name.to_vec(),
                 kind: entry.kind,
@@ -236,10 +249,10 @@ impl CachedDir {
         let next = next?;
         let mut known = self.known.write();
         match next {
-            _ if known.1 == Extent::Evicted => {}
+            _ if known.extent == Extent::Evicted => {}
             None => {
-                known.1 = Extent::Complete;
-                known.0.shrink_to_fit();
+                known.extent = Extent::Complete;
+                known.map.shrink_to_fit();
                 source.listing = None;
             }
             Some(name) => {
@@ -248,7 +261,7 @@ impl CachedDir {
                     cursor: name.cursor,
                     meta: name.meta,
                 };
-                if known.0.insert(name.name.into(), entry).is_none() {
+                if known.map.insert(name.name.into(), entry).is_none() {
                     self.total.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -259,9 +272,10 @@ impl CachedDir {
     /// Drops the names if the directory is incomplete.
     pub(super) fn evict(&self) {
         let mut known = self.known.write();
-        if known.1 == Extent::Growing {
-            self.total.fetch_sub(known.0.len(), Ordering::Relaxed);
-            *known = (NameMap::new(), Extent::Evicted);
+        if known.extent == Extent::Growing {
+            self.total.fetch_sub(known.map.len(), Ordering::Relaxed);
+            known.map = NameMap::new();
+            known.extent = Extent::Evicted;
         }
     }
 
@@ -273,7 +287,89 @@ impl CachedDir {
 
 impl Drop for CachedDir {
     fn drop(&mut self) {
-        let held = self.known.read().0.len();
-        self.total.fetch_sub(held, Ordering::Relaxed);
+        let count = self.known.read().map.len();
+        self.total.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// One reader of a cached directory.
+pub(super) struct CachedListing {
+    lister: Arc<DirLister>,
+    dir: Arc<CachedDir>,
+    /// Index of the next name.
+    index: usize,
+    /// Cursor of the previous name.
+    cursor: u64,
+    own: Option<Box<dyn Listing>>,
+}
+
+impl CachedListing {
+    /// Starts to read a directory.
+    pub(super) fn new(lister: &Arc<DirLister>, dir: Arc<CachedDir>) -> CachedListing {
+        CachedListing {
+            lister: lister.clone(),
+            dir,
+            index: 0,
+            cursor: 0,
+            own: None,
+        }
+    }
+
+    /// Continues after `cursor` with an own listing.
+    fn list_alone(
+        &mut self,
+        context: &RequestContext,
+        cursor: u64,
+    ) -> Result<&mut Box<dyn Listing>> {
+        let mut own = match self.dir.take_listing() {
+            Some(listing) => listing,
+            None => self.lister.inner.list(context, &self.dir.prefix)?,
+        };
+        own.seek(context, cursor)?;
+        Ok(self.own.insert(own))
+    }
+}
+
+impl Listing for CachedListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        if let Some(own) = &mut self.own {
+            return own.next(context);
+        }
+        let known = self.dir.len();
+        match self.dir.at(context, self.index)? {
+            Slot::Entry(name) => {
+                if self.index >= known {
+                    self.lister.answers.dirs.trim(&self.dir);
+                }
+                self.index += 1;
+                self.cursor = name.cursor;
+                Ok(Some(name))
+            }
+            Slot::End => Ok(None),
+            Slot::Evicted => self.list_alone(context, self.cursor)?.next(context),
+        }
+    }
+
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        if cursor == 0 && !self.lister.answers.dirs.is_fresh(&self.dir) {
+            // A reader that starts again after the TTL gets the present names.
+            self.dir = self.lister.list(context, &self.dir.prefix)?;
+        }
+        let index = match cursor {
+            0 => Some(0),
+            cursor => self.dir.index_of_cursor(cursor).map(|index| index + 1),
+        };
+        match (index, &mut self.own) {
+            (_, Some(own)) => own.seek(context, cursor),
+            (Some(index), None) => {
+                (self.index, self.cursor) = (index, cursor);
+                Ok(())
+            }
+            (None, None) => self.list_alone(context, cursor).map(drop),
+        }
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.dir.left_out
     }
 }

@@ -4,19 +4,22 @@
 //! evicted first. A directory that exceeds half of the bound is evicted while it is read, and its readers continue with
 //! their own listings, so that a directory of millions of names needs no more memory than one of thousands.
 
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::cached_dir::{CachedDir, DirEntry, NameMap};
-use super::dated::{Dated, Lifetime};
+use parking_lot::Mutex;
+
+use super::assembler::AssembledDir;
+use super::cached_answers::{Dated, Lifetime};
+use super::cached_dir::{CachedDir, DirEntry};
 use super::listing_prefetch::PassedDir;
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority};
 use crate::sync::stepped_room::SteppedRoom;
-use crate::{EntryKind, Key, Listing};
+use crate::{EntryKind, Key, Listing, Meta};
 
 /// Bytes of memory for a name of typical length.
 const NAME_BYTES: u64 = 192;
@@ -79,15 +82,8 @@ impl DirCache {
     }
 
     /// Builds a directory with all its names; does not cache it yet.
-    pub(super) fn complete(
-        &self,
-        prefix: Key,
-        asked: Instant,
-        names: NameMap,
-        passed: Option<PassedDir>,
-    ) -> Arc<CachedDir> {
-        let dir = CachedDir::complete(prefix, asked, names, passed, &self.total);
-        Arc::new(dir)
+    pub(super) fn complete(&self, dir: AssembledDir, passed: Option<PassedDir>) -> Arc<CachedDir> {
+        Arc::new(CachedDir::complete(dir, passed, &self.total))
     }
 
     /// Returns a cached directory within its TTL.
@@ -158,6 +154,35 @@ impl DirCache {
                 Known::Unknown => looked = parent,
             }
         }
+    }
+
+    /// Returns all objects below a directory in byte order, or `None` unless all of them are cached.
+    pub(super) fn all_below(
+        &self,
+        context: &RequestContext,
+        folder: &Key,
+    ) -> Option<Vec<(Key, Meta)>> {
+        let mut found = Vec::new();
+        let mut open = vec![folder.clone()];
+        let mut times = Vec::new();
+        while let Some(prefix) = open.pop() {
+            let dir = self.get(&prefix)?;
+            times.push(dir.asked);
+            for (name, entry) in dir.all_names()? {
+                let key = prefix.child(&name).ok()?;
+                match (entry.kind, entry.meta?) {
+                    (EntryKind::File, meta) => found.push((key, meta)),
+                    // A directory that is an object as well has other metadata.
+                    (EntryKind::Directory, meta) if meta == Meta::prefix() => open.push(key),
+                    _ => return None,
+                }
+            }
+        }
+        for asked in times {
+            context.note_memory(asked);
+        }
+        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        Some(found)
     }
 }
 

@@ -4,11 +4,12 @@
 //! queries; an answer to the first also answers the second unless a prefix is involved. The number of keys is bounded.
 //! Keys count in the memory budget, and documents in a part of it; the least recently used key is evicted first.
 
-use parking_lot::Mutex;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
-use super::dated::{Dated, Lifetime, newer};
+use parking_lot::Mutex;
+
+use super::MetadataCacheConfig;
+use super::cached_answers::{Dated, Lifetime};
 use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::stepped_room::SteppedRoom;
@@ -83,7 +84,7 @@ impl KeyEntry {
             let object = CachedObject::of_head(&head.value)?;
             Some(head.with(object))
         });
-        newer(self.object, of_head)
+        Dated::newer(self.object, of_head)
     }
 }
 
@@ -110,21 +111,14 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Builds a table of at most `max_keys` keys, which count in `whole` and have the TTL of `lifetime`. Documents of
-    /// at most `max_document_bytes` each count in `memory`.
-    pub(super) fn new(
-        max_keys: NonZeroUsize,
-        whole: &Arc<MemoryBudget>,
-        lifetime: Lifetime,
-        memory: Arc<MemoryBudget>,
-        max_document_bytes: u64,
-    ) -> Arc<KeyTable> {
+    /// Builds an empty table; documents count in a part of the budget.
+    pub(super) fn new(config: &MetadataCacheConfig, lifetime: Lifetime) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
             entries: Mutex::new(AgedMap::default()),
-            room: SteppedRoom::new(whole, KEY_BYTES, max_keys.get()),
+            room: SteppedRoom::new(&config.memory, KEY_BYTES, config.keys.get()),
             lifetime,
-            memory,
-            max_document_bytes,
+            memory: config.memory.part(config.documents),
+            max_document_bytes: config.document,
         });
         let weak: Weak<KeyTable> = Arc::downgrade(&table);
         table.memory.register(Priority::Metadata, weak.clone());
@@ -241,6 +235,7 @@ impl Evict for KeyTable {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -261,26 +256,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn documents_stay_within_their_part_of_the_memory() {
-        let memory = MemoryBudget::new(20_000, Arc::new(Stats::default()));
-        let most = NonZeroUsize::new(1000).unwrap();
+    fn table(config: &MetadataCacheConfig) -> Arc<KeyTable> {
         let lifetime = Lifetime {
             clock: Clock::default(),
             ttl: Duration::from_secs(1000),
         };
-        let of_keys = MemoryBudget::new(1 << 20, Arc::new(Stats::default()));
-        let table = KeyTable::new(most, &of_keys, lifetime, memory.part(5000), 1000);
+        KeyTable::new(config, lifetime)
+    }
+
+    #[test]
+    fn documents_stay_within_their_part_of_the_memory() {
+        let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
+        let table = table(&MetadataCacheConfig {
+            keys: NonZeroUsize::new(1000).unwrap(),
+            document: 1000,
+            documents: 5000,
+            ..MetadataCacheConfig::within(memory.clone())
+        });
         put(&table, "large", 1001);
         for number in 0..100 {
             put(&table, &format!("{number}"), 900);
             put(&table, "same", number);
-            assert!(memory.held() <= 5000);
+            assert!(table.memory.held() <= 5000);
             assert!(table.document(&Key::new("same").unwrap()).is_some());
         }
         let has = |name: &str| table.document(&Key::new(name).unwrap()).is_some();
         assert!(has("99") && !has("0") && !has("large"));
-        let _all = memory.try_reserve(20_000).unwrap();
+        let _all = memory.try_reserve(100_000).unwrap();
         assert!(!has("99"), "documents give way to other memory");
         put(&table, "other", 10);
         assert!(!has("other"));
@@ -289,12 +291,10 @@ mod tests {
     #[test]
     fn keys_give_way_to_other_memory() {
         let memory = MemoryBudget::new(200 * KEY_BYTES, Arc::new(Stats::default()));
-        let most = NonZeroUsize::new(400).unwrap();
-        let lifetime = Lifetime {
-            clock: Clock::default(),
-            ttl: Duration::from_secs(1000),
-        };
-        let table = KeyTable::new(most, &memory, lifetime, memory.part(0), 0);
+        let table = table(&MetadataCacheConfig {
+            keys: NonZeroUsize::new(400).unwrap(),
+            ..MetadataCacheConfig::within(memory.clone())
+        });
         let key = |number: u32| Key::new(format!("{number}")).unwrap();
         let missing = Dated {
             value: None,

@@ -1,15 +1,20 @@
-//! State of a flat listing: progress, readers, pauses; and when to start one.
+//! Prefetches directories by one recursive ("flat") listing in a thread.
 //!
-//! It pauses while it is far ahead of its readers, and ends without readers.
+//! It pauses while it is far ahead of its readers, and ends without readers, who then list directly.
 
-use parking_lot::{Condvar, Mutex};
-use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use lru::LruCache;
+use parking_lot::{Condvar, Mutex};
 
-use crate::Key;
+use super::assembler::{AssembledDir, DirAssembler, Unsorted};
+use super::lister::DirLister;
+use crate::request_context::UNLIMITED;
+use crate::sync::clock::Clock;
+use crate::{FlatListing, Key, Meta};
+use zarr_format::error::Kind;
 
 /// How long a flat listing continues without a reader.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -19,9 +24,6 @@ const MAX_KEYS_AHEAD: u64 = 16_000;
 
 /// Maximum number of keys to read.
 const MAX_KEYS: u64 = 100_000;
-
-/// Number of pages to wait for a directory before it is listed directly.
-const MAX_PAGES_AWAITED: u64 = 2;
 
 /// A flat listing below `prefix`, from the directory `from` on, which may be deeper.
 pub(super) struct ListingPrefetch {
@@ -53,15 +55,15 @@ struct Readers {
 
 struct ReaderState {
     /// Number of keys up to the last directory that a reader requested.
-    followed: u64,
-    last_followed: Instant,
+    requested: u64,
+    last_request: Instant,
 }
 
 impl Readers {
-    fn note(&self, keys: u64) {
+    fn record(&self, keys: u64) {
         let mut state = self.state.lock();
-        state.followed = state.followed.max(keys);
-        state.last_followed = Instant::now();
+        state.requested = state.requested.max(keys);
+        state.last_request = Instant::now();
         self.changed.notify_all();
     }
 }
@@ -78,20 +80,20 @@ impl ListingPrefetch {
     pub(super) fn new(prefix: Key, from: Key) -> ListingPrefetch {
         let readers = Readers {
             state: Mutex::new(ReaderState {
-                followed: 0,
-                last_followed: Instant::now(),
+                requested: 0,
+                last_request: Instant::now(),
             }),
             changed: Condvar::new(),
         };
-        ListingPrefetch::begun(prefix, from, 0, Arc::new(readers))
+        ListingPrefetch::build(prefix, from, 0, Arc::new(readers))
     }
 
     /// Builds a part with the same top and readers that begins at `from`, after `keys` keys.
-    pub(super) fn later(&self, from: Key, keys: u64) -> ListingPrefetch {
-        ListingPrefetch::begun(self.prefix.clone(), from, keys, self.readers.clone())
+    pub(super) fn part_from(&self, from: Key, keys: u64) -> ListingPrefetch {
+        ListingPrefetch::build(self.prefix.clone(), from, keys, self.readers.clone())
     }
 
-    fn begun(prefix: Key, from: Key, keys: u64, readers: Arc<Readers>) -> ListingPrefetch {
+    fn build(prefix: Key, from: Key, keys: u64, readers: Arc<Readers>) -> ListingPrefetch {
         ListingPrefetch {
             prefix,
             from,
@@ -108,13 +110,42 @@ impl ListingPrefetch {
         }
     }
 
+    /// Starts the thread that reads `listing` and caches its directories through `lister`.
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        lister: Weak<DirLister>,
+        listing: Box<dyn FlatListing>,
+        clock: Clock,
+    ) -> io::Result<()> {
+        let mut read = FlatRead {
+            lister,
+            prefetch: self.clone(),
+            clock,
+            assembler: DirAssembler::new(self.prefix.clone()),
+            keys: self.keys(),
+            pages: 0,
+            cached: Vec::new(),
+        };
+        let run = move || {
+            if let Err(Unsorted) = read.read(listing) {
+                let prefix = &read.prefetch.prefix;
+                log::debug!("{prefix}: keys come in no order; folders are listed");
+                if let Some(lister) = read.lister.upgrade() {
+                    lister.mark_unsorted(&read.cached);
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("zarrfs-walk".to_string());
+        thread.spawn(run).map(drop)
+    }
+
     /// Returns the number of keys so far, including those before this part.
     pub(super) fn keys(&self) -> u64 {
         self.state.lock().keys
     }
 
     /// Sets the directory at which the next part takes over.
-    pub(super) fn end_at(&self, dir: Key) {
+    pub(super) fn set_end(&self, dir: Key) {
         self.state.lock().until = Some(dir);
         self.changed.notify_all();
     }
@@ -129,30 +160,25 @@ impl ListingPrefetch {
         self.state.lock().ends_before(key)
     }
 
-    /// Whether it sees all names of a directory; it does not for the ancestors of its first directory.
-    pub(super) fn is_whole(&self, dir: &Key) -> bool {
-        let rest = self.from.below(dir);
-        rest.is_none_or(|rest| rest.is_root())
-    }
-
     /// Whether it may still reach a directory.
-    pub(super) fn leads_to(&self, dir: &Key) -> bool {
+    pub(super) fn may_reach(&self, dir: &Key) -> bool {
         let rest = dir.below(&self.prefix);
-        let lies_below = rest.is_some_and(|rest| !rest.is_root());
+        let is_below = rest.is_some_and(|rest| !rest.is_root());
         let state = self.state.lock();
-        lies_below && *dir >= self.from && state.may_come_to(dir)
+        is_below && *dir >= self.from && state.is_ahead(dir)
     }
 
-    /// Waits until it has passed a directory or will not reach it; returns false if that takes too many pages.
+    /// Waits until it has passed a directory or will not reach it; returns false if that takes more than two pages, so
+    /// that the directory should be listed directly.
     pub(super) fn wait_for(&self, dir: &Key) -> bool {
         let pages = self.state.lock().pages;
         loop {
-            self.readers.note(self.keys());
+            self.readers.record(self.keys());
             let mut state = self.state.lock();
-            if !state.may_come_to(dir) {
+            if !state.is_ahead(dir) {
                 return true;
             }
-            if state.pages >= pages + MAX_PAGES_AWAITED {
+            if state.pages >= pages + 2 {
                 return false;
             }
             self.changed.wait(&mut state);
@@ -168,12 +194,12 @@ impl ListingPrefetch {
     }
 
     /// Records the read of a directory that was found after `keys` keys.
-    pub(super) fn note_reader(&self, keys: u64) {
-        self.readers.note(keys);
+    pub(super) fn record_reader(&self, keys: u64) {
+        self.readers.record(keys);
     }
 
     /// Records a page with the last key `last`.
-    pub(super) fn note_page(&self, keys: u64, last: Key, by_names: bool) {
+    pub(super) fn record_page(&self, keys: u64, last: Key, by_names: bool) {
         let mut state = self.state.lock();
         state.pages += 1;
         state.keys = keys;
@@ -182,16 +208,16 @@ impl ListingPrefetch {
         self.changed.notify_all();
     }
 
-    /// Waits until the next page may be read; returns false if the listing should end.
-    pub(super) fn may_go_on(&self) -> bool {
+    /// Waits while the listing is far ahead of its readers; returns false if it should end.
+    pub(super) fn wait_for_readers(&self) -> bool {
         let mut readers = self.readers.state.lock();
         loop {
-            let idle = readers.last_followed.elapsed();
+            let idle = readers.last_request.elapsed();
             let keys = self.keys();
             if self.has_ended() || idle >= IDLE_TIMEOUT || keys >= MAX_KEYS {
                 return false;
             }
-            if keys <= readers.followed + MAX_KEYS_AHEAD {
+            if keys <= readers.requested + MAX_KEYS_AHEAD {
                 return true;
             }
             let wait = IDLE_TIMEOUT - idle;
@@ -218,7 +244,7 @@ impl PrefetchState {
         self.until.as_ref().is_some_and(|until| key >= until)
     }
 
-    fn may_come_to(&self, dir: &Key) -> bool {
+    fn is_ahead(&self, dir: &Key) -> bool {
         !self.ended && !self.ends_before(dir) && !self.has_passed(dir)
     }
 
@@ -235,77 +261,107 @@ impl PrefetchState {
     }
 }
 
-/// Two listings of sibling directories within this time are a sequence.
-const SEQUENCE_WINDOW: Duration = Duration::from_secs(30);
-
-/// How long no flat listing is started where one was useless.
-const BACKOFF: Duration = Duration::from_secs(300);
-
-/// The directories listed last, by parent, and where flat listings are useless.
-pub(super) struct ListHistory {
-    last: LruCache<Key, (Key, Instant)>,
-    backed_off: LruCache<Key, Instant>,
-    /// Whether the keys of the store are unsorted.
-    is_unsorted: bool,
+/// A flat listing while its thread reads it. It ends when this is dropped, even if the thread panics.
+struct FlatRead {
+    lister: Weak<DirLister>,
+    prefetch: Arc<ListingPrefetch>,
+    clock: Clock,
+    assembler: DirAssembler,
+    keys: u64,
+    pages: u64,
+    /// The directories cached so far.
+    cached: Vec<Key>,
 }
 
-impl Default for ListHistory {
-    fn default() -> ListHistory {
-        let most = const { NonZeroUsize::new(1 << 10).unwrap() };
-        ListHistory {
-            last: LruCache::new(most),
-            backed_off: LruCache::new(most),
-            is_unsorted: false,
+impl Drop for FlatRead {
+    fn drop(&mut self) {
+        self.prefetch.end();
+        if let Some(lister) = self.lister.upgrade() {
+            lister.end(&self.prefetch);
         }
     }
 }
 
-impl ListHistory {
-    /// Records the listing of a directory. If a sibling was listed shortly before, returns the directory for a flat
-    /// listing: the parent, or an ancestor from which the client descended by listings.
-    pub(super) fn note(&mut self, dir: &Key) -> Option<Key> {
-        let mut top = dir.parent()?;
-        let now = Instant::now();
-        let before = self.last.put(top.clone(), (dir.clone(), now));
-        let (other, then) = before?;
-        let is_second = other != *dir && now.duration_since(then) < SEQUENCE_WINDOW;
-        if !is_second || self.is_unsorted || self.is_backed_off(&top) {
-            return None;
+impl FlatRead {
+    /// Reads pages until the end, or until the listing has no readers.
+    fn read(&mut self, mut listing: Box<dyn FlatListing>) -> Result<(), Unsorted> {
+        while !listing.has_ended() {
+            if !self.prefetch.wait_for_readers() {
+                return Ok(());
+            }
+            let asked = self.clock.now();
+            match listing.next(&UNLIMITED) {
+                Ok(page) => {
+                    if self.take(page.unwrap_or_default(), asked)? {
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    log::debug!("{}: a walk ended: {error}", self.prefetch.prefix);
+                    // The server's pages lead nowhere, so that another flat listing would fail too.
+                    if error.kind() == Kind::Corrupt
+                        && let Some(lister) = self.lister.upgrade()
+                    {
+                        lister.back_off(&self.prefetch);
+                    }
+                    return Ok(());
+                }
+            }
         }
-        while let Some(above) = top.parent()
-            && self.was_listed(&above)
-            && self.was_listed(&top)
-            && !self.is_backed_off(&above)
-        {
-            top = above;
+        let empty = DirAssembler::new(Key::root());
+        let assembler = std::mem::replace(&mut self.assembler, empty);
+        self.cache(assembler.end());
+        Ok(())
+    }
+
+    /// Adds a page; caches nothing of it unless the whole page is sorted. Returns whether another flat listing takes
+    /// over.
+    fn take(&mut self, page: Vec<(Key, Meta)>, asked: Instant) -> Result<bool, Unsorted> {
+        let (is_first, length) = (self.pages == 0, page.len() as u64);
+        self.pages += 1;
+        let mut complete = Vec::new();
+        let mut last = None;
+        let mut is_at_end = false;
+        for (key, meta) in page {
+            self.keys += 1;
+            // The first key of the next part completes the directories before it.
+            is_at_end = self.prefetch.is_at_end(&key);
+            complete.extend(self.assembler.take(key.clone(), meta, asked)?);
+            last = Some(key);
+            if is_at_end {
+                break;
+            }
         }
-        Some(top)
+        self.cache(complete);
+        if let Some(last) = last {
+            let by_names = self.assembler.is_by_names();
+            self.prefetch.record_page(self.keys, last.clone(), by_names);
+            if is_first
+                && !is_at_end
+                && let Some(lister) = self.lister.upgrade()
+            {
+                lister.split(&UNLIMITED, &self.prefetch, &last, length);
+            }
+        }
+        Ok(is_at_end)
     }
 
-    /// Whether a directory was listed shortly before, and no sibling since.
-    fn was_listed(&mut self, dir: &Key) -> bool {
-        let last = dir.parent().and_then(|above| self.last.get(&above));
-        last.is_some_and(|(listed, then)| listed == dir && then.elapsed() < SEQUENCE_WINDOW)
-    }
-
-    fn is_backed_off(&mut self, dir: &Key) -> bool {
-        let since = self.backed_off.get(dir);
-        since.is_some_and(|since| since.elapsed() < BACKOFF)
-    }
-
-    /// Records that flat listings below a directory are useless.
-    pub(super) fn back_off(&mut self, prefix: &Key) {
-        self.backed_off.put(prefix.clone(), Instant::now());
-    }
-
-    /// Records that the keys of the store are unsorted, so that flat listings are useless.
-    pub(super) fn give_up(&mut self) {
-        self.is_unsorted = true;
-    }
-
-    /// Whether the keys of the store are unsorted.
-    pub(super) fn is_unsorted(&self) -> bool {
-        self.is_unsorted
+    /// Caches directories. The ancestors of the first one are incomplete.
+    fn cache(&mut self, dirs: Vec<AssembledDir>) {
+        let Some(lister) = self.lister.upgrade() else {
+            return self.prefetch.end();
+        };
+        let from = &self.prefetch.from;
+        let is_complete =
+            |dir: &AssembledDir| from.below(&dir.prefix).is_none_or(|rest| rest.is_root());
+        for dir in dirs.into_iter().filter(is_complete) {
+            self.cached.push(dir.prefix.clone());
+            let passed = PassedDir {
+                prefetch: self.prefetch.clone(),
+                keys: self.keys,
+            };
+            lister.put_flat(dir, passed);
+        }
     }
 }
 
@@ -320,32 +376,32 @@ mod tests {
     #[test]
     fn a_directory_is_passed_when_a_key_after_it_came() {
         let prefetch = ListingPrefetch::new(key("a"), key("a/b"));
-        assert!(prefetch.leads_to(&key("a/c")) && !prefetch.leads_to(&key("a/a")));
-        assert!(!prefetch.leads_to(&key("a")) && !prefetch.leads_to(&key("b")));
-        prefetch.note_page(10, key("a/c/x"), false);
-        assert!(!prefetch.leads_to(&key("a/b")), "passed");
+        assert!(prefetch.may_reach(&key("a/c")) && !prefetch.may_reach(&key("a/a")));
+        assert!(!prefetch.may_reach(&key("a")) && !prefetch.may_reach(&key("b")));
+        prefetch.record_page(10, key("a/c/x"), false);
+        assert!(!prefetch.may_reach(&key("a/b")), "passed");
         assert!(
-            prefetch.leads_to(&key("a/c")),
+            prefetch.may_reach(&key("a/c")),
             "its last key may not have come"
         );
-        assert!(!prefetch.leads_to(&key("a/c.d")) && prefetch.leads_to(&key("a/c0")));
-        prefetch.note_page(10, key("a/c/x"), true);
-        assert!(prefetch.leads_to(&key("a/c.d")), "in the order of names");
+        assert!(!prefetch.may_reach(&key("a/c.d")) && prefetch.may_reach(&key("a/c0")));
+        prefetch.record_page(10, key("a/c/x"), true);
+        assert!(prefetch.may_reach(&key("a/c.d")), "in the order of names");
         prefetch.end();
-        assert!(!prefetch.leads_to(&key("a/d")));
+        assert!(!prefetch.may_reach(&key("a/d")));
     }
 
     #[test]
     fn a_flat_listing_ends_at_its_bounds() {
         let prefetch = ListingPrefetch::new(key("a"), key("a/b"));
-        assert!(prefetch.may_go_on());
-        prefetch.note_page(MAX_KEYS, key("a/c"), false);
-        prefetch.note_reader(MAX_KEYS);
-        assert!(!prefetch.may_go_on());
+        assert!(prefetch.wait_for_readers());
+        prefetch.record_page(MAX_KEYS, key("a/c"), false);
+        prefetch.record_reader(MAX_KEYS);
+        assert!(!prefetch.wait_for_readers());
         let other = ListingPrefetch::new(key("a"), key("a/b"));
-        other.readers.state.lock().last_followed = Instant::now() - IDLE_TIMEOUT;
-        assert!(!other.may_go_on());
-        other.note_reader(0);
-        assert!(other.may_go_on());
+        other.readers.state.lock().last_request = Instant::now() - IDLE_TIMEOUT;
+        assert!(!other.wait_for_readers());
+        other.record_reader(0);
+        assert!(other.wait_for_readers());
     }
 }

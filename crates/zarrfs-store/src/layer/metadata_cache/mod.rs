@@ -5,17 +5,17 @@
 //! change through this store, or a reader that finds a key changed, invalidates the key; changes by other programs show
 //! after the TTL.
 //!
-//! A caller that will visit everything below several directories announces it (`listed_below`). Otherwise a client that
-//! lists a second directory starts a recursive listing of its siblings (`flat_listing`). Sequential reads and lookups
-//! are prefetched (`name_orders`): the same document of the next directories, and the sizes of files whose listing has
-//! none.
+//! `cached_answers` has the answers in memory; `key_queries` and `lister` make the requests for others. Two objects guess
+//! what a program needs next: `listing_prefetch` lists the siblings of directories that were listed, and `lookahead`
+//! fetches the documents and sizes that follow in sequence. A caller that will visit everything below several
+//! directories announces it (`Hints::learn_below`).
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -28,35 +28,25 @@ use crate::{
     ByteRange, Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Reader,
     Store, Version,
 };
-use changes::ChangeKind;
-use listing::CachedListing;
-use state::MetadataCacheState;
+use cached_answers::{CachedAnswers, ChangeKind};
+use cached_dir::CachedListing;
+use key_queries::KeyQueries;
+use lister::DirLister;
+use lookahead::Lookahead;
 use zarr_format::error::{Error, Kind, Result};
 
 mod assembler;
+mod cached_answers;
 mod cached_dir;
-mod changes;
-mod dated;
 mod dirs;
-mod flat_listing;
+mod key_queries;
 mod keys;
-mod known_answers;
-mod listed_below;
-mod listing;
-mod listing_parts;
+mod lister;
 mod listing_prefetch;
-mod name_orders;
-mod state;
-
-/// Timeout for joining another caller's request; far longer than the store's own timeouts.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
+mod lookahead;
 
 /// Maximum number of names to read from a directory when a store is opened.
 const MAX_ROOT_NAMES: usize = 1000;
-
-fn join_deadline() -> Instant {
-    Instant::now() + JOIN_TIMEOUT
-}
 
 /// Limits and TTL of the cache.
 #[derive(Clone, Debug)]
@@ -101,21 +91,50 @@ impl Default for MetadataCacheConfig {
 
 /// A store that caches metadata.
 pub struct MetadataCache {
-    shared: Arc<MetadataCacheState>,
+    inner: Arc<dyn Store>,
+    answers: Arc<CachedAnswers>,
+    queries: Arc<KeyQueries>,
+    lister: Arc<DirLister>,
+    lookahead: Lookahead,
 }
 
 impl MetadataCache {
     /// Wraps a store.
     pub fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCache {
+        let answers = Arc::new(CachedAnswers::new(inner.info(), config));
+        let queries = Arc::new(KeyQueries::new(inner.clone(), answers.clone()));
+        let lister = Arc::new(DirLister::new(inner.clone(), answers.clone()));
         MetadataCache {
-            shared: Arc::new(MetadataCacheState::new(inner, config)),
+            lookahead: Lookahead::new(queries.clone(), lister.clone(), config.concurrency),
+            inner,
+            answers,
+            queries,
+            lister,
         }
+    }
+
+    /// Makes a change, and invalidates what it may have affected, whether it succeeds or not.
+    fn change<T>(
+        &self,
+        key: &Key,
+        kind: ChangeKind,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let changed = change();
+        let kind = if changed.is_ok() {
+            kind
+        } else {
+            ChangeKind::Erased
+        };
+        let end_listings = || self.lister.end_prefetches_over(key);
+        self.answers.forget_changed(key, kind, end_listings);
+        changed
     }
 
     /// Lists the root, to learn which documents it has, and starts to list a directory that is alone there. Later
     /// listings will report the errors.
     pub fn list_root(&self, context: &RequestContext) {
-        if !self.shared.remembers() {
+        if !self.answers.is_on() {
             return;
         }
         let Ok(mut listing) = Layer::list(self, context, &Key::root()) else {
@@ -133,19 +152,19 @@ impl MetadataCache {
         if let [only] = &*directories
             && let Ok(only) = Key::root().child(only)
         {
-            self.shared.list_ahead(only, MAX_ROOT_NAMES);
+            self.lookahead.prefetch_listing(only, MAX_ROOT_NAMES);
         }
     }
 }
 
 impl Layer for MetadataCache {
     fn below(&self) -> &dyn Store {
-        self.shared.inner()
+        &*self.inner
     }
 
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.shared.note_document(key);
-        self.shared.get(context, key, limit)
+        self.lookahead.record_read(key);
+        self.queries.get(context, key, limit)
     }
 
     fn get_range(
@@ -154,32 +173,31 @@ impl Layer for MetadataCache {
         key: &Key,
         range: ByteRange,
     ) -> Result<Option<Object>> {
-        if self.shared.is_missing(context, key) {
+        if self.answers.is_missing(context, key) {
             return Ok(None);
         }
-        let ask = |context: &RequestContext, inner: &dyn Store| {
+        let (object, stamp) = self.queries.request(context, |context, inner| {
             inner.get_range(context, key, range.clone())
-        };
-        let (found, stamp) = self.shared.ask(context, ask);
-        let found = found?;
-        let checked = self.shared.check_length(context, key, found.as_ref());
-        checked.inspect_err(|_| self.below().doubt(key, Some(&range)))?;
-        self.shared.note_object(key, found.as_ref().into(), stamp);
-        Ok(found)
+        });
+        let object = object?;
+        let checked = self.queries.check_length(context, key, object.as_ref());
+        checked.inspect_err(|_| self.inner.doubt(key, Some(&range)))?;
+        self.answers.put_object(key, object.as_ref().into(), stamp);
+        Ok(object)
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if context.may_wait() {
-            self.shared.note_lookup(key, true);
-            return self.shared.head(context, key);
+            self.lookahead.record_lookup(key, true);
+            return self.queries.head(context, key);
         }
-        let known = self.shared.head(context, key)?;
-        self.shared.note_lookup(key, false);
+        let known = self.queries.head(context, key)?;
+        self.lookahead.record_lookup(key, false);
         Ok(known)
     }
 
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
-        self.shared.version(context, key)
+        self.queries.version(context, key)
     }
 
     fn open(
@@ -189,21 +207,21 @@ impl Layer for MetadataCache {
         known: Option<&Meta>,
     ) -> Result<Arc<dyn Reader>> {
         let inner = match known {
-            Some(_) => self.below().open(context, key, known)?,
-            None => self.shared.open(context, key)?,
+            Some(_) => self.inner.open(context, key, known)?,
+            None => self.queries.open(context, key)?,
         };
         Ok(Arc::new(InvalidatingReader {
             inner,
             key: key.clone(),
-            shared: self.shared.clone(),
+            answers: self.answers.clone(),
         }))
     }
 
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
-        if !self.shared.remembers() || !self.below().info().lists {
-            return self.below().list(context, prefix);
+        if !self.answers.is_on() || !self.inner.info().lists {
+            return self.inner.list(context, prefix);
         }
-        match self.shared.known_head(context, prefix) {
+        match self.answers.known_head(context, prefix) {
             Known::Missing => return Err(Error::not_found(prefix)),
             Known::Is(meta) if meta.kind == EntryKind::File => {
                 let text = "is an object, not a directory";
@@ -211,16 +229,15 @@ impl Layer for MetadataCache {
             }
             Known::Is(_) | Known::Unknown => {}
         }
-        let lister = &self.shared.lister;
-        let dir = lister.list(context, prefix)?;
+        let dir = self.lister.list(context, prefix)?;
         context.note_memory(dir.asked);
-        Ok(Box::new(CachedListing::new(lister, dir)))
+        Ok(Box::new(CachedListing::new(&self.lister, dir)))
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
-        let etag = self.below().etag(context, key)?;
+        let etag = self.inner.etag(context, key)?;
         let version = etag.as_ref().map(|etag| etag.version);
-        self.shared.forget_other_version(key, version);
+        self.answers.forget_other_version(key, version);
         Ok(etag)
     }
 
@@ -231,40 +248,41 @@ impl Layer for MetadataCache {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        let put = || self.below().put(context, key, body, condition);
-        self.shared.change(key, ChangeKind::Put, put)
+        let put = || self.inner.put(context, key, body, condition);
+        self.change(key, ChangeKind::Put, put)
     }
 
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        let erase = || self.below().erase(context, key, condition);
-        self.shared.change(key, ChangeKind::Erased, erase)
+        let erase = || self.inner.erase(context, key, condition);
+        self.change(key, ChangeKind::Erased, erase)
     }
 
     fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
-        let erase = || self.below().erase_folder(context, prefix);
-        self.shared.change(prefix, ChangeKind::Erased, erase)
+        let erase = || self.inner.erase_folder(context, prefix);
+        self.change(prefix, ChangeKind::Erased, erase)
     }
 
     fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
-        self.shared.doubt(key, range);
+        self.answers.keys.forget(key);
+        self.inner.doubt(key, range);
     }
 }
 
 impl Hints for MetadataCache {
     fn prefetch(&self, keys: &[Key]) {
         for key in keys {
-            self.shared.prefetch(key.clone());
+            self.lookahead.prefetch_document(key.clone());
         }
     }
 
     fn learn_below(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
-        if self.shared.remembers() && self.below().info().lists {
-            self.shared.lister.learn(context, top, folders);
+        if self.answers.is_on() && self.inner.info().lists {
+            self.lister.list_below(context, top, folders);
         }
     }
 
     fn known_below(&self, context: &RequestContext, folder: &Key) -> Option<Vec<(Key, Meta)>> {
-        listed_below::all_below(context, &self.shared.lister.dirs, folder)
+        self.answers.dirs.all_below(context, folder)
     }
 }
 
@@ -272,7 +290,7 @@ impl Hints for MetadataCache {
 struct InvalidatingReader {
     inner: Arc<dyn Reader>,
     key: Key,
-    shared: Arc<MetadataCacheState>,
+    answers: Arc<CachedAnswers>,
 }
 
 impl InvalidatingReader {
@@ -280,7 +298,7 @@ impl InvalidatingReader {
         if let Err(error) = &answer
             && error.kind() == Kind::Changed
         {
-            self.shared.forget(&self.key);
+            self.answers.forget(&self.key);
         }
         answer
     }

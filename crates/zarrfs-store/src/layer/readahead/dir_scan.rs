@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::name_order::NameOrder;
+use crate::layer::name_sequence::NameSequence;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Store};
 use zarr_format::error::Result;
@@ -136,7 +136,7 @@ pub(super) struct DirScan {
     /// Number of names in sequence that makes this directory sequential.
     least: usize,
     pub(super) names: Option<Arc<DirNames>>,
-    orders: [NameOrder; 2],
+    orders: [NameSequence; 2],
     /// Names used before the directory was listed.
     before_listing: Vec<Vec<u8>>,
     /// Whether the end of the directory was returned.
@@ -176,7 +176,7 @@ impl DirScan {
         DirScan {
             least: MIN_SEQUENTIAL,
             names: Some(names),
-            orders: [NameOrder::at_first(MIN_SEQUENTIAL, fetched); 2],
+            orders: [NameSequence::at_first(MIN_SEQUENTIAL, fetched); 2],
             before_listing: Vec::new(),
             has_ended: false,
         }
@@ -196,7 +196,7 @@ impl DirScan {
     fn note_place(&mut self, names: &DirNames, name: &[u8]) {
         for (sorting, order) in SORTINGS.into_iter().zip(&mut self.orders) {
             if let Some(place) = names.place(sorting, name) {
-                order.note(place);
+                order.record(place);
             }
         }
     }
@@ -215,7 +215,7 @@ impl DirScan {
         // Of equally good orders, prefer one that does not end here.
         let (sorting, order) =
             orders.min_by_key(|(_, order)| (order.deviation(), order.next() >= names.len()))?;
-        let places = order.fetch(window);
+        let places = order.take_window(window);
         let reaches_end = places.end >= names.len();
         let ends = reaches_end && !self.has_ended;
         self.has_ended = reaches_end;

@@ -9,7 +9,7 @@ const MAX_DEVIATION: usize = 16;
 /// The progress of a program through a sorted list of names. A name stands for the entry itself or for something in it,
 /// such as the metadata document of a directory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NameOrder {
+pub(crate) struct NameSequence {
     /// Number of names used in sequence.
     count: usize,
     /// The furthest index used.
@@ -20,35 +20,35 @@ pub(crate) struct NameOrder {
     deviation: usize,
 }
 
-impl NameOrder {
+impl NameSequence {
     /// Builds the state of a program that used `count` names in sequence elsewhere and comes to the first name here
     /// next; `fetched` names were prefetched.
-    pub(crate) fn at_first(count: usize, fetched: usize) -> NameOrder {
-        NameOrder {
+    pub(crate) fn at_first(count: usize, fetched: usize) -> NameSequence {
+        NameSequence {
             count,
             fetched,
-            ..NameOrder::default()
+            ..NameSequence::default()
         }
     }
 
     /// Records the use of the name at an index. A repetition of the last name changes nothing.
-    pub(crate) fn note(&mut self, place: usize) {
-        if self.count > 0 && place == self.last {
+    pub(crate) fn record(&mut self, index: usize) {
+        if self.count > 0 && index == self.last {
             return;
         }
-        let deviation = place.abs_diff(self.next());
+        let deviation = index.abs_diff(self.next());
         *self = if self.count > 0 && deviation <= MAX_DEVIATION {
-            NameOrder {
+            NameSequence {
                 count: self.count.saturating_add(1),
-                last: self.last.max(place),
+                last: self.last.max(index),
                 deviation: (self.deviation * 3 + deviation * 16) / 4,
                 ..*self
             }
         } else {
-            NameOrder {
+            NameSequence {
                 count: 1,
-                last: place,
-                ..NameOrder::default()
+                last: index,
+                ..NameSequence::default()
             }
         };
     }
@@ -70,7 +70,7 @@ impl NameOrder {
 
     /// Returns the indices to prefetch now, so that at most `window` names are ahead of the program; each index only
     /// once.
-    pub(crate) fn fetch(&mut self, window: usize) -> Range<usize> {
+    pub(crate) fn take_window(&mut self, window: usize) -> Range<usize> {
         let next = self.next();
         let end = next.saturating_add(window);
         let start = self.fetched.clamp(next, end);
@@ -84,40 +84,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_is_fetched_once() {
-        let mut order = NameOrder::default();
-        let mut at = |place| {
-            order.note(place);
-            let window = if order.count() > 1 { 4 } else { 0 };
-            order.fetch(window)
+    fn each_name_is_prefetched_once() {
+        let mut sequence = NameSequence::default();
+        let mut at = |index| {
+            sequence.record(index);
+            let window = if sequence.count() > 1 { 4 } else { 0 };
+            sequence.take_window(window)
         };
         assert_eq!(at(0), 1..1);
         assert_eq!(at(0), 1..1, "the same name");
         assert_eq!(at(1), 2..6);
         assert_eq!(at(3), 6..8);
-        assert_eq!(at(2), 8..8, "out of order");
+        assert_eq!(at(2), 8..8, "out of sequence");
         assert_eq!(at(100), 101..101, "elsewhere");
         assert_eq!(at(101), 102..106);
     }
 
     #[test]
     fn the_window_may_grow() {
-        let mut order = NameOrder::default();
-        let places = (0..5).map(|place| {
-            order.note(place);
-            let count = order.count();
-            order.fetch(if count < 3 { 0 } else { count })
+        let mut sequence = NameSequence::default();
+        let indices = (0..5).map(|index| {
+            sequence.record(index);
+            let count = sequence.count();
+            sequence.take_window(if count < 3 { 0 } else { count })
         });
-        let places: Vec<Range<usize>> = places.collect();
-        assert_eq!(places, [1..1, 2..2, 3..6, 6..8, 8..10]);
+        let indices: Vec<Range<usize>> = indices.collect();
+        assert_eq!(indices, [1..1, 2..2, 3..6, 6..8, 8..10]);
     }
 
     #[test]
-    fn a_program_may_begin_in_order() {
-        let mut order = NameOrder::at_first(2, 4);
-        order.note(0);
-        assert_eq!((order.count(), order.fetch(8)), (2, 4..9));
-        order.note(1);
-        assert_eq!((order.count(), order.deviation()), (3, 0));
+    fn a_program_may_begin_in_sequence() {
+        let mut sequence = NameSequence::at_first(2, 4);
+        sequence.record(0);
+        assert_eq!((sequence.count(), sequence.take_window(8)), (2, 4..9));
+        sequence.record(1);
+        assert_eq!((sequence.count(), sequence.deviation()), (3, 0));
     }
 }
