@@ -1,25 +1,41 @@
-//! Tracks sequential use of a directory's names, to predict the next ones.
+//! Tracks sequential use of a directory's names, and prefetches the next ones.
 //!
 //! Two sort orders are recognized: by bytes, as programs list, and with numbers by value, as programs count chunks.
 //! Concurrent requests may overtake each other a little. Only the listings here make requests.
 
 use std::cmp::Ordering;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::blocks::{BlockCache, BlockId};
 use crate::layer::name_sequence::NameSequence;
-use crate::request_context::RequestContext;
+use crate::request_context::UNLIMITED;
 use crate::{EntryKind, Key, Store};
 use zarr_format::error::Result;
 
 /// Maximum number of names of a directory to consider.
 const MAX_NAMES: usize = 100_000;
 
+/// A directory, and the kind of names that a program goes through.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ScanId {
+    directory: Key,
+    kind: EntryKind,
+}
+
 /// A name, and the length of its object if known.
-pub(super) type SizedName = (Vec<u8>, Option<u64>);
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct SizedName {
+    name: Vec<u8>,
+    size: Option<u64>,
+}
 
 /// The names of a directory in both sort orders.
-pub(super) struct DirNames {
+struct DirNames {
     /// Sorted by bytes.
     lexical: Vec<SizedName>,
     /// Indices into `lexical`, sorted with numbers by value.
@@ -28,68 +44,64 @@ pub(super) struct DirNames {
 
 impl DirNames {
     /// Sorts names.
-    pub(super) fn new(mut lexical: Vec<SizedName>) -> DirNames {
+    fn new(mut lexical: Vec<SizedName>) -> DirNames {
         lexical.sort();
         let mut numeric: Vec<usize> = (0..lexical.len()).collect();
-        numeric.sort_by(|&one, &other| compare(&lexical[one].0, &lexical[other].0));
+        numeric.sort_by(|&one, &other| compare(&lexical[one].name, &lexical[other].name));
         DirNames { lexical, numeric }
     }
 
     /// Lists the names of one kind in a directory.
-    pub(super) fn list(
-        context: &RequestContext,
-        store: &dyn Store,
-        directory: &Key,
-        kind: EntryKind,
-    ) -> Result<DirNames> {
-        let mut listing = store.list(context, directory)?;
+    fn list(store: &dyn Store, scanned: &ScanId) -> Result<DirNames> {
+        let mut listing = store.list(&UNLIMITED, &scanned.directory)?;
         let mut names = Vec::new();
-        while let Some(name) = listing.next(context)?
+        while let Some(name) = listing.next(&UNLIMITED)?
             && names.len() < MAX_NAMES
         {
-            if name.kind == kind {
-                names.push((name.name, name.meta.map(|meta| meta.size)));
+            if name.kind == scanned.kind {
+                names.push(SizedName {
+                    size: name.meta.map(|meta| meta.size),
+                    name: name.name,
+                });
             }
         }
         Ok(DirNames::new(names))
     }
 
     /// Returns the name at an index of a sort order.
-    pub(super) fn at(&self, sorting: Sorting, place: usize) -> Option<&SizedName> {
-        let place = match sorting {
-            Sorting::Lexical => place,
-            Sorting::Numeric => *self.numeric.get(place)?,
+    fn at(&self, sorting: Sorting, index: usize) -> Option<&SizedName> {
+        let index = match sorting {
+            Sorting::Lexical => index,
+            Sorting::Numeric => *self.numeric.get(index)?,
         };
-        self.lexical.get(place)
+        self.lexical.get(index)
     }
 
     /// Returns the index of a name in a sort order.
-    pub(super) fn place(&self, sorting: Sorting, name: &[u8]) -> Option<usize> {
+    fn index_of(&self, sorting: Sorting, name: &[u8]) -> Option<usize> {
         let found = match sorting {
             Sorting::Lexical => self
                 .lexical
-                .binary_search_by(|(known, _)| known.as_slice().cmp(name)),
+                .binary_search_by(|known| known.name.as_slice().cmp(name)),
             Sorting::Numeric => self
                 .numeric
-                .binary_search_by(|&place| compare(&self.lexical[place].0, name)),
+                .binary_search_by(|&index| compare(&self.lexical[index].name, name)),
         };
         found.ok()
     }
 
     /// Returns the number of names.
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.lexical.len()
     }
 }
 
 /// A sort order of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sorting {
+enum Sorting {
     Lexical,
     Numeric,
 }
-
-const SORTINGS: [Sorting; 2] = [Sorting::Lexical, Sorting::Numeric];
 
 /// Compares names with numbers by value; equal only if the names are identical.
 fn compare(one: &[u8], other: &[u8]) -> Ordering {
@@ -128,34 +140,44 @@ fn number(digits: &[u8]) -> (usize, &[u8]) {
 /// Number of names in sequence that makes a directory sequential.
 const MIN_SEQUENTIAL: usize = 2;
 
-/// Maximum number of names to remember before the directory is listed.
-const MAX_BEFORE_LISTING: usize = 16;
-
 /// The progress of a program through the files or subdirectories of a directory.
-pub(super) struct DirScan {
+struct DirScan {
     /// Number of names in sequence that makes this directory sequential.
     least: usize,
-    pub(super) names: Option<Arc<DirNames>>,
-    orders: [NameSequence; 2],
+    names: Option<Arc<DirNames>>,
+    /// The progress in each sort order.
+    sorted: [SortedSequence; 2],
     /// Names used before the directory was listed.
     before_listing: Vec<Vec<u8>>,
     /// Whether the end of the directory was returned.
     has_ended: bool,
 }
 
+/// The progress of a program in one sort order.
+struct SortedSequence {
+    sorting: Sorting,
+    sequence: NameSequence,
+}
+
+impl SortedSequence {
+    /// Starts in both sort orders.
+    fn both(sequence: NameSequence) -> [SortedSequence; 2] {
+        [Sorting::Lexical, Sorting::Numeric].map(|sorting| SortedSequence { sorting, sequence })
+    }
+}
+
 /// The next names of a directory.
-#[derive(Clone)]
-pub(super) struct Upcoming {
-    pub(super) sorting: Sorting,
+struct Upcoming {
+    sorting: Sorting,
     /// Indices of the next names, each returned once.
-    pub(super) places: Range<usize>,
+    indices: Range<usize>,
     /// Whether the directory ends there; set only once.
-    pub(super) ends: bool,
+    ends: bool,
 }
 
 impl DirScan {
     /// Starts with the first use of a name in a directory.
-    pub(super) fn new(name: &[u8], kind: EntryKind) -> DirScan {
+    fn new(name: &[u8], kind: EntryKind) -> DirScan {
         // A directory with a number as its name is one of many with the chunks of an array.
         let is_number = name.iter().all(u8::is_ascii_digit);
         DirScan {
@@ -165,70 +187,217 @@ impl DirScan {
                 MIN_SEQUENTIAL
             },
             names: None,
-            orders: Default::default(),
+            sorted: SortedSequence::both(NameSequence::default()),
             before_listing: Vec::new(),
             has_ended: false,
         }
     }
 
     /// Starts a directory that is probably read sequentially, with `fetched` names prefetched already.
-    pub(super) fn sequential(names: Arc<DirNames>, fetched: usize) -> DirScan {
+    fn sequential(names: Arc<DirNames>, fetched: usize) -> DirScan {
         DirScan {
             least: MIN_SEQUENTIAL,
             names: Some(names),
-            orders: [NameSequence::at_first(MIN_SEQUENTIAL, fetched); 2],
+            sorted: SortedSequence::both(NameSequence::at_first(MIN_SEQUENTIAL, fetched)),
             before_listing: Vec::new(),
             has_ended: false,
         }
     }
 
     /// Sets the names of the directory; returns the next at most `window` names after those that were used.
-    pub(super) fn set_names(&mut self, names: Arc<DirNames>, window: usize) -> Option<Upcoming> {
+    fn set_names(&mut self, names: Arc<DirNames>, window: usize) -> Option<Upcoming> {
         self.names = Some(names.clone());
         let before = std::mem::take(&mut self.before_listing);
         let (last, others) = before.split_last()?;
         for name in others {
-            self.note_place(&names, name);
+            self.record_index(&names, name);
         }
-        self.note(last, window)
+        self.record(last, window)
     }
 
-    fn note_place(&mut self, names: &DirNames, name: &[u8]) {
-        for (sorting, order) in SORTINGS.into_iter().zip(&mut self.orders) {
-            if let Some(place) = names.place(sorting, name) {
-                order.record(place);
+    fn record_index(&mut self, names: &DirNames, name: &[u8]) {
+        for sorted in &mut self.sorted {
+            if let Some(index) = names.index_of(sorted.sorting, name) {
+                sorted.sequence.record(index);
             }
         }
     }
 
     /// Records the use of a name; returns the next at most `window` names.
-    pub(super) fn note(&mut self, name: &[u8], window: usize) -> Option<Upcoming> {
+    fn record(&mut self, name: &[u8], window: usize) -> Option<Upcoming> {
         let Some(names) = self.names.clone() else {
             self.before_listing.push(name.to_vec());
-            self.before_listing.truncate(MAX_BEFORE_LISTING);
+            self.before_listing.truncate(16);
             return None;
         };
-        self.note_place(&names, name);
-        let orders = SORTINGS.into_iter().zip(&mut self.orders);
-        let least = self.least;
-        let orders = orders.filter(|(_, order)| order.count() >= least);
+        self.record_index(&names, name);
+        let sorted = self.sorted.iter_mut();
+        let sorted = sorted.filter(|sorted| sorted.sequence.count() >= self.least);
         // Of equally good orders, prefer one that does not end here.
-        let (sorting, order) =
-            orders.min_by_key(|(_, order)| (order.deviation(), order.next() >= names.len()))?;
-        let places = order.take_window(window);
-        let reaches_end = places.end >= names.len();
+        let best = sorted.min_by_key(|sorted| {
+            let sequence = &sorted.sequence;
+            (sequence.deviation(), sequence.next() >= names.len())
+        })?;
+        let indices = best.sequence.take_window(window);
+        let reaches_end = indices.end >= names.len();
         let ends = reaches_end && !self.has_ended;
         self.has_ended = reaches_end;
         Some(Upcoming {
-            sorting,
-            places: places.start..places.end.min(names.len()),
+            sorting: best.sorting,
+            indices: indices.start..indices.end.min(names.len()),
             ends,
         })
     }
 
     /// Whether the names are needed now and unknown.
-    pub(super) fn must_list(&self) -> bool {
+    fn must_list(&self) -> bool {
         self.names.is_none() && self.before_listing.len() == self.least
+    }
+}
+
+/// The speed of a program's progress through names.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Size of the object opened last: the estimate for objects whose size no listing reports.
+    size: u64,
+    /// Number of names to prefetch.
+    window: usize,
+}
+
+/// Directories in which programs go through the files or the subdirectories.
+pub(super) struct DirScans {
+    blocks: Arc<BlockCache>,
+    scans: Mutex<LruCache<ScanId, DirScan>>,
+    concurrency: usize,
+}
+
+impl DirScans {
+    /// Prefetches into `blocks`.
+    pub(super) fn new(blocks: Arc<BlockCache>, concurrency: usize) -> DirScans {
+        DirScans {
+            blocks,
+            scans: Mutex::new(LruCache::new(const { NonZeroUsize::new(64).unwrap() })),
+            concurrency,
+        }
+    }
+
+    /// Records that an object of `size` bytes was opened, and prefetches the next ones.
+    pub(super) fn record_open(self: &Arc<DirScans>, key: &Key, size: u64) {
+        let window = self.concurrency;
+        self.record_name(key, EntryKind::File, Pace { size, window });
+    }
+
+    /// Records the use of a name, and prefetches the next ones in its directory.
+    fn record_name(self: &Arc<DirScans>, key: &Key, kind: EntryKind, pace: Pace) {
+        let Some(directory) = key.parent() else {
+            return;
+        };
+        let scanned = ScanId { directory, kind };
+        let mut scans = self.scans.lock();
+        let new = || DirScan::new(key.name(), kind);
+        let scan = scans.get_or_insert_mut(scanned.clone(), new);
+        let upcoming = scan.record(key.name(), pace.window);
+        let names = scan.names.clone();
+        let must_list = scan.must_list();
+        drop(scans);
+        if let (Some(upcoming), Some(names)) = (upcoming, names) {
+            self.fetch_upcoming(&scanned, &names, &upcoming, pace);
+        } else if must_list && self.blocks.inner.info().lists {
+            let scans = self.clone();
+            self.blocks
+                .pool
+                .submit(move || scans.list_scanned(&scanned, pace));
+        }
+    }
+
+    /// Lists a directory that is used sequentially. Readers will get the error themselves.
+    fn list_scanned(self: &Arc<DirScans>, scanned: &ScanId, pace: Pace) {
+        let Ok(names) = DirNames::list(&*self.blocks.inner, scanned) else {
+            return;
+        };
+        let names = Arc::new(names);
+        let mut scans = self.scans.lock();
+        let scan = scans.get_mut(scanned);
+        let upcoming = scan.and_then(|scan| scan.set_names(names.clone(), pace.window));
+        drop(scans);
+        if let Some(upcoming) = upcoming {
+            self.fetch_upcoming(scanned, &names, &upcoming, pace);
+        }
+    }
+
+    /// Prefetches the next entries of a directory: files, or the content of subdirectories.
+    fn fetch_upcoming(
+        self: &Arc<DirScans>,
+        scanned: &ScanId,
+        names: &DirNames,
+        upcoming: &Upcoming,
+        pace: Pace,
+    ) {
+        for index in upcoming.indices.clone() {
+            let Some(next) = names.at(upcoming.sorting, index) else {
+                return;
+            };
+            let Ok(key) = scanned.directory.child(&next.name) else {
+                continue;
+            };
+            let length = next.size.unwrap_or(pace.size);
+            if scanned.kind == EntryKind::Directory {
+                let (scans, sorting) = (self.clone(), upcoming.sorting);
+                self.blocks
+                    .pool
+                    .submit(move || scans.enter(&key, sorting, pace));
+            } else if length <= self.blocks.max_whole_bytes() {
+                self.blocks
+                    .prefetch(BlockId { key, number: None }, 0..length);
+            }
+        }
+        if upcoming.ends {
+            // Chunks may be spread over many small directories.
+            let window = match scanned.kind {
+                EntryKind::File => self.concurrency.div_ceil(names.len().max(1)),
+                _ => pace.window.div_ceil(names.len().max(1)),
+            };
+            self.record_name(
+                &scanned.directory,
+                EntryKind::Directory,
+                Pace { window, ..pace },
+            );
+        }
+    }
+
+    /// Prefetches the first files of a directory that is likely to be next, or the content of its first subdirectories.
+    /// Readers will get an error themselves.
+    fn enter(self: &Arc<DirScans>, directory: &Key, sorting: Sorting, pace: Pace) {
+        for (kind, window) in [
+            (EntryKind::File, self.concurrency),
+            (EntryKind::Directory, pace.window),
+        ] {
+            let scanned = ScanId {
+                directory: directory.clone(),
+                kind,
+            };
+            let Ok(names) = DirNames::list(&*self.blocks.inner, &scanned) else {
+                return;
+            };
+            if names.len() == 0 {
+                continue;
+            }
+            let names = Arc::new(names);
+            let indices = 0..names.len().min(window);
+            let mut scans = self.scans.lock();
+            if !scans.contains(&scanned) {
+                let scan = DirScan::sequential(names.clone(), indices.end);
+                scans.put(scanned.clone(), scan);
+                drop(scans);
+                let upcoming = Upcoming {
+                    sorting,
+                    indices,
+                    ends: false,
+                };
+                self.fetch_upcoming(&scanned, &names, &upcoming, pace);
+            }
+            return;
+        }
     }
 }
 
@@ -237,20 +406,22 @@ mod tests {
     use super::*;
 
     fn files(count: usize) -> DirScan {
-        let name = |number: usize| (format!("0.{number}").into_bytes(), Some(1));
+        let name = |number: usize| SizedName {
+            name: format!("0.{number}").into_bytes(),
+            size: Some(1),
+        };
         let names = DirNames::new((0..count).map(name).collect());
         let mut scan = DirScan::new(b"0.0", EntryKind::File);
         scan.set_names(Arc::new(names), 4);
         scan
     }
 
-    fn issued(scan: &mut DirScan, name: &str) -> Vec<String> {
+    fn upcoming(scan: &mut DirScan, name: &str) -> Vec<String> {
         let names = scan.names.clone().unwrap();
-        let upcoming = scan.note(name.as_bytes(), 4);
-        upcoming.map_or_else(Vec::new, |upcoming| {
-            let name = |place| names.at(upcoming.sorting, place).unwrap().0.clone();
-            upcoming
-                .places
+        let next = scan.record(name.as_bytes(), 4);
+        next.map_or_else(Vec::new, |next| {
+            let name = |place| names.at(next.sorting, place).unwrap().name.clone();
+            next.indices
                 .map(|place| String::from_utf8(name(place)).unwrap())
                 .collect()
         })
@@ -259,13 +430,13 @@ mod tests {
     #[test]
     fn both_orders_are_followed() {
         let mut scan = files(30);
-        issued(&mut scan, "0.8");
-        assert_eq!(issued(&mut scan, "0.9")[..2], ["0.10", "0.11"]);
-        assert_eq!(issued(&mut scan, "0.10"), ["0.14"]);
+        upcoming(&mut scan, "0.8");
+        assert_eq!(upcoming(&mut scan, "0.9")[..2], ["0.10", "0.11"]);
+        assert_eq!(upcoming(&mut scan, "0.10"), ["0.14"]);
         let mut scan = files(30);
-        issued(&mut scan, "0.19");
-        issued(&mut scan, "0.2");
-        assert!(issued(&mut scan, "0.20").contains(&"0.24".to_string()));
+        upcoming(&mut scan, "0.19");
+        upcoming(&mut scan, "0.2");
+        assert!(upcoming(&mut scan, "0.20").contains(&"0.24".to_string()));
     }
 
     #[test]
@@ -290,7 +461,7 @@ mod tests {
     fn jumps_are_no_order() {
         let mut scan = files(2000);
         for place in [1900, 900, 1700, 100, 1400] {
-            assert!(issued(&mut scan, &format!("0.{place}")).is_empty());
+            assert!(upcoming(&mut scan, &format!("0.{place}")).is_empty());
         }
     }
 }
