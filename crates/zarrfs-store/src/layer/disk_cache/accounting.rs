@@ -5,9 +5,8 @@
 //! recently used, while the others read and write. The lock of the file `scan` marks a running scan; nobody waits for
 //! the lock, and it expires soon. Two concurrent scans do no harm: each counts files as gone that the other removed.
 
-use parking_lot::Mutex;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,12 +15,22 @@ use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::folder;
 use super::folder::CacheRoot;
-use super::usage::Usage;
 use crate::stats::Stats;
+
+/// Name of the file with the number of bytes at the last scan, and the reservations since.
+const USAGE: &str = "usage";
+
+/// The start of the file `usage`: name and number of the format.
+pub(super) const FORMAT: &str = "zarrfs-cache 2";
+
+/// A longer file `usage` is invalid, in bytes.
+const MAX_LENGTH: u64 = 256 << 10;
 
 /// Name of the file that claims a scan.
 const SCAN: &str = "scan";
@@ -38,20 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long nothing is cached after there was no room.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// 1/N of the size is left for the file system's directories, and 1/N of the disk for other programs.
+/// 1/N of the size is left for the file system's directories, and 1/N of the disk, at most 1 GiB, for other programs.
 const SPARE_SHARE: u64 = 32;
 
-/// Maximum share of the disk that is left for other programs, in bytes.
-const MAX_SPARE: u64 = 1 << 30;
-
-/// An eviction frees 1/N of the size.
-const EVICTED_SHARE: u64 = 8;
-
-/// 1/N of the free room is reserved at a time: few reservations, yet room for many processes.
-const RESERVED_SHARE: u64 = 64;
-
-/// The cache folder and its free room.
-pub(super) struct CacheFolder {
+/// The limit of the cache folder, and the room in it.
+pub(super) struct Accounting {
     pub(super) root: CacheRoot,
     stats: Arc<Stats>,
     /// Limit of the folder in bytes.
@@ -78,15 +78,15 @@ struct Reservation {
     fault: Option<io::Error>,
 }
 
-impl CacheFolder {
+impl Accounting {
     /// Opens the accounting of a folder with a limit of `size` bytes.
     pub(super) fn new(
         root: CacheRoot,
         size: u64,
         stats: &Arc<Stats>,
-    ) -> io::Result<Arc<CacheFolder>> {
+    ) -> io::Result<Arc<Accounting>> {
         let unit = rustix::fs::fstatvfs(&root)?.f_frsize;
-        let folder = Arc::new(CacheFolder {
+        let folder = Arc::new(Accounting {
             stats: stats.clone(),
             limit: size - size / SPARE_SHARE,
             // NFS and Ceph report blocks of megabytes, but small files take less.
@@ -188,7 +188,8 @@ impl CacheFolder {
         if bytes > room {
             return Ok(None);
         }
-        let (inode, more) = (Some(usage.inode), bytes.max(room / RESERVED_SHARE));
+        // Reserving a part of the room at a time takes few reservations, yet leaves room for many processes.
+        let (inode, more) = (Some(usage.inode), bytes.max(room / 64));
         usage.add(more)?;
         self.stats.disk_held_bytes.set(usage.held);
         let age = folder::now(self.clock_offset()).abs_diff(usage.counted);
@@ -207,7 +208,7 @@ impl CacheFolder {
         let disk = rustix::fs::fstatvfs(&self.root)?;
         let spare = disk.f_blocks.saturating_mul(disk.f_frsize) / SPARE_SHARE;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        Ok(free.saturating_sub(spare.min(MAX_SPARE)))
+        Ok(free.saturating_sub(spare.min(1 << 30)))
     }
 
     /// Starts a scan to make room for `bytes`; returns whether it ended within `PATIENCE`.
@@ -223,7 +224,7 @@ impl CacheFolder {
             Ok(None) => {}
             claim => {
                 let scanned = claim.and_then(|claim| {
-                    folder.look_through(bytes)?;
+                    folder.scan_files(bytes)?;
                     folder::remove(&folder.root, SCAN)?;
                     drop(claim);
                     Ok(())
@@ -261,7 +262,7 @@ impl CacheFolder {
     }
 
     /// Counts the folder's files, and evicts the least recently used until `bytes` more fit.
-    fn look_through(&self, bytes: u64) -> io::Result<()> {
+    fn scan_files(&self, bytes: u64) -> io::Result<()> {
         let now = folder::now(self.clock_offset());
         // Writers reserve in the new file from here on, so that their room counts whether the scan sees their files or
         // not.
@@ -272,13 +273,14 @@ impl CacheFolder {
             Err(error) if is_full(&error) => None,
             published => published?,
         };
-        let found = folder::look_through(&self.root, self.block, now)?;
-        let mut held = found.held;
+        let inventory = folder::scan_files(&self.root, self.block, now)?;
+        let mut held = inventory.held;
         let limit = self.limit.min(held.saturating_add(self.free()?));
-        let share = limit / EVICTED_SHARE;
+        // An eviction frees an eighth of the size.
+        let share = limit / 8;
         let is_short = held.saturating_add(bytes.max(share / 2)) > limit;
         let enough = limit.saturating_sub(bytes.max(share));
-        for candidate in found.candidates.iter().filter(|_| is_short) {
+        for candidate in inventory.candidates.iter().filter(|_| is_short) {
             if held > enough && candidate.remove()? {
                 held = held.saturating_sub(candidate.charge);
                 self.stats.disk_evicted_entries.add(1);
@@ -297,6 +299,89 @@ impl Reservation {
     }
 }
 
+/// The file `usage`, as it was when it was opened.
+///
+/// Each process appends a line before it writes. A scan replaces the file, which voids the remaining reservations of
+/// the old file. Reads take no lock: a line overwritten by another machine is a small error until the next scan.
+struct Usage {
+    file: File,
+    /// Its inode number; unique while this file is open.
+    inode: u64,
+    /// Bytes held or reserved.
+    held: u64,
+    /// Time of the count, in seconds since 1970 by the clock of the file system.
+    counted: i64,
+}
+
+impl Usage {
+    /// Opens the file, or returns `None` if it is missing or invalid.
+    fn open(root: &CacheRoot) -> io::Result<Option<Usage>> {
+        let flags = OFlags::RDWR | OFlags::APPEND | folder::SAFE;
+        let file = match rustix::fs::openat(root, USAGE, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Ok(None);
+        }
+        let text = text_of(&file)?;
+        Ok(parse(&text).map(|(held, counted)| Usage {
+            file,
+            inode: meta.ino(),
+            held,
+            counted,
+        }))
+    }
+
+    /// Replaces the file by a new count, plus the reservations made in `during` while the scan ran; returns the new
+    /// file.
+    fn publish(
+        root: &CacheRoot,
+        held: u64,
+        counted: i64,
+        during: Option<Usage>,
+    ) -> io::Result<Option<Usage>> {
+        let head = format!("{FORMAT} {held} {counted}\n");
+        let lines = during.map_or(Ok(String::new()), |during| text_of(&during.file))?;
+        let (_, reserved) = lines.split_once('\n').unwrap_or_default();
+        root.write(root, USAGE, [head.as_bytes(), reserved.as_bytes()])?;
+        Usage::open(root)
+    }
+
+    /// Appends a reservation.
+    fn add(&mut self, bytes: u64) -> io::Result<()> {
+        self.held = self.held.saturating_add(bytes);
+        self.file.write_all(format!("{bytes}\n").as_bytes())?;
+        // NFS sends written data when any descriptor of the file is closed, even if another one stays open.
+        self.file.try_clone().map(drop)
+    }
+
+    /// Returns the inode number of the present file.
+    fn inode_of(root: impl AsFd) -> io::Result<Option<u64>> {
+        Ok(folder::stat(root, USAGE)?.map(|stat| stat.st_ino))
+    }
+}
+
+/// Reads the file up to the length limit.
+fn text_of(file: &File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let mut file = file;
+    file.seek(SeekFrom::Start(0))?;
+    file.take(MAX_LENGTH + 1).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the bytes held and the time of their count, or `None` if the text is invalid.
+fn parse(text: &str) -> Option<(u64, i64)> {
+    let (head, lines) = text.split_once('\n')?;
+    let (held, counted) = head.strip_prefix(FORMAT)?.trim().split_once(' ')?;
+    let reserved = lines.lines().filter_map(|line| line.parse::<u64>().ok());
+    let held = reserved.fold(held.parse().ok()?, u64::saturating_add);
+    Some((held, counted.parse().ok()?)).filter(|_| text.len() as u64 <= MAX_LENGTH)
+}
+
 /// Whether the disk or the user's quota is full.
 fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
@@ -306,4 +391,26 @@ fn is_full(error: &io::Error) -> bool {
 /// Whether another machine replaced an open file on NFS.
 fn is_stale(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::StaleNetworkFileHandle
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_reserved_counts_whatever_stands_beside_it() {
+        let of = |lines: &str| parse(&format!("{FORMAT} 100 7\n{lines}"));
+        assert_eq!(of(""), Some((100, 7)));
+        assert_eq!(of("5\n\0\0\0\n-3\n20\n"), Some((125, 7)));
+        assert_eq!(of("18446744073709551615\n1\n"), Some((u64::MAX, 7)));
+        assert_eq!(of(&"1\n".repeat(1 << 18)), None);
+        for text in [
+            "",
+            "zarrfs-cache 2 100 7",
+            "zarrfs-cache 3 100 7\n",
+            "zarrfs-cache 2 x 7\n",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
 }

@@ -15,13 +15,11 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-
 use sha2::{Digest, Sha256};
 
-use super::accounting::CacheFolder;
+use super::accounting::{Accounting, FORMAT};
 use super::entry::{CacheFile, EntryHeader, EntryKey, seal};
 use super::folder;
-use super::usage::FORMAT;
 use crate::stats::Stats;
 use crate::sync::clock::Clock;
 use zarr_format::error::Result;
@@ -32,7 +30,7 @@ pub struct CacheDir {
     stats: Arc<Stats>,
     is_off: AtomicBool,
     /// `None` if the folder could not be opened.
-    folder: Option<Arc<CacheFolder>>,
+    folder: Option<Arc<Accounting>>,
 }
 
 impl fmt::Debug for CacheDir {
@@ -45,7 +43,7 @@ impl CacheDir {
     /// Opens the folder at `path` with a limit of `size` bytes. `NotADirectory` if it is not a directory, `Denied` if
     /// other users may write to it. On any other error the cache is off.
     pub fn open(path: &Path, size: u64, stats: &Arc<Stats>) -> Result<Arc<CacheDir>> {
-        let opened = folder::open(path)?.and_then(|root| CacheFolder::new(root, size, stats));
+        let opened = folder::open(path)?.and_then(|root| Accounting::new(root, size, stats));
         let (folder, fault) = match opened {
             Ok(folder) => (Some(folder), None),
             Err(fault) => (None, Some(fault)),
@@ -72,14 +70,14 @@ impl CacheDir {
     }
 
     /// Returns the folder, or `None` if the cache is off.
-    fn in_use(&self) -> Option<&Arc<CacheFolder>> {
+    fn active(&self) -> Option<&Arc<Accounting>> {
         let is_off = self.is_off.load(Ordering::Relaxed);
         self.folder.as_ref().filter(|_| !is_off)
     }
 
     /// Runs an operation on the folder; an error turns the cache off and returns `None`.
-    fn attempt<T>(&self, work: impl FnOnce(&Arc<CacheFolder>) -> io::Result<T>) -> Option<T> {
-        let done = work(self.in_use()?);
+    fn attempt<T>(&self, work: impl FnOnce(&Arc<Accounting>) -> io::Result<T>) -> Option<T> {
+        let done = work(self.active()?);
         done.inspect_err(|fault| self.turn_off(fault)).ok()
     }
 }
@@ -135,21 +133,21 @@ impl CacheNamespace {
     }
 
     /// Returns the folder of the entries, or `None` if the cache is off.
-    fn in_use(&self) -> Option<&OwnedFd> {
-        self.cache.in_use().and(self.folder.as_ref())
+    fn active(&self) -> Option<&OwnedFd> {
+        self.cache.active().and(self.folder.as_ref())
     }
 
     /// Whether the entry exists; does not check it.
     pub fn has(&self, key: &EntryKey) -> bool {
         let stat = self
-            .in_use()
+            .active()
             .map(|folder| folder::stat(folder, &key.name()));
         matches!(stat, Some(Ok(Some(_))))
     }
 
     /// Opens an entry, or returns `None` if it is missing or damaged.
     pub fn find(&self, key: &EntryKey) -> Option<CacheFile> {
-        let folder = self.in_use()?;
+        let folder = self.active()?;
         let flags = OFlags::RDONLY | folder::SAFE;
         let file = match rustix::fs::openat(folder, key.name(), flags, Mode::empty()) {
             Ok(file) => File::from(file),
@@ -196,7 +194,7 @@ impl CacheNamespace {
 
     /// Writes an entry if there is room for it; returns whether it did.
     pub fn put(&self, key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> bool {
-        let Some(folder) = self.in_use() else {
+        let Some(folder) = self.active() else {
             return false;
         };
         let end = seal(key, header, bytes);

@@ -133,7 +133,7 @@ pub struct CacheFile {
 }
 
 /// Returns the error for a damaged file.
-fn torn() -> io::Error {
+fn damaged() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
 }
 
@@ -150,22 +150,22 @@ impl CacheFile {
     /// Opens a file of `file_length` bytes; `InvalidData` if its end is damaged or it has another key.
     pub(super) fn open(file: File, file_length: u64, key: &EntryKey) -> io::Result<CacheFile> {
         let mut tail = [0; TAIL];
-        let at = file_length.checked_sub(TAIL as u64).ok_or_else(torn)?;
+        let at = file_length.checked_sub(TAIL as u64).ok_or_else(damaged)?;
         file.read_exact_at(&mut tail, at)?;
         let length = number(&tail, 32);
         let before = length.div_ceil(BLOCK as u64).checked_mul(4);
         let before = before.and_then(|sums| sums.checked_add(key.0.len() as u64));
         let all = before.and_then(|before| before.checked_add(length)?.checked_add(TAIL as u64));
         if &tail[..8] != MAGIC || all != Some(file_length) {
-            return Err(torn());
+            return Err(damaged());
         }
-        let before = usize::try_from(before.unwrap_or(0)).map_err(|_| torn())?;
+        let before = usize::try_from(before.unwrap_or(0)).map_err(|_| damaged())?;
         let mut end = vec![0; before + TAIL];
         file.read_exact_at(&mut end, length)?;
         let (sealed, sum) = end.split_at(before + TAIL - 4);
         let (sums, rest) = end.split_at(before - key.0.len());
         if crc32c::crc32c(sealed) != short(sum) || !rest.starts_with(&key.0) {
-            return Err(torn());
+            return Err(damaged());
         }
         Ok(CacheFile {
             file,
@@ -197,7 +197,7 @@ impl CacheFile {
     /// Returns a range of the data; `InvalidData` if it exceeds the data or a block is damaged.
     pub(super) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if range.start > range.end || range.end > self.length {
-            return Err(torn());
+            return Err(damaged());
         }
         let block = BLOCK as u64;
         let first = range.start / block;
@@ -207,7 +207,7 @@ impl CacheFile {
             .div_ceil(block)
             .saturating_mul(block)
             .min(self.length);
-        let in_memory = |length| usize::try_from(length).map_err(|_| torn());
+        let in_memory = |length| usize::try_from(length).map_err(|_| damaged());
         let length = in_memory(end.saturating_sub(start))?;
         let mut bytes = buffer::with_capacity(length);
         if bytes.capacity() < length {
@@ -218,7 +218,7 @@ impl CacheFile {
         let sums = self.sums.iter().skip(in_memory(first)?);
         for (block, &sum) in bytes.chunks(BLOCK).zip(sums) {
             if crc32c::crc32c(block) != sum {
-                return Err(torn());
+                return Err(damaged());
             }
         }
         bytes.truncate(in_memory(range.end - start)?);
@@ -226,19 +226,16 @@ impl CacheFile {
         Ok(bytes)
     }
 
-    /// Marks the file as used, unless that was done a moment ago.
+    /// Marks the file as used, at most once a second.
     pub(super) fn touch(&self) {
         let modified = self.file.metadata().and_then(|meta| meta.modified());
         let age = modified.map(|time| time.elapsed().unwrap_or(Duration::MAX));
-        if age.is_ok_and(|age| age >= TOUCH_INTERVAL) {
+        if age.is_ok_and(|age| age >= Duration::from_secs(1)) {
             // An error affects only the order of eviction.
             let _ = folder::touch(&self.file);
         }
     }
 }
-
-/// A file is marked as used at most once in this time.
-const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -29,9 +29,6 @@ const ARRIVING: &str = "arriving";
 /// Name prefix of the stores' folders.
 const STORE_PREFIX: &str = "store-";
 
-/// A temporary file without writes for this many seconds belongs to a dead process.
-const MAX_ARRIVAL_SECONDS: i64 = 3600;
-
 /// Open flags for everything in the folder: follow no links, and do not block on pipes and devices.
 pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CLOEXEC)
@@ -40,9 +37,6 @@ pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
 
 /// Mode of a cache folder that a group shares, and of the folders in it.
 const SHARED_FOLDER: u32 = 0o2770;
-
-/// How long to wait for another process that is about to grant the group access to a new folder.
-const RIGHTS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// An open cache folder.
 pub(super) struct CacheRoot {
@@ -139,12 +133,13 @@ impl CacheRoot {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut waited = Duration::ZERO;
+        // Another process may be about to grant the group access to a new folder.
+        let (mut waited, timeout) = (Duration::ZERO, Duration::from_millis(500));
         loop {
             match open_folder(&self.root, &name) {
                 Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
                 Ok(folder) if !self.is_shared || is_open_to_group(&folder)? => return Ok(folder),
-                opened if waited > RIGHTS_TIMEOUT || !self.is_shared => return opened,
+                opened if waited > timeout || !self.is_shared => return opened,
                 _ => {}
             }
             thread::sleep(Duration::from_millis(10));
@@ -218,8 +213,8 @@ pub(super) fn charge(length: u64, block: u64) -> u64 {
 
 /// Scans the folder and removes the temporary files of dead processes. `now` is the time of the file system in seconds
 /// since 1970.
-pub(super) fn look_through(root: &CacheRoot, block: u64, now: i64) -> io::Result<Inventory> {
-    let mut found = Inventory {
+pub(super) fn scan_files(root: &CacheRoot, block: u64, now: i64) -> io::Result<Inventory> {
+    let mut inventory = Inventory {
         candidates: Vec::new(),
         // The folder itself, `usage` and `scan`.
         held: block.saturating_mul(3),
@@ -229,28 +224,29 @@ pub(super) fn look_through(root: &CacheRoot, block: u64, now: i64) -> io::Result
         if name.starts_with(ARRIVING)
             && let Some(stat) = stat(root, &name)?
         {
-            if now.saturating_sub(stat.st_mtime) > MAX_ARRIVAL_SECONDS {
+            // A file without writes for an hour belongs to a dead process.
+            if now.saturating_sub(stat.st_mtime) > 3600 {
                 remove(root, &name)?;
             } else {
-                found.held = found.held.saturating_add(charge(length(&stat), block));
+                inventory.held = inventory.held.saturating_add(charge(length(&stat), block));
             }
         }
         if is_hexadecimal(name.strip_prefix(STORE_PREFIX), 16)
             && let Ok(folder) = open_folder(root, &name)
         {
-            found.held = found.held.saturating_add(block);
-            count_store(&Arc::new(folder), block, &mut found)?;
+            inventory.held = inventory.held.saturating_add(block);
+            count_store(&Arc::new(folder), block, &mut inventory)?;
         }
     }
-    found
+    inventory
         .candidates
         .sort_unstable_by_key(|candidate| candidate.used);
-    found.candidates.truncate(MAX_CANDIDATES);
-    Ok(found)
+    inventory.candidates.truncate(MAX_CANDIDATES);
+    Ok(inventory)
 }
 
 /// Adds the files of one store.
-fn count_store(folder: &Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::Result<()> {
+fn count_store(folder: &Arc<OwnedFd>, block: u64, inventory: &mut Inventory) -> io::Result<()> {
     for name in Dir::read_from(&**folder)? {
         let name = text(name?.file_name());
         if !is_hexadecimal(Some(&name), 32) {
@@ -260,18 +256,18 @@ fn count_store(folder: &Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::
             continue;
         };
         let charge = charge(length(&stat), block);
-        found.held = found.held.saturating_add(charge);
-        found.candidates.push(EvictionCandidate {
+        inventory.held = inventory.held.saturating_add(charge);
+        inventory.candidates.push(EvictionCandidate {
             used: used(&stat),
             charge,
             folder: folder.clone(),
             name,
         });
-        if found.candidates.len() >= 2 * MAX_CANDIDATES {
-            found
+        if inventory.candidates.len() >= 2 * MAX_CANDIDATES {
+            inventory
                 .candidates
                 .select_nth_unstable_by_key(MAX_CANDIDATES, |candidate| candidate.used);
-            found.candidates.truncate(MAX_CANDIDATES);
+            inventory.candidates.truncate(MAX_CANDIDATES);
         }
     }
     Ok(())

@@ -6,17 +6,23 @@
 //! instead of the bytes. A change of the key through this store invalidates earlier entries. Contents with transient
 //! versions are not cached. `cache_dir` limits the size, `entry` has the checksums.
 
-use parking_lot::Mutex;
+use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use crate::layer::Layer;
+use crate::request_context::RequestContext;
+use crate::sync::clock::Clock;
 use crate::{
     ByteRange, ChangeLog, Condition, ETag, EntryKind, Key, LogPosition, Meta, Object, PutBody,
-    QueryStamp, Reader, Store, Version,
+    QueryStamp, Reader, Store, Version, deal_out,
 };
 use zarr_format::error::Result;
 
@@ -25,17 +31,10 @@ mod cache_dir;
 mod entry;
 mod folder;
 mod identity;
-mod reader;
-mod usage;
 
-use crate::request_context::RequestContext;
 pub use cache_dir::{CacheDir, CacheNamespace};
 pub use entry::{EntryHeader, EntryKey};
 pub use identity::identity;
-use reader::DiskCacheReader;
-
-/// Maximum number of keys whose version is kept in memory.
-const MAX_VERSIONS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 
 /// A store that caches bytes on disk.
 pub struct DiskCache {
@@ -69,7 +68,7 @@ impl DiskCache {
             inner,
             entries: Arc::new(entries),
             versions: Mutex::new(VersionTable {
-                by_key: LruCache::new(MAX_VERSIONS),
+                by_key: LruCache::new(const { NonZeroUsize::new(1 << 14).unwrap() }),
                 changed: 0,
             }),
         }
@@ -97,7 +96,7 @@ impl DiskCache {
 
     /// Records the reported version of a key, and its length from answers without bytes (`None` otherwise), unless the
     /// key was changed since the request; returns whether it did.
-    fn note(
+    fn record(
         &self,
         key: &Key,
         version: Option<Version>,
@@ -121,12 +120,12 @@ impl DiskCache {
     }
 
     /// Whether the store reported another length for the version of a cached entry.
-    fn is_cut(&self, key: &Key, kept: &EntryHeader) -> bool {
+    fn is_truncated(&self, key: &Key, header: &EntryHeader) -> bool {
         let versions = self.versions.lock();
         let reported = versions.by_key.peek(key);
-        let same = reported.filter(|reported| reported.version == Some(kept.version));
+        let same = reported.filter(|reported| reported.version == Some(header.version));
         let size = same.and_then(|same| same.size);
-        size.is_some_and(|size| size != kept.size)
+        size.is_some_and(|size| size != header.size)
     }
 
     /// Makes a change; `version_of` extracts the key's new version from the result. After an error the version is
@@ -159,16 +158,16 @@ impl DiskCache {
         &self,
         context: &RequestContext,
         key: &Key,
-        kept: &EntryHeader,
+        header: &EntryHeader,
     ) -> Result<(Option<Version>, Instant)> {
         let mut versions = self.versions.lock();
         let (reported, changed) = (versions.by_key.get(key).copied(), versions.changed);
         drop(versions);
         let was_changed = self.changes().last_change(key) != LogPosition::default();
-        let is_after_changes = !was_changed || kept.asked > changed;
+        let is_after_changes = !was_changed || header.asked > changed;
         let (version, asked) = match reported {
             Some(reported) => (reported.version, reported.asked),
-            None if is_after_changes => (Some(kept.version), self.time_of(kept)),
+            None if is_after_changes => (Some(header.version), self.time_of(header)),
             None => (None, None),
         };
         if let Some(asked) = asked.filter(|&asked| self.inner.info().is_fresh(asked)) {
@@ -182,9 +181,11 @@ impl DiskCache {
     }
 
     /// Returns the time at which the store sent the cached bytes, by this process's clock.
-    fn time_of(&self, kept: &EntryHeader) -> Option<Instant> {
+    fn time_of(&self, header: &EntryHeader) -> Option<Instant> {
         let clock = &self.inner.info().clock;
-        clock.now().checked_sub(kept.age(self.entries.date(clock))?)
+        clock
+            .now()
+            .checked_sub(header.age(self.entries.date(clock))?)
     }
 
     /// Returns a cached object or range if it is current.
@@ -207,7 +208,7 @@ impl DiskCache {
             return Ok(None);
         }
         let (version, asked) = self.current_version(context, key, &header)?;
-        if version != Some(header.version) || self.is_cut(key, &header) {
+        if version != Some(header.version) || self.is_truncated(key, &header) {
             return Ok(None);
         }
         let object = self.entries.read(name, &entry, range).map(|bytes| Object {
@@ -224,7 +225,7 @@ impl DiskCache {
     }
 
     /// Caches an answer of the store.
-    fn keep(
+    fn store(
         &self,
         key: &Key,
         name: &EntryKey,
@@ -234,9 +235,9 @@ impl DiskCache {
     ) {
         self.entries.stats().disk_miss_requests.add(1);
         let version = answer.map(|object| object.version);
-        let is_true = self.note(key, version, None, stamp);
+        let is_current = self.record(key, version, None, stamp);
         if let Some(object) = answer
-            && is_true
+            && is_current
             && !object.bytes.is_empty()
             && object.version.is_lasting()
         {
@@ -245,7 +246,7 @@ impl DiskCache {
                 size: object.size,
                 asked: seconds,
             };
-            if !self.is_cut(key, &header) {
+            if !self.is_truncated(key, &header) {
                 self.entries.put(name, &header, &object.bytes);
             }
         }
@@ -273,7 +274,7 @@ impl Layer for DiskCache {
         let seconds = self.seconds();
         let (answer, stamp) = self.ask(context, |context, inner| inner.get(context, key, limit));
         let answer = answer?;
-        self.keep(key, &name, answer.as_ref(), stamp, seconds);
+        self.store(key, &name, answer.as_ref(), stamp, seconds);
         Ok(answer)
     }
 
@@ -300,7 +301,7 @@ impl Layer for DiskCache {
             inner.get_range(context, key, range)
         });
         let answer = answer?;
-        self.keep(key, &name, answer.as_ref(), stamp, seconds);
+        self.store(key, &name, answer.as_ref(), stamp, seconds);
         Ok(answer)
     }
 
@@ -308,7 +309,7 @@ impl Layer for DiskCache {
         let (meta, stamp) = self.ask(context, |context, inner| inner.head(context, key));
         let meta = meta?;
         if let Some(meta) = meta.filter(|meta| meta.kind == EntryKind::File) {
-            self.note(key, Some(meta.version), Some(meta.size), stamp);
+            self.record(key, Some(meta.version), Some(meta.size), stamp);
         }
         Ok(meta)
     }
@@ -316,7 +317,7 @@ impl Layer for DiskCache {
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let (version, stamp) = self.ask(context, |context, inner| inner.version(context, key));
         let version = version?;
-        self.note(key, version, None, stamp);
+        self.record(key, version, None, stamp);
         Ok(version)
     }
 
@@ -338,7 +339,7 @@ impl Layer for DiskCache {
         let (etag, stamp) = self.ask(context, |context, inner| inner.etag(context, key));
         let etag = etag?;
         let version = etag.as_ref().map(|etag| etag.version);
-        self.note(key, version, None, stamp);
+        self.record(key, version, None, stamp);
         Ok(etag)
     }
 
@@ -367,5 +368,136 @@ impl Layer for DiskCache {
             self.entries.forget(&EntryKey::range(key, range));
         }
         self.inner.doubt(key, range);
+    }
+}
+
+/// An open object with ranges from the disk cache.
+///
+/// The reader below reports the version. Only entries of that version are used, and bytes are cached only if the
+/// version is unchanged after the read.
+struct DiskCacheReader {
+    inner: Arc<dyn Reader>,
+    clock: Clock,
+    entries: Arc<CacheNamespace>,
+    key: Key,
+}
+
+impl DiskCacheReader {
+    /// Returns a cached range, from its own entry or from one with the whole object.
+    fn find(&self, range: &ByteRange, meta: &Meta) -> Option<Vec<u8>> {
+        let read = |name: &EntryKey, is_whole: bool| {
+            let entry = self.entries.find(name)?;
+            let header = entry.header();
+            if (header.version, header.size) != meta.content() {
+                return None;
+            }
+            let part = if is_whole {
+                range.within(entry.len())
+            } else {
+                0..entry.len()
+            };
+            self.entries.read(name, &entry, part)
+        };
+        read(&EntryKey::range(&self.key, range), false)
+            .or_else(|| read(&EntryKey::whole(&self.key), true))
+    }
+
+    /// Caches ranges that were read completely, if the object still has its earlier version.
+    fn store<'a>(
+        &self,
+        context: &RequestContext,
+        meta: &Meta,
+        asked: u64,
+        read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
+    ) -> Result<()> {
+        // The bytes may belong to a version in between.
+        if !meta.version.is_lasting() || self.inner.meta(context)?.version != meta.version {
+            return Ok(());
+        }
+        let header = EntryHeader {
+            version: meta.version,
+            size: meta.size,
+            asked,
+        };
+        for (range, bytes) in read {
+            if bytes.len() as u64 == range.end - range.start {
+                let name = EntryKey::range(&self.key, &ByteRange::Span(range.clone()));
+                self.entries.put(&name, &header, bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Reader for DiskCacheReader {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let meta = self.inner.meta(context)?;
+        let end = offset.saturating_add(len as u64).min(meta.size);
+        if offset >= end {
+            return self.inner.read_at(context, offset, len);
+        }
+        let range = ByteRange::Span(offset..end);
+        if let Some(bytes) = self.find(&range, &meta) {
+            self.entries.count_hit(&bytes);
+            return Ok(bytes);
+        }
+        self.entries.stats().disk_miss_requests.add(1);
+        let asked = entry::seconds(self.entries.date(&self.clock));
+        let bytes = self.inner.read_at(context, offset, len)?;
+        self.store(context, &meta, asked, [(&(offset..end), &*bytes)])?;
+        Ok(bytes)
+    }
+
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let bytes = self.read_at(context, offset, wanted)?;
+        deal_out(&bytes, parts);
+        Ok(bytes.len())
+    }
+
+    /// Each range is a separate entry, so that it is found again in any other combination.
+    fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let meta = self.inner.meta(context)?;
+        let mut cached: Vec<Option<Bytes>> = Vec::with_capacity(ranges.len());
+        let mut missing: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            let bytes = self.find(&ByteRange::Span(range.clone()), &meta);
+            match &bytes {
+                Some(bytes) => self.entries.count_hit(bytes),
+                None => missing.push(range.clone()),
+            }
+            cached.push(bytes.map(Bytes::from));
+        }
+        if missing.is_empty() {
+            return Ok(cached.into_iter().flatten().collect());
+        }
+        self.entries.stats().disk_miss_requests.add(1);
+        let asked = entry::seconds(self.entries.date(&self.clock));
+        let read = self.inner.read_ranges(context, &missing)?;
+        self.store(
+            context,
+            &meta,
+            asked,
+            missing.iter().zip(read.iter().map(AsRef::as_ref)),
+        )?;
+        let mut read = read.into_iter();
+        let whole = cached
+            .into_iter()
+            .map(|bytes| bytes.or_else(|| read.next()));
+        Ok(whole.flatten().collect())
+    }
+
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        self.inner.meta(context)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 }
