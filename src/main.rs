@@ -16,7 +16,7 @@ pub static SETTINGS: &[u8; 68] =
 
 fn main() -> ExitCode {
     zarrfs_store::sync::allocator::configure();
-    zarrfs_store::sync::descriptors::raise_limit();
-    zarrfs_store::sync::file_sizes::outlive_limit();
+    zarrfs_store::sync::file_limits::raise_descriptor_limit();
+    zarrfs_store::sync::file_limits::survive_size_limit();
     zarrfs::cli::run(zarrfs::cli::arguments())
 }

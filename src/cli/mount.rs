@@ -87,7 +87,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     let vfs = Vfs::new(views.view(plan.view), plan.vfs_config(), stats.clone());
     let vfs = Arc::new(vfs);
     let mount = server.serve(connect(plan, dir)?, vfs.clone(), &stats, settings)?;
-    idle_memory::give_back(views.memory())?;
+    idle_memory::start(views.memory())?;
     announce(&what, parent)?;
     mount.wait(|| notify::send("STOPPING=1"));
     // Programs may still have files open and write to them.

@@ -148,7 +148,7 @@ fn five_thousand_files_are_held_open_at_a_soft_limit_of_1024() {
     };
     put_arrays(&fixture);
     mount(&fixture, 8192, 1024, &[]);
-    zarrfs_store::sync::descriptors::raise_limit();
+    zarrfs_store::sync::file_limits::raise_descriptor_limit();
     let keys = (0..5000).map(|number| (number / CHUNKS % ARRAYS, number % CHUNKS));
     let open = |(array, chunk)| {
         let path = fixture.dir.join(format!("b{array}/c/{chunk}"));

@@ -21,8 +21,8 @@ use zarrfs_store::layer::disk_cache::CacheNamespace;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::budget::{MemoryBudget, Priority, Reservation};
 use zarrfs_store::sync::cache::Cache;
-use zarrfs_store::sync::descriptors;
-use zarrfs_store::sync::descriptors::ClosesFiles;
+use zarrfs_store::sync::file_limits;
+use zarrfs_store::sync::file_limits::ClosesFiles;
 use zarrfs_store::sync::pool::ThreadPool;
 use zarrfs_store::sync::single_flight::SingleFlight;
 
@@ -154,7 +154,7 @@ impl Engine {
         };
         let readers: Arc<ReaderCache> = Arc::default();
         let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&readers) as _;
-        descriptors::add_cache(closing);
+        file_limits::add_cache(closing);
         let cache = Cache::new(budget.clone(), Priority::Used, Some(Box::new(on_evict)));
         Arc::new(Engine {
             metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::array::open_chunk::OpenChunk;
 use zarrfs_store::LogPosition;
-use zarrfs_store::sync::descriptors::ClosesFiles;
+use zarrfs_store::sync::file_limits::ClosesFiles;
 
 /// The maximum number of stored chunks that are kept open.
 const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();

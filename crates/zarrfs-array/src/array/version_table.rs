@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::array::page_version::PageVersion;
 use zarr_format::error::Result;
+use zarrfs_store::sync::budget::BatchedReservation;
 use zarrfs_store::sync::budget::MemoryBudget;
 use zarrfs_store::sync::clock::Clock;
-use zarrfs_store::sync::stepped_room::SteppedRoom;
 use zarrfs_store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
 
 /// The state of a stored chunk's version.
@@ -50,7 +50,7 @@ struct VersionEntry {
 pub(super) struct VersionTable {
     /// By chunk number in the grid, in the order of insertion.
     entries: RwLock<LruCache<u64, VersionEntry>>,
-    room: SteppedRoom,
+    room: BatchedReservation,
     content: PageVersion,
     log: Arc<ChangeLog>,
     clock: Clock,
@@ -63,7 +63,7 @@ impl VersionTable {
         let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
         VersionTable {
             entries: RwLock::new(LruCache::unbounded()),
-            room: SteppedRoom::new(memory, ENTRY_BYTES, chunks),
+            room: BatchedReservation::new(memory, ENTRY_BYTES, chunks),
             content: PageVersion::new(),
             log: info.changes.clone(),
             clock: info.clock.clone(),

@@ -16,7 +16,7 @@ use crate::open_file::OpenFile;
 use crate::{OverlayCore, attributes, content, wrong_kind};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::descriptors::Permit;
+use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::tree::{AttrChange, Credentials};
 use zarrfs_store::{EntryKind, Key};
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::key_ranges::joined;
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::Key;
-use zarrfs_store::sync::file_sizes;
+use zarrfs_store::sync::file_limits;
 
 /// The range of bytes that could not be written, and the kind of error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl FailedWrites {
         range: Range<u64>,
         kind: Kind,
     ) -> Option<FailedWrites> {
-        let is_limited = || file_sizes::limit().is_some_and(|limit| range.end > limit);
+        let is_limited = || file_limits::size_limit().is_some_and(|limit| range.end > limit);
         if kind == Kind::Invalid || kind == Kind::TooLarge && !is_limited() {
             return failed;
         }

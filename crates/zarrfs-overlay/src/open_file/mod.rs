@@ -13,7 +13,7 @@ use handle::OpenFileHandle;
 use spare::WrittenRanges;
 use state::{ContentSource, FileState};
 use zarr_format::error::{Error, Result};
-use zarrfs_store::sync::descriptors::Permit;
+use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::sync::locks::{Condvar, Mutex, MutexGuard};
 use zarrfs_store::tree::{OpenMode, Posix};
 use zarrfs_store::{Key, StoreVersion, Version};

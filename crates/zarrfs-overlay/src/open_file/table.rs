@@ -15,7 +15,7 @@ use crate::layered_store::LayeredStore;
 use crate::{OverlayCore, Resolved, wrong_kind};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::descriptors::Permit;
+use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::{EntryKind, Key, LogPosition, Meta};
 
 /// The open files by key.

@@ -7,7 +7,6 @@
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
-use std::ffi::CStr;
 use std::fs;
 use std::ops::Range;
 use std::ptr;
@@ -18,10 +17,6 @@ use std::ptr;
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: libc::c_int = 4 << 20;
 
-/// Maximum number of arenas for smaller blocks; each may keep its peak size.
-#[cfg(target_env = "gnu")]
-const MAX_ARENAS: libc::c_int = 2;
-
 /// Makes glibc return freed memory to the kernel. Call it once, before threads start. Other C libraries do this by
 /// default.
 pub fn configure() {
@@ -29,7 +24,8 @@ pub fn configure() {
     for (setting, value) in [
         (libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD),
         (libc::M_TRIM_THRESHOLD, MMAP_THRESHOLD),
-        (libc::M_ARENA_MAX, MAX_ARENAS),
+        // At most two arenas for smaller blocks; each may keep its peak size.
+        (libc::M_ARENA_MAX, 2),
     ] {
         // SAFETY: mallopt takes two numbers, touches no memory of ours, and locks its own state.
         let done = unsafe { libc::mallopt(setting, value) };
@@ -39,10 +35,12 @@ pub fn configure() {
 
 /// Returns all freed memory to the kernel at once, including that of C libraries.
 pub fn trim() {
+    // Purges all arenas (jemalloc(3), `arena.<i>.purge` with `MALLCTL_ARENAS_ALL`).
+    let purge = c"arena.4096.purge";
     // SAFETY: without an old and a new value, the call reads the name alone, and locks the state of the allocator.
     let purged = unsafe {
         let none = ptr::null_mut();
-        tikv_jemalloc_sys::mallctl(PURGE_ALL.as_ptr(), none, ptr::null_mut(), none, 0)
+        tikv_jemalloc_sys::mallctl(purge.as_ptr(), none, ptr::null_mut(), none, 0)
     };
     debug_assert_eq!(purged, 0, "jemalloc knows this name");
     #[cfg(target_env = "gnu")]
@@ -51,9 +49,6 @@ pub fn trim() {
         libc::malloc_trim(0);
     }
 }
-
-/// The name of the control that purges all arenas (jemalloc(3), `arena.<i>.purge` with `MALLCTL_ARENAS_ALL`).
-const PURGE_ALL: &CStr = c"arena.4096.purge";
 
 /// Releases the resident pages of the program's own file: the start touches most of them, an idle mount needs few.
 /// Pages that are needed again come from the page cache.
@@ -105,7 +100,9 @@ fn read_only_range(line: &str, path: &str) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
-    const MAPPINGS: &str = "\
+    #[test]
+    fn what_was_changed_or_is_not_the_program_is_kept() {
+        let mappings = "\
 1000-2000 r--p 00000000 fe:00 10                     /usr/bin/zarrfs
 Size:                  4 kB
 Anonymous:             0 kB
@@ -123,10 +120,7 @@ Anonymous:             0 kB
 9000-a000 r--p 00000000 00:00 0
 Anonymous:             0 kB
 ";
-
-    #[test]
-    fn what_was_changed_or_is_not_the_program_is_kept() {
-        let ranges: Vec<_> = unchanged_ranges(MAPPINGS, "/usr/bin/zarrfs").collect();
+        let ranges: Vec<_> = unchanged_ranges(mappings, "/usr/bin/zarrfs").collect();
         assert_eq!(ranges, [0x1000..0x2000, 0x2000..0x5000]);
     }
 

@@ -6,12 +6,13 @@
 //! of a budget has its own limit, and its bytes count in the whole as well. Up to that limit, its reservations evict
 //! from other caches before its own. No lock is held while a cache evicts.
 
-use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::iter;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::stats::Stats;
 use crate::sync::aged_map::Minute;
@@ -34,9 +35,6 @@ pub enum Priority {
     /// State that keeps the kernel's pages of files valid: without it the pages would be read again.
     OpenArrays,
 }
-
-/// Sizes of at least this many KiB are shown in MiB.
-const FEW: u64 = 16 << 10;
 
 /// A cache whose values count in a budget.
 pub trait Evict: Send + Sync {
@@ -123,7 +121,8 @@ impl MemoryBudget {
     pub fn option(&self) -> String {
         let whole = self.whole.as_ref().map_or(self.limit, |whole| whole.limit);
         match buffer::memory_for(whole).saturating_add(512) >> 10 {
-            kilobytes if kilobytes >= FEW || kilobytes % 1024 == 0 => {
+            // Sizes of at least 16 MiB are in MiB.
+            kilobytes if kilobytes >= 16 << 10 || kilobytes % 1024 == 0 => {
                 format!("{}M", (kilobytes + 512) >> 10)
             }
             kilobytes => format!("{kilobytes}K"),
@@ -233,13 +232,13 @@ impl MemoryBudget {
     }
 
     /// Evicts all values up to a priority that were not used since the given minute; returns whether there were any.
-    pub fn give_back(&self, most: Priority, unused_since: Minute) -> bool {
+    pub fn evict_unused(&self, most: Priority, unused_since: Minute) -> bool {
         let mut caches = self.caches.lock().clone();
         caches.retain(|cache| cache.priority <= most);
         let caches = caches.iter().filter_map(|cache| cache.cache.upgrade());
-        let given = caches
+        let evicted = caches
             .map(|cache| iter::from_fn(|| cache.evict_one(unused_since).then_some(())).count());
-        given.sum::<usize>() > 0
+        evicted.sum::<usize>() > 0
     }
 
     /// Adds `bytes` to the sum; returns false if they exceed the limit.
@@ -296,6 +295,82 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.release(self.bytes);
+    }
+}
+
+/// Reserved memory for many small items, reserved a batch at a time.
+///
+/// No lock is held during a reservation, since it may evict items of the caller.
+pub struct BatchedReservation {
+    memory: Arc<MemoryBudget>,
+    /// Bytes per item.
+    item: u64,
+    max_items: usize,
+    batch: usize,
+    batches: Mutex<Vec<Reservation>>,
+    /// Number of items with reserved memory, readable without the lock.
+    covered: AtomicUsize,
+}
+
+impl BatchedReservation {
+    /// Reserves nothing yet; `max_items` items of `item` bytes each limit the part of the budget.
+    pub fn new(memory: &Arc<MemoryBudget>, item: u64, max_items: usize) -> BatchedReservation {
+        let batch = (max_items / 8).clamp(1, 1 << 10);
+        let limit = item.saturating_mul(max_items.saturating_add(batch) as u64);
+        BatchedReservation {
+            memory: memory.part(limit),
+            item,
+            max_items,
+            batch,
+            batches: Mutex::default(),
+            covered: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns the part of the budget for the items.
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
+    /// Whether memory for this many items is reserved already.
+    pub fn covers(&self, items: usize) -> bool {
+        items <= self.covered.load(Ordering::Relaxed)
+    }
+
+    /// Reserves memory until it suffices; returns whether it does. `items` counts again after each reservation, which
+    /// may evict some of the items.
+    pub fn cover(&self, items: impl Fn() -> usize) -> bool {
+        loop {
+            let items = items();
+            if items > self.max_items {
+                return false;
+            }
+            if self.covers(items) {
+                return true;
+            }
+            let Some(reservation) = self.memory.try_reserve(self.item * self.batch as u64) else {
+                return false;
+            };
+            let mut batches = self.batches.lock();
+            batches.push(reservation);
+            self.set_covered(&batches);
+        }
+    }
+
+    fn set_covered(&self, batches: &[Reservation]) {
+        let covered = (batches.len() * self.batch).min(self.max_items);
+        self.covered.store(covered, Ordering::Relaxed);
+    }
+
+    /// Releases the reservations that this many items do not need.
+    pub fn shrink(&self, items: usize) {
+        let needed = items.div_ceil(self.batch);
+        let mut batches = self.batches.lock();
+        let needed = needed.min(batches.len());
+        let spare = batches.split_off(needed);
+        self.set_covered(&batches);
+        drop(batches);
+        drop(spare);
     }
 }
 
@@ -422,5 +497,26 @@ mod tests {
         let _held = budget.try_reserve(80).unwrap();
         assert!(part.try_reserve(30).is_none());
         assert_eq!((part.held(), budget.held()), (0, 80));
+    }
+
+    #[test]
+    fn room_follows_the_number_of_items() {
+        let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
+        let room = BatchedReservation::new(&memory, 10, 80_000);
+        assert!(room.cover(|| 1500) && room.cover(|| 1000));
+        assert_eq!(memory.held(), 20 * 1024);
+        room.shrink(1024);
+        assert_eq!(memory.held(), 10 * 1024);
+        assert!(!room.cover(|| 80_001) && !room.cover(|| 20_000));
+        room.shrink(0);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn few_items_take_little_room() {
+        let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
+        let room = BatchedReservation::new(&memory, 10, 16);
+        assert!(room.cover(|| 16) && !room.cover(|| 17));
+        assert_eq!(memory.held(), 160);
     }
 }

@@ -1,14 +1,19 @@
-//! Limits the number of open files by permits.
+//! The limits of the process on open files and on file sizes.
 //!
 //! Each file that stays open, for a program or in a cache, needs a permit. Some descriptors are reserved for files that
 //! requests open briefly, so that a mount with the maximum number of open files still serves other programs. Caches
 //! close files when the permits run out.
+//!
+//! A write beyond the limit of sizes (`ulimit -f`, LimitFSIZE of systemd, batch systems) fails with EFBIG. The kernel
+//! also sends SIGXFSZ, which kills a process without a handler.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::SIGXFSZ;
+use signal_hook::flag;
 
 use zarr_format::error::{Error, Kind, Result};
 
@@ -19,16 +24,13 @@ pub trait ClosesFiles: Send + Sync {
 }
 
 /// Number of permits in use.
-static KEPT: AtomicU64 = AtomicU64::new(0);
+static IN_USE: AtomicU64 = AtomicU64::new(0);
+
 /// The caches that can close files.
 static CACHES: Mutex<Vec<Weak<dyn ClosesFiles>>> = Mutex::new(Vec::new());
 
-/// The reserve: a quarter of all descriptors, at least `MIN_RESERVE` and at most `MAX_RESERVE`.
-const MIN_RESERVE: u64 = 64;
-const MAX_RESERVE: u64 = 1024;
-
 /// Raises the soft limit of descriptors to the hard limit.
-pub fn raise_limit() {
+pub fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: maximum,
@@ -46,7 +48,7 @@ fn permits() -> u64 {
 
 /// Returns the number of permits for a limit: at least half of it.
 fn permits_of(limit: u64) -> u64 {
-    let reserve = (limit / 4).clamp(MIN_RESERVE, MAX_RESERVE);
+    let reserve = (limit / 4).clamp(64, 1024);
     limit - reserve.min(limit / 2)
 }
 
@@ -76,25 +78,39 @@ impl Permit {
         }
         close_some();
         Permit::take_one().ok_or_else(|| {
-            let kept = KEPT.load(Ordering::Relaxed);
-            let why = format!("{kept} files are open, no more can be");
+            let count = IN_USE.load(Ordering::Relaxed);
+            let why = format!("{count} files are open, no more can be");
             Error::new(Kind::TooManyFiles, "", why)
         })
     }
 
     fn take_one() -> Option<Permit> {
-        if KEPT.fetch_add(1, Ordering::Relaxed) < permits() {
+        if IN_USE.fetch_add(1, Ordering::Relaxed) < permits() {
             return Some(Permit(()));
         }
-        KEPT.fetch_sub(1, Ordering::Relaxed);
+        IN_USE.fetch_sub(1, Ordering::Relaxed);
         None
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        KEPT.fetch_sub(1, Ordering::Relaxed);
+        IN_USE.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Handles SIGXFSZ, so that a write beyond the limit fails alone instead of killing the process. A program that serves
+/// others with this library should call it.
+pub fn survive_size_limit() {
+    // A handler instead of SIG_IGN, which child processes would inherit.
+    if let Err(error) = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
+        log::debug!("a file beyond the limit of sizes will end the process: {error}");
+    }
+}
+
+/// Returns the limit of file sizes in bytes, or `None` if there is no limit.
+pub fn size_limit() -> Option<u64> {
+    getrlimit(Resource::Fsize).current
 }
 
 #[cfg(test)]

@@ -1,35 +1,38 @@
 //! Returns idle memory to the system, and more under memory pressure.
 //!
-//! One thread serves all caches of a memory budget. It wakes once a minute and when the kernel reports memory pressure.
+//! One thread serves all caches of a memory budget. It wakes once a minute and when the kernel reports memory pressure:
+//! pressure stall information (`psi.rst` of its documentation) of the machine and of the cgroup, which has pressure near
+//! `memory.high` or `memory.max`. Tasks of other cgroups near their limits add to the pressure of the machine, so that
+//! it counts only if little memory is free. If the kernel offers no PSI, the free memory is checked whenever a wait
+//! ends.
 
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::sync::aged_map::Minute;
 use crate::sync::allocator;
 use crate::sync::budget::{MemoryBudget, Priority};
-use crate::sync::memory_pressure::PressureWatch;
 use zarr_format::buffer;
 use zarr_format::error::{Error, Result};
 
 /// Values are evicted after this many minutes without a use.
 const IDLE_MINUTES: u32 = 10;
 
-/// The interval of the minute counter.
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// Environment variable of tests: the length of a minute in milliseconds.
-const TEST_MINUTE: &str = "ZARRFS_TEST_MINUTE";
-
 /// Starts the thread for a budget; it ends with the budget. An error if the thread cannot be started.
-pub fn give_back(memory: &Arc<MemoryBudget>) -> Result<()> {
+pub fn start(memory: &Arc<MemoryBudget>) -> Result<()> {
     let memory = Arc::downgrade(memory);
-    let given = std::env::var(TEST_MINUTE).ok();
-    let given = given.and_then(|number| number.parse().ok());
-    let minute = given.map_or(MINUTE, Duration::from_millis);
+    // Tests set the length of a minute in milliseconds.
+    let minute = std::env::var("ZARRFS_TEST_MINUTE").ok();
+    let minute = minute.and_then(|number| number.parse().ok());
+    let minute = Duration::from_millis(minute.unwrap_or(60_000));
     let run = move || {
-        let mut pressure = PressureWatch::begin();
+        let mut pressure = PressureWatch::open();
         watch(&memory, minute, |at_most| pressure.wait(at_most));
     };
     let thread = thread::Builder::new().name("zarrfs-memory".to_string());
@@ -52,12 +55,12 @@ fn watch(memory: &Weak<MemoryBudget>, minute: Duration, mut wait: impl FnMut(Dur
             end = Instant::now() + minute;
             Minute::begin()
         };
-        let has_given = if is_short {
-            memory.give_back(Priority::OpenArrays, now)
+        let has_evicted = if is_short {
+            memory.evict_unused(Priority::OpenArrays, now)
         } else {
-            memory.give_back(Priority::Metadata, now.before(IDLE_MINUTES))
+            memory.evict_unused(Priority::Metadata, now.before(IDLE_MINUTES))
         };
-        if has_given || is_short {
+        if has_evicted || is_short {
             buffer::empty_pool();
             allocator::trim();
             allocator::release_program();
@@ -65,8 +68,112 @@ fn watch(memory: &Weak<MemoryBudget>, minute: Duration, mut wait: impl FnMut(Dur
     }
 }
 
+/// Waits for memory pressure.
+struct PressureWatch {
+    /// PSI files that become ready under pressure.
+    triggers: Vec<Trigger>,
+    /// Whether little memory of the machine is free.
+    is_short: fn() -> bool,
+}
+
+struct Trigger {
+    file: File,
+    is_of_machine: bool,
+}
+
+impl PressureWatch {
+    /// Opens the PSI triggers.
+    fn open() -> PressureWatch {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        // The root cgroup has no limit, and its pressure is the machine's.
+        let cgroup = cgroup_file(&own).filter(|path| path.with_file_name("memory.max").exists());
+        let cgroup = cgroup.and_then(|path| Trigger::open(&path, false));
+        let machine = Trigger::open(Path::new("/proc/pressure/memory"), true);
+        PressureWatch {
+            triggers: machine.into_iter().chain(cgroup).collect(),
+            is_short: || {
+                fs::read_to_string("/proc/meminfo").is_ok_and(|text| is_memory_short(&text))
+            },
+        }
+    }
+
+    /// Waits for memory pressure, at most for the given time; returns whether there is pressure.
+    fn wait(&mut self, at_most: Duration) -> bool {
+        let end = Instant::now() + at_most;
+        while !self.triggers.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let files = self.triggers.iter();
+            let mut ready: Vec<_> = files
+                .map(|trigger| PollFd::new(&trigger.file, PollFlags::PRI))
+                .collect();
+            let timeout = Timespec::try_from(left).ok();
+            if poll(&mut ready, timeout.as_ref()).is_err() {
+                continue;
+            }
+            let events: Vec<PollFlags> = ready.iter().map(PollFd::revents).collect();
+            let mut events = events.into_iter();
+            // The file of a removed cgroup fails on each poll.
+            let failure = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+            let mut has_pressure = false;
+            self.triggers.retain(|trigger| {
+                let events = events.next().unwrap_or(PollFlags::empty());
+                let fails = events.intersects(failure);
+                has_pressure |= events.contains(PollFlags::PRI)
+                    && !fails
+                    && (!trigger.is_of_machine || (self.is_short)());
+                !fails
+            });
+            if has_pressure {
+                return true;
+            }
+        }
+        thread::sleep(end.saturating_duration_since(Instant::now()));
+        (self.is_short)()
+    }
+}
+
+impl Trigger {
+    /// Opens a PSI file and sets its trigger. Returns `None` if that fails.
+    fn open(path: &Path, is_of_machine: bool) -> Option<Trigger> {
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let set = opened.and_then(|mut file| {
+            // Some task stalled on memory for 10% of a window of two seconds, as in systemd. Unprivileged users may only
+            // use windows that are multiples of two seconds.
+            file.write_all(b"some 200000 2000000\0")?;
+            Ok(Trigger {
+                file,
+                is_of_machine,
+            })
+        });
+        set.inspect_err(|error| log::debug!("{}: {error}", path.display()))
+            .ok()
+    }
+}
+
+/// Returns the PSI file of the process's cgroup, from the text of /proc/self/cgroup; `None` with cgroups of version 1.
+fn cgroup_file(own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let folder = Path::new("/sys/fs/cgroup").join(path);
+    Some(folder.join("memory.pressure"))
+}
+
+/// Whether less than a tenth of the memory is free, from the text of /proc/meminfo.
+fn is_memory_short(text: &str) -> bool {
+    let bytes = |name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let (all, free) = (bytes("MemTotal:"), bytes("MemAvailable:"));
+    all.zip(free).is_some_and(|(all, free)| free < all / 10)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
     use crate::request_context::UNLIMITED;
     use crate::stats::Stats;
@@ -130,5 +237,46 @@ mod tests {
             true
         });
         assert_eq!(waits, 3);
+    }
+
+    #[test]
+    fn a_machine_with_little_free_memory_is_short_of_it() {
+        let text = |free| format!("MemTotal: 1600 kB\nMemFree: 1 kB\nMemAvailable: {free} kB\n");
+        assert!(is_memory_short(&text(159)) && !is_memory_short(&text(160)));
+        assert!(!is_memory_short("") && !is_memory_short("MemTotal: 7"));
+    }
+
+    #[test]
+    fn the_file_of_the_cgroup_is_found() {
+        let file = cgroup_file("9:memory:/x\n0::/system.slice/zarrfs.service\n");
+        let expected = "/sys/fs/cgroup/system.slice/zarrfs.service/memory.pressure";
+        assert_eq!(file, Some(PathBuf::from(expected)));
+        let of_container = cgroup_file("0::/\n");
+        assert_eq!(
+            of_container,
+            Some(PathBuf::from("/sys/fs/cgroup/memory.pressure"))
+        );
+        assert_eq!(cgroup_file("9:memory:/x\n"), None);
+    }
+
+    #[test]
+    fn a_wait_without_pressure_ends_in_time() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut watch = PressureWatch {
+            triggers: vec![Trigger {
+                file: File::from(OwnedFd::from(reader)),
+                is_of_machine: false,
+            }],
+            is_short: || true,
+        };
+        let wait = Duration::from_millis(50);
+        let start = Instant::now();
+        assert!(!watch.wait(wait) && start.elapsed() >= wait);
+        // A file that fails is removed, and the wait falls back to the free memory.
+        drop(writer);
+        assert!(watch.wait(wait) && start.elapsed() >= 2 * wait);
+        assert!(watch.triggers.is_empty());
+        watch.is_short = || false;
+        assert!(!watch.wait(Duration::ZERO));
     }
 }

@@ -1,4 +1,4 @@
-//! Infrastructure that threads share: pools, locks, caches, memory budgets, clocks, file descriptors.
+//! Infrastructure that threads share: pools, locks, caches, memory budgets, clocks, limits.
 //!
 //! This folder knows nothing of stores and arrays, and holds no lock of its own while a callback runs.
 
@@ -7,12 +7,9 @@ pub mod allocator;
 pub mod budget;
 pub mod cache;
 pub mod clock;
-pub mod descriptors;
-pub mod file_sizes;
+pub mod file_limits;
 pub mod idle_memory;
 pub mod locks;
-pub mod memory_pressure;
 pub mod pool;
 pub mod read_bytes;
 pub mod single_flight;
-pub mod stepped_room;

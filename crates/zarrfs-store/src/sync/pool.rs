@@ -90,12 +90,12 @@ impl ThreadPool {
 
 impl PoolState {
     /// Returns the present maximum number of threads.
-    fn most(&self, queue: &TaskQueue) -> usize {
+    fn thread_limit(&self, queue: &TaskQueue) -> usize {
         self.max_threads + queue.stalled.min(MAX_STALLED)
     }
 
     fn needs_thread(&self, queue: &TaskQueue) -> bool {
-        queue.jobs.len() > queue.idle && queue.threads < self.most(queue)
+        queue.jobs.len() > queue.idle && queue.threads < self.thread_limit(queue)
     }
 
     fn start_thread(self: &Arc<PoolState>) {
@@ -114,6 +114,42 @@ impl PoolState {
         if let Err(error) = started {
             log::error!("no thread for {}: {error}", self.name);
             self.queue.lock().threads -= 1;
+        }
+    }
+
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                log::error!("a job of {} panicked; the pool goes on", self.name);
+            }
+        }
+    }
+
+    /// Returns the next job, or `None` when the thread should end.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.threads > self.thread_limit(&queue) {
+                queue.threads -= 1;
+                drop(queue);
+                // This thread may have taken the wake-up that was meant for a job.
+                self.work.notify_one();
+                return None;
+            }
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.closed {
+                queue.threads -= 1;
+                return None;
+            }
+            queue.idle += 1;
+            let wait = self.work.wait_for(&mut queue, IDLE_TIMEOUT);
+            queue.idle -= 1;
+            if wait.timed_out() && queue.jobs.is_empty() {
+                queue.threads -= 1;
+                return None;
+            }
         }
     }
 }
@@ -152,44 +188,6 @@ impl Drop for ThreadPool {
         queue.jobs.clear();
         drop(queue);
         self.shared.work.notify_all();
-    }
-}
-
-impl PoolState {
-    fn run(&self) {
-        while let Some(job) = self.next() {
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                log::error!("a job of {} panicked; the pool goes on", self.name);
-            }
-        }
-    }
-
-    /// Returns the next job, or `None` when the thread should end.
-    fn next(&self) -> Option<Job> {
-        let mut queue = self.queue.lock();
-        loop {
-            if queue.threads > self.most(&queue) {
-                queue.threads -= 1;
-                drop(queue);
-                // This thread may have taken the wake-up that was meant for a job.
-                self.work.notify_one();
-                return None;
-            }
-            if let Some(job) = queue.jobs.pop_front() {
-                return Some(job);
-            }
-            if queue.closed {
-                queue.threads -= 1;
-                return None;
-            }
-            queue.idle += 1;
-            let wait = self.work.wait_for(&mut queue, IDLE_TIMEOUT);
-            queue.idle -= 1;
-            if wait.timed_out() && queue.jobs.is_empty() {
-                queue.threads -= 1;
-                return None;
-            }
-        }
     }
 }
 
@@ -258,8 +256,7 @@ mod tests {
 
     #[test]
     fn stalled_jobs_hold_up_no_others() {
-        const THREADS: usize = 2;
-        let pool = ThreadPool::new("test", THREADS, 64);
+        let pool = ThreadPool::new("test", 2, 64);
         let (release, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let (stall, stalled) = mpsc::channel();
@@ -279,7 +276,7 @@ mod tests {
         assert_eq!(wait.recv_timeout(Duration::from_secs(5)), Ok(7));
         drop(release);
         let end = std::time::Instant::now() + Duration::from_secs(5);
-        while pool.shared.queue.lock().threads > THREADS {
+        while pool.shared.queue.lock().threads > 2 {
             assert!(
                 std::time::Instant::now() < end,
                 "the threads are not given back"

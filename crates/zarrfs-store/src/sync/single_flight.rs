@@ -17,9 +17,6 @@ use zarr_format::error::{Error, Kind, Result};
 /// Timeout for joining a request to a store; far longer than the store's own timeouts.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How often a waiting caller checks whether its own request was answered already.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
 /// The running calls by key.
 pub struct SingleFlight<K, V> {
     calls: Mutex<HashMap<K, Arc<Call<V>>>>,
@@ -164,8 +161,9 @@ impl<V: Clone> Call<V> {
             if let Some(result) = &*result {
                 return result.clone();
             }
-            let look = Instant::now() + LOOK_EVERY;
-            self.done.wait_until(&mut result, look.min(deadline));
+            // The caller's own request may be answered in the meantime.
+            let check = Instant::now() + Duration::from_millis(500);
+            self.done.wait_until(&mut result, check.min(deadline));
             if result.is_some() {
                 continue;
             }

@@ -20,7 +20,7 @@ use crate::backend::local::circle::leads_back;
 use crate::backend::local::root::{GONE, OpenRoot, PresentRoot};
 use crate::backend::local::stat::{link_meta, meta_of};
 use crate::sync::clock::Clock;
-use crate::sync::descriptors;
+use crate::sync::file_limits;
 use crate::{ChangeLog, Key, Meta};
 use zarr_format::error::{Error, Kind, Result};
 
@@ -72,7 +72,7 @@ impl StoreRoot {
     pub(super) fn open(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         match self.open_once(key, flags) {
             Err(Errno::MFILE | Errno::NFILE) => {
-                descriptors::close_some();
+                file_limits::close_some();
                 self.open_once(key, flags)
             }
             opened => opened,

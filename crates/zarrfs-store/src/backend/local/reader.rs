@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::backend::local::directory::failed;
 use crate::backend::local::stat::meta_of;
 use crate::request_context::RequestContext;
-use crate::sync::descriptors::Permit;
+use crate::sync::file_limits::Permit;
 use crate::{Key, Meta, Reader, deal_out};
 use zarr_format::buffer::{self, Buffer};
 use zarr_format::error::{Error, Result};

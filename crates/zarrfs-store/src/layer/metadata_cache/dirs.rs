@@ -17,8 +17,8 @@ use super::listing_prefetch::PassedDir;
 use crate::known::Known;
 use crate::request_context::RequestContext;
 use crate::sync::aged_map::{AgedMap, Minute};
+use crate::sync::budget::BatchedReservation;
 use crate::sync::budget::{Evict, MemoryBudget, Priority};
-use crate::sync::stepped_room::SteppedRoom;
 use crate::{EntryKind, Key, Listing, Meta};
 
 /// Bytes of memory for a name of typical length.
@@ -31,7 +31,7 @@ pub(super) struct DirCache {
     /// Number of cached names.
     total: Arc<AtomicUsize>,
     /// The reservation for the names.
-    room: SteppedRoom,
+    room: BatchedReservation,
     max_names: usize,
     lifetime: Lifetime,
 }
@@ -46,7 +46,7 @@ impl DirCache {
         let cache = Arc::new(DirCache {
             by_key: Mutex::new(AgedMap::default()),
             total: Arc::default(),
-            room: SteppedRoom::new(memory, NAME_BYTES, max_names),
+            room: BatchedReservation::new(memory, NAME_BYTES, max_names),
             max_names,
             lifetime,
         });

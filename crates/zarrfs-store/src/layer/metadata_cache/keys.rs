@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use super::MetadataCacheConfig;
 use super::cached_answers::{Dated, Lifetime};
 use crate::sync::aged_map::{AgedMap, Minute};
+use crate::sync::budget::BatchedReservation;
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
-use crate::sync::stepped_room::SteppedRoom;
 use crate::{EntryKind, Key, Meta, Object, Version};
 
 /// The known state of an object.
@@ -104,7 +104,7 @@ const KEY_BYTES: u64 = 384;
 pub(super) struct KeyTable {
     entries: Mutex<AgedMap<Key, KeyEntry>>,
     /// The reservation for the keys.
-    room: SteppedRoom,
+    room: BatchedReservation,
     lifetime: Lifetime,
     memory: Arc<MemoryBudget>,
     max_document_bytes: u64,
@@ -115,7 +115,7 @@ impl KeyTable {
     pub(super) fn new(config: &MetadataCacheConfig, lifetime: Lifetime) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
             entries: Mutex::new(AgedMap::default()),
-            room: SteppedRoom::new(&config.memory, KEY_BYTES, config.keys.get()),
+            room: BatchedReservation::new(&config.memory, KEY_BYTES, config.keys.get()),
             lifetime,
             memory: config.memory.part(config.documents),
             max_document_bytes: config.document,
