@@ -10,7 +10,7 @@ use super::plan::MountPlan;
 use super::{owners, remote, removed_options, spill, units};
 use crate::view::files::ListedForm;
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_store::spelling::nearest;
+use zarrfs_store::edit_distance::nearest;
 
 /// Options without an effect: the options of mount(8) and systemd, and options that are always or never in force.
 const IGNORED: [&str; 34] = [

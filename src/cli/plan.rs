@@ -97,7 +97,7 @@ impl MountPlan {
 
     /// Returns the store's name without passwords and tokens.
     pub(super) fn shown_source(&self) -> String {
-        zarrfs_store::shown(&self.source)
+        zarrfs_store::redacted(&self.source)
     }
 
     /// Returns the configuration of the views.
@@ -143,7 +143,9 @@ impl MountPlan {
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
         if self.cow.is_none() {
-            self.cow = Some(state_folder(&zarrfs_store::place(&self.source))?);
+            self.cow = Some(state_folder(&zarrfs_store::canonical_location(
+                &self.source,
+            ))?);
         }
         Ok(())
     }

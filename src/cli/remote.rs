@@ -150,7 +150,7 @@ fn concurrency(value: &str) -> Result<usize> {
 /// Returns the options in force for `mount.json`, without values that may be secrets.
 pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
     let names = config.options.iter().map(|(name, _)| name.as_str());
-    let endpoint = config.endpoint.as_deref().map(zarrfs_store::shown);
+    let endpoint = config.endpoint.as_deref().map(zarrfs_store::redacted);
     let cache_dir = config.cache_dir.as_ref();
     let ttl = match config.metadata_ttl {
         FOREVER => "immutable".to_string(),

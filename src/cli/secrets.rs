@@ -93,9 +93,9 @@ fn hide(before: &OsStr, arg: &OsStr) -> OsString {
     if let Some((option, url)) = text.split_once('=')
         && option.starts_with("--")
     {
-        return format!("{option}={}", zarrfs_store::shown(url)).into();
+        return format!("{option}={}", zarrfs_store::redacted(url)).into();
     }
-    zarrfs_store::shown(text).into()
+    zarrfs_store::redacted(text).into()
 }
 
 fn without_value(pair: &str) -> String {

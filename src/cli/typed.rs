@@ -7,7 +7,7 @@ use clap::CommandFactory;
 
 use super::Cli;
 use super::report::ExitPolicy;
-use zarrfs_store::spelling::nearest;
+use zarrfs_store::edit_distance::nearest;
 
 /// Returns the exit policy if the arguments are for the mount helper: the program's name is `mount.zarrfs`, or the form
 /// is mount.fuse's, `zarrfs STORE DIR -o OPTIONS`.

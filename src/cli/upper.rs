@@ -51,7 +51,7 @@ fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
         return Ok(false);
     };
     let before = zarrfs_overlay::belongs_to(upper)?;
-    Ok(zarrfs_store::place(named) != zarrfs_store::place(&before))
+    Ok(zarrfs_store::canonical_location(named) != zarrfs_store::canonical_location(&before))
 }
 
 /// Copies the store with all changes to another one, which is created if necessary.
@@ -101,14 +101,14 @@ fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
 
 /// Fails with `Unsupported` for a new store with the name of an archive.
 fn check_no_archive(to: &str) -> Result<()> {
-    let place = zarrfs_store::place(to).to_ascii_lowercase();
+    let place = zarrfs_store::canonical_location(to).to_ascii_lowercase();
     let is_named = ARCHIVES.iter().any(|ending| place.ends_with(ending));
     if !is_named || zarrfs_store::local_folder(to).is_some_and(|folder| Path::new(&folder).is_dir())
     {
         return Ok(());
     }
     let why = "a zip archive is not written: name a folder or a bucket; 'zip -r -0 FILE .' in a folder packs it";
-    Err(Error::unsupported(zarrfs_store::shown(to), why))
+    Err(Error::unsupported(zarrfs_store::redacted(to), why))
 }
 
 /// Opens an upper folder that no mount has open, over its store.
@@ -119,7 +119,7 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
             &UNLIMITED,
             upper,
             store,
-            &zarrfs_store::shown(named),
+            &zarrfs_store::redacted(named),
             config(),
         );
     }

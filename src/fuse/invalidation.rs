@@ -83,7 +83,7 @@ impl PageInvalidations {
                 let drop_pages = || _ = drop_pages(&notifier, next.ino);
                 if next.is_lost {
                     drop_pages();
-                    vfs.note_pages_dropped(next.ino);
+                    vfs.mark_pages_dropped(next.ino);
                 } else {
                     vfs.drop_unwritten(next.ino, drop_pages);
                 }

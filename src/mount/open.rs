@@ -22,7 +22,7 @@ use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
 use zarrfs_export::inspect::access::{AccessConfig, OpenedStore};
 use zarrfs_export::inspect::root_name::root_name;
 use zarrfs_overlay::{Overlay, OverlayConfig};
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::layer::readahead::ReadaheadConfig;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
@@ -169,7 +169,7 @@ impl Views {
         let (Some(root), Ok(name)) = (root, name) else {
             return false;
         };
-        matches!(root.copied(&name), Known::Is(_))
+        matches!(root.copied(&name), Presence::Is(_))
     }
 
     /// Returns the overlay with the changes, or `None` on a read-only mount.
@@ -204,7 +204,7 @@ impl Views {
 
 /// Opens a store and reads its root, so that errors are reported before the mount.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
-    let name = zarrfs_store::shown(&config.source);
+    let name = zarrfs_store::redacted(&config.source);
     let (opened, overlay) = open_store(config, &name, stats)?;
     let OpenedStore {
         stack,
@@ -336,7 +336,7 @@ fn mount_json(config: &ViewsConfig, lists: bool) -> Vec<u8> {
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
     let mut members = json!({
-        "source": zarrfs_store::shown(&config.source),
+        "source": zarrfs_store::redacted(&config.source),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "options": options,

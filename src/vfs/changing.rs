@@ -318,7 +318,7 @@ impl Vfs {
     /// Returns the free space, or `None` on a read-only mount.
     pub fn room(&self, context: &RequestContext) -> Result<Option<FreeSpace>> {
         match self.view.tree(context, &Key::root())? {
-            Some((tree, _)) if self.config.writable => tree.room().map(Some),
+            Some((tree, _)) if self.config.writable => tree.free_space().map(Some),
             _ => Ok(None),
         }
     }

@@ -114,10 +114,10 @@ impl Vfs {
     }
 
     /// Records that the kernel has dropped its pages of an inode, which may be open for writing.
-    pub fn note_pages_dropped(&self, ino: Ino) {
+    pub fn mark_pages_dropped(&self, ino: Ino) {
         let open = self.open_file(ino, |open| open.writer().is_ok());
         if let Some(Ok(file)) = open.as_ref().map(|open| open.writer()) {
-            file.note_pages_dropped();
+            file.mark_pages_dropped();
         }
     }
 

@@ -16,7 +16,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::Array;
 use zarrfs_array::array::{Arrays, WrittenKey};
 use zarrfs_array::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Listing, Store, Tree};
 
@@ -81,14 +81,14 @@ impl StoreWithoutListing {
             }
             key = key.child(name)?;
             let child = match node.copied(&key) {
-                Known::Is(Copied::Document(copy)) if key == *path => {
+                Presence::Is(Copied::Document(copy)) if key == *path => {
                     return Ok(PathMetadata::Copy(copy));
                 }
-                Known::Is(Copied::Folder) => self.hierarchy.child(context, &node, name)?,
-                Known::Is(Copied::Document(_)) | Known::Missing => {
+                Presence::Is(Copied::Folder) => self.hierarchy.child(context, &node, name)?,
+                Presence::Is(Copied::Document(_)) | Presence::Missing => {
                     return Ok(PathMetadata::Missing);
                 }
-                Known::Unknown => {
+                Presence::Unknown => {
                     let known = self.hierarchy.node(&context.without_waiting(), &key);
                     known.unwrap_or_default()
                 }
@@ -158,11 +158,11 @@ impl View for StoreWithoutListing {
 /// Looks up a path below an array in the metadata.
 fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result<PathMetadata> {
     Ok(match node.copied(path) {
-        Known::Is(Copied::Document(copy)) => PathMetadata::Copy(copy),
-        Known::Missing => PathMetadata::Missing,
-        Known::Is(Copied::Folder) | Known::Unknown if leads_to_chunks(array, path)? => {
+        Presence::Is(Copied::Document(copy)) => PathMetadata::Copy(copy),
+        Presence::Missing => PathMetadata::Missing,
+        Presence::Is(Copied::Folder) | Presence::Unknown if leads_to_chunks(array, path)? => {
             PathMetadata::Dir(KnownDir::Chunks)
         }
-        Known::Is(Copied::Folder) | Known::Unknown => PathMetadata::Key,
+        Presence::Is(Copied::Folder) | Presence::Unknown => PathMetadata::Key,
     })
 }

@@ -23,7 +23,7 @@ pub(super) fn announce(context: &CheckContext, nodes: &[NextChild]) {
         context
             .hierarchy
             .hints()
-            .learn_below(&UNLIMITED, &top, &folders);
+            .prefetch_below(&UNLIMITED, &top, &folders);
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn visit_below(
     folder: &Key,
     visit: &mut dyn FnMut(StoredEntry) -> bool,
 ) -> Result<()> {
-    if let Some(known) = context.hierarchy.hints().known_below(&UNLIMITED, folder) {
+    if let Some(known) = context.hierarchy.hints().cached_below(&UNLIMITED, folder) {
         for (key, meta) in known {
             visit(StoredEntry::Object(key, Some(meta)));
         }

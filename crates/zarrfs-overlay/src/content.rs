@@ -9,8 +9,8 @@ use twox_hash::XxHash3_128;
 use super::attributes;
 use super::journal_line::{ContentDigest, Mark};
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_store::holes::data_after;
 use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sparse::next_data;
 use zarrfs_store::{Reader, Version};
 
 /// Size of a copied block in bytes.
@@ -40,7 +40,7 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;
     let mut at = 0;
-    while let Some(data) = data_after(from, at, size)? {
+    while let Some(data) = next_data(from, at, size)? {
         at = data.start;
         while at < data.end {
             let bytes = read_file(from, at, piece_of(at..data.end))?;
@@ -177,7 +177,7 @@ pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
     let size = file.metadata()?.len();
     let mut hasher = XxHash3_128::new();
     let mut at = 0;
-    while let Some(data) = data_after(file, at, size)? {
+    while let Some(data) = next_data(file, at, size)? {
         add_zeros(&mut hasher, at..data.start);
         at = data.start;
         while at < data.end {

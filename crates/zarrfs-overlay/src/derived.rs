@@ -255,7 +255,7 @@ impl OverlayCore {
             .changes
             .below_changed_since(since, holder.folder())
         {
-            self.info.changes.note(key);
+            self.info.changes.record(key);
         }
     }
 
@@ -279,7 +279,8 @@ impl OverlayCore {
         let keys = holders.iter().map(CopyHolder::key);
         let keys: Vec<&Key> = keys.filter(|key| read.contains(key)).collect();
         drop(read);
-        keys.into_iter().for_each(|key| self.info.changes.note(key));
+        keys.into_iter()
+            .for_each(|key| self.info.changes.record(key));
     }
 }
 

@@ -232,9 +232,9 @@ impl Overlay {
         let info = StoreInfo {
             lists: below.lists,
             concurrency: below.concurrency,
-            not_shown: below.not_shown.clone(),
+            hidden_entries: below.hidden_entries.clone(),
             clock: below.clock.clone(),
-            replacements: below.replacements.clone(),
+            archive_generation: below.archive_generation.clone(),
             sends_parts: below.sends_parts.clone(),
             ..StoreInfo::new(below.freshness)
         };
@@ -247,7 +247,7 @@ impl Overlay {
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
         Ok(Overlay(Arc::new(OverlayCore {
             store,
-            place: zarrfs_store::place(place),
+            place: zarrfs_store::canonical_location(place),
             upper,
             config,
             top: RwLock::new(Arc::new(top)),
@@ -386,13 +386,13 @@ impl OverlayCore {
 
     /// Records that the content or the attributes of a key changed: cached answers are invalid now.
     fn note_change(&self, key: &Key) {
-        self.info.changes.note(key);
+        self.info.changes.record(key);
         self.note_copies_of(key);
     }
 
     /// Records the same for a key and everything below it.
     fn note_tree_change(&self, prefix: &Key) {
-        self.info.changes.note_tree(prefix);
+        self.info.changes.record_tree(prefix);
         self.note_copies_below(prefix);
     }
 

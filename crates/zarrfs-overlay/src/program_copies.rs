@@ -36,7 +36,7 @@ impl ProgramCopies {
     }
 
     /// Records that documents at and below a path may differ from their copies.
-    pub(super) fn note_tree(&mut self, path: &Key) {
+    pub(super) fn record_tree(&mut self, path: &Key) {
         self.note(path, CopyHolder::above_tree);
     }
 

@@ -132,7 +132,7 @@ impl Records {
                 if !self.may_hide_documents(key) {
                     return;
                 }
-                self.program_copies.note_tree(key);
+                self.program_copies.record_tree(key);
             }
             JournalRecord::CopiesWritten(_) | JournalRecord::CopiesStale { .. } => {}
             _ => return,

@@ -6,6 +6,7 @@
 //! round. The log does not see changes by other programs; TTLs cover those (`StoreInfo::freshness`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use twox_hash::XxHash64;
@@ -42,6 +43,15 @@ impl MovingPosition {
     }
 }
 
+/// The age of an answer: its TTL starts here, and later changes invalidate it.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryStamp {
+    /// Time of the request for its oldest part.
+    pub asked: Instant,
+    /// Position of the change log before that request.
+    pub position: LogPosition,
+}
+
 /// The log of changes made through a store.
 pub struct ChangeLog {
     /// Position of the last change that is completely entered.
@@ -70,12 +80,12 @@ impl ChangeLog {
     }
 
     /// Enters that the value of a key was changed, or may have been.
-    pub fn note(&self, key: &Key) {
+    pub fn record(&self, key: &Key) {
         self.mark(key, [key_slot(key.as_bytes())]);
     }
 
     /// Enters that a key and all keys below it changed, as in a rename of a folder.
-    pub fn note_tree(&self, prefix: &Key) {
+    pub fn record_tree(&self, prefix: &Key) {
         let bytes = prefix.as_bytes();
         self.mark(prefix, [key_slot(bytes), tree_slot(bytes)]);
     }
@@ -206,7 +216,7 @@ mod tests {
         let log = ChangeLog::default();
         let before = log.position();
         assert!(!log.changed_since(before, &key("a/b")));
-        log.note(&key("a/b"));
+        log.record(&key("a/b"));
         assert!(log.changed_since(before, &key("a/b")));
         for prefix in ["", "a", "a/b"] {
             assert!(log.below_changed_since(before, &key(prefix)), "{prefix}");
@@ -224,7 +234,7 @@ mod tests {
     fn a_tree_is_all_that_lies_in_it() {
         let log = ChangeLog::default();
         let before = log.position();
-        log.note_tree(&key("a/b"));
+        log.record_tree(&key("a/b"));
         for changed in ["a/b", "a/b/c", "a/b/c/d"] {
             assert!(log.changed_since(before, &key(changed)), "{changed}");
             assert!(log.below_changed_since(before, &key(changed)), "{changed}");
@@ -232,7 +242,7 @@ mod tests {
         assert!(log.below_changed_since(before, &key("a")));
         assert!(!log.changed_since(before, &key("a")));
         assert!(!log.below_changed_since(before, &key("c")));
-        log.note_tree(&Key::root());
+        log.record_tree(&Key::root());
         assert!(log.changed_since(before, &key("c")));
     }
 
@@ -244,7 +254,7 @@ mod tests {
         answer.add_below(&key("b"));
         for (changed, counts) in [("a/c", false), ("a/zarr.json", true), ("b/c/d", true)] {
             let before = log.position();
-            log.note(&key(changed));
+            log.record(&key(changed));
             assert_eq!(log.any_changed_since(before, &answer), counts, "{changed}");
         }
     }

@@ -34,12 +34,16 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Returns `Changed` unless the condition holds for a key with the content `found` (`None` if it is missing).
-    pub fn check(&self, key: &Key, found: Option<&ETag>) -> Result<()> {
-        let why = match (self, found) {
+    /// Returns `Changed` unless the condition holds for a key with the content `current` (`None` if it is missing).
+    pub fn check(&self, key: &Key, current: Option<&ETag>) -> Result<()> {
+        let why = match (self, current) {
             (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
-            (Condition::Match(held), Some(found)) if *held == found.text => return Ok(()),
-            (Condition::Version(read), Some(found)) if read.may_be(found.version) => return Ok(()),
+            (Condition::Match(expected), Some(current)) if *expected == current.text => {
+                return Ok(());
+            }
+            (Condition::Version(read), Some(current)) if read.may_be(current.version) => {
+                return Ok(());
+            }
             (Condition::Absent, Some(_)) => "is there, though it was not before",
             (Condition::Match(_), Some(_)) => "holds something else than before",
             (Condition::Version(_), Some(_)) => "was changed since it was read",
@@ -53,9 +57,9 @@ impl Condition {
         read.map_or(Condition::Absent, Condition::Version)
     }
 
-    /// Returns the condition in the terms of the server: `Version` becomes `Match` with the present ETag, which `etag`
+    /// Returns the condition as a server knows it: `Version` becomes `Match` with the present ETag, which `etag`
     /// requests. `Changed` if the present version differs from the expected one.
-    pub fn in_words(
+    pub fn for_server(
         &self,
         key: &Key,
         etag: impl FnOnce() -> Result<Option<ETag>>,
@@ -63,9 +67,9 @@ impl Condition {
         let Condition::Version(_) = self else {
             return Ok(self.clone());
         };
-        let found = etag()?;
-        self.check(key, found.as_ref())?;
-        Ok(found.map_or(Condition::Absent, |found| Condition::Match(found.text)))
+        let current = etag()?;
+        self.check(key, current.as_ref())?;
+        Ok(current.map_or(Condition::Absent, |current| Condition::Match(current.text)))
     }
 }
 
@@ -149,11 +153,11 @@ mod tests {
     fn a_server_is_told_the_words_of_a_version() {
         let key = Key::new("a").unwrap();
         let read = Condition::Version(Version::numbered(1));
-        let held = read.in_words(&key, || Ok(Some(etag(1)))).unwrap();
+        let held = read.for_server(&key, || Ok(Some(etag(1)))).unwrap();
         assert_eq!(held, Condition::Match("\"1\"".to_string()));
-        let error = read.in_words(&key, || Ok(Some(etag(2)))).unwrap_err();
+        let error = read.for_server(&key, || Ok(Some(etag(2)))).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed);
-        let any = Condition::Any.in_words(&key, || Err(Error::not_found(&key)));
+        let any = Condition::Any.for_server(&key, || Err(Error::not_found(&key)));
         assert_eq!(any.unwrap(), Condition::Any);
     }
 }

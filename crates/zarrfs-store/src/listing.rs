@@ -1,8 +1,74 @@
-//! A listing of names in memory, for small directories.
+//! Listings of directories, and the entries that they hide.
+
+use parking_lot::Mutex;
 
 use crate::request_context::RequestContext;
-use crate::{EntryKind, LeftOut, Listing, Meta, Name};
-use zarr_format::error::Result;
+use crate::{EntryKind, Key, Meta};
+use zarr_format::error::{Result, printable};
+use zarr_format::model::document::is_in_node_folder;
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The last component of its key.
+    pub name: Vec<u8>,
+    /// File, directory or link.
+    pub kind: EntryKind,
+    /// The cursor after this name; stable while the directory does not change. Never 0.
+    pub cursor: u64,
+    /// The metadata that `head` would return, if the listing has them.
+    pub meta: Option<Meta>,
+}
+
+/// A directory read name by name, in constant memory.
+pub trait Listing: Send {
+    /// Returns the next name, or `None` at the end.
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>>;
+    /// Continues after the name with this `cursor`; 0 is the beginning.
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()>;
+    /// Whether `next` may have to wait for the network.
+    fn may_wait(&self) -> bool {
+        true
+    }
+    /// Returns the names that the listing omits although their objects may exist.
+    fn left_out(&self) -> LeftOut {
+        LeftOut::Nothing
+    }
+}
+
+/// The names that a listing omits: a name of this kind that is not listed may still exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// No names: the listing is complete.
+    Nothing,
+    /// Names that begin with a dot, which nginx and Apache hide.
+    DotNames,
+    /// Names that begin with a dot, except metadata documents, which were requested one by one.
+    DotNamesButDocuments,
+    /// Any name: the store cannot list, and the names come from another source, such as metadata.
+    Any,
+}
+
+impl LeftOut {
+    /// Whether an object of this name may exist although it is not listed.
+    pub fn may_have(self, name: &[u8]) -> bool {
+        let is_hidden = name.starts_with(b".");
+        match self {
+            LeftOut::Nothing => false,
+            LeftOut::DotNames => is_hidden,
+            LeftOut::DotNamesButDocuments => is_hidden && !is_in_node_folder(name),
+            LeftOut::Any => true,
+        }
+    }
+}
+
+/// A recursive listing of all objects under a prefix, page by page.
+pub trait FlatListing: Send {
+    /// Returns the next page of objects with their full keys, or `None` after the last page.
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>>;
+    /// Whether the last page was returned; makes no request.
+    fn has_ended(&self) -> bool;
+}
 
 /// A listing of names in a fixed order; the cursor of a name is its position, counted from 1.
 pub struct NameList {
@@ -61,5 +127,65 @@ impl Listing for NameList {
 
     fn left_out(&self) -> LeftOut {
         self.left_out
+    }
+}
+
+/// An entry whose name in the store is not a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenEntry {
+    /// The name in the archive or bucket.
+    pub name: Vec<u8>,
+    /// The key that the name means; `None` if it is not a plain path.
+    pub key: Option<Key>,
+    /// Why the name is not a key.
+    pub why: HiddenReason,
+}
+
+/// Why an entry is hidden, or not shown under its own name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HiddenReason {
+    /// The name is not a plain path.
+    NoPath,
+    /// It is a symbolic link, a pipe or a device.
+    Special,
+    /// A later entry has the same name.
+    Replaced,
+    /// It is shown under a corrected name; only the first such entry is recorded.
+    Respelled,
+}
+
+/// The entries that no listing shows: the first ones of an archive; those of a bucket as listings find them.
+#[derive(Debug, Default)]
+pub struct HiddenEntries(Mutex<Vec<HiddenEntry>>);
+
+impl HiddenEntries {
+    /// Takes the entries found in an archive.
+    pub(crate) fn new(entries: Vec<HiddenEntry>) -> HiddenEntries {
+        HiddenEntries(Mutex::new(entries))
+    }
+
+    /// Records a name of a bucket that is not a plain path, the first hundred; logs the first one.
+    pub(crate) fn record(&self, name: &str) {
+        let mut entries = self.0.lock();
+        let is_known = |entry: &HiddenEntry| entry.name == name.as_bytes();
+        if entries.len() >= 100 || entries.iter().any(is_known) {
+            return;
+        }
+        if entries.is_empty() {
+            log::warn!(
+                "keys that are no plain paths are not shown, the first '{}'",
+                printable(name)
+            );
+        }
+        entries.push(HiddenEntry {
+            name: name.as_bytes().to_vec(),
+            key: None,
+            why: HiddenReason::NoPath,
+        });
+    }
+
+    /// Returns the entries found so far.
+    pub fn all(&self) -> Vec<HiddenEntry> {
+        self.0.lock().clone()
     }
 }

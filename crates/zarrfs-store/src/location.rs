@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use crate::backend::zip;
 
 /// Returns a location without its secrets: the user, password and query of a URL.
-pub fn shown(location: &str) -> String {
+pub fn redacted(location: &str) -> String {
     match local_folder(location) {
         Some(_) => location.to_string(),
-        None => redact(location),
+        None => redacted_url(location),
     }
 }
 
 /// Returns the canonical location of a store, the same for all spellings, without secrets. A local path is absolute,
 /// and symbolic links in its existing part are resolved.
-pub fn place(location: &str) -> String {
+pub fn canonical_location(location: &str) -> String {
     match local_folder(location) {
         Some(folder) => resolved(Path::new(&folder)).to_string_lossy().into_owned(),
-        None => place_of_url(&redact(&normalized(location))),
+        None => canonical_url(&redacted_url(&normalized(location))),
     }
 }
 
@@ -37,7 +37,7 @@ fn resolved(path: &Path) -> PathBuf {
 
 /// Returns a URL without trailing slashes, and with one slash before the prefix in a bucket. The host name of a web
 /// server is in lower case.
-fn place_of_url(url: &str) -> String {
+fn canonical_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_string();
     };
@@ -53,7 +53,7 @@ fn place_of_url(url: &str) -> String {
 }
 
 /// Drops the user, password and query of a URL.
-fn redact(url: &str) -> String {
+fn redacted_url(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = plain.split_once("://") else {
         return plain.to_string();
@@ -67,10 +67,10 @@ fn redact(url: &str) -> String {
 pub fn local_path(location: &str) -> Option<PathBuf> {
     let path = PathBuf::from(local_folder(location)?);
     match zip::location::in_path(&path) {
-        Ok(Some(found)) => Some(
-            found
+        Ok(Some(zipped)) => Some(
+            zipped
                 .folder
-                .join(OsStr::from_bytes(found.archive.as_bytes())),
+                .join(OsStr::from_bytes(zipped.archive.as_bytes())),
         ),
         _ => Some(path),
     }
@@ -168,13 +168,19 @@ mod tests {
             "latest",
             "latest/",
         ] {
-            assert_eq!(place(&text(spelled)), shown, "{spelled}");
+            assert_eq!(canonical_location(&text(spelled)), shown, "{spelled}");
         }
-        assert_eq!(place(&format!("file://{shown}")), shown);
-        assert_eq!(place(&text("latest.zip/a/b/")), text("all.zip/a/b"));
-        assert_eq!(place(&text("none/a/")), text("none/a"));
+        assert_eq!(canonical_location(&format!("file://{shown}")), shown);
+        assert_eq!(
+            canonical_location(&text("latest.zip/a/b/")),
+            text("all.zip/a/b")
+        );
+        assert_eq!(canonical_location(&text("none/a/")), text("none/a"));
         let here = std::env::current_dir().unwrap().canonicalize().unwrap();
-        assert_eq!(place("none.zarr"), here.join("none.zarr").to_str().unwrap());
+        assert_eq!(
+            canonical_location("none.zarr"),
+            here.join("none.zarr").to_str().unwrap()
+        );
     }
 
     #[test]
@@ -187,14 +193,17 @@ mod tests {
             ("https://host//a", "https://host//a"),
             ("memory:", "memory:"),
         ] {
-            assert_eq!(place(url), shown);
+            assert_eq!(canonical_location(url), shown);
         }
     }
 
     #[test]
     fn secrets_are_not_shown() {
-        assert_eq!(redact("https://me:pw@host/a/b?sig=x#y"), "https://host/a/b");
-        assert_eq!(redact("s3://bucket/a"), "s3://bucket/a");
-        assert_eq!(shown("/a/me:pw@b?c"), "/a/me:pw@b?c");
+        assert_eq!(
+            redacted_url("https://me:pw@host/a/b?sig=x#y"),
+            "https://host/a/b"
+        );
+        assert_eq!(redacted_url("s3://bucket/a"), "s3://bucket/a");
+        assert_eq!(redacted("/a/me:pw@b?c"), "/a/me:pw@b?c");
     }
 }

@@ -12,13 +12,10 @@ use crate::sync::locks::{Condvar, Mutex};
 /// Waiters behind a path that is held for longer than this no longer block later waiters.
 const LONG: Duration = Duration::from_secs(1);
 
-/// How often waiters check whether the holder exceeds `LONG`.
-const RECHECK: Duration = Duration::from_millis(200);
-
 /// The table of locked paths.
 #[derive(Default)]
 pub struct PathLocks {
-    held: Mutex<PathTable>,
+    table: Mutex<PathTable>,
     released: Condvar,
 }
 
@@ -40,14 +37,14 @@ struct PathTicket {
 
 impl PathTicket {
     /// Whether the paths of both tickets overlap.
-    fn meets(&self, other: &PathTicket) -> bool {
-        let is_meant = |own: &Key, path: &Key| {
+    fn overlaps(&self, other: &PathTicket) -> bool {
+        let is_covered = |own: &Key, path: &Key| {
             own == path
                 || self.with_below && path.below(own).is_some()
                 || other.with_below && own.below(path).is_some()
         };
         let mut own = self.paths.iter();
-        own.any(|own| other.paths.iter().any(|path| is_meant(own, path)))
+        own.any(|own| other.paths.iter().any(|path| is_covered(own, path)))
     }
 
     fn is_held_for_long(&self) -> bool {
@@ -63,7 +60,7 @@ impl PathTable {
             .tickets
             .iter()
             .filter(|other| other.number != ticket.number);
-        others.filter(|other| other.meets(ticket)).any(|other| {
+        others.filter(|other| other.overlaps(ticket)).any(|other| {
             other.held_since.is_some()
                 || other.number < ticket.number && !self.waits_for_long(other)
         })
@@ -71,11 +68,11 @@ impl PathTable {
 
     fn waits_for_long(&self, ticket: &PathTicket) -> bool {
         let mut others = self.tickets.iter();
-        others.any(|other| other.is_held_for_long() && other.meets(ticket))
+        others.any(|other| other.is_held_for_long() && other.overlaps(ticket))
     }
 
     /// Locks the paths of a ticket unless it must wait; returns whether it did.
-    fn take(&mut self, number: u64) -> bool {
+    fn try_take(&mut self, number: u64) -> bool {
         let place = self
             .tickets
             .iter()
@@ -85,10 +82,9 @@ impl PathTable {
                 .get(*place)
                 .is_some_and(|ticket| !self.is_blocked(ticket))
         };
-        let taken = place
-            .filter(is_free)
-            .and_then(|place| self.tickets.get_mut(place));
-        taken
+        let place = place.filter(is_free);
+        let ticket = place.and_then(|place| self.tickets.get_mut(place));
+        ticket
             .map(|ticket| ticket.held_since = Some(Instant::now()))
             .is_some()
     }
@@ -112,17 +108,19 @@ impl PathLocks {
     }
 
     fn take(&self, paths: Vec<Key>, with_below: bool) -> PathGuard<'_> {
-        let mut held = self.held.lock();
-        held.last_number += 1;
-        let number = held.last_number;
-        held.tickets.push(PathTicket {
+        let mut table = self.table.lock();
+        table.last_number += 1;
+        let number = table.last_number;
+        table.tickets.push(PathTicket {
             number,
             paths,
             with_below,
             held_since: None,
         });
-        while !held.take(number) {
-            self.released.wait_for(&mut held, RECHECK);
+        while !table.try_take(number) {
+            // Checks again from time to time whether a holder exceeds `LONG`.
+            let interval = Duration::from_millis(200);
+            self.released.wait_for(&mut table, interval);
         }
         PathGuard {
             locks: self,
@@ -133,8 +131,8 @@ impl PathLocks {
 
 impl Drop for PathGuard<'_> {
     fn drop(&mut self) {
-        let mut held = self.locks.held.lock();
-        held.tickets.retain(|ticket| ticket.number != self.number);
+        let mut table = self.locks.table.lock();
+        table.tickets.retain(|ticket| ticket.number != self.number);
         self.locks.released.notify_all();
     }
 }
@@ -171,7 +169,7 @@ mod tests {
                 sender.send(()).unwrap();
             });
             // The second thread has its ticket and waits.
-            while locks.held.lock().tickets.len() < 2 {
+            while locks.table.lock().tickets.len() < 2 {
                 thread::yield_now();
             }
             assert!(receiver.try_recv().is_err(), "{first} and {second}");
@@ -206,7 +204,7 @@ mod tests {
         let _below = locks.lock(&[key("a/b")]);
         let _own = locks.lock_own(&[key("a")]);
         let _root = locks.lock_own(&[Key::root()]);
-        let table = locks.held.lock();
+        let table = locks.table.lock();
         let ticket = |path: &str, with_below| PathTicket {
             number: u64::MAX,
             paths: vec![key(path)],
@@ -226,7 +224,7 @@ mod tests {
         let upload = locks.lock(&[key("a/large")]);
         thread::scope(|scope| {
             let rename = scope.spawn(|| drop(locks.lock(&[key("a"), key("b")])));
-            while locks.held.lock().tickets.len() < 2 {
+            while locks.table.lock().tickets.len() < 2 {
                 thread::yield_now();
             }
             drop(locks.lock(&[key("a/small")]));

@@ -98,7 +98,7 @@ impl RequestContext {
     }
 
     /// Records that a cached answer was requested from the store at `asked`.
-    pub fn note_memory(&self, asked: Instant) {
+    pub fn record_age(&self, asked: Instant) {
         if let Some(oldest) = &self.oldest {
             let mut oldest = oldest.lock();
             *oldest = asked.min(*oldest);
@@ -110,7 +110,7 @@ impl RequestContext {
     pub(crate) fn timed<T>(
         &self,
         now: Instant,
-        question: impl FnOnce(&RequestContext) -> T,
+        query: impl FnOnce(&RequestContext) -> T,
     ) -> (T, Instant) {
         let oldest = Arc::new(Mutex::new(now));
         let context = RequestContext {
@@ -118,10 +118,10 @@ impl RequestContext {
             may_wait: self.may_wait,
             oldest: Some(oldest.clone()),
         };
-        let answer = question(&context);
+        let answer = query(&context);
         let asked = *oldest.lock();
         // This query may be part of an outer one, which is then as old.
-        self.note_memory(asked);
+        self.record_age(asked);
         (answer, asked)
     }
 
@@ -240,17 +240,17 @@ mod tests {
         let (answer, asked) = UNLIMITED.timed(at(9), |_| 7);
         assert_eq!((answer, asked), (7, at(9)), "asked just now");
         let outer = |context: &RequestContext| {
-            context.note_memory(at(5));
-            let inner = context.timed(at(10), |context| context.note_memory(at(4)));
+            context.record_age(at(5));
+            let inner = context.timed(at(10), |context| context.record_age(at(4)));
             assert_eq!(inner, ((), at(4)));
             // Other threads may make parts of the query.
             thread::scope(|scope| {
-                scope.spawn(|| context.note_memory(at(3)));
+                scope.spawn(|| context.record_age(at(3)));
             });
-            context.timed(at(11), |context| context.note_memory(at(6)))
+            context.timed(at(11), |context| context.record_age(at(6)))
         };
         assert_eq!(UNLIMITED.timed(at(10), outer), (((), at(6)), at(3)));
-        UNLIMITED.note_memory(at(1));
+        UNLIMITED.record_age(at(1));
         assert_eq!(UNLIMITED.timed(at(12), |_| ()), ((), at(12)));
     }
 }

@@ -43,7 +43,7 @@ use crate::backend::{local, memory, remote_url, zip};
 use crate::layer::liveness::LivenessStore;
 use crate::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::layer::{counting, disk_cache, metadata_cache};
-use crate::location::{local_folder, normalized, scheme, shown};
+use crate::location::{local_folder, normalized, redacted, scheme};
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::sync::budget::MemoryBudget;
@@ -150,17 +150,22 @@ impl StoreStack {
         stats: &Arc<Stats>,
     ) -> Result<StoreStack> {
         let location = &normalized(location);
-        let name = shown(location);
+        let name = redacted(location);
         let Some(path) = local_folder(location) else {
             return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
-                Some(found) => {
-                    let base =
-                        open_remote(context, &found.folder, Some(&found.archive), config, stats)?;
+                Some(zipped) => {
+                    let base = open_remote(
+                        context,
+                        &zipped.folder,
+                        Some(&zipped.archive),
+                        config,
+                        stats,
+                    )?;
                     let zip = zip::ZipStore::open(
                         context,
                         base.store,
-                        &found.archive,
-                        &found.inner,
+                        &zipped.archive,
+                        &zipped.inner,
                         &name,
                     )?;
                     Ok(StoreStack::plain(Arc::new(zip)))
@@ -169,11 +174,11 @@ impl StoreStack {
             };
         };
         match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
-            Some(found) => {
-                let local = local::LocalStore::open(&found.folder, config)?;
+            Some(zipped) => {
+                let local = local::LocalStore::open(&zipped.folder, config)?;
                 let base = counted(Arc::new(local), stats);
-                match zip::ZipStore::open(context, base, &found.archive, &found.inner, &name) {
-                    Err(error) if error.kind() == Kind::Corrupt && !found.is_named_zip() => {
+                match zip::ZipStore::open(context, base, &zipped.archive, &zipped.inner, &name) {
+                    Err(error) if error.kind() == Kind::Corrupt && !zipped.is_named_zip() => {
                         let mut text = "expected a directory or a zip archive".to_string();
                         if let Some(what) = what_is(Path::new(&path)) {
                             text.push_str(&format!(", found {what}"));
@@ -264,10 +269,6 @@ fn with_metadata_cache(
     }
 }
 
-/// The known kinds of locations, for error messages.
-const KNOWN_STORES: &str = "there are paths of folders and zip archives, and file://, s3://, gs://, az://, abfss://, \
-    http:// and https:// URLs; other servers that speak S3 are s3://BUCKET/PREFIX with --endpoint";
-
 /// Opens a store that is not a local folder, with its layers: the disk cache and the metadata cache for stores on the
 /// network. For an archive, `only` is its key, and no other key need exist.
 fn open_remote(
@@ -283,7 +284,7 @@ fn open_remote(
             Ok(StoreStack::plain(counted(memory, stats)))
         }
         Some((scheme, rest)) if remote_url::has_scheme(scheme) => {
-            let shown = &shown(location);
+            let shown = &redacted(location);
             let url = remote_url::RemoteUrl {
                 scheme,
                 rest,
@@ -300,11 +301,15 @@ fn open_remote(
             let store = with_disk_cache(store, location, config);
             Ok(with_metadata_cache(context, store, config))
         }
-        Some((scheme, _)) => Err(Error::unsupported(
-            shown(location),
-            format!("there are no stores of kind {scheme}://; {KNOWN_STORES}"),
-        )),
-        None => Err(Error::invalid(shown(location), "expected a URL")),
+        Some((scheme, _)) => {
+            let text = format!(
+                "there are no stores of kind {scheme}://; there are paths of folders and zip archives, and file://, \
+                 s3://, gs://, az://, abfss://, http:// and https:// URLs; other servers that speak S3 are \
+                 s3://BUCKET/PREFIX with --endpoint"
+            );
+            Err(Error::unsupported(redacted(location), text))
+        }
+        None => Err(Error::invalid(redacted(location), "expected a URL")),
     }
 }
 
@@ -312,7 +317,7 @@ fn open_remote(
 fn what_is(path: &Path) -> Option<&'static str> {
     let mut head = Vec::new();
     let file = File::open(path).ok()?;
-    file.take(HEAD).read_to_end(&mut head).ok()?;
+    file.take(4096).read_to_end(&mut head).ok()?;
     let begins = |start: &[u8]| head.starts_with(start);
     let text = String::from_utf8_lossy(&head);
     Some(match text.trim_start() {
@@ -334,6 +339,3 @@ fn what_is(path: &Path) -> Option<&'static str> {
         _ => return None,
     })
 }
-
-/// Number of bytes to read for recognizing a file type.
-const HEAD: u64 = 4096;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::failures::FailureLog;
+use crate::failure_log::FailureLog;
 
 /// A counter or gauge; its field in `Stats` says what it counts.
 #[derive(Debug, Default)]

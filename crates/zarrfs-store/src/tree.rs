@@ -142,7 +142,7 @@ pub trait TreeFile: Send + Sync {
         self.write_at(context, offset, bytes)
     }
     /// Records that the kernel dropped its pages of the file, as it does after `flush` or `sync` failed.
-    fn note_pages_dropped(&self) {}
+    fn mark_pages_dropped(&self) {}
     /// Allocates space for a range, as fallocate(2) with `mode` does.
     fn allocate(
         &self,
@@ -251,7 +251,7 @@ pub trait Tree: Send + Sync {
         Err(unsupported(path, "extended attributes"))
     }
     /// Returns the free space.
-    fn room(&self) -> Result<FreeSpace>;
+    fn free_space(&self) -> Result<FreeSpace>;
 }
 
 fn unsupported(path: &Key, what: &str) -> Error {

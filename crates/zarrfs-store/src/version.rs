@@ -2,10 +2,11 @@
 //!
 //! A store derives them from the ETag, or from inode, size and times. A server without ETags sends only size and time,
 //! which two contents of the same second may share: its versions are transient and change every moment, so that no
-//! cache keeps a content beyond them. The versions of an upper folder are a type of their own and never equal those of
-//! a store, and the precondition of a change can only name a version of the store.
+//! cache keeps a content beyond them. The versions of an upper folder never equal those of a store, and the precondition
+//! of a change can only name a version of the store.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use twox_hash::XxHash64;
@@ -13,22 +14,27 @@ use twox_hash::XxHash64;
 use crate::Key;
 use zarr_format::error::{Error, Result};
 
+/// These bits are all set in transient versions, and never in lasting ones.
+const TRANSIENT: u64 = 0xffff << 48;
+
+/// The bits of a transient version that depend on size and time; the lower ones change every moment.
+const FACTS: u64 = 0xff_ffff << 24;
+
+/// How long a transient version stays the same: long enough for an answer that needs several requests.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// The version of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// A content in the store.
     Store(StoreVersion),
-    /// A content in an upper folder.
-    Upper(UpperVersion),
+    /// A content in an upper folder. The number is valid in one process only.
+    Upper(u64),
 }
 
 /// The version of a content in the store. It is the same in every process, and is written to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreVersion(pub u64);
-
-/// The version of a content in an upper folder. It is valid in one process only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct UpperVersion(u64);
 
 impl Version {
     /// The version of an entry without content.
@@ -50,7 +56,7 @@ impl Version {
 
     /// Returns the upper version for these identifying bytes.
     pub fn of_upper(name: &[u8]) -> Version {
-        Version::Upper(UpperVersion(XxHash64::oneshot(0, name)))
+        Version::Upper(XxHash64::oneshot(0, name))
     }
 
     /// Returns a transient version, for a store that sends at most size and time. It differs a moment later, since the
@@ -61,14 +67,14 @@ impl Version {
         let moment = XxHash64::oneshot(0, &moments.to_le_bytes());
         let modified = modified.map(|time| time.duration_since(UNIX_EPOCH).unwrap_or_default());
         let name = format!("{:?} {size}", modified.map(|since| since.as_secs()));
-        let seen = XxHash64::oneshot(0, name.as_bytes());
-        Version::numbered(TRANSIENT | seen & SEEN | moment & !(TRANSIENT | SEEN))
+        let facts = XxHash64::oneshot(0, name.as_bytes());
+        Version::numbered(TRANSIENT | facts & FACTS | moment & !(TRANSIENT | FACTS))
     }
 
     /// Returns a 64-bit number that is unique except for hash collisions.
     pub fn number(self) -> u64 {
         match self {
-            Version::Store(StoreVersion(number)) | Version::Upper(UpperVersion(number)) => number,
+            Version::Store(StoreVersion(number)) | Version::Upper(number) => number,
         }
     }
 
@@ -81,7 +87,7 @@ impl Version {
     }
 
     /// Returns the version that the store sent for a key; `Invalid` for a version of an upper folder.
-    pub fn told_of(self, key: &Key) -> Result<StoreVersion> {
+    pub fn require_stored(self, key: &Key) -> Result<StoreVersion> {
         let why = "the store below told a version of an upper folder";
         self.stored().ok_or_else(|| Error::invalid(key, why))
     }
@@ -94,7 +100,7 @@ impl Version {
     /// Whether both may be versions of one content: they are equal, or transient with equal size and time.
     pub fn may_be(self, other: Version) -> bool {
         let are_transient = !self.is_lasting() && !other.is_lasting();
-        self == other || are_transient && (self.number() ^ other.number()) & SEEN == 0
+        self == other || are_transient && (self.number() ^ other.number()) & FACTS == 0
     }
 }
 
@@ -104,14 +110,24 @@ impl From<StoreVersion> for Version {
     }
 }
 
-/// These bits are all set in transient versions, and never in lasting ones.
-const TRANSIENT: u64 = 0xffff << 48;
+/// The number of times that a whole store was replaced, as an open zip archive is.
+///
+/// A reader takes the number before its requests to the store; their answers belong to one state of the store while the
+/// number stays the same. It stays 0 in stores whose keys change one by one.
+#[derive(Debug, Default)]
+pub struct ArchiveGeneration(AtomicU64);
 
-/// The bits of a transient version that depend on size and time; the lower ones change every moment.
-const SEEN: u64 = 0xff_ffff << 24;
+impl ArchiveGeneration {
+    /// Returns the number.
+    pub fn number(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
 
-/// How long a transient version stays the same: long enough for an answer that needs several requests.
-const MOMENT: Duration = Duration::from_millis(100);
+    /// Counts a replacement; call it before returning the first answer from the new content.
+    pub(crate) fn advance(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -383,7 +383,7 @@ impl Tree for Editing {
     }
 
     /// The free space of a store is unknown; the number is large enough for programs that check it.
-    fn room(&self) -> Result<FreeSpace> {
+    fn free_space(&self) -> Result<FreeSpace> {
         const PLENTY: u64 = 1 << 38;
         Ok(FreeSpace {
             block: 4096,

@@ -150,8 +150,8 @@ impl TreeFile for DecodedWriter {
         self.store.sync(context)
     }
 
-    fn note_pages_dropped(&self) {
-        self.export.array().note_pages_dropped();
+    fn mark_pages_dropped(&self) {
+        self.export.array().mark_pages_dropped();
     }
 
     fn stat(&self, _context: &RequestContext) -> Result<Stat> {

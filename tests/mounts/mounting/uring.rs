@@ -54,7 +54,7 @@ fn read_pieces(ring: &mut IoUring, length: usize, fixed: Option<&File>) -> Vec<u
 }
 
 /// Reads a whole file into two buffers by one vectored read.
-fn read_scattered(ring: &mut IoUring, length: usize, file: &File) -> Vec<u8> {
+fn read_vectored(ring: &mut IoUring, length: usize, file: &File) -> Vec<u8> {
     let (mut first, mut second) = (vec![0; length / 3], vec![0; length - length / 3]);
     let vector = |part: &mut Vec<u8>| libc::iovec {
         iov_base: part.as_mut_ptr().cast(),
@@ -111,7 +111,7 @@ fn readers_by_io_uring_read_what_is_stored() {
             read_pieces(&mut ring, length, Some(&file)) == *content,
             "{at}"
         );
-        assert!(read_scattered(&mut ring, length, &file) == *content, "{at}");
+        assert!(read_vectored(&mut ring, length, &file) == *content, "{at}");
         ring.submitter()
             .register_files(&[file.as_raw_fd()])
             .unwrap();

@@ -117,14 +117,14 @@ impl<B: Before> Reader for Open<B> {
         self.inner.read_at(context, offset, len)
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
         self.before.call(&self.key)?;
-        self.inner.read_scattered(context, offset, parts)
+        self.inner.read_vectored(context, offset, parts)
     }
 
     fn meta(&self, context: &RequestContext) -> Result<Meta> {

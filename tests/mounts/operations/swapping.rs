@@ -167,7 +167,7 @@ impl Tree for SwappedTree {
         refused(from)
     }
 
-    fn room(&self) -> Result<FreeSpace> {
+    fn free_space(&self) -> Result<FreeSpace> {
         refused(&Key::root())
     }
 }

@@ -137,14 +137,14 @@ impl Reader for Open {
         self.inner.read_at(context, offset, len)
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
-        self.hook.before(context, "read_scattered", &self.key)?;
-        self.inner.read_scattered(context, offset, parts)
+        self.hook.before(context, "read_vectored", &self.key)?;
+        self.inner.read_vectored(context, offset, parts)
     }
 
     fn meta(&self, context: &RequestContext) -> Result<Meta> {

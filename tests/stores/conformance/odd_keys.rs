@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use zarrfs_store::{Condition, EntryKind, Key, NotShownReason, PutBody, Store};
+use zarrfs_store::{Condition, EntryKind, HiddenReason, Key, PutBody, Store};
 
 use super::buckets;
 use super::buckets::BUCKET;
@@ -20,10 +20,10 @@ fn listed(store: &dyn Store, name: &str) -> Vec<(String, EntryKind)> {
 }
 
 fn not_shown(store: &dyn Store) -> Vec<String> {
-    let entries = store.info().not_shown.all();
+    let entries = store.info().hidden_entries.all();
     let mut names: Vec<_> = entries
         .iter()
-        .inspect(|entry| assert_eq!(entry.why, NotShownReason::NoPath))
+        .inspect(|entry| assert_eq!(entry.why, HiddenReason::NoPath))
         .map(|entry| String::from_utf8(entry.name.clone()).unwrap())
         .collect();
     names.sort();

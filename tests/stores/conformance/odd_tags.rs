@@ -182,13 +182,13 @@ fn an_archive_without_etag_is_replaced_by_another_directory_alone() {
         for _ in 0..2 {
             thread::sleep(TTL + Duration::from_millis(50));
             assert_eq!(store.version(&UNLIMITED, &key("c")).unwrap(), version);
-            assert_eq!(store.info().replacements.count(), 0);
+            assert_eq!(store.info().archive_generation.number(), 0);
             assert_eq!(reader.read_at(&UNLIMITED, 0, 4).unwrap(), b"aaaa");
         }
         *now.lock().unwrap() = archive(b'b');
         thread::sleep(TTL + Duration::from_millis(50));
         assert_ne!(store.version(&UNLIMITED, &key("c")).unwrap(), version);
-        assert_eq!(store.info().replacements.count(), 1);
+        assert_eq!(store.info().archive_generation.number(), 1);
         let found = store.get(&UNLIMITED, &key("c"), 10).unwrap().unwrap();
         assert_eq!(found.bytes, b"bbbb");
     }

@@ -43,7 +43,7 @@ fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
         .map(|piece| IoSliceMut::new(piece))
         .collect();
     let read = reader
-        .read_scattered(&UNLIMITED, offset, &mut parts)
+        .read_vectored(&UNLIMITED, offset, &mut parts)
         .unwrap();
     let mut expected = slice(whole, offset, lengths.iter().sum()).to_vec();
     assert_eq!(read, expected.len(), "{} pieces at {offset}", lengths.len());

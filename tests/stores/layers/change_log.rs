@@ -67,9 +67,9 @@ impl World {
             self.held[key].fetch_max(change, Ordering::SeqCst);
         }
         if is_tree {
-            self.log.note_tree(top)
+            self.log.record_tree(top)
         } else {
-            self.log.note(top)
+            self.log.record(top)
         }
         let tick = self.tick();
         Noted { tick, keys, change }

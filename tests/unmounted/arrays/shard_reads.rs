@@ -106,7 +106,7 @@ impl Reader for CountedReader {
         self.inner.read_at(context, offset, len)
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
@@ -114,7 +114,7 @@ impl Reader for CountedReader {
     ) -> Result<usize> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.store.count(&self.key, offset..offset + length as u64);
-        self.inner.read_scattered(context, offset, parts)
+        self.inner.read_vectored(context, offset, parts)
     }
 
     // Describes the current object, as for a file that was overwritten in place.

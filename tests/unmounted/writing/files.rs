@@ -226,7 +226,7 @@ fn other_places_say_why_not() {
         .err()
         .unwrap();
     assert_eq!(made.kind(), Kind::NotPermitted);
-    assert!(tree.room().unwrap().available > 0);
+    assert!(tree.free_space().unwrap().available > 0);
     assert!(tree.stat(&UNLIMITED, &key("g/a/a.raw")).unwrap().is_some());
     assert!(tree.stat(&UNLIMITED, &key("g/none")).unwrap().is_none());
 }

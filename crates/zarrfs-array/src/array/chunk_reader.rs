@@ -21,8 +21,8 @@ use crate::array::version_table::VersionState;
 use crate::array::write_buffer::WriteBuffer;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::ChunkIndex;
+use zarrfs_store::Presence;
 use zarrfs_store::Version;
-use zarrfs_store::known::Known;
 use zarrfs_store::request_context::RequestContext;
 
 /// The maximum number of retries for a chunk that appears after it was found missing.
@@ -105,9 +105,9 @@ impl ChunkReader {
     }
 
     /// Like `written`, without blocking: `Unknown` while a write copies its bytes.
-    pub(super) fn try_written(&self, chunk: ChunkIndex) -> Known<Arc<DecodedChunk>> {
+    pub(super) fn try_written(&self, chunk: ChunkIndex) -> Presence<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
-            return Known::Missing;
+            return Presence::Missing;
         }
         let location = self.decoder.locate(chunk);
         self.buffer.try_find(&location.indices, &location.inner)
@@ -161,9 +161,11 @@ impl ChunkReader {
             let chunk = first.chunk;
             if has_written {
                 match self.try_written(chunk) {
-                    Known::Is(written) => return Some(CurrentChunk::Known(Chunk::Data(written))),
-                    Known::Missing => {}
-                    Known::Unknown => return None,
+                    Presence::Is(written) => {
+                        return Some(CurrentChunk::Known(Chunk::Data(written)));
+                    }
+                    Presence::Missing => {}
+                    Presence::Unknown => return None,
                 }
             }
             match state(self.decoder.stored_number_at(chunk, &first.start)) {
@@ -410,7 +412,7 @@ mod tests {
         let file = FlatFile::new(array.clone(), Region::whole(&[count])).unwrap();
         assert!(read(&file, 0..count) == values(0..count, 0));
         let key = sample.put(0, 1);
-        array.hierarchy.store().info().changes.note(&key);
+        array.hierarchy.store().info().changes.record(&key);
         assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 
@@ -446,7 +448,7 @@ mod tests {
                 // The first chunk of each row.
                 for number in [0, 64, 128, 192] {
                     let key = sample.put(number, seed);
-                    array.hierarchy.store().info().changes.note(&key);
+                    array.hierarchy.store().info().changes.record(&key);
                 }
                 newest.store(seed, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(20));

@@ -80,7 +80,7 @@ impl ChunkVersions {
             self.fetch(context, number)?;
         }
         if let Some(oldest) = self.table.oldest() {
-            context.note_memory(oldest);
+            context.record_age(oldest);
         }
         Ok(true)
     }

@@ -305,7 +305,7 @@ impl ChunkWriter {
             };
             attempts -= 1;
             if error.kind() == Kind::Changed && attempts > 0 && *needed != Condition::Any {
-                self.array.store().info().changes.note(&key);
+                self.array.store().info().changes.record(&key);
                 let renewed = self.renewed_condition(context, number, chunk)?;
                 if renewed == Condition::Any || renewed != condition {
                     condition = renewed;
@@ -485,7 +485,7 @@ impl ChunkWriter {
         };
         self.buffer.abandon(&indices, &error);
         self.reader.open.forget(number.0);
-        self.array.store().info().changes.note(key);
+        self.array.store().info().changes.record(key);
         if let Err(error) = self.reader.versions.fetch(context, number.0) {
             log::debug!("{error}: the version of a changed chunk is not known");
         }

@@ -217,8 +217,8 @@ impl OpenArray {
     }
 
     /// Records that the kernel has dropped its pages of the file that is open for writing.
-    pub fn note_pages_dropped(&self) {
-        self.buffer.writers().note_pages_dropped();
+    pub fn mark_pages_dropped(&self) {
+        self.buffer.writers().mark_pages_dropped();
     }
 
     /// Counts a write of pages.

@@ -89,7 +89,7 @@ impl OpenChunk {
         length: usize,
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<()> {
-        let read = self.reader.read_scattered(context, offset, parts)?;
+        let read = self.reader.read_vectored(context, offset, parts)?;
         if read == length {
             return Ok(());
         }

@@ -176,7 +176,7 @@ impl StoredArray {
     /// Whether the whole store is the one that the metadata were read from: chunks of an archive and of its replacement
     /// must never be mixed.
     pub(super) fn store_holds(&self) -> bool {
-        self.store().info().replacements.count() == self.replacements
+        self.store().info().archive_generation.number() == self.replacements
     }
 
     /// Fails with `Changed` if the store was replaced. If it succeeds, all reads before the call came from one store.

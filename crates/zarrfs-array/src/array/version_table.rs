@@ -286,9 +286,9 @@ mod tests {
         let before = store.changes.position();
         assert_eq!(versions.stale(key), Some(vec![]));
         assert!(!versions.may_have_changed(before, key));
-        store.changes.note(&key(3).unwrap()[0]);
+        store.changes.record(&key(3).unwrap()[0]);
         assert!(!versions.may_have_changed(before, key));
-        store.changes.note(&key(1).unwrap()[0]);
+        store.changes.record(&key(1).unwrap()[0]);
         assert!(versions.may_have_changed(before, key));
         assert!(!versions.may_have_changed(store.changes.position(), key));
         assert_eq!(versions.stale(key), Some(vec![1]));
@@ -313,7 +313,7 @@ mod tests {
         );
         assert_eq!(versions.content().get(), number);
         // An answer from memory may be older than the entry that a change of the key invalidated.
-        store.changes.note(&key(1).unwrap()[0]);
+        store.changes.record(&key(1).unwrap()[0]);
         let position = store.changes.position();
         versions.note(
             1,

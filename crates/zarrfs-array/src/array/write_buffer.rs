@@ -21,7 +21,7 @@ use crate::array::writers::Writers;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarr_format::model::Array;
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::{Key, Version};
 
 /// Number of locks that the chunks of an array share.
@@ -115,9 +115,9 @@ impl WriteBuffer {
         &self,
         chunk: &Coordinates,
         inner: &[usize],
-    ) -> Known<Arc<DecodedChunk>> {
+    ) -> Presence<Arc<DecodedChunk>> {
         let Some(chunks) = self.chunks.try_lock() else {
-            return Known::Unknown;
+            return Presence::Unknown;
         };
         let found = chunks.peek(chunk);
         found

@@ -220,7 +220,7 @@ impl Writers {
 
     /// Records that the kernel has dropped the pages of the file: refused chunks now have the content that was read
     /// since.
-    pub(super) fn note_pages_dropped(&self) {
+    pub(super) fn mark_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         let refused = writers.shown.iter().filter(|(_, shown)| shown.is_refused);
@@ -279,7 +279,7 @@ mod tests {
                 writers.has_shown_other(&chunk, Some(2)),
                 "it may be an old page"
             );
-            writers.note_pages_dropped();
+            writers.mark_pages_dropped();
             assert_eq!(writers.has_shown(&chunk), read_since.is_some());
             assert!(!writers.has_shown_other(&chunk, Some(2)));
             writers.note(chunk.clone(), Some(1));

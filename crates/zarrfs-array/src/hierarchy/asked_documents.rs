@@ -50,7 +50,7 @@ impl Hierarchy {
         let Some(asked) = &old.asked else {
             return Ok(false);
         };
-        let is_of_now = old.replacements == self.store.info().replacements.count();
+        let is_of_now = old.replacements == self.store.info().archive_generation.number();
         if !is_of_now || old.found_in != scope.identity() {
             return Ok(false);
         }

@@ -130,7 +130,7 @@ impl Hierarchy {
 fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
     let names = names.into_iter();
     let list = NameList::new(names.map(|name| (name, EntryKind::Directory)));
-    Box::new(list.leaving_out(LeftOut::Untold))
+    Box::new(list.leaving_out(LeftOut::Any))
 }
 
 /// Returns the error for a group whose children are unknown because the store cannot list.
@@ -239,7 +239,7 @@ impl Listing for Children {
         if self.found.scope.store.info().lists {
             self.stored.left_out()
         } else {
-            LeftOut::Untold
+            LeftOut::Any
         }
     }
 }

@@ -20,7 +20,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::model::document::{
     ATTRIBUTES_JSON, ZARRAY, ZATTRS, ZGROUP, is_consolidated, is_in_each_node, is_in_node_folder,
 };
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::layer::Layer;
 use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
@@ -167,19 +167,19 @@ impl Consolidated {
     }
 
     /// Returns the kind of a key according to the consolidated metadata.
-    pub(super) fn kind_of(&self, key: &Key) -> Known<EntryKind> {
+    pub(super) fn kind_of(&self, key: &Key) -> Presence<EntryKind> {
         if self.documents.contains_key(key.as_bytes()) {
-            Known::Is(EntryKind::File)
+            Presence::Is(EntryKind::File)
         } else if self.has_folder(key) {
-            Known::Is(EntryKind::Directory)
+            Presence::Is(EntryKind::Directory)
         } else if self.is_told(key) {
-            Known::Missing
+            Presence::Missing
         } else {
-            Known::Unknown
+            Presence::Unknown
         }
     }
 
-    fn known(&self, key: &Key) -> Known<Meta> {
+    fn known(&self, key: &Key) -> Presence<Meta> {
         let bytes = self.document(key).unwrap_or_default();
         self.kind_of(key).map(|kind| self.meta(kind, &bytes))
     }
@@ -257,8 +257,8 @@ impl Layer for Consolidated {
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         match self.known(key) {
-            Known::Unknown => self.inner.head(context, key),
-            known => Ok(known.found()),
+            Presence::Unknown => self.inner.head(context, key),
+            known => Ok(known.value()),
         }
     }
 
@@ -286,7 +286,7 @@ impl Layer for Consolidated {
 
 impl Hints for Consolidated {
     fn prefetch(&self, keys: &[Key]) {
-        let is_unknown = |key: &&Key| self.kind_of(key) == Known::Unknown;
+        let is_unknown = |key: &&Key| self.kind_of(key) == Presence::Unknown;
         let keys: Vec<Key> = keys.iter().filter(is_unknown).cloned().collect();
         self.hints.prefetch(&keys);
     }
@@ -361,7 +361,7 @@ mod tests {
         let store = consolidated(&KEYS, true);
         let known = |key: &str| store.kind_of(&Key::new(key).unwrap());
         for key in BESIDE {
-            assert_eq!(known(key), Known::Missing, "{key}");
+            assert_eq!(known(key), Presence::Missing, "{key}");
         }
         for key in [
             "top/.zmetadata",
@@ -372,11 +372,15 @@ mod tests {
             ".zgroup",
             "other/.zgroup",
         ] {
-            assert_eq!(known(key), Known::Unknown, "{key}");
+            assert_eq!(known(key), Presence::Unknown, "{key}");
         }
         let bare = consolidated(&["a/zarr.json"], true);
         let own = bare.kind_of(&Key::new("top/.zarray").unwrap());
-        assert_eq!(own, Known::Unknown, "they tell nothing of the group itself");
+        assert_eq!(
+            own,
+            Presence::Unknown,
+            "they tell nothing of the group itself"
+        );
         for name in ["zarr.json", "metadata.json"] {
             assert!(store.is_no_node(&Key::new(format!("top/a-b/{name}")).unwrap()));
         }
@@ -390,7 +394,7 @@ mod tests {
         let store = consolidated(&KEYS, false);
         for key in BESIDE {
             let key = Key::new(key).unwrap();
-            assert_eq!(store.kind_of(&key), Known::Unknown, "{key}");
+            assert_eq!(store.kind_of(&key), Presence::Unknown, "{key}");
             assert!(!store.is_no_node(&key));
         }
     }

@@ -15,7 +15,7 @@ use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, MAX_WARNINGS};
 use zarr_format::dialect::consolidated::{self, DocumentPlaces};
 use zarr_format::error::Result;
 use zarr_format::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Object};
 
@@ -34,9 +34,9 @@ impl Hierarchy {
         if !self.wants_consolidated() {
             return Ok(());
         }
-        let found = match mem::replace(&mut reading.looked_up, Known::Unknown) {
-            Known::Unknown => self.find_consolidated(context, reading)?,
-            known => known.found(),
+        let found = match mem::replace(&mut reading.looked_up, Presence::Unknown) {
+            Presence::Unknown => self.find_consolidated(context, reading)?,
+            known => known.value(),
         };
         if let Some(found) = found {
             reading.use_consolidated(found);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::hierarchy::NodeEntry;
 use crate::hierarchy::consolidated::Consolidated;
 use zarr_format::model::document::IN_NODE_FOLDER;
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::{EntryKind, Key};
 
 /// The kind of a key in consolidated metadata.
@@ -32,9 +32,9 @@ pub struct DocumentCopy {
 impl NodeEntry {
     /// Returns the entry of a key below the node in the consolidated metadata that its children, or an array's keys,
     /// are read from.
-    pub fn copied(&self, key: &Key) -> Known<Copied> {
+    pub fn copied(&self, key: &Key) -> Presence<Copied> {
         let Some(used) = &self.scope.consolidated else {
-            return Known::Unknown;
+            return Presence::Unknown;
         };
         used.kind_of(key).map(|kind| match used.document(key) {
             Some(text) if kind == EntryKind::File => Copied::Document(DocumentCopy {

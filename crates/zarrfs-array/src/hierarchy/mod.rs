@@ -14,7 +14,7 @@ use crate::hierarchy::node_cache::{CachedNode, NodeCache};
 use crate::hierarchy::scope::{ChildScope, Rule};
 use zarr_format::dialect::{Choice, DIALECTS};
 use zarr_format::error::Result;
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::MemoryBudget;
 use zarrfs_store::{Dependencies, Hints, Key, NoHints, Store};
@@ -149,18 +149,18 @@ impl Hierarchy {
     }
 
     /// Returns the cached node at a path, or `Unknown`; sends no request.
-    fn cached(&self, context: &RequestContext, path: &Key) -> Known<Arc<NodeEntry>> {
+    fn cached(&self, context: &RequestContext, path: &Key) -> Presence<Arc<NodeEntry>> {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
             info.is_fresh(stamp.asked)
                 && !info.changes.any_changed_since(stamp.position, depends)
-                && cached.is_of(info.replacements.count())
+                && cached.is_of(info.archive_generation.number())
         };
         match self.nodes.get(path, is_valid) {
-            None => Known::Unknown,
+            None => Presence::Unknown,
             Some((found, asked)) => {
-                context.note_memory(asked);
+                context.record_age(asked);
                 found.into()
             }
         }
@@ -169,8 +169,8 @@ impl Hierarchy {
     /// Returns the node at a path, or `None` if it does not exist. A directory without documents is a group.
     pub fn node(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
         match self.cached(context, path) {
-            Known::Unknown => context.check_may_wait()?,
-            known => return Ok(known.found()),
+            Presence::Unknown => context.check_may_wait()?,
+            known => return Ok(known.value()),
         }
         let mut found = self.root(context)?;
         for name in path.names() {
@@ -221,8 +221,8 @@ impl Hierarchy {
         scope: &ChildScope,
     ) -> Result<Option<Arc<NodeEntry>>> {
         match self.cached(context, path) {
-            Known::Unknown => context.check_may_wait()?,
-            known => return Ok(known.found()),
+            Presence::Unknown => context.check_may_wait()?,
+            known => return Ok(known.value()),
         }
         let old = self.nodes.peek(path).and_then(|(found, _)| found);
         if let Some(old) = &old {
@@ -254,7 +254,7 @@ impl Hierarchy {
         if let Some(above) = path.parent().filter(|_| !is_plain)
             && let Some((_, asked)) = self.nodes.peek(&above)
         {
-            context.note_memory(asked);
+            context.record_age(asked);
         }
     }
 

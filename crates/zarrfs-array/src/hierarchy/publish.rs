@@ -50,7 +50,7 @@ impl Hierarchy {
             .store
             .put(context, key, PutBody::Bytes(bytes), condition);
         if matches!(&put, Err(error) if error.kind() == Kind::Changed) {
-            self.store.info().changes.note(key);
+            self.store.info().changes.record(key);
         }
         put
     }

@@ -16,7 +16,7 @@ use zarr_format::dialect::Document;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::Node;
 use zarr_format::model::document::ZARRAY;
-use zarrfs_store::known::Known;
+use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Dependencies, EntryKind, Key, Object, Version};
 
@@ -40,7 +40,7 @@ pub(super) struct NodeReading<'a> {
     /// A document that was read and is needed once more.
     pub(super) kept: Option<Document>,
     /// The consolidated metadata that were looked up before the node's own documents.
-    pub(super) looked_up: Known<Arc<Consolidated>>,
+    pub(super) looked_up: Presence<Arc<Consolidated>>,
     /// The entry of an earlier reading.
     pub(super) old: Option<&'a NodeEntry>,
     /// The documents that exist in the store.
@@ -63,7 +63,7 @@ impl<'a> NodeReading<'a> {
         NodeReading {
             path,
             found_in: scope.identity(),
-            replacements: scope.store.info().replacements.count(),
+            replacements: scope.store.info().archive_generation.number(),
             scope,
             documents: (!is_copied).then(Vec::new),
             depends: Dependencies::default(),
@@ -71,7 +71,7 @@ impl<'a> NodeReading<'a> {
             is_implied: false,
             is_array: false,
             kept: None,
-            looked_up: Known::Unknown,
+            looked_up: Presence::Unknown,
             old,
             stored: Vec::new(),
             asked: AskedDocuments::default(),
@@ -100,11 +100,11 @@ impl<'a> NodeReading<'a> {
         }
         self.scope.depends.add_key(key);
         match self.copy_of(key) {
-            Known::Unknown => {}
+            Presence::Unknown => {}
             known => {
                 return Ok(Document {
                     key: key.clone(),
-                    bytes: known.found(),
+                    bytes: known.value(),
                     ..Document::default()
                 });
             }
@@ -164,17 +164,17 @@ impl<'a> NodeReading<'a> {
     }
 
     /// Returns a document from consolidated metadata, as a slice of their text.
-    fn copy_of(&mut self, key: &Key) -> Known<Bytes> {
+    fn copy_of(&mut self, key: &Key) -> Presence<Bytes> {
         let Some(copies) = self.scope.consolidated.clone() else {
-            return Known::Unknown;
+            return Presence::Unknown;
         };
         let bytes = match copies.kind_of(key) {
-            Known::Is(EntryKind::File) => copies.document(key).unwrap_or_default(),
-            Known::Missing => return Known::Missing,
-            Known::Is(_) | Known::Unknown => return Known::Unknown,
+            Presence::Is(EntryKind::File) => copies.document(key).unwrap_or_default(),
+            Presence::Missing => return Presence::Missing,
+            Presence::Is(_) | Presence::Unknown => return Presence::Unknown,
         };
         if bytes.len() as u64 > MAX_DOCUMENT {
-            return Known::Unknown;
+            return Presence::Unknown;
         }
         let version = version_of(&bytes);
         (key, version).hash(&mut self.versions);
@@ -183,7 +183,7 @@ impl<'a> NodeReading<'a> {
             key: key.clone(),
             stored: Some((bytes.len() as u64, version)),
         });
-        Known::Is(bytes)
+        Presence::Is(bytes)
     }
 
     /// Records a document that exists in the store, even if it cannot be read.

@@ -101,7 +101,7 @@ impl Hierarchy {
         }
         // Later comparisons ask the store again, and see concurrent changes.
         let log = &self.store.info().changes;
-        documents.iter().for_each(|document| log.note(document));
+        documents.iter().for_each(|document| log.record(document));
         Ok(rebuilt)
     }
 

@@ -124,7 +124,7 @@ fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str
         Some(meta) if meta.kind == EntryKind::Directory => Ok(()),
         _ => {
             let why = "is not a store: expected a directory";
-            Err(Error::invalid(zarrfs_store::shown(source), why))
+            Err(Error::invalid(zarrfs_store::redacted(source), why))
         }
     }
 }

@@ -79,7 +79,7 @@ pub fn locate(
             Err(error) => return Err(error),
         }
     }
-    own.unwrap_or_else(|| Err(Error::not_found(zarrfs_store::shown(&config.source))))
+    own.unwrap_or_else(|| Err(Error::not_found(zarrfs_store::redacted(&config.source))))
 }
 
 /// Opens a prefix of the location; also returns whether its root has metadata.
@@ -104,7 +104,7 @@ fn open(
     let root = opened.hierarchy.root(context)?;
     let located = StorePath {
         opened,
-        source: zarrfs_store::shown(source),
+        source: zarrfs_store::redacted(source),
         path: path?,
         concurrency: config.concurrency(),
         config,

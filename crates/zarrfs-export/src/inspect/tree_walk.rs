@@ -275,7 +275,7 @@ impl NodeReader<'_> {
             Err(error) => node.fault = Some(error),
             Ok((names, _)) if is_deepest => node.is_cut = !names.is_empty(),
             Ok((names, left_out)) => {
-                node.is_partial = left_out == LeftOut::Untold;
+                node.is_partial = left_out == LeftOut::Any;
                 return (node, Some((entry, names)));
             }
         }

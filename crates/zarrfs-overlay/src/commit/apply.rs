@@ -206,7 +206,7 @@ impl Apply<'_> {
             Some(etag) if step.is_done => etag.clone(),
             _ => self.put_file(context, step, &file, condition)?,
         };
-        let (record_key, version) = (key.clone(), etag.version.told_of(key)?);
+        let (record_key, version) = (key.clone(), etag.version.require_stored(key)?);
         let committed = JournalRecord::Committed {
             key: record_key,
             version,
@@ -284,7 +284,7 @@ impl Apply<'_> {
             return Ok(None);
         }
         // The cached version may be older than the compared version.
-        store.info().changes.note(key);
+        store.info().changes.record(key);
         let stored = store.get(context, key, MAX_DOCUMENT)?;
         let read = stored.as_ref().map(|object| object.version);
         let compared = step.now.as_ref().map(|etag| etag.version);

@@ -161,10 +161,10 @@ impl Commit<'_> {
             match store.put(context, key, PutBody::Bytes(&bytes), &condition) {
                 Err(error) if error.kind() == Kind::Changed => {
                     // The cached version is stale.
-                    store.info().changes.note(key);
+                    store.info().changes.record(key);
                 }
                 put => {
-                    let version = put?.version.told_of(key)?;
+                    let version = put?.version.require_stored(key)?;
                     return self.note_updated(key, version);
                 }
             }

@@ -134,7 +134,7 @@ impl Commit<'_> {
                 let stored = self.layered.stored_attributes(key);
                 let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
                 attributes::set_open(&file, &change).map_err(|error| Error::os("", error))?;
-                let version = version.told_of(from)?;
+                let version = version.require_stored(from)?;
                 let mark = content::mark_with(&file, Some(content.digest));
                 let mark = mark.map_err(|error| Error::os(key, error))?;
                 let copy = FetchedCopy {
@@ -183,7 +183,11 @@ impl Commit<'_> {
             Some(_) => None,
             None => {
                 let version = core.store.version(context, key)?;
-                Some(version.map(|version| version.told_of(key)).transpose()?)
+                Some(
+                    version
+                        .map(|version| version.require_stored(key))
+                        .transpose()?,
+                )
             }
         };
         let _names = self.is_live.then(|| core.names.lock());

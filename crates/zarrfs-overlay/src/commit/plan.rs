@@ -94,7 +94,9 @@ pub(super) fn probe(
         now => is_known(context, &**store, layered, &change.key, now.as_ref()),
     };
     if !is_done && !is_expected && is_same()? {
-        let now = now.as_ref().map(|etag| etag.version.told_of(&change.key));
+        let now = now
+            .as_ref()
+            .map(|etag| etag.version.require_stored(&change.key));
         change.base = BaseState::Known(now.transpose()?);
     }
     let is_folder = is_put

@@ -243,7 +243,7 @@ impl Tree for Overlay {
         Ok(())
     }
 
-    fn room(&self) -> Result<FreeSpace> {
+    fn free_space(&self) -> Result<FreeSpace> {
         let found = rustix::fs::statvfs(self.path())
             .map_err(|error| Error::os(self.path().display(), error))?;
         Ok(FreeSpace {

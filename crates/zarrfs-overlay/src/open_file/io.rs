@@ -305,18 +305,18 @@ impl Reader for OpenFile {
         }
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
         if let ContentSource::Lower(reader) = self.source() {
-            return reader.read_scattered(context, offset, parts);
+            return reader.read_vectored(context, offset, parts);
         }
         let wanted = parts.iter().map(|part| part.len()).sum();
         let bytes = Reader::read_at(self, context, offset, wanted)?;
-        zarrfs_store::deal_out(&bytes, parts);
+        zarrfs_store::scatter(&bytes, parts);
         Ok(bytes.len())
     }
 

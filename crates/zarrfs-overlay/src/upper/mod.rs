@@ -399,7 +399,8 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
 
 /// Writes the place of the store that an upper folder belongs to.
 fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
-    let identity = json!({ "zarrfs": FORMAT_VERSION, "store": zarrfs_store::place(store) });
+    let identity =
+        json!({ "zarrfs": FORMAT_VERSION, "store": zarrfs_store::canonical_location(store) });
     let replacement = path.join(NEW_IDENTITY);
     fs::write(&replacement, format!("{identity:#}\n"))?;
     File::open(&replacement)?.sync_all()?;
@@ -411,7 +412,7 @@ fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
 
 /// Whether two paths or URLs name the same store. `zarrfs.json` may have a place as the user typed it.
 pub(super) fn is_same_place(one: &str, other: &str) -> bool {
-    one == other || zarrfs_store::place(one) == zarrfs_store::place(other)
+    one == other || zarrfs_store::canonical_location(one) == zarrfs_store::canonical_location(other)
 }
 
 /// Returns the place of the store that an upper folder belongs to. Fails with `Corrupt` or `Unsupported` if

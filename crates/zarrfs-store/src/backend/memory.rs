@@ -227,7 +227,7 @@ impl Store for MemoryStore {
         let mut objects = self.lock();
         objects.check(key, condition)?;
         let etag = etag_of(objects.insert(key.clone(), bytes));
-        self.info.changes.note(key);
+        self.info.changes.record(key);
         Ok(etag)
     }
 
@@ -235,7 +235,7 @@ impl Store for MemoryStore {
         let mut objects = self.lock();
         objects.check(key, condition)?;
         objects.by_key.remove(key);
-        self.info.changes.note(key);
+        self.info.changes.record(key);
         Ok(())
     }
 

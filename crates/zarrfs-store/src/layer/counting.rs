@@ -204,14 +204,14 @@ impl Reader for CountingReader {
         answer
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
         let answer = timed(context, &self.stats, || {
-            self.inner.read_scattered(context, offset, parts)
+            self.inner.read_vectored(context, offset, parts)
         });
         self.stats.store_get_requests.add(1);
         if let Ok(read) = &answer {

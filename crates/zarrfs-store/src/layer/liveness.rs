@@ -40,7 +40,7 @@ impl LivenessStore {
             root: Arc::new(RootWatch {
                 inner,
                 state: Mutex::default(),
-                asking: SingleFlight::default(),
+                checks: SingleFlight::default(),
             }),
         }
     }
@@ -59,7 +59,7 @@ impl LivenessStore {
             .ask(context, |context| ask(context, &*self.root.inner));
         let answer = answer?;
         match &answer {
-            Some(_) => self.root.note_found(key, stamp.asked),
+            Some(_) => self.root.record_document(key, stamp.asked),
             None => self.root.check(context, key)?,
         }
         Ok(answer)
@@ -70,7 +70,7 @@ impl LivenessStore {
 struct RootWatch {
     inner: Arc<dyn Store>,
     state: Mutex<RootState>,
-    asking: SingleFlight<(), bool>,
+    checks: SingleFlight<(), bool>,
 }
 
 #[derive(Default)]
@@ -78,7 +78,7 @@ struct RootState {
     /// The root document that was found last; `None` if this mount has seen none, or erased it.
     document: Option<Key>,
     /// Time of the request that found it.
-    found: Option<Instant>,
+    found_at: Option<Instant>,
     /// Whether the log says that the store is gone.
     is_gone: bool,
 }
@@ -89,20 +89,20 @@ impl RootWatch {
     }
 
     /// Records that a request at `asked` found the key.
-    fn note_found(&self, key: &Key, asked: Instant) {
+    fn record_document(&self, key: &Key, asked: Instant) {
         if !is_root_document(key) {
             return;
         }
         let mut state = self.state.lock();
         state.document = Some(key.clone());
-        state.found = state.found.max(Some(asked));
+        state.found_at = state.found_at.max(Some(asked));
         if std::mem::take(&mut state.is_gone) {
             log::warn!("the store is there again");
         }
     }
 
     /// Records that this mount erases the key.
-    fn note_removed(&self, key: &Key) {
+    fn record_removal(&self, key: &Key) {
         let mut state = self.state.lock();
         if state.document.as_ref() == Some(key) {
             state.document = None;
@@ -111,7 +111,7 @@ impl RootWatch {
 
     /// Returns `Gone` if the store in which `key` was missing was deleted.
     fn check(&self, context: &RequestContext, key: &Key) -> Result<()> {
-        if self.inner.info().never_changes() || !self.is_to_be_asked(self.now()) {
+        if self.inner.info().never_changes() || !self.needs_request(self.now()) {
             return Ok(());
         }
         self.check_by_request(context, key)
@@ -121,8 +121,8 @@ impl RootWatch {
     fn check_by_request(&self, context: &RequestContext, key: &Key) -> Result<()> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let is_there = self
-            .asking
-            .run(context, &(), deadline, || self.look(context));
+            .checks
+            .run(context, &(), deadline, || self.has_document(context));
         if is_there.map_err(|error| error.about(key))? {
             return Ok(());
         }
@@ -130,15 +130,15 @@ impl RootWatch {
     }
 
     /// Whether the check needs a request now.
-    fn is_to_be_asked(&self, now: Instant) -> bool {
+    fn needs_request(&self, now: Instant) -> bool {
         let state = self.state.lock();
         let counts = |found: Instant| now.saturating_duration_since(found) < COUNTS;
-        state.document.is_some() && !state.found.is_some_and(counts)
+        state.document.is_some() && !state.found_at.is_some_and(counts)
     }
 
     /// Whether a root document exists: the last known one, or another one, since the store may have been rewritten in
     /// another format.
-    fn look(&self, context: &RequestContext) -> Result<bool> {
+    fn has_document(&self, context: &RequestContext) -> Result<bool> {
         let Some(known) = self.state.lock().document.clone() else {
             return Ok(true);
         };
@@ -147,7 +147,7 @@ impl RootWatch {
         for document in std::iter::once(known.clone()).chain(others) {
             let asked = self.now();
             if self.inner.etag(context, &document)?.is_some() {
-                self.note_found(&document, asked);
+                self.record_document(&document, asked);
                 return Ok(true);
             }
         }
@@ -156,7 +156,7 @@ impl RootWatch {
         if !is_removed_here && !std::mem::replace(&mut state.is_gone, true) {
             log::error!("{GONE}");
             // Keys reported missing within the last second may have been deleted by others.
-            self.inner.info().changes.note_tree(&Key::root());
+            self.inner.info().changes.record_tree(&Key::root());
         }
         Ok(is_removed_here)
     }
@@ -259,15 +259,15 @@ impl Layer for LivenessStore {
         condition: &Condition,
     ) -> Result<ETag> {
         let put = self.root.inner.put(context, key, body, condition)?;
-        self.root.note_found(key, self.root.now());
+        self.root.record_document(key, self.root.now());
         Ok(put)
     }
 
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         // Another thread may find the key between the two calls.
-        self.root.note_removed(key);
+        self.root.record_removal(key);
         let erased = self.root.inner.erase(context, key, condition);
-        self.root.note_removed(key);
+        self.root.record_removal(key);
         erased
     }
 }
@@ -288,7 +288,7 @@ impl Listing for RootListing {
             && name.kind == EntryKind::File
             && let Ok(key) = Key::new(name.name.as_slice())
         {
-            self.root.note_found(&key, self.asked);
+            self.root.record_document(&key, self.asked);
         }
         Ok(name)
     }
@@ -319,7 +319,7 @@ impl FlatListing for LivenessListing {
         let asked = self.root.now();
         let page = self.inner.next(context)?;
         for (key, _) in page.iter().flatten() {
-            self.root.note_found(key, asked);
+            self.root.record_document(key, asked);
         }
         if page.as_ref().is_none_or(Vec::is_empty) || self.inner.has_ended() {
             self.root.check(context, &self.prefix)?;

@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 use zarr_format::error::Kind;
 use zarrfs_store::backend::zip::ZipStore;
 use zarrfs_store::stats::Stats;
-use zarrfs_store::{ByteRange, EntryKind, Key, NotShownReason, Store, StoreConfig};
+use zarrfs_store::{ByteRange, EntryKind, HiddenReason, Key, Store, StoreConfig};
 
 use crate::common::zip_writer::{Archive, Entry};
 use fixture::{LIMIT, content, get, key, names, open, open_inside, zip};
@@ -242,7 +242,11 @@ fn names_of_other_writers_are_keys() {
         let opened = zip.open(&UNLIMITED, &key(name), None).unwrap();
         assert_eq!(opened.read_at(&UNLIMITED, 0, 99).unwrap(), bytes, "{name}");
     }
-    assert_eq!(zip.info().not_shown.all().len(), 1, "the first one is told");
+    assert_eq!(
+        zip.info().hidden_entries.all().len(),
+        1,
+        "the first one is told"
+    );
 }
 
 #[test]
@@ -256,9 +260,9 @@ fn folders_that_end_with_a_backslash_are_folders() {
     assert_eq!(names(&zip, ""), ["a/", "c/"]);
     assert_eq!(names(&zip, "a"), ["b/"]);
     assert_eq!(get(&zip, "c/zarr.json").unwrap().unwrap(), b"below");
-    let listed = zip.info().not_shown.all();
+    let listed = zip.info().hidden_entries.all();
     let facts: Vec<_> = listed.iter().map(|one| (&one.name[..], one.why)).collect();
-    assert_eq!(facts, [(&b"a\\"[..], NotShownReason::Respelled)]);
+    assert_eq!(facts, [(&b"a\\"[..], HiddenReason::Respelled)]);
 }
 
 #[test]

@@ -290,7 +290,7 @@ impl FlatListing for Steps {
         }
         self.fake.note("page", &self.keys[0].0)?;
         if let Some(changed) = self.fake.changed.lock().unwrap().take() {
-            self.fake.info.changes.note(&changed);
+            self.fake.info.changes.record(&changed);
         }
         let rest = self.keys.split_off(self.keys.len().min(PAGE));
         Ok(Some(std::mem::replace(&mut self.keys, rest)))

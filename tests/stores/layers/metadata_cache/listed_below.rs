@@ -24,11 +24,11 @@ fn many_small_directories_are_known_after_one_listing() {
         let (fake, folders) = directories(100, 2, order);
         let memo = fake.memo(LONG);
         for _ in 0..2 {
-            memo.learn_below(&UNLIMITED, &key("g"), &folders);
+            memo.prefetch_below(&UNLIMITED, &key("g"), &folders);
         }
         assert_eq!(fake.asked().len(), 300 / PAGE, "{order:?}");
         for folder in &folders {
-            let below = memo.known_below(&UNLIMITED, folder).unwrap();
+            let below = memo.cached_below(&UNLIMITED, folder).unwrap();
             let names: Vec<String> = below.iter().map(|(key, _)| key.to_string()).collect();
             let expected = ["c/0", "c/1", "zarr.json"].map(|name| format!("{folder}/{name}"));
             assert_eq!(names, expected);
@@ -57,11 +57,11 @@ fn many_small_directories_are_known_after_one_listing() {
 fn a_page_that_completes_too_few_directories_is_the_last() {
     let (fake, folders) = directories(10, PAGE - 10, Order::Bytes);
     let memo = fake.memo(LONG);
-    memo.learn_below(&UNLIMITED, &key("g"), &folders);
+    memo.prefetch_below(&UNLIMITED, &key("g"), &folders);
     assert_eq!(fake.asked(), ["page g/a000/c/0"]);
     let known = folders
         .iter()
-        .filter(|folder| memo.known_below(&UNLIMITED, folder).is_some());
+        .filter(|folder| memo.cached_below(&UNLIMITED, folder).is_some());
     assert_eq!(known.collect::<Vec<_>>(), [&folders[0]]);
 }
 
@@ -70,10 +70,10 @@ fn what_was_changed_during_the_listing_is_not_known() {
     let (fake, folders) = directories(3, 1, Order::Bytes);
     let memo = fake.memo(LONG);
     fake.change_at_page("g/a001/c/0");
-    memo.learn_below(&UNLIMITED, &key("g"), &folders);
+    memo.prefetch_below(&UNLIMITED, &key("g"), &folders);
     let known = folders
         .iter()
-        .map(|folder| memo.known_below(&UNLIMITED, folder).is_some());
+        .map(|folder| memo.cached_below(&UNLIMITED, folder).is_some());
     assert_eq!(known.collect::<Vec<_>>(), [true, false, true]);
 }
 
@@ -82,13 +82,13 @@ fn nothing_is_learnt_where_keys_come_in_no_order() {
     let (fake, folders) = directories(20, 1, Order::Neither);
     let memo = fake.memo(LONG);
     for _ in 0..2 {
-        memo.learn_below(&UNLIMITED, &key("g"), &folders);
+        memo.prefetch_below(&UNLIMITED, &key("g"), &folders);
     }
     assert_eq!(fake.asked().len(), 1, "and not tried again");
     assert!(
         folders
             .iter()
-            .all(|folder| memo.known_below(&UNLIMITED, folder).is_none())
+            .all(|folder| memo.cached_below(&UNLIMITED, folder).is_none())
     );
 }
 
@@ -100,9 +100,9 @@ fn nothing_is_learnt_where_nothing_is_remembered_or_listed() {
     ] {
         let (fake, folders) = directories(3, 1, order);
         let memo = fake.memo(ttl);
-        memo.learn_below(&UNLIMITED, &key("g"), &folders);
+        memo.prefetch_below(&UNLIMITED, &key("g"), &folders);
         assert_eq!(fake.asked(), [""; 0]);
-        assert!(memo.known_below(&UNLIMITED, &folders[0]).is_none());
+        assert!(memo.cached_below(&UNLIMITED, &folders[0]).is_none());
     }
 }
 
@@ -111,9 +111,9 @@ fn an_object_without_bytes_may_be_a_folder_and_leaves_its_directory_unknown() {
     let (fake, folders) = directories(3, 1, Order::Bytes);
     fake.set("g/a001/c/0", b"");
     let memo = fake.memo(LONG);
-    memo.learn_below(&UNLIMITED, &key("g"), &folders);
+    memo.prefetch_below(&UNLIMITED, &key("g"), &folders);
     let known = folders
         .iter()
-        .map(|folder| memo.known_below(&UNLIMITED, folder).is_some());
+        .map(|folder| memo.cached_below(&UNLIMITED, folder).is_some());
     assert_eq!(known.collect::<Vec<_>>(), [true, false, true]);
 }

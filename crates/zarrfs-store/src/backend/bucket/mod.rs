@@ -80,7 +80,7 @@ impl BucketStore {
 
     /// Records a change. A failed change counts too, since it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
-        self.info.changes.note(key);
+        self.info.changes.record(key);
         done
     }
 
@@ -270,7 +270,7 @@ impl Store for BucketStore {
         condition: &Condition,
     ) -> Result<ETag> {
         let (target, writer) = (self.target(key)?, self.writer()?);
-        let condition = condition.in_words(key, || writer.etag(&target));
+        let condition = condition.for_server(key, || writer.etag(&target));
         let put = condition.and_then(|condition| writer.put(context, &target, body, &condition));
         self.changed(key, put)
     }
@@ -282,7 +282,7 @@ impl Store for BucketStore {
             return condition.check(key, None);
         };
         let writer = self.writer()?;
-        let condition = condition.in_words(key, || writer.etag(&target));
+        let condition = condition.for_server(key, || writer.etag(&target));
         let erased = condition.and_then(|condition| writer.erase(context, &target, &condition));
         self.changed(key, erased)
     }

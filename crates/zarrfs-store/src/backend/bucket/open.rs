@@ -66,7 +66,7 @@ impl BucketStore {
             Some(endpoint)
                 if error.kind() == Kind::Unavailable && !fault::is_named(error.detail()) =>
             {
-                let server = crate::shown(endpoint);
+                let server = crate::redacted(endpoint);
                 Error::unavailable(shown, format!("{server}: {}", error.detail()))
             }
             _ => error,
@@ -95,7 +95,7 @@ impl BucketStore {
             address: address.clone(),
             config: config.clone(),
             connector: connector.clone(),
-            not_shown: info.not_shown.clone(),
+            not_shown: info.hidden_entries.clone(),
         };
         let clients = settings.clients(settings::retries(retries, limit))?;
         let info = StoreInfo {

@@ -20,7 +20,7 @@ use object_store::path::Path;
 
 use super::metadata_service;
 use super::page_token::{self, ListingSigner};
-use crate::NotShownEntries;
+use crate::HiddenEntries;
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::retry_after::retry_after;
 use crate::backend::remote::runtime::note_answer;
@@ -44,7 +44,7 @@ pub(super) fn is_plain(name: &str) -> bool {
 #[derive(Clone)]
 pub(super) struct PlainListingConnector {
     below: Connector,
-    not_shown: Arc<NotShownEntries>,
+    not_shown: Arc<HiddenEntries>,
     pub(super) signer: Arc<OnceLock<ListingSigner>>,
     /// The status besides 404 that means that an object is missing.
     missing_is: Option<u16>,
@@ -54,10 +54,7 @@ pub(super) struct PlainListingConnector {
 
 impl PlainListingConnector {
     /// Wraps another connector. Hidden names are added to `not_shown`.
-    pub(super) fn over(
-        below: &Connector,
-        not_shown: &Arc<NotShownEntries>,
-    ) -> PlainListingConnector {
+    pub(super) fn over(below: &Connector, not_shown: &Arc<HiddenEntries>) -> PlainListingConnector {
         PlainListingConnector {
             below: below.clone(),
             not_shown: not_shown.clone(),
@@ -98,7 +95,7 @@ impl HttpConnector for PlainListingConnector {
 
 struct PlainListingClient {
     below: HttpClient,
-    not_shown: Arc<NotShownEntries>,
+    not_shown: Arc<HiddenEntries>,
     /// Signs rewritten requests of version 1; empty if requests are not signed.
     signer: Arc<OnceLock<ListingSigner>>,
     missing_is: Option<u16>,
@@ -152,7 +149,7 @@ impl HttpService for PlainListingClient {
         }
         let (head, body) = response.into_parts();
         let page = body.bytes().await?;
-        let note = |name: &str| self.not_shown.note_name(name);
+        let note = |name: &str| self.not_shown.record(name);
         let body = match str::from_utf8(&page) {
             Ok(page) => {
                 let leading_on = page_token::leading_on(page);

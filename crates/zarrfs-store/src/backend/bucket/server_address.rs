@@ -14,7 +14,7 @@ pub(super) fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
-        let shown = crate::shown(text.split('?').next().unwrap_or_default());
+        let shown = crate::redacted(text.split('?').next().unwrap_or_default());
         // An invalid URL can contain a password too.
         let shown = shown.rsplit('@').next().unwrap_or_default();
         Error::invalid(

@@ -29,7 +29,7 @@ use super::rotation::RotatedCredentials;
 use super::server_address;
 use crate::backend::remote::client_options;
 use crate::backend::remote::connector::Connector;
-use crate::{NotShownEntries, RemoteConfig};
+use crate::{HiddenEntries, RemoteConfig};
 use zarr_format::error::{Error, Result};
 
 /// One client, as each of the object_store traits that are used.
@@ -85,7 +85,7 @@ pub(super) struct ClientSettings {
     pub(super) config: RemoteConfig,
     pub(super) connector: Connector,
     /// Listings add the keys that they hide to this.
-    pub(super) not_shown: Arc<NotShownEntries>,
+    pub(super) not_shown: Arc<HiddenEntries>,
 }
 
 impl ClientSettings {

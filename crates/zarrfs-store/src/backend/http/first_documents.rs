@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use super::endpoint::too_large;
-use crate::known::Known;
+use crate::Presence;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Meta, Object, StoreInfo};
 use zarr_format::error::Result;
@@ -37,13 +37,13 @@ impl FirstDocuments {
         context: &RequestContext,
         info: &StoreInfo,
         key: &Key,
-    ) -> Known<Object> {
+    ) -> Presence<Object> {
         match self.answers.lock().remove(key) {
             Some(answer) if info.is_fresh(answer.asked) => {
-                context.note_memory(answer.asked);
+                context.record_age(answer.asked);
                 answer.document.into()
             }
-            _ => Known::Unknown,
+            _ => Presence::Unknown,
         }
     }
 
@@ -66,7 +66,7 @@ impl FirstDocuments {
         };
         drop(answers);
         info.is_fresh(asked).then(|| {
-            context.note_memory(asked);
+            context.record_age(asked);
             meta
         })
     }

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::Presence;
 use crate::backend::remote::condition_probe::ConditionProbe;
-use crate::known::Known;
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
@@ -80,7 +80,7 @@ impl HttpStore {
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.first_documents.forget(key);
         self.node_folders.forget_document(key);
-        self.info.changes.note(key);
+        self.info.changes.record(key);
         done
     }
 }
@@ -91,9 +91,9 @@ impl Store for HttpStore {
             return Ok(None);
         }
         let found = match self.first_documents.take(context, &self.info, key) {
-            Known::Is(document) => Some(within_limit(key, document, limit)?),
-            Known::Missing => None,
-            Known::Unknown => self.get_whole(context, key, limit)?,
+            Presence::Is(document) => Some(within_limit(key, document, limit)?),
+            Presence::Missing => None,
+            Presence::Unknown => self.get_whole(context, key, limit)?,
         };
         if found.is_some() {
             self.node_folders.note_document(key);
@@ -207,7 +207,7 @@ impl Store for HttpStore {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        let condition = condition.in_words(key, || self.fetch_etag(&UNLIMITED, key));
+        let condition = condition.for_server(key, || self.fetch_etag(&UNLIMITED, key));
         let put = condition.and_then(|condition| self.put_object(context, key, body, &condition));
         self.changed(key, put)
     }
@@ -215,7 +215,7 @@ impl Store for HttpStore {
     /// Removes an object. The key is checked just before in any case. The request carries the condition if the server
     /// enforces it.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        let condition = condition.in_words(key, || self.fetch_etag(&UNLIMITED, key));
+        let condition = condition.for_server(key, || self.fetch_etag(&UNLIMITED, key));
         let erased = condition.and_then(|condition| self.erase_object(context, key, &condition));
         self.changed(key, erased)
     }

@@ -7,9 +7,9 @@
 use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::Presence;
 use crate::backend::local::directory::StoreRoot;
 use crate::backend::local::stat::meta_of;
-use crate::known::Known;
 use crate::{Key, Meta};
 
 const IN_MEMORY: ResolveFlags = ResolveFlags::BENEATH
@@ -19,17 +19,20 @@ const IN_MEMORY: ResolveFlags = ResolveFlags::BENEATH
 
 impl StoreRoot {
     /// Returns the metadata of a key if the kernel has them cached, or `Unknown`.
-    pub(super) fn known_head(&self, key: &Key) -> Known<Meta> {
+    pub(super) fn known_head(&self, key: &Key) -> Presence<Meta> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         match self.open_in_memory(key, flags, IN_MEMORY) {
-            Some(Ok(fd)) => rustix::fs::fstat(fd).map_or(Known::Unknown, |stat| {
-                match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::Symlink => Known::Unknown,
-                    _ => meta_of(&stat).into(),
-                }
-            }),
-            Some(Err(Errno::NOENT | Errno::NOTDIR)) => Known::Missing,
-            Some(Err(_)) | None => Known::Unknown,
+            Some(Ok(fd)) => {
+                rustix::fs::fstat(fd).map_or(
+                    Presence::Unknown,
+                    |stat| match FileType::from_raw_mode(stat.st_mode) {
+                        FileType::Symlink => Presence::Unknown,
+                        _ => meta_of(&stat).into(),
+                    },
+                )
+            }
+            Some(Err(Errno::NOENT | Errno::NOTDIR)) => Presence::Missing,
+            Some(Err(_)) | None => Presence::Unknown,
         }
     }
 }

@@ -13,11 +13,11 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::Presence;
 use crate::backend::local::directory::{StoreRoot, failed};
 use crate::backend::local::listing::LocalListing;
 use crate::backend::local::reader::{LocalReader, read_span};
 use crate::backend::local::stat::{modified, size_of, version_of};
-use crate::known::Known;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreConfig, StoreInfo, Version,
@@ -89,7 +89,7 @@ impl LocalStore {
 
     /// Records a change. A failed change counts too, since part of it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
-        self.info.changes.note(key);
+        self.info.changes.record(key);
         done
     }
 
@@ -148,8 +148,8 @@ impl Store for LocalStore {
             return self.directory.head(key);
         }
         match self.directory.known_head(key) {
-            Known::Unknown => context.check_may_wait().map(|()| None),
-            known => Ok(known.found()),
+            Presence::Unknown => context.check_may_wait().map(|()| None),
+            known => Ok(known.value()),
         }
     }
 

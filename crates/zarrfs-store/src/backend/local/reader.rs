@@ -10,7 +10,7 @@ use crate::backend::local::directory::failed;
 use crate::backend::local::stat::meta_of;
 use crate::request_context::RequestContext;
 use crate::sync::file_limits::Permit;
-use crate::{Key, Meta, Reader, deal_out};
+use crate::{Key, Meta, Reader, scatter};
 use zarr_format::buffer::{self, Buffer};
 use zarr_format::error::{Error, Result};
 
@@ -42,7 +42,7 @@ impl Reader for LocalReader {
         read_span(&self.fd, offset, len as u64).map_err(|error| failed(&self.key, error))
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
@@ -53,7 +53,7 @@ impl Reader for LocalReader {
         let ends_too_far = offset.saturating_add(wanted as u64) > i64::MAX as u64;
         if ends_too_far || are_short(parts.len(), wanted) {
             let bytes = Buffer::from(self.read_at(context, offset, wanted)?);
-            deal_out(&bytes, parts);
+            scatter(&bytes, parts);
             return Ok(bytes.len());
         }
         fill_parts(&self.fd, offset, parts).map_err(|error| failed(&self.key, error))

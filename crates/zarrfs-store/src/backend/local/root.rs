@@ -174,7 +174,7 @@ impl PresentRoot {
             (None, None) => return,
         }
         *self.present.write() = found;
-        self.changes.note_tree(&Key::root());
+        self.changes.record_tree(&Key::root());
     }
 }
 

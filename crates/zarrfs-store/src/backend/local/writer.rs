@@ -15,7 +15,7 @@ use crate::backend::local::atomic_file;
 use crate::backend::local::atomic_file::AtomicFile;
 use crate::backend::local::directory::{StoreRoot, failed};
 use crate::backend::local::stat::etag_of;
-use crate::holes::data_after;
+use crate::sparse::next_data;
 use crate::{Condition, ETag, Key, PutBody};
 use zarr_format::error::{Error, Kind, Result};
 
@@ -258,7 +258,7 @@ fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
     }
     rustix::fs::ftruncate(to, length).map_err(failed)?;
     let mut at = 0;
-    while let Some(data) = data_after(from, at, length).map_err(failed)? {
+    while let Some(data) = next_data(from, at, length).map_err(failed)? {
         at = data.end;
         copy_range(to, from, data)?;
     }

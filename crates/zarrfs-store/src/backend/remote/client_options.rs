@@ -5,7 +5,7 @@ use std::time::Duration;
 use object_store::ClientConfigKey;
 
 use crate::RemoteConfig;
-use crate::spelling::nearest;
+use crate::edit_distance::nearest;
 use zarr_format::error::{Error, Result};
 
 /// Names of `--option` that every kind of store accepts.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
-use crate::{EntryKind, Key, NotShown, Replacements, Store};
+use crate::{ArchiveGeneration, EntryKind, HiddenEntry, Key, Store};
 use zarr_format::error::{Error, Kind, Result, printable};
 
 use super::archive;
@@ -22,7 +22,7 @@ pub(super) struct Current {
     key: Key,
     shown: String,
     /// Counts how often the archive was replaced.
-    replacements: Arc<Replacements>,
+    replacements: Arc<ArchiveGeneration>,
     checked: Mutex<CheckedArchive>,
     checks: SingleFlight<(), (Arc<Archive>, Instant)>,
 }
@@ -43,8 +43,8 @@ impl Current {
         key: Key,
         shown: &str,
         folder: &Key,
-        replacements: Arc<Replacements>,
-    ) -> Result<(Current, Vec<NotShown>)> {
+        replacements: Arc<ArchiveGeneration>,
+    ) -> Result<(Current, Vec<HiddenEntry>)> {
         let (archive, stamp) = base.info().ask(context, |context| {
             read(context, &*base, &key, shown, folder)
         });
@@ -92,7 +92,7 @@ impl Current {
                 checks.run_counting(context, &(), deadline, counts, work)?
             }
         };
-        context.note_memory(asked);
+        context.record_age(asked);
         Ok(archive)
     }
 
@@ -113,7 +113,7 @@ impl Current {
         let new = new?;
         // Counted before the first answer from the new archive.
         if !Arc::ptr_eq(&new, &old) {
-            self.replacements.note();
+            self.replacements.advance();
         }
         *self.checked.lock() = CheckedArchive {
             archive: new.clone(),

@@ -12,7 +12,7 @@ use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CompressionMethod, ErrorKind, ReaderAt, ZipArchive, ZipFileHeaderRecord, ZipLocator};
 use twox_hash::XxHash64;
 
-use crate::{Key, NotShownReason, Reader};
+use crate::{HiddenReason, Key, Reader};
 use zarr_format::error::{Error, Kind, Result, printable};
 
 use super::index::{IndexBuilder, Packing, ZipEntry, ZipIndex};
@@ -152,16 +152,16 @@ fn take(
         if left_out.names == 1 {
             left_out.first = printable(&String::from_utf8_lossy(path.as_ref()));
         }
-        left_out.listed.add(name, &plain, NotShownReason::NoPath);
+        left_out.listed.add(name, &plain, HiddenReason::NoPath);
         return Ok(());
     };
     if *plain != *name {
-        let why = NotShownReason::Respelled;
+        let why = HiddenReason::Respelled;
         left_out.listed.add(name, key.as_bytes(), why);
     }
     if !is_folder && is_special(record) {
         left_out.specials += 1;
-        left_out.listed.add(name, &plain, NotShownReason::Special);
+        left_out.listed.add(name, &plain, HiddenReason::Special);
         return Ok(());
     }
     if builder.add(&key, entry_of(record, is_folder), name.len()) {

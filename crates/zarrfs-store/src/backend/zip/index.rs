@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::{EntryKind, Key, NotShownReason};
+use crate::{EntryKind, HiddenReason, Key};
 
 use super::listed::ListedEntries;
 
@@ -109,7 +109,7 @@ impl IndexBuilder {
             if replaces && !earlier.is_folder() {
                 repeated += 1;
                 let path = path_of(name(later));
-                listed.add(&path, &path, NotShownReason::Replaced);
+                listed.add(&path, &path, HiddenReason::Replaced);
             }
             if replaces {
                 *earlier = *later;

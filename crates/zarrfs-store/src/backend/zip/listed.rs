@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Key, NotShown, NotShownReason};
+use crate::{HiddenEntry, HiddenReason, Key};
 
 /// Maximum number of listed entries of each kind.
 const MAX_LISTED: usize = 100;
@@ -11,8 +11,8 @@ const MAX_LISTED: usize = 100;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ListedEntries {
     folder: Key,
-    entries: Vec<NotShown>,
-    counts: HashMap<NotShownReason, usize>,
+    entries: Vec<HiddenEntry>,
+    counts: HashMap<HiddenReason, usize>,
 }
 
 impl ListedEntries {
@@ -26,12 +26,12 @@ impl ListedEntries {
 
     /// Adds an entry if it is in the folder and the limit for its kind is not reached. `plain` is its name as a
     /// relative path with slashes.
-    pub(super) fn add(&mut self, name: &[u8], plain: &[u8], why: NotShownReason) {
+    pub(super) fn add(&mut self, name: &[u8], plain: &[u8], why: HiddenReason) {
         let Some(path) = self.path_in_folder(plain) else {
             return;
         };
         let limit = match why {
-            NotShownReason::Respelled => 1,
+            HiddenReason::Respelled => 1,
             _ => MAX_LISTED,
         };
         let count = self.counts.entry(why).or_default();
@@ -40,11 +40,11 @@ impl ListedEntries {
         }
         *count += 1;
         let key = match why {
-            NotShownReason::NoPath => None,
+            HiddenReason::NoPath => None,
             _ => Key::new(path).ok(),
         };
         let name = name.to_vec();
-        self.entries.push(NotShown { name, key, why });
+        self.entries.push(HiddenEntry { name, key, why });
     }
 
     fn path_in_folder<'a>(&self, plain: &'a [u8]) -> Option<&'a [u8]> {
@@ -56,7 +56,7 @@ impl ListedEntries {
     }
 
     /// Returns the entries.
-    pub(super) fn into_entries(self) -> Vec<NotShown> {
+    pub(super) fn into_entries(self) -> Vec<HiddenEntry> {
         self.entries
     }
 }

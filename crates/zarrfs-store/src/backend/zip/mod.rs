@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, NotShownEntries,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, HiddenEntries, Key, Listing, Meta, Name,
     Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
 };
 use zarr_format::error::{Error, Kind, Result, printable};
@@ -65,12 +65,12 @@ impl ZipStore {
             server: base.info().server.clone(),
             ..StoreInfo::new(base.info().freshness)
         };
-        let replacements = info.replacements.clone();
+        let replacements = info.archive_generation.clone();
         let (current, not_shown) =
             Current::open(context, base, archive.clone(), shown, inner, replacements)?;
         let info = StoreInfo {
             clock,
-            not_shown: Arc::new(NotShownEntries::new(not_shown)),
+            hidden_entries: Arc::new(HiddenEntries::new(not_shown)),
             unchangeable: Some(UNCHANGEABLE),
             ..info
         };

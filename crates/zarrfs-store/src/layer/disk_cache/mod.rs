@@ -22,7 +22,7 @@ use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
 use crate::{
     ByteRange, ChangeLog, Condition, ETag, EntryKind, Key, LogPosition, Meta, Object, PutBody,
-    QueryStamp, Reader, Store, Version, deal_out,
+    QueryStamp, Reader, Store, Version, scatter,
 };
 use zarr_format::error::Result;
 
@@ -82,11 +82,11 @@ impl DiskCache {
     fn ask<T>(
         &self,
         context: &RequestContext,
-        question: impl FnOnce(&RequestContext, &dyn Store) -> T,
+        query: impl FnOnce(&RequestContext, &dyn Store) -> T,
     ) -> (T, QueryStamp) {
         self.inner
             .info()
-            .ask(context, |context| question(context, &*self.inner))
+            .ask(context, |context| query(context, &*self.inner))
     }
 
     /// Returns the present time in seconds since 1970, by the clock that all users of the cache share.
@@ -147,7 +147,7 @@ impl DiskCache {
         versions.changed = self.seconds();
         versions.by_key.put(key.clone(), reported);
         // An answer returned by this layer after the store below recorded the change may be older than the change.
-        self.changes().note(key);
+        self.changes().record(key);
         drop(versions);
         self.entries.forget(&EntryKey::whole(key));
         done
@@ -218,7 +218,7 @@ impl DiskCache {
             modified: None,
         });
         if let Some(object) = &object {
-            context.note_memory(asked);
+            context.record_age(asked);
             self.entries.count_hit(&object.bytes);
         }
         Ok(object)
@@ -388,7 +388,7 @@ impl DiskCacheReader {
         let read = |name: &EntryKey, is_whole: bool| {
             let entry = self.entries.find(name)?;
             let header = entry.header();
-            if (header.version, header.size) != meta.content() {
+            if (header.version, header.size) != (meta.version, meta.size) {
                 return None;
             }
             let part = if is_whole {
@@ -449,7 +449,7 @@ impl Reader for DiskCacheReader {
         Ok(bytes)
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
@@ -457,7 +457,7 @@ impl Reader for DiskCacheReader {
     ) -> Result<usize> {
         let wanted = parts.iter().map(|part| part.len()).sum();
         let bytes = self.read_at(context, offset, wanted)?;
-        deal_out(&bytes, parts);
+        scatter(&bytes, parts);
         Ok(bytes.len())
     }
 

@@ -178,18 +178,18 @@ mod tests {
     /// Returns the directories from keys in the given order, and the number that were complete before the end.
     fn assembled<'a>(keys: impl IntoIterator<Item = &'a Key>, size: u64) -> Option<(Tree, usize)> {
         let mut assembler = DirAssembler::new(Key::root());
-        let mut found = Vec::new();
+        let mut dirs = Vec::new();
         for key in keys {
-            found.extend(
+            dirs.extend(
                 assembler
                     .take(key.clone(), meta(size), Instant::now())
                     .ok()?,
             );
         }
-        let early = found.len();
-        found.extend(assembler.end());
-        let count = found.len();
-        let tree: Tree = found
+        let early = dirs.len();
+        dirs.extend(assembler.end());
+        let count = dirs.len();
+        let tree: Tree = dirs
             .into_iter()
             .map(|folder| {
                 let names = folder.names.into_iter();

@@ -14,7 +14,7 @@ use super::MetadataCacheConfig;
 use super::cached_dir::CachedDir;
 use super::dirs::DirCache;
 use super::keys::{CachedObject, KeyTable};
-use crate::known::Known;
+use crate::Presence;
 use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
 use crate::{ChangeLog, EntryKind, Key, LogPosition, Meta, Object, QueryStamp, StoreInfo, Version};
@@ -41,7 +41,7 @@ impl<T> Dated<T> {
 
     /// Returns the answer, and records its age in the context.
     pub(super) fn used(self, context: &RequestContext) -> T {
-        context.note_memory(self.asked);
+        context.record_age(self.asked);
         self.value
     }
 
@@ -159,9 +159,9 @@ impl CachedAnswers {
     }
 
     /// Returns the answer to `head`, and records its age in the context.
-    pub(super) fn known_head(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
+    pub(super) fn known_head(&self, context: &RequestContext, key: &Key) -> Presence<Meta> {
         let head = self.head(key);
-        head.map_or(Known::Unknown, |head| Known::from(head.used(context)))
+        head.map_or(Presence::Unknown, |head| Presence::from(head.used(context)))
     }
 
     /// Returns the state of an object.
@@ -199,7 +199,7 @@ impl CachedAnswers {
         let document = self.keys.document(key)?;
         let is_other_length = |object: CachedObject| {
             let content = object.content();
-            content.is_some_and(|(_, size)| size != document.value.size)
+            content.is_some_and(|content| content.size != document.value.size)
         };
         match object.filter(|object| object.asked > document.asked) {
             // The version has changed since.
@@ -315,6 +315,6 @@ impl CachedAnswers {
             below = above;
         }
         end_listings();
-        self.log.note(key);
+        self.log.record(key);
     }
 }

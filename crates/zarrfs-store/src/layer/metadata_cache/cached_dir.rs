@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use super::assembler::AssembledDir;
 use super::lister::DirLister;
 use super::listing_prefetch::PassedDir;
-use crate::known::Known;
+use crate::Presence;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, LeftOut, Listing, Meta, Name};
 use zarr_format::error::{Error, Kind, Result};
@@ -139,12 +139,12 @@ impl CachedDir {
     }
 
     /// Returns the state of a name; `Unknown` if the listing may still return it or omits such names.
-    pub(super) fn look(&self, name: &[u8]) -> Known<DirEntry> {
+    pub(super) fn look(&self, name: &[u8]) -> Presence<DirEntry> {
         let known = self.known.read();
         match (known.map.get(name), known.extent) {
-            (Some(entry), _) => Known::Is(*entry),
-            (None, Extent::Complete) if !self.left_out.may_have(name) => Known::Missing,
-            (None, _) => Known::Unknown,
+            (Some(entry), _) => Presence::Is(*entry),
+            (None, Extent::Complete) if !self.left_out.may_have(name) => Presence::Missing,
+            (None, _) => Presence::Unknown,
         }
     }
 
@@ -169,8 +169,8 @@ impl CachedDir {
     pub(super) fn index_of_cursor(&self, cursor: u64) -> Option<usize> {
         let known = self.known.read();
         let is_it = |index: &usize| {
-            let found = known.map.get_index(*index);
-            found.is_some_and(|(_, entry)| entry.cursor == cursor)
+            let entry = known.map.get_index(*index);
+            entry.is_some_and(|(_, entry)| entry.cursor == cursor)
         };
         let guess = usize::try_from(cursor).ok()?.checked_sub(1)?;
         let guess = Some(guess).filter(is_it);

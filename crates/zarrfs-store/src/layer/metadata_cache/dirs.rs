@@ -14,7 +14,7 @@ use super::assembler::AssembledDir;
 use super::cached_answers::{Dated, Lifetime};
 use super::cached_dir::{CachedDir, DirEntry};
 use super::listing_prefetch::PassedDir;
-use crate::known::Known;
+use crate::Presence;
 use crate::request_context::RequestContext;
 use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::BatchedReservation;
@@ -111,8 +111,8 @@ impl DirCache {
     /// Whether the cached parent lists this key as a directory.
     pub(super) fn is_directory(&self, key: &Key) -> bool {
         let above = key.parent().and_then(|parent| self.get(&parent));
-        let entry = above.map_or(Known::Unknown, |above| above.look(key.name()));
-        matches!(entry, Known::Is(entry) if entry.kind == EntryKind::Directory)
+        let entry = above.map_or(Presence::Unknown, |above| above.look(key.name()));
+        matches!(entry, Presence::Is(entry) if entry.kind == EntryKind::Directory)
     }
 
     /// Evicts directories until the names fit, after `grown` got a name.
@@ -146,12 +146,12 @@ impl DirCache {
                 Some(Dated { value, asked })
             };
             match dir.look(looked.name()) {
-                Known::Missing => return dated(None),
-                Known::Is(entry) if looked == *key => return dated(Some(entry)),
+                Presence::Missing => return dated(None),
+                Presence::Is(entry) if looked == *key => return dated(Some(entry)),
                 // An object has no children.
-                Known::Is(entry) if entry.kind == EntryKind::File => return dated(None),
-                Known::Is(_) => return None,
-                Known::Unknown => looked = parent,
+                Presence::Is(entry) if entry.kind == EntryKind::File => return dated(None),
+                Presence::Is(_) => return None,
+                Presence::Unknown => looked = parent,
             }
         }
     }
@@ -162,7 +162,7 @@ impl DirCache {
         context: &RequestContext,
         folder: &Key,
     ) -> Option<Vec<(Key, Meta)>> {
-        let mut found = Vec::new();
+        let mut objects = Vec::new();
         let mut open = vec![folder.clone()];
         let mut times = Vec::new();
         while let Some(prefix) = open.pop() {
@@ -171,7 +171,7 @@ impl DirCache {
             for (name, entry) in dir.all_names()? {
                 let key = prefix.child(&name).ok()?;
                 match (entry.kind, entry.meta?) {
-                    (EntryKind::File, meta) => found.push((key, meta)),
+                    (EntryKind::File, meta) => objects.push((key, meta)),
                     // A directory that is an object as well has other metadata.
                     (EntryKind::Directory, meta) if meta == Meta::prefix() => open.push(key),
                     _ => return None,
@@ -179,10 +179,10 @@ impl DirCache {
             }
         }
         for asked in times {
-            context.note_memory(asked);
+            context.record_age(asked);
         }
-        found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        Some(found)
+        objects.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        Some(objects)
     }
 }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::MetadataCacheConfig;
 use super::cached_answers::{Dated, Lifetime};
+use crate::object::Content;
 use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::BatchedReservation;
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
@@ -34,7 +35,7 @@ impl CachedObject {
     }
 
     /// Returns version and length, if known.
-    pub(super) fn content(&self) -> Option<(Version, u64)> {
+    pub(super) fn content(&self) -> Option<Content> {
         match self {
             CachedObject::Missing | CachedObject::Version(_) => None,
             CachedObject::Object(meta) => Some(meta.content()),
@@ -53,8 +54,8 @@ impl CachedObject {
 
 impl From<Option<&Object>> for CachedObject {
     /// Returns the state of the object from an answer with bytes.
-    fn from(found: Option<&Object>) -> CachedObject {
-        match found {
+    fn from(object: Option<&Object>) -> CachedObject {
+        match object {
             None => CachedObject::Missing,
             Some(object) => match object.modified {
                 None => CachedObject::Version(object.version),
@@ -93,9 +94,6 @@ struct CachedDocument {
     object: Dated<Arc<Object>>,
     _room: Reservation,
 }
-
-/// Bytes per document in addition to its content and key.
-const DOCUMENT_OVERHEAD: u64 = 256;
 
 /// Bytes per key with all answers except documents.
 const KEY_BYTES: u64 = 384;
@@ -150,7 +148,7 @@ impl KeyTable {
     }
 
     /// Returns version and length of an object, even if they are older than the TTL.
-    pub(super) fn content(&self, key: &Key) -> Option<(Version, u64)> {
+    pub(super) fn content(&self, key: &Key) -> Option<Content> {
         self.entries.lock().peek(key)?.object()?.value.content()
     }
 
@@ -188,7 +186,8 @@ impl KeyTable {
         object: Dated<Arc<Object>>,
     ) -> Option<ReservedDocument> {
         let length = object.value.bytes.len() as u64;
-        let bytes = length + key.as_bytes().len() as u64 + DOCUMENT_OVERHEAD;
+        // 256 bytes for the rest of the entry.
+        let bytes = length + key.as_bytes().len() as u64 + 256;
         if length > self.max_document_bytes {
             return None;
         }

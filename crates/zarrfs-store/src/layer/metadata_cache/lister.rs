@@ -205,9 +205,9 @@ impl DirLister {
     }
 
     /// Caches a directory from a flat listing, unless a change below it has ended that listing.
-    pub(super) fn put_flat(&self, found: AssembledDir, passed: PassedDir) {
+    pub(super) fn put_flat(&self, dir: AssembledDir, passed: PassedDir) {
         let prefetch = passed.prefetch.clone();
-        let dir = self.answers.dirs.complete(found, Some(passed));
+        let dir = self.answers.dirs.complete(dir, Some(passed));
         self.answers.put_dir_unless(&dir, || prefetch.has_ended());
     }
 

@@ -18,9 +18,6 @@ use crate::sync::pool::ThreadPool;
 use crate::{EntryKind, Key};
 use zarr_format::model::document::is_document;
 
-/// Number of sequential lookups before prefetching starts.
-const MIN_LOOKED_UP: usize = 3;
-
 /// The names that a program goes through.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Sequence {
@@ -120,7 +117,7 @@ impl Lookahead {
         });
     }
 
-    /// Records a lookup, and prefetches the next ones of the sequence. Only a lookup that needs a request
+    /// Records a lookup, and prefetches the next ones from the third of a sequence on. Only a lookup that needs a request
     /// (`is_requested`) starts a sequence.
     pub(super) fn record_lookup(&self, key: &Key, is_requested: bool) {
         let sequence = Sequence::of(key).filter(|sequence| {
@@ -129,7 +126,7 @@ impl Lookahead {
         });
         let Some(sequence) = sequence else { return };
         let window = |count, _| match count {
-            0..MIN_LOOKED_UP => 0,
+            0..3 => 0,
             count => self.window.min(count),
         };
         for key in self.next_keys(&self.looked_up, sequence, key, window) {

@@ -8,7 +8,7 @@
 //! `cached_answers` has the answers in memory; `key_queries` and `lister` make the requests for others. Two objects guess
 //! what a program needs next: `listing_prefetch` lists the siblings of directories that were listed, and `lookahead`
 //! fetches the documents and sizes that follow in sequence. A caller that will visit everything below several
-//! directories announces it (`Hints::learn_below`).
+//! directories announces it (`Hints::prefetch_below`).
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::known::Known;
+use crate::Presence;
 use crate::layer::Layer;
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
@@ -222,15 +222,15 @@ impl Layer for MetadataCache {
             return self.inner.list(context, prefix);
         }
         match self.answers.known_head(context, prefix) {
-            Known::Missing => return Err(Error::not_found(prefix)),
-            Known::Is(meta) if meta.kind == EntryKind::File => {
+            Presence::Missing => return Err(Error::not_found(prefix)),
+            Presence::Is(meta) if meta.kind == EntryKind::File => {
                 let text = "is an object, not a directory";
                 return Err(Error::new(Kind::NotADirectory, prefix, text));
             }
-            Known::Is(_) | Known::Unknown => {}
+            Presence::Is(_) | Presence::Unknown => {}
         }
         let dir = self.lister.list(context, prefix)?;
-        context.note_memory(dir.asked);
+        context.record_age(dir.asked);
         Ok(Box::new(CachedListing::new(&self.lister, dir)))
     }
 
@@ -275,13 +275,13 @@ impl Hints for MetadataCache {
         }
     }
 
-    fn learn_below(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
+    fn prefetch_below(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
         if self.answers.is_on() && self.inner.info().lists {
             self.lister.list_below(context, top, folders);
         }
     }
 
-    fn known_below(&self, context: &RequestContext, folder: &Key) -> Option<Vec<(Key, Meta)>> {
+    fn cached_below(&self, context: &RequestContext, folder: &Key) -> Option<Vec<(Key, Meta)>> {
         self.answers.dirs.all_below(context, folder)
     }
 }
@@ -310,13 +310,13 @@ impl Reader for InvalidatingReader {
         self.check(self.inner.read_at(context, offset, len))
     }
 
-    fn read_scattered(
+    fn read_vectored(
         &self,
         context: &RequestContext,
         offset: u64,
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
-        self.check(self.inner.read_scattered(context, offset, parts))
+        self.check(self.inner.read_vectored(context, offset, parts))
     }
 
     fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {

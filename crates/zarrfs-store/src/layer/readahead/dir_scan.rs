@@ -79,7 +79,7 @@ impl DirNames {
 
     /// Returns the index of a name in a sort order.
     fn index_of(&self, sorting: Sorting, name: &[u8]) -> Option<usize> {
-        let found = match sorting {
+        let index = match sorting {
             Sorting::Lexical => self
                 .lexical
                 .binary_search_by(|known| known.name.as_slice().cmp(name)),
@@ -87,7 +87,7 @@ impl DirNames {
                 .numeric
                 .binary_search_by(|&index| compare(&self.lexical[index].name, name)),
         };
-        found.ok()
+        index.ok()
     }
 
     /// Returns the number of names.

@@ -8,7 +8,7 @@ use rustix::io;
 use rustix::io::Errno;
 
 /// Returns the next range of data between `offset` and `end`, or `None` if only a hole is left.
-pub fn data_after(file: &File, offset: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+pub fn next_data(file: &File, offset: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     if offset >= end {
         return Ok(None);
     }
@@ -35,12 +35,12 @@ mod tests {
     fn data_lie_between_holes() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(16 << 20).unwrap();
-        assert_eq!(data_after(&file, 0, 16 << 20), Ok(None));
+        assert_eq!(next_data(&file, 0, 16 << 20), Ok(None));
         file.write_all_at(b"data", 8 << 20).unwrap();
-        let data = data_after(&file, 0, 16 << 20).unwrap().unwrap();
+        let data = next_data(&file, 0, 16 << 20).unwrap().unwrap();
         assert!(data.start <= 8 << 20 && data.end >= (8 << 20) + 4);
         assert!(data.end - data.start < 4 << 20, "{data:?}");
-        assert_eq!(data_after(&file, data.end, 16 << 20), Ok(None));
-        assert_eq!(data_after(&file, 0, data.start), Ok(None));
+        assert_eq!(next_data(&file, data.end, 16 << 20), Ok(None));
+        assert_eq!(next_data(&file, 0, data.start), Ok(None));
     }
 }
