@@ -131,7 +131,7 @@ impl View for StoreView {
         }
         let info = self.store.info();
         let (meta, stamp) = info.ask(context, |context| self.meta(context, path));
-        let fresh = info.time_left(stamp.asked);
+        let fresh = info.time_left(stamp.request_time);
         Ok(meta?.map(|meta| attr_of(&meta, fresh)))
     }
 

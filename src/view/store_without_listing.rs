@@ -106,7 +106,7 @@ impl View for StoreWithoutListing {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         let info = self.store.info();
         let (known, stamp) = info.ask(context, |context| self.metadata(context, path));
-        let fresh = info.time_left(stamp.asked);
+        let fresh = info.time_left(stamp.request_time);
         match known? {
             PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
             PathMetadata::Copy(copy) => {
@@ -122,7 +122,7 @@ impl View for StoreWithoutListing {
             return Ok(None);
         }
         let (folder, stamp) = info.ask(context, |context| self.names.folder(context, path));
-        let fresh = info.time_left(stamp.asked);
+        let fresh = info.time_left(stamp.request_time);
         Ok(folder?.map(|folder| directory_attr(folder.modified(), fresh)))
     }
 

@@ -47,7 +47,7 @@ impl MovingPosition {
 #[derive(Clone, Copy, Debug)]
 pub struct QueryStamp {
     /// Time of the request for its oldest part.
-    pub asked: Instant,
+    pub request_time: Instant,
     /// Position of the change log before that request.
     pub position: LogPosition,
 }

@@ -97,11 +97,11 @@ impl RequestContext {
         }
     }
 
-    /// Records that a cached answer was requested from the store at `asked`.
-    pub fn record_age(&self, asked: Instant) {
+    /// Records that a cached answer was requested from the store at `request_time`.
+    pub fn record_age(&self, request_time: Instant) {
         if let Some(oldest) = &self.oldest {
             let mut oldest = oldest.lock();
-            *oldest = asked.min(*oldest);
+            *oldest = request_time.min(*oldest);
         }
     }
 
@@ -119,10 +119,10 @@ impl RequestContext {
             oldest: Some(oldest.clone()),
         };
         let answer = query(&context);
-        let asked = *oldest.lock();
+        let request_time = *oldest.lock();
         // This query may be part of an outer one, which is then as old.
-        self.record_age(asked);
-        (answer, asked)
+        self.record_age(request_time);
+        (answer, request_time)
     }
 
     /// Takes the right to make a change; `Unavailable` if the request was refused already.
@@ -237,8 +237,8 @@ mod tests {
     fn an_answer_is_as_old_as_its_oldest_part() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (answer, asked) = UNLIMITED.timed(at(9), |_| 7);
-        assert_eq!((answer, asked), (7, at(9)), "asked just now");
+        let (answer, request_time) = UNLIMITED.timed(at(9), |_| 7);
+        assert_eq!((answer, request_time), (7, at(9)), "asked just now");
         let outer = |context: &RequestContext| {
             context.record_age(at(5));
             let inner = context.timed(at(10), |context| context.record_age(at(4)));

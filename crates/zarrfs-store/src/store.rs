@@ -168,8 +168,14 @@ impl StoreInfo {
         query: impl FnOnce(&RequestContext) -> T,
     ) -> (T, QueryStamp) {
         let position = self.changes.position();
-        let (answer, asked) = context.timed(self.clock.now(), query);
-        (answer, QueryStamp { asked, position })
+        let (answer, request_time) = context.timed(self.clock.now(), query);
+        (
+            answer,
+            QueryStamp {
+                request_time,
+                position,
+            },
+        )
     }
 
     /// Returns `ReadOnly` if the store cannot be changed; `name` is the subject of the error.
@@ -180,9 +186,9 @@ impl StoreInfo {
         }
     }
 
-    /// Returns the remaining TTL of an answer that was requested at `asked`.
-    pub fn time_left(&self, asked: Instant) -> Duration {
-        let age = self.clock.now().saturating_duration_since(asked);
+    /// Returns the remaining TTL of an answer that was requested at `request_time`.
+    pub fn time_left(&self, request_time: Instant) -> Duration {
+        let age = self.clock.now().saturating_duration_since(request_time);
         self.freshness.saturating_sub(age)
     }
 
@@ -191,9 +197,9 @@ impl StoreInfo {
         self.freshness >= Duration::from_secs(365 * 24 * 3600)
     }
 
-    /// Whether an answer that was requested at `asked` is still within its TTL.
-    pub fn is_fresh(&self, asked: Instant) -> bool {
-        !self.time_left(asked).is_zero()
+    /// Whether an answer that was requested at `request_time` is still within its TTL.
+    pub fn is_fresh(&self, request_time: Instant) -> bool {
+        !self.time_left(request_time).is_zero()
     }
 }
 

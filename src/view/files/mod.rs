@@ -150,7 +150,7 @@ impl FilesView {
     ) -> (T, Duration) {
         let info = self.hierarchy.store().info();
         let (target, stamp) = info.ask(context, resolve);
-        (target, info.time_left(stamp.asked))
+        (target, info.time_left(stamp.request_time))
     }
 
     /// Returns the attributes with the TTL `fresh`. A file whose length cannot be found still exists.

@@ -70,7 +70,7 @@ impl Sparsity {
 
     /// Whether an answer about the array's folder is still valid.
     fn holds(&self, stamp: QueryStamp) -> bool {
-        let is_fresh = self.array.store().info().is_fresh(stamp.asked);
+        let is_fresh = self.array.store().info().is_fresh(stamp.request_time);
         is_fresh && !self.array.chunks_may_have_changed(stamp.position)
     }
 

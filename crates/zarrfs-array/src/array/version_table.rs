@@ -130,7 +130,7 @@ impl VersionTable {
         let has_room = self.room.cover(counted);
         let mut entries = self.entries.write();
         let is_newer = |entry: &VersionEntry| {
-            entry.asked > stamp.asked && entry.position.get() >= stamp.position
+            entry.asked > stamp.request_time && entry.position.get() >= stamp.position
         };
         if entries.peek(&number).is_some_and(is_newer) {
             return false;
@@ -144,7 +144,7 @@ impl VersionTable {
         }
         let entry = VersionEntry {
             version,
-            asked: stamp.asked,
+            asked: stamp.request_time,
             position: MovingPosition::new(stamp.position),
         };
         let replaced = entries.put(number, entry);

@@ -153,7 +153,7 @@ impl Hierarchy {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
-            info.is_fresh(stamp.asked)
+            info.is_fresh(stamp.request_time)
                 && !info.changes.any_changed_since(stamp.position, depends)
                 && cached.is_of(info.archive_generation.number())
         };

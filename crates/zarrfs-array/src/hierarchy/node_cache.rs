@@ -68,14 +68,14 @@ impl NodeCache {
     ) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
         let mut nodes = self.nodes.lock();
         let cached = nodes.get(path).filter(|cached| is_valid(cached))?;
-        Some((cached.found.clone(), cached.stamp.asked))
+        Some((cached.found.clone(), cached.stamp.request_time))
     }
 
     /// Returns the cached answer for a path and the time of its request, valid or not.
     pub(super) fn peek(&self, path: &Key) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
         let nodes = self.nodes.lock();
         let cached = nodes.peek(path)?;
-        Some((cached.found.clone(), cached.stamp.asked))
+        Some((cached.found.clone(), cached.stamp.request_time))
     }
 
     /// Reserves memory for a node that was read, if there is room.

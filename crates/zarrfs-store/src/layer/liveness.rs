@@ -23,7 +23,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
 /// The root counts as alive for this long after a request found one of its documents.
-const COUNTS: Duration = Duration::from_secs(1);
+const RECENT: Duration = Duration::from_secs(1);
 
 /// The error text for a deleted store.
 const GONE: &str = "the store is gone: it has no metadata at its root any more";
@@ -59,7 +59,7 @@ impl LivenessStore {
             .ask(context, |context| ask(context, &*self.root.inner));
         let answer = answer?;
         match &answer {
-            Some(_) => self.root.record_document(key, stamp.asked),
+            Some(_) => self.root.record_document(key, stamp.request_time),
             None => self.root.check(context, key)?,
         }
         Ok(answer)
@@ -88,14 +88,14 @@ impl RootWatch {
         self.inner.info().clock.now()
     }
 
-    /// Records that a request at `asked` found the key.
-    fn record_document(&self, key: &Key, asked: Instant) {
+    /// Records that a request at `request_time` found the key.
+    fn record_document(&self, key: &Key, request_time: Instant) {
         if !is_root_document(key) {
             return;
         }
         let mut state = self.state.lock();
         state.document = Some(key.clone());
-        state.found_at = state.found_at.max(Some(asked));
+        state.found_at = state.found_at.max(Some(request_time));
         if std::mem::take(&mut state.is_gone) {
             log::warn!("the store is there again");
         }
@@ -132,8 +132,8 @@ impl RootWatch {
     /// Whether the check needs a request now.
     fn needs_request(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        let counts = |found: Instant| now.saturating_duration_since(found) < COUNTS;
-        state.document.is_some() && !state.found_at.is_some_and(counts)
+        let is_recent = |found_at: Instant| now.saturating_duration_since(found_at) < RECENT;
+        state.document.is_some() && !state.found_at.is_some_and(is_recent)
     }
 
     /// Whether a root document exists: the last known one, or another one, since the store may have been rewritten in
@@ -145,9 +145,9 @@ impl RootWatch {
         let others = document::at_root().filter_map(|name| Key::new(name).ok());
         let others = others.filter(|other| *other != known);
         for document in std::iter::once(known.clone()).chain(others) {
-            let asked = self.now();
+            let request_time = self.now();
             if self.inner.etag(context, &document)?.is_some() {
-                self.record_document(&document, asked);
+                self.record_document(&document, request_time);
                 return Ok(true);
             }
         }
@@ -212,7 +212,7 @@ impl Layer for LivenessStore {
 
     /// Lists a prefix. The root of an existing store exists even without names.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let asked = self.root.now();
+        let request_time = self.root.now();
         match self.root.inner.list(context, prefix) {
             Err(error) if error.kind() == Kind::NotFound && prefix.is_root() => {
                 self.root.check_by_request(context, prefix)?;
@@ -225,7 +225,7 @@ impl Layer for LivenessStore {
             Ok(inner) if prefix.is_root() => Ok(Box::new(RootListing {
                 inner,
                 root: self.root.clone(),
-                asked,
+                request_time,
             })),
             listing => listing,
         }
@@ -277,7 +277,7 @@ struct RootListing {
     inner: Box<dyn Listing>,
     root: Arc<RootWatch>,
     /// Time of the request.
-    asked: Instant,
+    request_time: Instant,
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -288,7 +288,7 @@ impl Listing for RootListing {
             && name.kind == EntryKind::File
             && let Ok(key) = Key::new(name.name.as_slice())
         {
-            self.root.record_document(&key, self.asked);
+            self.root.record_document(&key, self.request_time);
         }
         Ok(name)
     }
@@ -316,10 +316,10 @@ struct LivenessListing {
 #[deny(clippy::missing_trait_methods)]
 impl FlatListing for LivenessListing {
     fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
-        let asked = self.root.now();
+        let request_time = self.root.now();
         let page = self.inner.next(context)?;
         for (key, _) in page.iter().flatten() {
-            self.root.record_document(key, asked);
+            self.root.record_document(key, request_time);
         }
         if page.as_ref().is_none_or(Vec::is_empty) || self.inner.has_ended() {
             self.root.check(context, &self.prefix)?;
@@ -347,7 +347,7 @@ mod tests {
     struct Below {
         memory: MemoryStore,
         info: StoreInfo,
-        asked: Arc<AtomicUsize>,
+        requests: Arc<AtomicUsize>,
     }
 
     impl Layer for Below {
@@ -357,7 +357,7 @@ mod tests {
 
         fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
             if key.as_bytes() == document::ZARR_JSON.as_bytes() {
-                self.asked.fetch_add(1, Ordering::SeqCst);
+                self.requests.fetch_add(1, Ordering::SeqCst);
             }
             self.memory.etag(context, key)
         }
@@ -388,7 +388,7 @@ mod tests {
                 clock: Clock::stopped(),
                 ..StoreInfo::new(Duration::from_secs(60))
             },
-            asked: Arc::default(),
+            requests: Arc::default(),
         };
         Watched {
             store: Arc::new(LivenessStore::new(Arc::new(below.clone()))),
@@ -398,7 +398,7 @@ mod tests {
 
     impl Watched {
         fn wait_a_second(&self) {
-            self.below.info.clock.advance(COUNTS);
+            self.below.info.clock.advance(RECENT);
         }
 
         /// Runs every kind of query for a missing key; returns the kinds of the errors.
@@ -469,10 +469,10 @@ mod tests {
                 .unwrap()
                 .is_some()
         );
-        for asked in 0..3 {
+        for requests in 0..3 {
             for _ in 0..3 {
                 assert_eq!(watched.answers(), MISSING);
-                assert_eq!(watched.below.asked.load(Ordering::SeqCst), asked);
+                assert_eq!(watched.below.requests.load(Ordering::SeqCst), requests);
             }
             watched.wait_a_second();
         }

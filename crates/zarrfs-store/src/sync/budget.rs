@@ -168,15 +168,15 @@ impl MemoryBudget {
                 return None;
             }
         }
-        let mut room = Reservation {
+        let mut reservation = Reservation {
             budget: self.clone(),
             bytes,
             of_whole: None,
         };
         if let Some(whole) = &self.whole {
-            room.of_whole = Some(Box::new(whole.try_reserve_for(id, bytes)?));
+            reservation.of_whole = Some(Box::new(whole.try_reserve_for(id, bytes)?));
         }
-        Some(room)
+        Some(reservation)
     }
 
     /// Reserves `bytes`, and waits for room if necessary. `TooLarge` if they exceed the limit, `Unavailable` at
@@ -192,8 +192,8 @@ impl MemoryBudget {
             ));
         }
         loop {
-            if let Some(room) = self.try_reserve(bytes) {
-                return Ok(room);
+            if let Some(reservation) = self.try_reserve(bytes) {
+                return Ok(reservation);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -380,11 +380,11 @@ mod tests {
 
     /// Holds reservations; evicts the oldest first.
     #[derive(Default)]
-    struct Rooms(Mutex<Vec<Reservation>>);
+    struct Reservations(Mutex<Vec<Reservation>>);
 
-    impl Rooms {
-        fn keep(&self, room: Option<Reservation>) {
-            self.0.lock().push(room.unwrap());
+    impl Reservations {
+        fn add(&self, reservation: Option<Reservation>) {
+            self.0.lock().push(reservation.unwrap());
         }
 
         fn count(&self) -> usize {
@@ -392,13 +392,13 @@ mod tests {
         }
     }
 
-    impl Evict for Rooms {
+    impl Evict for Reservations {
         fn evict_one(&self, _: Minute) -> bool {
-            let mut rooms = self.0.lock();
-            if rooms.is_empty() {
+            let mut reservations = self.0.lock();
+            if reservations.is_empty() {
                 return false;
             }
-            let _evicted = rooms.remove(0);
+            let _evicted = reservations.remove(0);
             true
         }
     }
@@ -407,11 +407,11 @@ mod tests {
         MemoryBudget::new(100, Arc::new(Stats::default()))
     }
 
-    fn register(budget: &MemoryBudget, priority: Priority) -> Arc<Rooms> {
-        let rooms = Arc::new(Rooms::default());
-        let weak: Weak<Rooms> = Arc::downgrade(&rooms);
+    fn register(budget: &MemoryBudget, priority: Priority) -> Arc<Reservations> {
+        let reservations = Arc::new(Reservations::default());
+        let weak: Weak<Reservations> = Arc::downgrade(&reservations);
         budget.register(priority, weak);
-        rooms
+        reservations
     }
 
     #[test]
@@ -422,8 +422,8 @@ mod tests {
             register(&budget, Priority::Used),
             register(&part, Priority::Speculative),
         );
-        used.keep(budget.try_reserve(60));
-        ahead.keep(part.try_reserve(30));
+        used.add(budget.try_reserve(60));
+        ahead.add(part.try_reserve(30));
         let _room = budget.reserve(20, Instant::now()).unwrap();
         assert_eq!((used.count(), ahead.count()), (1, 0));
         assert_eq!((budget.held(), part.held()), (80, 0));
@@ -435,10 +435,10 @@ mod tests {
         let part = budget.part(50);
         let used = register(&budget, Priority::Used);
         let ahead = register(&part, Priority::Speculative);
-        (0..4).for_each(|_| used.keep(budget.try_reserve(25)));
-        for (kept, fetched) in [(3, 1), (2, 2), (2, 2)] {
-            ahead.keep(part.try_reserve(25));
-            assert_eq!((used.count(), ahead.count()), (kept, fetched));
+        (0..4).for_each(|_| used.add(budget.try_reserve(25)));
+        for (used_count, ahead_count) in [(3, 1), (2, 2), (2, 2)] {
+            ahead.add(part.try_reserve(25));
+            assert_eq!((used.count(), ahead.count()), (used_count, ahead_count));
         }
     }
 
@@ -448,14 +448,14 @@ mod tests {
         let part = budget.part(50);
         let ahead = register(&part, Priority::Speculative);
         for _ in 0..3 {
-            ahead.keep(part.try_reserve(30));
+            ahead.add(part.try_reserve(30));
             assert_eq!((part.held(), budget.held(), ahead.count()), (30, 30, 1));
         }
         assert!(part.try_reserve(51).is_none());
-        let mut room = part.try_reserve(50).unwrap();
-        room.shrink(10);
+        let mut reservation = part.try_reserve(50).unwrap();
+        reservation.shrink(10);
         assert_eq!((part.held(), budget.held()), (10, 10));
-        drop(room);
+        drop(reservation);
         assert_eq!((part.held(), budget.held()), (0, 0));
     }
 
@@ -481,8 +481,8 @@ mod tests {
         let wait = Duration::from_millis(300);
         let refused = part.reserve(30, Instant::now() + wait).unwrap_err();
         assert_eq!(refused.kind(), Kind::Unavailable);
-        let asked = nothing.0.load(Ordering::Relaxed);
-        assert!(asked <= 20, "asked {asked} times within {wait:?}");
+        let calls = nothing.0.load(Ordering::Relaxed);
+        assert!(calls <= 20, "called {calls} times within {wait:?}");
         std::thread::scope(|threads| {
             let waiting = threads.spawn(|| part.reserve(30, Instant::now() + 100 * wait));
             drop(held);
@@ -502,21 +502,21 @@ mod tests {
     #[test]
     fn room_follows_the_number_of_items() {
         let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
-        let room = BatchedReservation::new(&memory, 10, 80_000);
-        assert!(room.cover(|| 1500) && room.cover(|| 1000));
+        let reservation = BatchedReservation::new(&memory, 10, 80_000);
+        assert!(reservation.cover(|| 1500) && reservation.cover(|| 1000));
         assert_eq!(memory.held(), 20 * 1024);
-        room.shrink(1024);
+        reservation.shrink(1024);
         assert_eq!(memory.held(), 10 * 1024);
-        assert!(!room.cover(|| 80_001) && !room.cover(|| 20_000));
-        room.shrink(0);
+        assert!(!reservation.cover(|| 80_001) && !reservation.cover(|| 20_000));
+        reservation.shrink(0);
         assert_eq!(memory.held(), 0);
     }
 
     #[test]
     fn few_items_take_little_room() {
         let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
-        let room = BatchedReservation::new(&memory, 10, 16);
-        assert!(room.cover(|| 16) && !room.cover(|| 17));
+        let reservation = BatchedReservation::new(&memory, 10, 16);
+        assert!(reservation.cover(|| 16) && !reservation.cover(|| 17));
         assert_eq!(memory.held(), 160);
     }
 }

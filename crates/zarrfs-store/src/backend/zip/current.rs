@@ -56,7 +56,7 @@ impl Current {
             replacements,
             checked: Mutex::new(CheckedArchive {
                 archive,
-                asked: Some(stamp.asked),
+                asked: Some(stamp.request_time),
             }),
             checks: SingleFlight::default(),
         };
@@ -117,9 +117,9 @@ impl Current {
         }
         *self.checked.lock() = CheckedArchive {
             archive: new.clone(),
-            asked: Some(stamp.asked),
+            asked: Some(stamp.request_time),
         };
-        Ok((new, stamp.asked))
+        Ok((new, stamp.request_time))
     }
 
     /// Returns the old archive if it has not changed, or else reads the new one's directory.

@@ -32,9 +32,6 @@ pub(super) const FORMAT: &str = "zarrfs-cache 2";
 /// A longer file `usage` is invalid, in bytes.
 const MAX_LENGTH: u64 = 256 << 10;
 
-/// Name of the file that claims a scan.
-const SCAN: &str = "scan";
-
 /// After this many seconds a claim no longer keeps others from scanning.
 const CLAIM_TIMEOUT: u64 = 60;
 
@@ -225,7 +222,7 @@ impl Accounting {
             claim => {
                 let scanned = claim.and_then(|claim| {
                     folder.scan_files(bytes)?;
-                    folder::remove(&folder.root, SCAN)?;
+                    folder::remove(&folder.root, "scan")?;
                     drop(claim);
                     Ok(())
                 });
@@ -248,7 +245,7 @@ impl Accounting {
     fn claim_scan(&self) -> io::Result<Option<File>> {
         let offset = self.root.clock_offset()?;
         self.clock_offset.store(offset, Ordering::Relaxed);
-        let Some((file, is_new)) = self.root.open_or_create(SCAN)? else {
+        let Some((file, is_new)) = self.root.open_or_create("scan")? else {
             return Ok(None);
         };
         let age = folder::now(offset).abs_diff(file.metadata()?.mtime());

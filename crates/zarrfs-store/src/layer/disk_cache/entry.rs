@@ -74,7 +74,7 @@ pub struct EntryHeader {
     /// Length of the whole object.
     pub size: u64,
     /// Time of the request to the store, in seconds since 1970 by the clock of the folder's file system.
-    pub asked: u64,
+    pub request_time: u64,
 }
 
 impl EntryHeader {
@@ -83,14 +83,16 @@ impl EntryHeader {
         EntryHeader {
             version,
             size,
-            asked: seconds(SystemTime::now()),
+            request_time: seconds(SystemTime::now()),
         }
     }
 
     /// Returns the maximum age of the answer, or `None` if its time is in the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         // Both times are truncated to seconds.
-        let age = seconds(now).checked_sub(self.asked)?.saturating_add(1);
+        let age = seconds(now)
+            .checked_sub(self.request_time)?
+            .saturating_add(1);
         Some(Duration::from_secs(age))
     }
 }
@@ -112,7 +114,7 @@ pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8
     for number in [
         header.version.number(),
         header.size,
-        header.asked,
+        header.request_time,
         bytes.len() as u64,
     ] {
         end.extend_from_slice(&number.to_le_bytes());
@@ -172,7 +174,7 @@ impl CacheFile {
             header: EntryHeader {
                 version: Version::numbered(number(&tail, 8)),
                 size: number(&tail, 16),
-                asked: number(&tail, 24),
+                request_time: number(&tail, 24),
             },
             length,
             sums: sums.chunks_exact(4).map(short).collect(),
@@ -302,9 +304,9 @@ mod tests {
         ];
         for (place, key) in keys.iter().enumerate() {
             let content = file_of(key, b"abc");
-            for (other, asked) in keys.iter().enumerate() {
-                assert_eq!(open(&content, asked).is_ok(), place == other);
-                assert_eq!(key.name() == asked.name(), place == other);
+            for (other, name) in keys.iter().enumerate() {
+                assert_eq!(open(&content, name).is_ok(), place == other);
+                assert_eq!(key.name() == name.name(), place == other);
             }
         }
     }

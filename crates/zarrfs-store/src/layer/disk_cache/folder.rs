@@ -23,12 +23,6 @@ use rustix::io::Errno;
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// Name prefix of temporary files.
-const ARRIVING: &str = "arriving";
-
-/// Name prefix of the stores' folders.
-const STORE_PREFIX: &str = "store-";
-
 /// Open flags for everything in the folder: follow no links, and do not block on pipes and devices.
 pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CLOEXEC)
@@ -104,7 +98,7 @@ impl CacheRoot {
     pub(super) fn write(&self, folder: impl AsFd, name: &str, parts: [&[u8]; 2]) -> io::Result<()> {
         // Unique per machine and process: `RandomState` has random keys.
         let number = RandomState::new().hash_one(std::process::id());
-        let arriving = format!("{ARRIVING}-{number:016x}");
+        let arriving = format!("arriving-{number:016x}");
         let written = self.create(&arriving).and_then(|mut file| {
             let length = parts.iter().map(|part| part.len() as u64).sum();
             // Some file systems reserve extra space for growing files; preallocation avoids that.
@@ -123,7 +117,7 @@ impl CacheRoot {
 
     /// Opens the folder of the store with this number, and creates it if it is missing.
     pub(super) fn open_store(&self, number: u64) -> io::Result<OwnedFd> {
-        let name = format!("{STORE_PREFIX}{number:016x}");
+        let name = format!("store-{number:016x}");
         match rustix::fs::mkdirat(&self.root, &name, Mode::RWXU) {
             Ok(()) if self.is_shared => {
                 let made = open_folder(&self.root, &name)?;
@@ -221,7 +215,7 @@ pub(super) fn scan_files(root: &CacheRoot, block: u64, now: i64) -> io::Result<I
     };
     for name in Dir::read_from(root)? {
         let name = text(name?.file_name());
-        if name.starts_with(ARRIVING)
+        if name.starts_with("arriving")
             && let Some(stat) = stat(root, &name)?
         {
             // A file without writes for an hour belongs to a dead process.
@@ -231,7 +225,7 @@ pub(super) fn scan_files(root: &CacheRoot, block: u64, now: i64) -> io::Result<I
                 inventory.held = inventory.held.saturating_add(charge(length(&stat), block));
             }
         }
-        if is_hexadecimal(name.strip_prefix(STORE_PREFIX), 16)
+        if is_hexadecimal(name.strip_prefix("store-"), 16)
             && let Ok(folder) = open_folder(root, &name)
         {
             inventory.held = inventory.held.saturating_add(block);

@@ -58,7 +58,7 @@ struct ReportedVersion {
     /// The length of that version, if reported.
     size: Option<u64>,
     /// Time of the request; `None` if the version is unknown.
-    asked: Option<Instant>,
+    request_time: Option<Instant>,
 }
 
 impl DiskCache {
@@ -113,7 +113,7 @@ impl DiskCache {
         let reported = ReportedVersion {
             version,
             size: size.or(size_before),
-            asked: Some(stamp.asked),
+            request_time: Some(stamp.request_time),
         };
         versions.by_key.put(key.clone(), reported);
         true
@@ -141,7 +141,7 @@ impl DiskCache {
         let reported = ReportedVersion {
             version: done.as_ref().ok().and_then(version_of),
             size: None,
-            asked: done.is_ok().then_some(stamp.asked),
+            request_time: done.is_ok().then_some(stamp.request_time),
         };
         let mut versions = self.versions.lock();
         versions.changed = self.seconds();
@@ -164,20 +164,22 @@ impl DiskCache {
         let (reported, changed) = (versions.by_key.get(key).copied(), versions.changed);
         drop(versions);
         let was_changed = self.changes().last_change(key) != LogPosition::default();
-        let is_after_changes = !was_changed || header.asked > changed;
-        let (version, asked) = match reported {
-            Some(reported) => (reported.version, reported.asked),
+        let is_after_changes = !was_changed || header.request_time > changed;
+        let (version, request_time) = match reported {
+            Some(reported) => (reported.version, reported.request_time),
             None if is_after_changes => (Some(header.version), self.time_of(header)),
             None => (None, None),
         };
-        if let Some(asked) = asked.filter(|&asked| self.inner.info().is_fresh(asked)) {
-            return Ok((version, asked));
+        if let Some(request_time) =
+            request_time.filter(|&request_time| self.inner.info().is_fresh(request_time))
+        {
+            return Ok((version, request_time));
         }
         let (version, stamp) = self
             .inner
             .info()
             .ask(context, |context| Layer::version(self, context, key));
-        Ok((version?, stamp.asked))
+        Ok((version?, stamp.request_time))
     }
 
     /// Returns the time at which the store sent the cached bytes, by this process's clock.
@@ -207,7 +209,7 @@ impl DiskCache {
         if header.size > limit {
             return Ok(None);
         }
-        let (version, asked) = self.current_version(context, key, &header)?;
+        let (version, request_time) = self.current_version(context, key, &header)?;
         if version != Some(header.version) || self.is_truncated(key, &header) {
             return Ok(None);
         }
@@ -218,7 +220,7 @@ impl DiskCache {
             modified: None,
         });
         if let Some(object) = &object {
-            context.record_age(asked);
+            context.record_age(request_time);
             self.entries.count_hit(&object.bytes);
         }
         Ok(object)
@@ -244,7 +246,7 @@ impl DiskCache {
             let header = EntryHeader {
                 version: object.version,
                 size: object.size,
-                asked: seconds,
+                request_time: seconds,
             };
             if !self.is_truncated(key, &header) {
                 self.entries.put(name, &header, &object.bytes);
@@ -407,7 +409,7 @@ impl DiskCacheReader {
         &self,
         context: &RequestContext,
         meta: &Meta,
-        asked: u64,
+        request_time: u64,
         read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
     ) -> Result<()> {
         // The bytes may belong to a version in between.
@@ -417,7 +419,7 @@ impl DiskCacheReader {
         let header = EntryHeader {
             version: meta.version,
             size: meta.size,
-            asked,
+            request_time,
         };
         for (range, bytes) in read {
             if bytes.len() as u64 == range.end - range.start {
@@ -443,9 +445,9 @@ impl Reader for DiskCacheReader {
             return Ok(bytes);
         }
         self.entries.stats().disk_miss_requests.add(1);
-        let asked = entry::seconds(self.entries.date(&self.clock));
+        let request_time = entry::seconds(self.entries.date(&self.clock));
         let bytes = self.inner.read_at(context, offset, len)?;
-        self.store(context, &meta, asked, [(&(offset..end), &*bytes)])?;
+        self.store(context, &meta, request_time, [(&(offset..end), &*bytes)])?;
         Ok(bytes)
     }
 
@@ -478,12 +480,12 @@ impl Reader for DiskCacheReader {
             return Ok(cached.into_iter().flatten().collect());
         }
         self.entries.stats().disk_miss_requests.add(1);
-        let asked = entry::seconds(self.entries.date(&self.clock));
+        let request_time = entry::seconds(self.entries.date(&self.clock));
         let read = self.inner.read_ranges(context, &missing)?;
         self.store(
             context,
             &meta,
-            asked,
+            request_time,
             missing.iter().zip(read.iter().map(AsRef::as_ref)),
         )?;
         let mut read = read.into_iter();

@@ -13,7 +13,7 @@ use crate::{EntryKind, Key, Meta};
 pub(super) struct AssembledDir {
     pub(super) prefix: Key,
     /// Time of the request for its first name.
-    pub(super) asked: Instant,
+    pub(super) request_time: Instant,
     pub(super) names: NameMap,
 }
 
@@ -35,7 +35,7 @@ impl DirAssembler {
     pub(super) fn new(top: Key) -> DirAssembler {
         let top = AssembledDir {
             prefix: top,
-            asked: Instant::now(),
+            request_time: Instant::now(),
             names: NameMap::new(),
         };
         DirAssembler {
@@ -51,12 +51,12 @@ impl DirAssembler {
         !self.by_bytes
     }
 
-    /// Adds the next object, from a page requested at `asked`; returns the directories that it completes.
+    /// Adds the next object, from a page requested at `request_time`; returns the directories that it completes.
     pub(super) fn take(
         &mut self,
         key: Key,
         meta: Meta,
-        asked: Instant,
+        request_time: Instant,
     ) -> Result<Vec<AssembledDir>, Unsorted> {
         self.check_order(&key)?;
         let Some(parent) = key.parent() else {
@@ -67,7 +67,7 @@ impl DirAssembler {
         while let Some(dir) = self.open.pop_if(is_passed) {
             complete.extend(finished(dir));
         }
-        self.descend(&parent, asked)?;
+        self.descend(&parent, request_time)?;
         let entry = DirEntry {
             kind: EntryKind::File,
             cursor: 0,
@@ -97,7 +97,7 @@ impl DirAssembler {
     }
 
     /// Opens the directories between the innermost open one and `parent`.
-    fn descend(&mut self, parent: &Key, asked: Instant) -> Result<(), Unsorted> {
+    fn descend(&mut self, parent: &Key, request_time: Instant) -> Result<(), Unsorted> {
         loop {
             let open = self.open.last_mut().ok_or(Unsorted)?;
             let rest = parent.below(&open.prefix).ok_or(Unsorted)?;
@@ -113,7 +113,7 @@ impl DirAssembler {
             });
             self.open.push(AssembledDir {
                 prefix,
-                asked,
+                request_time,
                 names: NameMap::new(),
             });
         }

@@ -23,32 +23,38 @@ use crate::{ChangeLog, EntryKind, Key, LogPosition, Meta, Object, QueryStamp, St
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dated<T> {
     pub(super) value: T,
-    pub(super) asked: Instant,
+    pub(super) request_time: Instant,
 }
 
 impl<T> Dated<T> {
     /// Dates an answer of the store below.
     pub(super) fn new(value: T, stamp: QueryStamp) -> Dated<T> {
-        let asked = stamp.asked;
-        Dated { value, asked }
+        let request_time = stamp.request_time;
+        Dated {
+            value,
+            request_time,
+        }
     }
 
     /// Returns another answer with the same date.
     pub(super) fn with<U>(&self, value: U) -> Dated<U> {
-        let asked = self.asked;
-        Dated { value, asked }
+        let request_time = self.request_time;
+        Dated {
+            value,
+            request_time,
+        }
     }
 
     /// Returns the answer, and records its age in the context.
     pub(super) fn used(self, context: &RequestContext) -> T {
-        context.record_age(self.asked);
+        context.record_age(self.request_time);
         self.value
     }
 
     /// Returns the newer of two answers.
     pub(super) fn newer(one: Option<Dated<T>>, other: Option<Dated<T>>) -> Option<Dated<T>> {
         match (one, other) {
-            (Some(one), Some(other)) if one.asked < other.asked => Some(other),
+            (Some(one), Some(other)) if one.request_time < other.request_time => Some(other),
             (Some(one), _) => Some(one),
             (None, other) => other,
         }
@@ -63,23 +69,23 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Whether an answer requested at `asked` is within its TTL.
-    pub(super) fn is_fresh(&self, asked: Instant) -> bool {
-        self.clock.now().saturating_duration_since(asked) < self.ttl
+    /// Whether an answer requested at `request_time` is within its TTL.
+    pub(super) fn is_fresh(&self, request_time: Instant) -> bool {
+        self.clock.now().saturating_duration_since(request_time) < self.ttl
     }
 
     /// Returns the answer if it is within its TTL.
     pub(super) fn fresh<T>(&self, answer: Option<Dated<T>>) -> Option<Dated<T>> {
-        answer.filter(|answer| self.is_fresh(answer.asked))
+        answer.filter(|answer| self.is_fresh(answer.request_time))
     }
 
     /// Returns the test for a joined answer: it is within its TTL, or was requested after now, since a request may take
     /// longer than the TTL.
-    pub(super) fn accepts<T>(&self, asked: impl Fn(&T) -> Instant) -> impl Fn(&T) -> bool {
+    pub(super) fn accepts<T>(&self, request_time: impl Fn(&T) -> Instant) -> impl Fn(&T) -> bool {
         let begun = self.clock.now();
         move |answer| {
-            let asked = asked(answer);
-            asked >= begun || self.is_fresh(asked)
+            let request_time = request_time(answer);
+            request_time >= begun || self.is_fresh(request_time)
         }
     }
 }
@@ -201,7 +207,7 @@ impl CachedAnswers {
             let content = object.content();
             content.is_some_and(|content| content.size != document.value.size)
         };
-        match object.filter(|object| object.asked > document.asked) {
+        match object.filter(|object| object.request_time > document.request_time) {
             // The version has changed since.
             Some(newer) if newer.value.version() != Some(document.value.version) => None,
             // A later answer has another length.

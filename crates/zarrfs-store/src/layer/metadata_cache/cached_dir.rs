@@ -51,7 +51,7 @@ enum Extent {
 pub(super) struct CachedDir {
     pub(super) prefix: Key,
     /// Time of the request for the first name.
-    pub(super) asked: Instant,
+    pub(super) request_time: Instant,
     /// The recursive listing that found the names, and its progress at that time.
     pub(super) passed: Option<PassedDir>,
     /// The names that the listing omits.
@@ -89,13 +89,13 @@ impl CachedDir {
     /// Builds a directory from a listing that has just begun.
     pub(super) fn growing(
         prefix: Key,
-        asked: Instant,
+        request_time: Instant,
         listing: Box<dyn Listing>,
         total: &Arc<AtomicUsize>,
     ) -> CachedDir {
         CachedDir {
             prefix,
-            asked,
+            request_time,
             passed: None,
             left_out: listing.left_out(),
             known: RwLock::new(KnownNames {
@@ -120,7 +120,7 @@ impl CachedDir {
         total.fetch_add(dir.names.len(), Ordering::Relaxed);
         CachedDir {
             prefix: dir.prefix,
-            asked: dir.asked,
+            request_time: dir.request_time,
             passed,
             left_out: LeftOut::Nothing,
             known: RwLock::new(KnownNames {

@@ -31,7 +31,7 @@ pub(super) struct DirCache {
     /// Number of cached names.
     total: Arc<AtomicUsize>,
     /// The reservation for the names.
-    room: BatchedReservation,
+    reservation: BatchedReservation,
     max_names: usize,
     lifetime: Lifetime,
 }
@@ -46,18 +46,22 @@ impl DirCache {
         let cache = Arc::new(DirCache {
             by_key: Mutex::new(AgedMap::default()),
             total: Arc::default(),
-            room: BatchedReservation::new(memory, NAME_BYTES, max_names),
+            reservation: BatchedReservation::new(memory, NAME_BYTES, max_names),
             max_names,
             lifetime,
         });
         let weak: Weak<DirCache> = Arc::downgrade(&cache);
-        cache.room.memory().register(Priority::Metadata, weak);
+        cache
+            .reservation
+            .memory()
+            .register(Priority::Metadata, weak);
         cache
     }
 
     /// Whether memory for all cached names is reserved, after reserving more if necessary.
     fn has_room(&self) -> bool {
-        self.room.cover(|| self.total.load(Ordering::Relaxed))
+        self.reservation
+            .cover(|| self.total.load(Ordering::Relaxed))
     }
 
     /// Returns the TTL of names.
@@ -67,17 +71,17 @@ impl DirCache {
 
     /// Whether a directory is within its TTL.
     pub(super) fn is_fresh(&self, dir: &CachedDir) -> bool {
-        self.lifetime.is_fresh(dir.asked)
+        self.lifetime.is_fresh(dir.request_time)
     }
 
     /// Builds a directory from a listing that has just begun; does not cache it yet.
     pub(super) fn growing(
         &self,
         prefix: &Key,
-        asked: Instant,
+        request_time: Instant,
         listing: Box<dyn Listing>,
     ) -> Arc<CachedDir> {
-        let dir = CachedDir::growing(prefix.clone(), asked, listing, &self.total);
+        let dir = CachedDir::growing(prefix.clone(), request_time, listing, &self.total);
         Arc::new(dir)
     }
 
@@ -142,8 +146,11 @@ impl DirCache {
                 continue;
             };
             let dated = |value| {
-                let asked = dir.asked;
-                Some(Dated { value, asked })
+                let request_time = dir.request_time;
+                Some(Dated {
+                    value,
+                    request_time,
+                })
             };
             match dir.look(looked.name()) {
                 Presence::Missing => return dated(None),
@@ -167,7 +174,7 @@ impl DirCache {
         let mut times = Vec::new();
         while let Some(prefix) = open.pop() {
             let dir = self.get(&prefix)?;
-            times.push(dir.asked);
+            times.push(dir.request_time);
             for (name, entry) in dir.all_names()? {
                 let key = prefix.child(&name).ok()?;
                 match (entry.kind, entry.meta?) {
@@ -178,8 +185,8 @@ impl DirCache {
                 }
             }
         }
-        for asked in times {
-            context.record_age(asked);
+        for request_time in times {
+            context.record_age(request_time);
         }
         objects.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         Some(objects)
@@ -194,7 +201,7 @@ impl Evict for DirCache {
         };
         oldest.evict();
         drop(oldest);
-        self.room.shrink(self.total.load(Ordering::Relaxed));
+        self.reservation.shrink(self.total.load(Ordering::Relaxed));
         true
     }
 }

@@ -247,7 +247,7 @@ impl KeyQueries {
         request: impl FnOnce() -> Result<Dated<T>>,
     ) -> Result<Dated<T>> {
         let lifetime = self.answers.dirs.lifetime();
-        let counts = lifetime.accepts(|answer: &Dated<T>| answer.asked);
+        let counts = lifetime.accepts(|answer: &Dated<T>| answer.request_time);
         let deadline = Instant::now() + JOIN_TIMEOUT;
         flight.run_counting(context, query, deadline, counts, request)
     }

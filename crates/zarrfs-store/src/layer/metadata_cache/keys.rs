@@ -92,7 +92,7 @@ impl KeyEntry {
 /// A whole document and its reservation.
 struct CachedDocument {
     object: Dated<Arc<Object>>,
-    _room: Reservation,
+    _reservation: Reservation,
 }
 
 /// Bytes per key with all answers except documents.
@@ -102,7 +102,7 @@ const KEY_BYTES: u64 = 384;
 pub(super) struct KeyTable {
     entries: Mutex<AgedMap<Key, KeyEntry>>,
     /// The reservation for the keys.
-    room: BatchedReservation,
+    reservation: BatchedReservation,
     lifetime: Lifetime,
     memory: Arc<MemoryBudget>,
     max_document_bytes: u64,
@@ -113,14 +113,17 @@ impl KeyTable {
     pub(super) fn new(config: &MetadataCacheConfig, lifetime: Lifetime) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
             entries: Mutex::new(AgedMap::default()),
-            room: BatchedReservation::new(&config.memory, KEY_BYTES, config.keys.get()),
+            reservation: BatchedReservation::new(&config.memory, KEY_BYTES, config.keys.get()),
             lifetime,
             memory: config.memory.part(config.documents),
             max_document_bytes: config.document,
         });
         let weak: Weak<KeyTable> = Arc::downgrade(&table);
         table.memory.register(Priority::Metadata, weak.clone());
-        table.room.memory().register(Priority::Metadata, weak);
+        table
+            .reservation
+            .memory()
+            .register(Priority::Metadata, weak);
         table
     }
 
@@ -156,7 +159,7 @@ impl KeyTable {
     pub(super) fn document(&self, key: &Key) -> Option<Dated<Arc<Object>>> {
         let mut entries = self.entries.lock();
         let document = entries.get(key)?.document.as_ref()?;
-        let is_fresh = self.lifetime.is_fresh(document.object.asked);
+        let is_fresh = self.lifetime.is_fresh(document.object.request_time);
         is_fresh.then(|| document.object.clone())
     }
 
@@ -193,7 +196,7 @@ impl KeyTable {
         }
         Some(ReservedDocument(CachedDocument {
             object,
-            _room: self.memory.try_reserve(bytes)?,
+            _reservation: self.memory.try_reserve(bytes)?,
         }))
     }
 
@@ -207,8 +210,10 @@ impl KeyTable {
         change(entries.get_or_insert(key.clone(), KeyEntry::default));
         let count = entries.len();
         drop(entries);
-        if !self.room.covers(count) {
-            while !self.room.cover(|| self.entries.lock().len()) && self.evict_one(Minute::NEVER) {}
+        if !self.reservation.covers(count) {
+            while !self.reservation.cover(|| self.entries.lock().len())
+                && self.evict_one(Minute::NEVER)
+            {}
         }
     }
 
@@ -227,7 +232,7 @@ impl Evict for KeyTable {
         let oldest = entries.pop_unused(before);
         let count = entries.len();
         drop(entries);
-        self.room.shrink(count);
+        self.reservation.shrink(count);
         oldest.is_some()
     }
 }
@@ -249,8 +254,14 @@ mod tests {
             modified: None,
         };
         let key = Key::new(name).unwrap();
-        let (value, asked) = (Arc::new(object), Instant::now());
-        if let Some(document) = table.reserve(&key, Dated { value, asked }) {
+        let (value, request_time) = (Arc::new(object), Instant::now());
+        if let Some(document) = table.reserve(
+            &key,
+            Dated {
+                value,
+                request_time,
+            },
+        ) {
             table.put_document(&key, document);
         }
     }
@@ -297,7 +308,7 @@ mod tests {
         let key = |number: u32| Key::new(format!("{number}")).unwrap();
         let missing = Dated {
             value: None,
-            asked: Instant::now(),
+            request_time: Instant::now(),
         };
         for number in 0..1000 {
             table.put_head(&key(number), missing);

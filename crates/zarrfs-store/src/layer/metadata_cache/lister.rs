@@ -83,7 +83,7 @@ impl DirLister {
         }
         let query = self.answers.query_below(prefix);
         let lifetime = self.answers.dirs.lifetime();
-        let counts = lifetime.accepts(|dir: &Arc<CachedDir>| dir.asked);
+        let counts = lifetime.accepts(|dir: &Arc<CachedDir>| dir.request_time);
         let work = || match self.cached(prefix) {
             Some(dir) => Ok(dir),
             None => self.start_listing(context, prefix),
@@ -115,7 +115,10 @@ impl DirLister {
             }
             listing => listing?,
         };
-        let dir = self.answers.dirs.growing(prefix, stamp.asked, listing);
+        let dir = self
+            .answers
+            .dirs
+            .growing(prefix, stamp.request_time, listing);
         self.answers.put_dir(&dir, stamp);
         Ok(dir)
     }
@@ -246,12 +249,12 @@ impl DirLister {
         let mut wanted = wanted.iter().peekable();
         let (mut pages, mut known) = (0, 0);
         while wanted.peek().is_some() && known >= pages * 2 && !listing.has_ended() {
-            let asked = self.inner.info().clock.now();
+            let request_time = self.inner.info().clock.now();
             let Ok(page) = listing.next(context) else {
                 return Ok(());
             };
             let page = page.unwrap_or_default().into_iter();
-            let complete = page.map(|(key, meta)| assembler.take(key, meta, asked));
+            let complete = page.map(|(key, meta)| assembler.take(key, meta, request_time));
             // A page counts only if all its keys are sorted.
             let complete: std::result::Result<Vec<_>, Unsorted> = complete.collect();
             self.put_dirs(stamp, complete?.into_iter().flatten());

@@ -289,10 +289,10 @@ impl FlatRead {
             if !self.prefetch.wait_for_readers() {
                 return Ok(());
             }
-            let asked = self.clock.now();
+            let request_time = self.clock.now();
             match listing.next(&UNLIMITED) {
                 Ok(page) => {
-                    if self.take(page.unwrap_or_default(), asked)? {
+                    if self.take(page.unwrap_or_default(), request_time)? {
                         return Ok(());
                     }
                 }
@@ -316,7 +316,7 @@ impl FlatRead {
 
     /// Adds a page; caches nothing of it unless the whole page is sorted. Returns whether another flat listing takes
     /// over.
-    fn take(&mut self, page: Vec<(Key, Meta)>, asked: Instant) -> Result<bool, Unsorted> {
+    fn take(&mut self, page: Vec<(Key, Meta)>, request_time: Instant) -> Result<bool, Unsorted> {
         let (is_first, length) = (self.pages == 0, page.len() as u64);
         self.pages += 1;
         let mut complete = Vec::new();
@@ -326,7 +326,7 @@ impl FlatRead {
             self.keys += 1;
             // The first key of the next part completes the directories before it.
             is_at_end = self.prefetch.is_at_end(&key);
-            complete.extend(self.assembler.take(key.clone(), meta, asked)?);
+            complete.extend(self.assembler.take(key.clone(), meta, request_time)?);
             last = Some(key);
             if is_at_end {
                 break;

@@ -230,7 +230,7 @@ impl Layer for MetadataCache {
             Presence::Is(_) | Presence::Unknown => {}
         }
         let dir = self.lister.list(context, prefix)?;
-        context.record_age(dir.asked);
+        context.record_age(dir.request_time);
         Ok(Box::new(CachedListing::new(&self.lister, dir)))
     }
 

@@ -40,8 +40,8 @@ pub(super) struct BlockId {
 struct Block {
     object: Object,
     /// Time of the request.
-    asked: Instant,
-    _room: Reservation,
+    request_time: Instant,
+    _reservation: Reservation,
 }
 
 /// The prefetched blocks.
@@ -121,8 +121,9 @@ impl BlockCache {
     /// Whether a block belongs to the content `meta`. Without ETags it does within the store's TTL.
     fn is_of(&self, block: &Block, meta: &Meta) -> bool {
         let is_exact = block.object.content() == meta.content();
-        let may_be =
-            || block.object.meta().may_be_of(meta) && self.inner.info().is_fresh(block.asked);
+        let may_be = || {
+            block.object.meta().may_be_of(meta) && self.inner.info().is_fresh(block.request_time)
+        };
         is_exact || may_be()
     }
 
@@ -140,12 +141,12 @@ impl BlockCache {
     fn fetch(&self, context: &RequestContext, id: &BlockId, range: Range<u64>) -> Result<Block> {
         let key = &id.key;
         let reserve = |bytes| {
-            let room = self.cache.budget().try_reserve(bytes);
-            room.ok_or_else(|| Error::unavailable(key, "no memory is free to read ahead"))
+            let reservation = self.cache.budget().try_reserve(bytes);
+            reservation.ok_or_else(|| Error::unavailable(key, "no memory is free to read ahead"))
         };
         let length = range.end - range.start;
-        let asked = self.inner.info().clock.now();
-        let mut room = reserve(length)?;
+        let request_time = self.inner.info().clock.now();
+        let mut reservation = reserve(length)?;
         let object = match id.number {
             None => self
                 .inner
@@ -155,13 +156,13 @@ impl BlockCache {
         let object = object.ok_or_else(|| Error::not_found(key))?;
         let fetched = object.bytes.len() as u64;
         if fetched > length {
-            room = reserve(fetched)?;
+            reservation = reserve(fetched)?;
         }
-        room.shrink(fetched);
+        reservation.shrink(fetched);
         Ok(Block {
             object,
-            asked,
-            _room: room,
+            request_time,
+            _reservation: reservation,
         })
     }
 }
