@@ -160,7 +160,7 @@ mod tests {
         std::os::unix::fs::symlink("data.zarr", root.join("latest")).unwrap();
         std::os::unix::fs::symlink("all.zip", root.join("latest.zip")).unwrap();
         let text = |path: &str| root.join(path).to_str().unwrap().to_string();
-        let shown = store.to_str().unwrap();
+        let expected = store.to_str().unwrap();
         for spelled in [
             "data.zarr",
             "data.zarr/",
@@ -168,9 +168,9 @@ mod tests {
             "latest",
             "latest/",
         ] {
-            assert_eq!(canonical_location(&text(spelled)), shown, "{spelled}");
+            assert_eq!(canonical_location(&text(spelled)), expected, "{spelled}");
         }
-        assert_eq!(canonical_location(&format!("file://{shown}")), shown);
+        assert_eq!(canonical_location(&format!("file://{expected}")), expected);
         assert_eq!(
             canonical_location(&text("latest.zip/a/b/")),
             text("all.zip/a/b")
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_url_has_one_place_however_it_is_spelled() {
-        for (url, shown) in [
+        for (url, expected) in [
             ("s3://bucket/a/", "s3://bucket/a"),
             ("S3://bucket//a", "s3://bucket/a"),
             ("s3://bucket/", "s3://bucket"),
@@ -193,7 +193,7 @@ mod tests {
             ("https://host//a", "https://host//a"),
             ("memory:", "memory:"),
         ] {
-            assert_eq!(canonical_location(url), shown);
+            assert_eq!(canonical_location(url), expected);
         }
     }
 

@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn memory_is_counted_until_its_last_holder_is_gone() {
         let cache = cache(20, None);
-        let kept = load(&cache, 1).unwrap();
+        let first = load(&cache, 1).unwrap();
         load(&cache, 2).unwrap();
         let waited = cache.reserve(20, Instant::now() + Duration::from_millis(20));
         assert_eq!(
@@ -325,7 +325,7 @@ mod tests {
             Some(Kind::Unavailable)
         );
         assert_eq!(cache.budget().held(), 10);
-        drop(kept);
+        drop(first);
         assert!(cache.reserve(20, soon()).is_ok());
         assert_eq!(
             cache.reserve(21, soon()).err().map(|error| error.kind()),
@@ -336,12 +336,12 @@ mod tests {
     #[test]
     fn nothing_is_loaded_while_it_is_evicted() {
         let (sender, evicting) = std::sync::mpsc::channel();
-        let (kept, is_loaded) = (
+        let (evicted_keys, is_loaded) = (
             Arc::new(Mutex::new(Vec::new())),
             Arc::new(AtomicBool::new(false)),
         );
         let watched: Arc<OnceLock<Weak<Cache<u32, Held>>>> = Arc::default();
-        let (keeper, loaded, cached) = (kept.clone(), is_loaded.clone(), watched.clone());
+        let (recorder, loaded, cached) = (evicted_keys.clone(), is_loaded.clone(), watched.clone());
         let listener = move |key: &u32, _: &Held| {
             sender.send(*key).unwrap();
             let is_waited_for = || {
@@ -351,7 +351,7 @@ mod tests {
             while !loaded.load(Ordering::SeqCst) && !is_waited_for() {
                 thread::yield_now();
             }
-            keeper.lock().push(*key);
+            recorder.lock().push(*key);
         };
         let cache = cache(20, Some(Box::new(listener)));
         watched.get_or_init(|| Arc::downgrade(&cache));
@@ -363,7 +363,11 @@ mod tests {
             assert!(cache.has(&1));
             let again = cache.load(&UNLIMITED, &1, soon(), || {
                 is_loaded.store(true, Ordering::SeqCst);
-                assert_eq!(*kept.lock(), [1], "loaded before the listener had it");
+                assert_eq!(
+                    *evicted_keys.lock(),
+                    [1],
+                    "loaded before the listener had it"
+                );
                 Ok(Arc::new((1, cache.reserve(10, soon())?)))
             });
             assert_eq!(again.unwrap().0, 1);

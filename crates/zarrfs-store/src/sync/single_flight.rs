@@ -59,20 +59,20 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         deadline: Instant,
         work: impl FnOnce() -> Result<V>,
     ) -> Result<V> {
-        self.run_counting(context, key, deadline, |_| true, work)
+        self.run_accepting(context, key, deadline, |_| true, work)
     }
 
-    /// Like `run`, but a joined result is returned only if `counts` accepts it; otherwise the caller joins the next
+    /// Like `run`, but a joined result is returned only if it `is_valid`; otherwise the caller joins the next
     /// call or works itself.
-    pub fn run_counting(
+    pub fn run_accepting(
         &self,
         context: &RequestContext,
         key: &K,
         deadline: Instant,
-        counts: impl Fn(&V) -> bool,
+        is_valid: impl Fn(&V) -> bool,
         work: impl FnOnce() -> Result<V>,
     ) -> Result<V> {
-        match self.join(context, key, deadline, counts) {
+        match self.join(context, key, deadline, is_valid) {
             Turn::Joined(result) => result,
             Turn::Works(call) => call.end(work(), |_| ()),
         }
@@ -94,13 +94,13 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Joins the running call for the key; begins one if none is running or its result does not count.
+    /// Joins the running call for the key; begins one if none is running or its result is not valid.
     fn join<'a>(
         &'a self,
         context: &RequestContext,
         key: &'a K,
         deadline: Instant,
-        counts: impl Fn(&V) -> bool,
+        is_valid: impl Fn(&V) -> bool,
     ) -> Turn<'a, K, V> {
         if let Err(error) = context.check_may_wait() {
             return Turn::Joined(Err(error));
@@ -109,7 +109,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         while let Some(call) = calls.get(key).cloned() {
             drop(calls);
             match call.wait(context, deadline) {
-                Ok(value) if !counts(&value) => {}
+                Ok(value) if !is_valid(&value) => {}
                 Err(error) if is_abandoned(context, &error) => {}
                 result => return Turn::Joined(result),
             }
@@ -274,8 +274,8 @@ mod tests {
             while !flights.is_running(&1) {
                 thread::yield_now();
             }
-            let counts = |&found: &u8| found > 7;
-            let joined = flights.run_counting(&UNLIMITED, &1, later(), counts, || Ok(2));
+            let is_valid = |&found: &u8| found > 7;
+            let joined = flights.run_accepting(&UNLIMITED, &1, later(), is_valid, || Ok(2));
             (joined.unwrap(), leader.join().unwrap().unwrap())
         });
         assert_eq!(outcome, (2, 7));

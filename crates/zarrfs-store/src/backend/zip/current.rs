@@ -89,7 +89,7 @@ impl Current {
                 let counts = |&(_, asked): &(_, Instant)| asked >= begun || info.is_fresh(asked);
                 let work = || self.fresh().map_or_else(|| self.check(context), Ok);
                 let checks = &self.checks;
-                checks.run_counting(context, &(), deadline, counts, work)?
+                checks.run_accepting(context, &(), deadline, counts, work)?
             }
         };
         context.record_age(asked);

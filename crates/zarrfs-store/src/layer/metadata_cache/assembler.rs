@@ -259,13 +259,13 @@ mod tests {
     #[test]
     fn what_may_be_a_marker_is_left_out() {
         let (tree, _) = assembled(&keys(&["a/b", "c/d", "c/d/e"]), 0).unwrap();
-        let told: Vec<&Key> = tree.keys().collect();
-        assert_eq!(told, [&Key::new("c").unwrap()]);
+        let prefixes: Vec<&Key> = tree.keys().collect();
+        assert_eq!(prefixes, [&Key::new("c").unwrap()]);
         let mut assembler = DirAssembler::new(Key::root());
         let now = Instant::now();
         for (key, size) in [("c/d", 0), ("c/d/e", 1)] {
-            let told = assembler.take(Key::new(key).unwrap(), meta(size), now);
-            assert!(told.unwrap().is_empty());
+            let complete = assembler.take(Key::new(key).unwrap(), meta(size), now);
+            assert!(complete.unwrap().is_empty());
         }
         let folders: Vec<AssembledDir> = assembler.end();
         assert_eq!(folders.len(), 2);

@@ -14,10 +14,11 @@ use super::MetadataCacheConfig;
 use super::cached_dir::CachedDir;
 use super::dirs::DirCache;
 use super::keys::{CachedObject, KeyTable};
-use crate::Presence;
 use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
-use crate::{ChangeLog, EntryKind, Key, LogPosition, Meta, Object, QueryStamp, StoreInfo, Version};
+use crate::{
+    ChangeLog, EntryKind, Key, LogPosition, Meta, Object, Presence, QueryStamp, StoreInfo, Version,
+};
 
 /// An answer and the time of its request.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +142,7 @@ impl CachedAnswers {
 
     /// Returns the answer to `head`.
     pub(super) fn head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
-        let of_dir = self.dirs.look(key).and_then(|entry| {
+        let of_dir = self.dirs.entry(key).and_then(|entry| {
             let head = match entry.value {
                 None => None,
                 Some(entry) => Some(entry.meta?),
@@ -172,7 +173,7 @@ impl CachedAnswers {
 
     /// Returns the state of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Dated<CachedObject>> {
-        let of_dir = self.dirs.look(key).and_then(|entry| {
+        let of_dir = self.dirs.entry(key).and_then(|entry| {
             let object = match entry.value {
                 None => CachedObject::Missing,
                 Some(entry) if entry.kind == EntryKind::File => CachedObject::Object(entry.meta?),

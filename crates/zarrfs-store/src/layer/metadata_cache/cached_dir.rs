@@ -15,9 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use super::assembler::AssembledDir;
 use super::lister::DirLister;
 use super::listing_prefetch::PassedDir;
-use crate::Presence;
 use crate::request_context::RequestContext;
-use crate::{EntryKind, Key, LeftOut, Listing, Meta, Name};
+use crate::{EntryKind, Key, LeftOut, Listing, Meta, Name, Presence};
 use zarr_format::error::{Error, Kind, Result};
 
 /// The cached state of a name.
@@ -139,7 +138,7 @@ impl CachedDir {
     }
 
     /// Returns the state of a name; `Unknown` if the listing may still return it or omits such names.
-    pub(super) fn look(&self, name: &[u8]) -> Presence<DirEntry> {
+    pub(super) fn entry(&self, name: &[u8]) -> Presence<DirEntry> {
         let known = self.known.read();
         match (known.map.get(name), known.extent) {
             (Some(entry), _) => Presence::Is(*entry),
@@ -202,7 +201,7 @@ impl CachedDir {
     }
 
     /// Returns the content of an index; reads further names from the source if necessary.
-    pub(super) fn at(&self, context: &RequestContext, index: usize) -> Result<Slot> {
+    pub(super) fn slot_at(&self, context: &RequestContext, index: usize) -> Result<Slot> {
         loop {
             let requests = self.requests.load(Ordering::Acquire);
             if let Some(slot) = self.known_at(index) {
@@ -336,7 +335,7 @@ impl Listing for CachedListing {
             return own.next(context);
         }
         let known = self.dir.len();
-        match self.dir.at(context, self.index)? {
+        match self.dir.slot_at(context, self.index)? {
             Slot::Entry(name) => {
                 if self.index >= known {
                     self.lister.answers.dirs.trim(&self.dir);

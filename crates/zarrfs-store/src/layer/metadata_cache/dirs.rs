@@ -14,12 +14,11 @@ use super::assembler::AssembledDir;
 use super::cached_answers::{Dated, Lifetime};
 use super::cached_dir::{CachedDir, DirEntry};
 use super::listing_prefetch::PassedDir;
-use crate::Presence;
 use crate::request_context::RequestContext;
 use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::BatchedReservation;
 use crate::sync::budget::{Evict, MemoryBudget, Priority};
-use crate::{EntryKind, Key, Listing, Meta};
+use crate::{EntryKind, Key, Listing, Meta, Presence};
 
 /// Bytes of memory for a name of typical length.
 const NAME_BYTES: u64 = 192;
@@ -115,7 +114,7 @@ impl DirCache {
     /// Whether the cached parent lists this key as a directory.
     pub(super) fn is_directory(&self, key: &Key) -> bool {
         let above = key.parent().and_then(|parent| self.get(&parent));
-        let entry = above.map_or(Presence::Unknown, |above| above.look(key.name()));
+        let entry = above.map_or(Presence::Unknown, |above| above.entry(key.name()));
         matches!(entry, Presence::Is(entry) if entry.kind == EntryKind::Directory)
     }
 
@@ -137,12 +136,12 @@ impl DirCache {
     }
 
     /// Returns the cached entry of a key; `None` inside if the key or an ancestor is missing.
-    pub(super) fn look(&self, key: &Key) -> Option<Dated<Option<DirEntry>>> {
-        let mut looked = key.clone();
+    pub(super) fn entry(&self, key: &Key) -> Option<Dated<Option<DirEntry>>> {
+        let mut path = key.clone();
         loop {
-            let parent = looked.parent()?;
+            let parent = path.parent()?;
             let Some(dir) = self.get(&parent) else {
-                looked = parent;
+                path = parent;
                 continue;
             };
             let dated = |value| {
@@ -152,13 +151,13 @@ impl DirCache {
                     request_time,
                 })
             };
-            match dir.look(looked.name()) {
+            match dir.entry(path.name()) {
                 Presence::Missing => return dated(None),
-                Presence::Is(entry) if looked == *key => return dated(Some(entry)),
+                Presence::Is(entry) if path == *key => return dated(Some(entry)),
                 // An object has no children.
                 Presence::Is(entry) if entry.kind == EntryKind::File => return dated(None),
                 Presence::Is(_) => return None,
-                Presence::Unknown => looked = parent,
+                Presence::Unknown => path = parent,
             }
         }
     }
@@ -224,7 +223,7 @@ mod tests {
         let dir = cache.growing(&prefix, Instant::now(), Box::new(NameList::new(names)));
         cache.put(&dir);
         for place in 0..count {
-            let _ = dir.at(&UNLIMITED, place).unwrap();
+            let _ = dir.slot_at(&UNLIMITED, place).unwrap();
             cache.trim(&dir);
         }
         dir

@@ -247,8 +247,8 @@ impl KeyQueries {
         request: impl FnOnce() -> Result<Dated<T>>,
     ) -> Result<Dated<T>> {
         let lifetime = self.answers.dirs.lifetime();
-        let counts = lifetime.accepts(|answer: &Dated<T>| answer.request_time);
+        let accepts = lifetime.accepts(|answer: &Dated<T>| answer.request_time);
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        flight.run_counting(context, query, deadline, counts, request)
+        flight.run_accepting(context, query, deadline, accepts, request)
     }
 }

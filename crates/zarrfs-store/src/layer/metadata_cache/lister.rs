@@ -83,14 +83,14 @@ impl DirLister {
         }
         let query = self.answers.query_below(prefix);
         let lifetime = self.answers.dirs.lifetime();
-        let counts = lifetime.accepts(|dir: &Arc<CachedDir>| dir.request_time);
+        let accepts = lifetime.accepts(|dir: &Arc<CachedDir>| dir.request_time);
         let work = || match self.cached(prefix) {
             Some(dir) => Ok(dir),
             None => self.start_listing(context, prefix),
         };
         let deadline = Instant::now() + JOIN_TIMEOUT;
         self.listings
-            .run_counting(context, &query, deadline, counts, work)
+            .run_accepting(context, &query, deadline, accepts, work)
     }
 
     /// Returns a cached directory, and records a reader of the flat listing that found it.

@@ -112,7 +112,8 @@ impl Lookahead {
             let Ok(dir) = lister.list(&UNLIMITED, &dir) else {
                 return;
             };
-            let is_name = |index: &usize| matches!(dir.at(&UNLIMITED, *index), Ok(Slot::Entry(_)));
+            let is_name =
+                |index: &usize| matches!(dir.slot_at(&UNLIMITED, *index), Ok(Slot::Entry(_)));
             (0..limit).take_while(is_name).for_each(drop);
         });
     }

@@ -19,14 +19,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::Presence;
 use crate::layer::Layer;
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::sync::budget::MemoryBudget;
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Reader,
-    Store, Version,
+    ByteRange, Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, Presence, PutBody,
+    Reader, Store, Version,
 };
 use cached_answers::{CachedAnswers, ChangeKind};
 use cached_dir::CachedListing;
