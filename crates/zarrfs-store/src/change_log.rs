@@ -122,7 +122,7 @@ impl ChangeLog {
     }
 
     /// Returns the position of the last change of a prefix or below it.
-    pub fn last_change_below(&self, prefix: &Key) -> LogPosition {
+    pub(crate) fn last_change_below(&self, prefix: &Key) -> LogPosition {
         self.last_of(below_slots(prefix))
     }
 

@@ -59,7 +59,7 @@ impl Condition {
 
     /// Returns the condition as a server knows it: `Version` becomes `Match` with the present ETag, which `etag`
     /// requests. `Changed` if the present version differs from the expected one.
-    pub fn for_server(
+    pub(crate) fn for_server(
         &self,
         key: &Key,
         etag: impl FnOnce() -> Result<Option<ETag>>,

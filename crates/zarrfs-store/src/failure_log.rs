@@ -154,7 +154,7 @@ fn cut(text: &str) -> String {
 }
 
 /// Returns a time as `2026-11-22T13:28:40Z`.
-pub(crate) fn utc(time: SystemTime) -> String {
+fn utc(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs();
     let (year, month, day) = date(seconds / 86_400);

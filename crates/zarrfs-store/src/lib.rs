@@ -48,7 +48,7 @@ pub mod layer;
 pub mod listing;
 mod location;
 mod object;
-pub mod path_locks;
+mod path_locks;
 pub mod request_context;
 pub mod sparse;
 mod stack;
@@ -64,7 +64,7 @@ pub use listing::{FlatListing, HiddenEntries, HiddenEntry, HiddenReason, LeftOut
 pub use location::{canonical_location, local_folder, local_path, normalized, redacted};
 pub(crate) use object::check_length;
 pub use object::{ByteRange, EntryKind, Meta, Object, Reader, scatter};
-pub use path_locks::PathLocks;
+pub use path_locks::{PathGuard, PathLocks};
 pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
 pub(crate) use store::not_a_link;
 pub use store::{Hints, NoHints, Presence, Store, StoreInfo};

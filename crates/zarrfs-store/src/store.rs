@@ -193,7 +193,7 @@ impl StoreInfo {
     }
 
     /// Whether the store is immutable, by the TTL that the user gave: at least a year.
-    pub fn never_changes(&self) -> bool {
+    pub(crate) fn never_changes(&self) -> bool {
         self.freshness >= Duration::from_secs(365 * 24 * 3600)
     }
 

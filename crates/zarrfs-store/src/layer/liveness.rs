@@ -29,13 +29,13 @@ const RECENT: Duration = Duration::from_secs(1);
 const GONE: &str = "the store is gone: it has no metadata at its root any more";
 
 /// A store that distinguishes missing keys from a deleted store.
-pub struct LivenessStore {
+pub(crate) struct LivenessStore {
     root: Arc<RootWatch>,
 }
 
 impl LivenessStore {
     /// Wraps a store that was just opened.
-    pub fn new(inner: Arc<dyn Store>) -> LivenessStore {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> LivenessStore {
         LivenessStore {
             root: Arc::new(RootWatch {
                 inner,

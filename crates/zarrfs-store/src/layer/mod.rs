@@ -14,7 +14,7 @@ use zarr_format::error::Result;
 
 pub mod counting;
 pub mod disk_cache;
-pub mod liveness;
+pub(crate) mod liveness;
 pub mod metadata_cache;
 mod name_sequence;
 pub mod readahead;

@@ -232,7 +232,7 @@ impl MemoryBudget {
     }
 
     /// Evicts all values up to a priority that were not used since the given minute; returns whether there were any.
-    pub fn evict_unused(&self, most: Priority, unused_since: Minute) -> bool {
+    pub(crate) fn evict_unused(&self, most: Priority, unused_since: Minute) -> bool {
         let mut caches = self.caches.lock().clone();
         caches.retain(|cache| cache.priority <= most);
         let caches = caches.iter().filter_map(|cache| cache.cache.upgrade());

@@ -157,11 +157,11 @@ impl PoolState {
 /// Marks a job that waits for something outside for longer than usual, such as a server that does not answer. The pool
 /// may run one more thread until this is dropped, which must happen in the same thread.
 #[must_use]
-pub struct StalledJob(Arc<PoolState>);
+pub(crate) struct StalledJob(Arc<PoolState>);
 
 impl StalledJob {
     /// Marks the job of this thread as stalled; `None` if no pool runs the thread.
-    pub fn begin() -> Option<StalledJob> {
+    pub(crate) fn begin() -> Option<StalledJob> {
         let pool = POOL.with_borrow(Option::clone)?;
         let mut queue = pool.queue.lock();
         queue.stalled += 1;

@@ -15,7 +15,7 @@ use crate::sync::pool::StalledJob;
 use zarr_format::error::{Error, Kind, Result};
 
 /// Timeout for joining a request to a store; far longer than the store's own timeouts.
-pub const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The running calls by key.
 pub struct SingleFlight<K, V> {
@@ -64,7 +64,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
 
     /// Like `run`, but a joined result is returned only if it `is_valid`; otherwise the caller joins the next
     /// call or works itself.
-    pub fn run_accepting(
+    pub(crate) fn run_accepting(
         &self,
         context: &RequestContext,
         key: &K,
@@ -80,7 +80,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
 
     /// Like `run`, and calls `publish` with the result in the step that ends the call: every caller finds the call or
     /// the published result, and none joins the call after that. `publish` must not use this object.
-    pub fn run_and_publish(
+    pub(crate) fn run_and_publish(
         &self,
         context: &RequestContext,
         key: &K,
