@@ -129,18 +129,18 @@ impl Store for LayeredStore {
         Ok(None)
     }
 
-    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+    fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         // If the key cannot be looked up below, nothing about it is cached there.
         let _ = self.ask_below(key, |store: &dyn Store, lower: &Key| {
-            store.doubt(lower, range);
+            store.drop_cached(lower, range);
             Ok(Some(()))
         });
     }
 
     /// Returns whether a link below leads to one of its ancestors. The layer's own links are never followed.
-    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+    fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         match self.layer.locate(key)? {
-            Located::Lower(lower) => self.lower.leads_back(context, &lower),
+            Located::Lower(lower) => self.lower.is_symlink_cycle(context, &lower),
             Located::Upper(_) | Located::Hidden => Ok(false),
         }
     }

@@ -155,8 +155,8 @@ impl Store for Overlay {
         self.0.look(|top| top.read_link(context, key))
     }
 
-    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
-        self.0.look(|top| top.leads_back(context, key))
+    fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.0.look(|top| top.is_symlink_cycle(context, key))
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
@@ -216,10 +216,10 @@ impl Store for Overlay {
         self.0.sync_all()
     }
 
-    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+    fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         // If the key cannot be looked up below, nothing about it is cached there.
         let _ = self.get_below(key, |store, lower| {
-            store.doubt(lower, range);
+            store.drop_cached(lower, range);
             Ok(())
         });
     }

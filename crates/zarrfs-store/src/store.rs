@@ -65,7 +65,7 @@ pub trait Store: Send + Sync {
     fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>>;
 
     /// Whether the key is a symbolic link to one of its own ancestors, so that a walk would not end.
-    fn leads_back(&self, _context: &RequestContext, _key: &Key) -> Result<bool> {
+    fn is_symlink_cycle(&self, _context: &RequestContext, _key: &Key) -> Result<bool> {
         Ok(false)
     }
 
@@ -109,7 +109,7 @@ pub trait Store: Send + Sync {
 
     /// Drops the cached answers for a key whose bytes cannot be decoded, and the cached answer for `range`: a proxy may
     /// have truncated the response with a correct Content-Length and the right version. Makes no request.
-    fn doubt(&self, _key: &Key, _range: Option<&ByteRange>) {}
+    fn drop_cached(&self, _key: &Key, _range: Option<&ByteRange>) {}
 
     /// Returns the properties of the store.
     fn info(&self) -> &StoreInfo;

@@ -151,7 +151,7 @@ impl ChunkLoader {
             // With an estimated length it is decoded again.
             decoded.inspect_err(|error| match error.kind() {
                 Kind::Corrupt if load.guessed.is_none() => {
-                    self.array.store().doubt(&key, None);
+                    self.array.store().drop_cached(&key, None);
                 }
                 _ => {}
             })

@@ -62,7 +62,7 @@ impl OpenChunks {
         if error.kind() == Kind::Corrupt {
             let level = pipeline.as_ref().ok().and_then(|it| it.shards().first());
             let range = level.map(index_range);
-            self.array.store().doubt(key, range.as_ref());
+            self.array.store().drop_cached(key, range.as_ref());
         }
         let holds_shards = pipeline.is_ok_and(|pipeline| pipeline.shards().len() > 1);
         self.indexes.forget(number, holds_shards);

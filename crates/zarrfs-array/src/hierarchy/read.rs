@@ -37,7 +37,7 @@ impl Hierarchy {
         old: Option<&NodeEntry>,
     ) -> Result<(Option<NodeEntry>, Dependencies)> {
         let mut reading = NodeReading::new(path, scope.clone(), old);
-        if self.leads_back(context, &mut reading)? {
+        if self.is_symlink_cycle(context, &mut reading)? {
             return Ok((None, reading.dependencies()));
         }
         let used = scope.consolidated.as_ref();
@@ -56,8 +56,12 @@ impl Hierarchy {
 
     /// Whether a path is a symlink to one of its ancestors. Such a path is no node, or a walk through all nodes would
     /// not end.
-    fn leads_back(&self, context: &RequestContext, reading: &mut NodeReading<'_>) -> Result<bool> {
-        if !self.store.leads_back(context, reading.path)? {
+    fn is_symlink_cycle(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<bool> {
+        if !self.store.is_symlink_cycle(context, reading.path)? {
             return Ok(false);
         }
         reading.depends.add_below(reading.path);

@@ -219,7 +219,7 @@ impl<'a> NodeReading<'a> {
             && error.kind() == Kind::Corrupt
         {
             let stored = self.stored.iter();
-            stored.for_each(|document| self.scope.store.doubt(&document.key, None));
+            stored.for_each(|document| self.scope.store.drop_cached(&document.key, None));
         }
         let broken = |_: &Error| BrokenNode {
             is_array: self.is_array || self.stored.iter().any(is_of_v2_array),

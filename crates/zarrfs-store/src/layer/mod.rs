@@ -72,8 +72,8 @@ pub trait Layer: Send + Sync {
         self.below().read_link(context, key)
     }
 
-    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
-        self.below().leads_back(context, key)
+    fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.below().is_symlink_cycle(context, key)
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
@@ -113,8 +113,8 @@ pub trait Layer: Send + Sync {
         self.below().sync(context)
     }
 
-    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
-        self.below().doubt(key, range);
+    fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
+        self.below().drop_cached(key, range);
     }
 
     fn info(&self) -> &StoreInfo {
@@ -171,8 +171,8 @@ impl<L: Layer> Store for L {
         Layer::read_link(self, context, key)
     }
 
-    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
-        Layer::leads_back(self, context, key)
+    fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        Layer::is_symlink_cycle(self, context, key)
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
@@ -212,8 +212,8 @@ impl<L: Layer> Store for L {
         Layer::sync(self, context)
     }
 
-    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
-        Layer::doubt(self, key, range);
+    fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
+        Layer::drop_cached(self, key, range);
     }
 
     fn info(&self) -> &StoreInfo {

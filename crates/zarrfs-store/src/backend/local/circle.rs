@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::Key;
 
 /// Whether a key of the store in `folder` is a link to one of its ancestors, or to a folder above the store.
-pub(super) fn leads_back(folder: &Path, key: &Key) -> bool {
+pub(super) fn is_symlink_cycle(folder: &Path, key: &Key) -> bool {
     let place = |key: &Key| folder.join(OsStr::from_bytes(key.as_bytes()));
     let is_link = fs::symlink_metadata(place(key)).is_ok_and(|meta| meta.is_symlink());
     if !is_link {
@@ -51,7 +51,7 @@ mod tests {
             symlink(target, top.join(name)).unwrap();
         }
         symlink(&top, top.join("a/root")).unwrap();
-        let leads = |name: &str| leads_back(&top, &Key::new(name).unwrap());
+        let leads = |name: &str| is_symlink_cycle(&top, &Key::new(name).unwrap());
         for name in [
             "a/up",
             "a/self",

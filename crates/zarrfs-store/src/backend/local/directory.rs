@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use crate::backend::local::circle::leads_back;
+use crate::backend::local::circle::is_symlink_cycle;
 use crate::backend::local::root::{GONE, OpenRoot, PresentRoot};
 use crate::backend::local::stat::{link_meta, meta_of};
 use crate::sync::clock::Clock;
@@ -225,7 +225,7 @@ impl StoreRoot {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return Ok(meta_of(&stat));
         }
-        if self.shows_as_link(key, &self.link_target(key)?) || leads_back(self.path(), key) {
+        if self.shows_as_link(key, &self.link_target(key)?) || is_symlink_cycle(self.path(), key) {
             return Ok(Some(link_meta(&stat)));
         }
         match self.open(key, OFlags::PATH) {

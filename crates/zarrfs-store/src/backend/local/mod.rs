@@ -35,7 +35,7 @@ mod stat;
 mod writer;
 
 use crate::request_context::RequestContext;
-use circle::leads_back;
+use circle::is_symlink_cycle;
 
 /// Whether a name is reserved for temporary files.
 pub fn is_reserved_name(name: &[u8]) -> bool {
@@ -200,13 +200,13 @@ impl Store for LocalStore {
         Ok(None)
     }
 
-    fn leads_back(&self, _context: &RequestContext, key: &Key) -> Result<bool> {
-        Ok(leads_back(self.directory.path(), key))
+    fn is_symlink_cycle(&self, _context: &RequestContext, key: &Key) -> Result<bool> {
+        Ok(is_symlink_cycle(self.directory.path(), key))
     }
 
     fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         let target = self.directory.link_target(key)?;
-        if leads_back(self.directory.path(), key) && target.starts_with(b"/") {
+        if is_symlink_cycle(self.directory.path(), key) && target.starts_with(b"/") {
             let why = "a symbolic link to a folder that it lies in";
             return Err(Error::corrupt(key, why));
         }

@@ -364,12 +364,12 @@ impl Layer for DiskCache {
     }
 
     /// Removes the entries, which would return the damaged bytes again, in the next mount too.
-    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+    fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         self.entries.forget(&EntryKey::whole(key));
         if let Some(range) = range {
             self.entries.forget(&EntryKey::range(key, range));
         }
-        self.inner.doubt(key, range);
+        self.inner.drop_cached(key, range);
     }
 }
 

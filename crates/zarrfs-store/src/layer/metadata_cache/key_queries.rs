@@ -101,7 +101,7 @@ impl KeyQueries {
         self.answers
             .put_object(key, CachedObject::Object(meta), stamp);
         let checked = check_length(key, object.content(), meta.content());
-        checked.inspect_err(|_| self.inner.doubt(key, None))
+        checked.inspect_err(|_| self.inner.drop_cached(key, None))
     }
 
     /// Answers `get` from memory or by a request.

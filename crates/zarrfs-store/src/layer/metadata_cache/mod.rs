@@ -180,7 +180,7 @@ impl Layer for MetadataCache {
         });
         let object = object?;
         let checked = self.queries.check_length(context, key, object.as_ref());
-        checked.inspect_err(|_| self.inner.doubt(key, Some(&range)))?;
+        checked.inspect_err(|_| self.inner.drop_cached(key, Some(&range)))?;
         self.answers.put_object(key, object.as_ref().into(), stamp);
         Ok(object)
     }
@@ -261,9 +261,9 @@ impl Layer for MetadataCache {
         self.change(prefix, ChangeKind::Erased, erase)
     }
 
-    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+    fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         self.answers.keys.forget(key);
-        self.inner.doubt(key, range);
+        self.inner.drop_cached(key, range);
     }
 }
 
