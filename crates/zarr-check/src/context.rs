@@ -1,11 +1,12 @@
-//! The shared state of a check: the store, the options and the progress.
+//! Holds the store, the options, the progress and the memory of a check.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::foreign::HEAD;
-use zarr_format::error::Result;
+use crate::rules::foreign::HEAD;
+use zarr_format::codec::{Pipeline, ShardLevel};
+use zarr_format::error::{Error, Result};
 use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use zarrfs_store::request_context::UNLIMITED;
@@ -13,7 +14,7 @@ use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store};
 
 /// Maximum time that a document waits for memory.
-pub(super) const MEMORY_WAIT: Duration = Duration::from_secs(600);
+pub(crate) const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
 /// The number of forms of a document in memory: its bytes, its members, and the data that it is compared with.
 const DOCUMENT_FORMS: u64 = 4;
@@ -56,15 +57,15 @@ impl CheckProgress {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
-    pub(super) fn add_node(&self) {
+    pub(crate) fn add_node(&self) {
         self.nodes.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn add_key(&self) {
+    pub(crate) fn add_key(&self) {
         self.keys.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn add_chunk(&self, bytes: u64) {
+    pub(crate) fn add_chunk(&self, bytes: u64) {
         self.chunks.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -72,7 +73,7 @@ impl CheckProgress {
 
 impl CheckContext {
     /// Returns the store that the hierarchy reads.
-    pub(super) fn store(&self) -> &dyn Store {
+    pub(crate) fn store(&self) -> &dyn Store {
         &**self.hierarchy.store()
     }
 
@@ -80,7 +81,7 @@ impl CheckContext {
     ///
     /// The size comes from the listing; without one, the store is asked. Fails as the store does, and with `TooLarge`
     /// if the document is larger than `MAX_DOCUMENT`.
-    pub(super) fn document(
+    pub(crate) fn document(
         &self,
         key: &Key,
         listed: Option<u64>,
@@ -100,20 +101,20 @@ impl CheckContext {
     }
 
     /// Asks the store for the size of an object.
-    pub(super) fn asked_size(&self, key: &Key) -> Result<u64> {
+    pub(crate) fn asked_size(&self, key: &Key) -> Result<u64> {
         let reader = self.store().open(&UNLIMITED, key, None)?;
         Ok(reader.meta(&UNLIMITED)?.size)
     }
 
     /// Returns at most the first `HEAD` bytes of an object, and its size; `None` if they cannot be read.
-    pub(super) fn head_of(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
+    pub(crate) fn head_of(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
         let range = ByteRange::Span(0..size.min(HEAD));
         let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
         Some((object.bytes, size))
     }
 
     /// Returns the size of an object, or `None` if finding it would cost a request.
-    pub(super) fn size_of(&self, key: &Key, meta: Option<&Meta>) -> Option<u64> {
+    pub(crate) fn size_of(&self, key: &Key, meta: Option<&Meta>) -> Option<u64> {
         match meta {
             Some(meta) => Some(meta.size),
             None if self.is_remote => None,
@@ -124,4 +125,81 @@ impl CheckContext {
             },
         }
     }
+}
+
+/// A shard of at most this many bytes is read whole if all of its inner chunks are needed.
+pub(crate) const MAX_WHOLE: u64 = 32 << 20;
+
+/// Upper bound of the memory for an index entry, in bytes.
+const ENTRY_BYTES: u64 = 96;
+
+/// Reserves memory for the stored and the decoded chunk; fails with `TooLarge` if that can never fit.
+pub(crate) fn room_of_chunk(
+    context: &CheckContext,
+    size: u64,
+    pipeline: &Pipeline,
+) -> Result<Reservation> {
+    reserve(context, size.saturating_add(decoded_bytes(size, pipeline)))
+}
+
+/// Reserves memory for a shard: its bytes if it is read whole, one inner chunk, and the indexes. Fails with
+/// `TooLarge` if that can never fit.
+pub(crate) fn room_of_shard(
+    context: &CheckContext,
+    size: u64,
+    pipeline: &Pipeline,
+) -> Result<Reservation> {
+    let whole = if size <= MAX_WHOLE { size } else { 0 };
+    let encoded = size.min(pipeline.stored_bound());
+    let inner = encoded.saturating_add(decoded_bytes(encoded, pipeline));
+    let indexes = index_bytes(size, pipeline.shards());
+    reserve(context, whole.saturating_add(inner).saturating_add(indexes))
+}
+
+/// Reserves memory for only the indexes of a shard; fails with `TooLarge` if that can never fit.
+pub(crate) fn room_of_indexes(
+    context: &CheckContext,
+    size: u64,
+    pipeline: &Pipeline,
+) -> Result<Reservation> {
+    reserve(context, index_bytes(size, pipeline.shards()))
+}
+
+/// Returns the bytes of memory for the indexes of a shard of `size` bytes and their entries.
+fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
+    let bytes = levels.iter().map(|level| {
+        let entries = level.count() as u64;
+        let encoded = level.index_bytes() as u64;
+        encoded
+            .saturating_mul(2)
+            .saturating_add(entries.saturating_mul(ENTRY_BYTES))
+    });
+    let all = bytes.fold(0, u64::saturating_add);
+    all.min(size.saturating_mul(ENTRY_BYTES))
+}
+
+/// Returns the bytes of memory for decoding a chunk. Variable-length elements have a bound that they never reach, so
+/// a multiple of the stored size counts if it is smaller.
+fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
+    let decoded = pipeline.chunk_bytes() as u64;
+    let decoded = if pipeline.has_fixed_length() {
+        decoded
+    } else {
+        decoded.min(size.saturating_mul(64).max(1 << 20))
+    };
+    decoded.saturating_mul(pipeline.decoded_copies())
+}
+
+/// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of it, since nodes and the keys of copies
+/// need the rest.
+fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
+    let most = context.memory.limit() / 4 * 3;
+    if bytes > most {
+        let option = context.memory.option();
+        let why = format!(
+            "needs {bytes} bytes at once, of --memory, which is {option}, {most} are for chunks: give more --memory"
+        );
+        return Err(Error::too_large("", why));
+    }
+    context.memory.reserve(bytes, Instant::now() + MEMORY_WAIT)
 }

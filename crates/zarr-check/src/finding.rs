@@ -1,4 +1,4 @@
-//! Findings: a message about one key, its remedy, and the section of the specification.
+//! Describes one finding: a message about one key, its remedy, and its section of a specification.
 //!
 //! Each finding has a code that does not change between versions, so that programs can count findings by it. Text
 //! that comes from a store is kept as it is, and escaped when it is displayed.
@@ -7,7 +7,6 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::codes::CODES;
 use zarr_format::error::printable;
 use zarrfs_store::Key;
 
@@ -43,27 +42,27 @@ pub struct SpecSection {
 }
 
 /// The specifications that findings cite.
-pub(super) const V2: &str = "Zarr v2";
-pub(super) const V3: &str = "Zarr v3 core 3.1";
-pub(super) const DRAFT_2019: &str = "Zarr v3 draft of 2019";
-pub(super) const DRAFT_2020: &str = "Zarr v3 draft of October 2020";
-pub(super) const DRAFT_2022: &str = "Zarr v3 draft of May 2022";
-pub(super) const N5: &str = "N5 file system format";
-pub(super) const SHARDING: &str = "Zarr v3 codec sharding_indexed";
-pub(super) const JSON: &str = "RFC 8259 (JSON)";
-pub(super) const OME_0_4: &str = "OME-Zarr 0.4";
-pub(super) const OME_0_5: &str = "OME-Zarr 0.5";
-pub(super) const ANNDATA: &str = "File format of anndata";
-pub(super) const CF: &str = "CF conventions 1.11";
-pub(super) const XARRAY: &str = "Documentation of xarray";
+pub(crate) const V2: &str = "Zarr v2";
+pub(crate) const V3: &str = "Zarr v3 core 3.1";
+pub(crate) const DRAFT_2019: &str = "Zarr v3 draft of 2019";
+pub(crate) const DRAFT_2020: &str = "Zarr v3 draft of October 2020";
+pub(crate) const DRAFT_2022: &str = "Zarr v3 draft of May 2022";
+pub(crate) const N5: &str = "N5 file system format";
+pub(crate) const SHARDING: &str = "Zarr v3 codec sharding_indexed";
+pub(crate) const JSON: &str = "RFC 8259 (JSON)";
+pub(crate) const OME_0_4: &str = "OME-Zarr 0.4";
+pub(crate) const OME_0_5: &str = "OME-Zarr 0.5";
+pub(crate) const ANNDATA: &str = "File format of anndata";
+pub(crate) const CF: &str = "CF conventions 1.11";
+pub(crate) const XARRAY: &str = "Documentation of xarray";
 
 /// Returns a section of a specification.
-pub(super) const fn section(document: &'static str, heading: &'static str) -> SpecSection {
+pub(crate) const fn section(document: &'static str, heading: &'static str) -> SpecSection {
     SpecSection { document, heading }
 }
 
 /// Returns the specification of a dialect; the final Zarr v3 specification if there is no dialect.
-pub(super) fn document_of(dialect: Option<&str>) -> &'static str {
+pub(crate) fn document_of(dialect: Option<&str>) -> &'static str {
     match dialect {
         Some("v2") => V2,
         Some("n5") => N5,
@@ -75,7 +74,7 @@ pub(super) fn document_of(dialect: Option<&str>) -> &'static str {
 }
 
 /// Formats an error for a message: `expected A, found B` becomes a clause of its own.
-pub(super) fn reason(error: &dyn fmt::Display) -> String {
+pub(crate) fn reason(error: &dyn fmt::Display) -> String {
     let text = error.to_string();
     let parts = text.split_once("expected ").and_then(|(place, rest)| {
         let separators = [", found ", " but found "];
@@ -111,7 +110,7 @@ pub struct Finding {
 
 impl Finding {
     /// Builds a finding about a whole key.
-    pub(super) fn new(
+    pub(crate) fn new(
         severity: Severity,
         code: &'static str,
         key: &Key,
@@ -131,40 +130,40 @@ impl Finding {
     }
 
     /// Builds an error.
-    pub(super) fn error(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+    pub(crate) fn error(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Error, code, key, message)
     }
 
     /// Builds a warning.
-    pub(super) fn warning(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+    pub(crate) fn warning(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Warning, code, key, message)
     }
 
     /// Builds advice.
-    pub(super) fn advice(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+    pub(crate) fn advice(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Advice, code, key, message)
     }
 
     /// Sets the section of the specification that demands it.
-    pub(super) fn by(mut self, document: &'static str, heading: &'static str) -> Finding {
+    pub(crate) fn by(mut self, document: &'static str, heading: &'static str) -> Finding {
         self.section = Some(section(document, heading));
         self
     }
 
     /// Sets the remedy.
-    pub(super) fn mended_by(mut self, remedy: impl Into<String>) -> Finding {
+    pub(crate) fn mended_by(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = remedy.into();
         self
     }
 
     /// Sets the part of the key.
-    pub(super) fn of_part(mut self, part: impl Into<String>) -> Finding {
+    pub(crate) fn of_part(mut self, part: impl Into<String>) -> Finding {
         self.part = part.into();
         self
     }
 
     /// Names the writer that is known to do this; an error becomes a warning.
-    pub(super) fn habit_of(mut self, writer: &'static str) -> Finding {
+    pub(crate) fn habit_of(mut self, writer: &'static str) -> Finding {
         self.habit = Some(writer);
         self.severity = self.severity.max(Severity::Warning);
         self
@@ -201,6 +200,101 @@ impl Finding {
         })
     }
 }
+
+/// All codes, in the order of the manual. The meaning of a published code never changes.
+pub const CODES: [&str; 83] = [
+    // Documents.
+    "not-json",
+    "not-an-object",
+    "strict-json",
+    "byte-order-mark",
+    "member-missing",
+    "member-invalid",
+    "member-unknown",
+    "member-twice",
+    "document-unreadable",
+    "document-is-folder",
+    "document-miscased",
+    "attributes-unreadable",
+    "attribute-invalid",
+    "dimension-names-missing",
+    "dimension-lengths-differ",
+    "image-path-missing",
+    "image-axes-differ",
+    "image-levels-unordered",
+    "variable-missing",
+    "table-part-missing",
+    "table-lengths-differ",
+    // Nodes.
+    "node-unreadable",
+    "node-not-supported",
+    "node-in-array",
+    "nodes-collide",
+    "group-implied",
+    "dialect-differs",
+    "codecs-impossible",
+    "not-decodable",
+    "chunk-too-large",
+    "array-too-large",
+    "too-deep",
+    "too-many-children",
+    "no-store",
+    "store-unlisted",
+    // Names.
+    "name-reserved",
+    "name-not-allowed",
+    "name-not-recommended",
+    "name-not-portable",
+    "names-differ-in-case",
+    "names-differ-in-form",
+    "key-too-long",
+    // Keys.
+    "orphan-key",
+    "orphan-folder",
+    "empty-folder",
+    "leftover",
+    "special-file",
+    "entry-not-shown",
+    "entry-twice",
+    "entry-respelled",
+    "folder-unlisted",
+    "chunk-outside",
+    "chunk-is-folder",
+    "chunks-undescribed",
+    "separator-not-stated",
+    "separator-differs",
+    "key-encoding-differs",
+    // Symbolic links.
+    "link-dangling",
+    "link-leaves-store",
+    "link-in-circle",
+    "link-to-folder",
+    // Consolidated metadata.
+    "consolidated-differs",
+    "consolidated-extra",
+    "consolidated-missing",
+    "consolidated-unreadable",
+    "consolidated-too-many",
+    // Chunks and shards.
+    "chunks-missing",
+    "chunk-empty",
+    "chunk-length",
+    "chunk-corrupt",
+    "chunk-trailing",
+    "chunk-other-codec",
+    "block-too-small",
+    "chunk-unreadable",
+    "shard-index",
+    "shard-bounds",
+    "shard-overlap",
+    "shard-unused",
+    // Advice.
+    "small-chunks",
+    "large-chunks",
+    "shard-without-gain",
+    "compressor-idle",
+    "not-consolidated",
+];
 
 #[cfg(test)]
 mod tests {

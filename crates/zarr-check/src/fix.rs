@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::context::CheckContext;
-use crate::draft_folders;
-use crate::findings::NodeFindings;
-use crate::group_folder::{GroupChild, read_folder};
+use crate::node_findings::NodeFindings;
 use crate::walk::MAX_DEPTH;
+use crate::walk::draft_folders;
+use crate::walk::folder::{GroupChild, read_folder};
 use zarr_format::dialect::consolidated::MEMBER;
 use zarr_format::dialect::copies::CopyHolder;
 use zarr_format::dialect::draft::EntryPoint;

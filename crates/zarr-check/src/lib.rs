@@ -40,19 +40,17 @@
 //!
 //! A check only reads, and continues after a fault; only `fix` writes: it rebuilds consolidated metadata on request.
 //!
-//! The walk: `walk` goes through the hierarchy in the order of `node_order`; its threads take their work from
-//! `work_queue`. `node` checks one node, with these modules:
-//! - `documents` checks its documents, and `consolidated` the copies of them.
-//! - `group_folder`, `draft_folders` and `array_keys` check the keys in its folders.
-//! - `conventions`, `cf_attributes` and `anndata` check its attributes, and `sibling_arrays` compares the arrays of a
-//!   group.
-//! - `shards` checks shard indexes, and `data` decodes chunks, with memory that `room` reserves.
-//! - `advice` suggests improvements.
-//! - `foreign` recognizes bytes that are neither a chunk nor a document, `not_shown` reports entries that are not
-//!   keys, and `other_formats` reports folders that are not stores.
+//! - `walk` goes through the hierarchy in parallel: `node` checks one node, `folder`, `draft_folders` and `array_keys`
+//!   the keys in its folders, `shards` the indexes of shards; `chunk_data` decodes chunks. `work_queue` gives the work
+//!   to the threads and puts the nodes in order.
+//! - `rules` judges what the walk reads: `documents` the documents, `consolidated` the copies of them, `ome`,
+//!   `datasets` and `anndata` the attributes, `names` the names. `foreign` recognizes bytes that are neither a chunk
+//!   nor a document, `orphans` leftovers of programs; `hints` suggests improvements. `nodes` and `keys` have the
+//!   findings about whole nodes and single keys.
+//! - `fix` rebuilds consolidated metadata.
 //!
-//! Each `Finding` is passed on while the walk continues. In stores on a network, one listing covers many nodes
-//! (`announced`); chunks are only requested one by one if the data are checked.
+//! Each `Finding` is passed on while the walk continues. In stores on a network, one listing covers many nodes;
+//! chunks are only requested one by one if the data are checked.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
 #![cfg_attr(
@@ -68,47 +66,14 @@
     )
 )]
 
-mod advice;
-mod anndata;
-mod announced;
-mod array_keys;
-mod cf_attributes;
-mod checked_node;
-mod chunk_place;
-mod codes;
-mod consolidated;
 mod context;
-mod conventions;
-mod data;
-mod document_meaning;
-mod documents;
-mod draft_folders;
 mod finding;
-mod findings;
 mod fix;
-mod foreign;
-mod group_folder;
-mod key_findings;
-mod leftovers;
-mod lost_top;
-mod names;
-mod node;
 mod node_findings;
-mod node_order;
-mod node_path;
-mod not_shown;
-mod other_formats;
-mod passed_over;
-mod room;
-mod shards;
-mod sibling_arrays;
-mod stored_keys;
-mod text_elements;
+mod rules;
 mod walk;
-mod work_queue;
 
-pub use codes::CODES;
 pub use context::{CheckContext, CheckProgress};
-pub use finding::{Finding, Severity, SpecSection};
+pub use finding::{CODES, Finding, Severity, SpecSection};
 pub use fix::rebuild_consolidated;
 pub use walk::{CheckSummary, check};

@@ -1,170 +1,225 @@
-//! Findings about whole nodes: unreadable or undecodable nodes, missing documents, collisions.
+//! Collects the findings of one node in bounded memory.
+//!
+//! Of many findings with the same code, only the first ones and the number of the others are kept. Findings are
+//! sorted by key, so that two checks of one store print the same.
 
-use crate::documents::{DocumentKind, shown};
-use crate::finding::{Finding, V2, V3, document_of, reason};
-use crate::key_findings::codecs_heading;
-use zarr_format::error::{Error, Kind};
-use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
-use zarr_format::model::{Array, DataType};
-use zarrfs_array::array::OpenArray;
+use std::collections::BTreeMap;
+use std::mem::take;
+
+use crate::finding::{Finding, Severity};
+use zarr_format::error::{Error, Result};
 use zarrfs_store::Key;
 
-/// Reports a node that cannot be read: its documents are invalid, or this program does not support it.
-pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
-    let why = reason(error);
-    match error.kind() {
-        Kind::Unsupported | Kind::TooLarge => {
-            let message = format!("zarrfs cannot read such a node: {why}");
-            Finding::warning("node-not-supported", path, message)
+/// Maximum number of findings with the same code that are kept for a node.
+const MAX_ALIKE: usize = 100;
+
+/// Number of findings beyond that limit that are collected before the last ones by key are dropped.
+const SLACK: usize = 100;
+
+/// Minimum number of chunks whose equal findings are merged into one.
+const MIN_MERGED: u64 = 3;
+
+/// The findings of one node.
+#[derive(Default)]
+pub(crate) struct NodeFindings {
+    by_code: BTreeMap<(Severity, &'static str), AlikeFindings>,
+}
+
+/// Findings with the same code.
+#[derive(Default)]
+struct AlikeFindings {
+    kept: Vec<Finding>,
+    dropped: u64,
+    /// Whether all of them, including dropped ones, have the same message.
+    is_one_message: bool,
+}
+
+impl AlikeFindings {
+    /// Keeps the first `most` findings by key, without duplicates.
+    fn cut(&mut self, most: usize) {
+        self.kept
+            .sort_by(|a, b| (&a.key, &a.part, &a.message).cmp(&(&b.key, &b.part, &b.message)));
+        self.kept.dedup();
+        let spare = self.kept.len().saturating_sub(most);
+        self.dropped += spare as u64;
+        self.kept.truncate(most);
+    }
+}
+
+impl NodeFindings {
+    /// Adds a finding.
+    pub(crate) fn add(&mut self, finding: Finding) {
+        let alike = self
+            .by_code
+            .entry((finding.severity, finding.code))
+            .or_default();
+        alike.is_one_message = match alike.kept.first() {
+            Some(first) => alike.is_one_message && first.message == finding.message,
+            None => alike.dropped == 0,
+        };
+        alike.kept.push(finding);
+        if alike.kept.len() >= MAX_ALIKE + SLACK {
+            alike.cut(MAX_ALIKE);
         }
-        _ => Finding::error(
-            "node-unreadable",
-            path,
-            format!("the node does not read: {why}"),
-        ),
     }
-}
 
-/// Reports an array whose chunks cannot be decoded, whatever they contain.
-pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
-    let error = error.within(&path.to_string());
-    let why = reason(error);
-    let finding = match error.kind() {
-        Kind::Corrupt => {
-            let message = format!("the codecs do not work together: {why}");
-            Finding::error("codecs-impossible", path, message)
+    /// Adds findings of another part of the node.
+    pub(crate) fn extend(&mut self, others: impl IntoIterator<Item = Finding>) {
+        others.into_iter().for_each(|finding| self.add(finding));
+    }
+
+    /// Adds all findings of another part of the node, with the number that was dropped there.
+    pub(crate) fn merge(&mut self, others: NodeFindings) {
+        for (code, alike) in others.by_code {
+            self.extend(alike.kept);
+            let own = self.by_code.entry(code).or_default();
+            own.dropped += alike.dropped;
+            own.is_one_message &= alike.is_one_message;
         }
-        // An array whose chunks cannot be numbered is too large whatever the options are.
-        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => {
-            let message = format!(
-                "the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: {why}"
-            );
-            Finding::warning("array-too-large", path, message)
+    }
+
+    /// Merges findings that all inspected chunks of an array share into one finding about the array. `chunks` is the
+    /// number of stored chunks, `looked_at` the number that was read if not all were.
+    pub(crate) fn merge_chunks(&mut self, array: &Key, chunks: u64, looked_at: Option<u64>) {
+        for alike in self.by_code.values_mut() {
+            alike.cut(MAX_ALIKE);
+            let count = alike.kept.len() as u64 + alike.dropped;
+            let Some(first) = alike.kept.first().filter(|_| count >= MIN_MERGED) else {
+                continue;
+            };
+            let is_limited = first.code == "chunk-corrupt" && looked_at == Some(count);
+            if count != chunks && !is_limited {
+                continue;
+            }
+            let is_of_chunk = first.code.starts_with("chunk-") && first.key != *array;
+            if !alike.is_one_message || !is_of_chunk || !first.part.is_empty() {
+                continue;
+            }
+            let which = if count == chunks {
+                format!("each of the {chunks} chunks")
+            } else {
+                format!("each of the {count} chunks that were looked at, of {chunks} stored")
+            };
+            let message = format!("{which}, such as {}: {}", first.key, first.message);
+            let mut merged = first.clone();
+            merged.key = array.clone();
+            merged.message = message;
+            alike.kept = vec![merged];
+            alike.dropped = 0;
         }
-        Kind::TooLarge => {
-            let message = format!("the chunks are too large: {why}");
-            Finding::warning("chunk-too-large", path, message)
+    }
+
+    /// Removes the findings with a code about keys of a kind. Returns the first key, and the number of findings.
+    /// Dropped findings count, too: their keys are unknown.
+    pub(crate) fn take(
+        &mut self,
+        code: &str,
+        is_kind: &dyn Fn(&Key) -> bool,
+    ) -> Option<(Key, u64)> {
+        let mut first = None;
+        let mut count = 0;
+        let alike = self.by_code.iter_mut();
+        for (_, alike) in alike.filter(|((_, other), _)| *other == code) {
+            alike.cut(MAX_ALIKE);
+            let (taken, kept): (Vec<_>, Vec<_>) = take(&mut alike.kept)
+                .into_iter()
+                .partition(|finding| is_kind(&finding.key));
+            alike.kept = kept;
+            if let Some(finding) = taken.first() {
+                count += taken.len() as u64 + take(&mut alike.dropped);
+                first.get_or_insert(finding.key.clone());
+            }
         }
-        _ => {
-            let message = format!("zarrfs cannot decode the chunks of the array: {why}");
-            Finding::warning("not-decodable", path, message)
+        first.map(|first| (first, count))
+    }
+
+    /// Fails with `Unavailable` if a folder could not be listed.
+    pub(crate) fn check_listed(&self) -> Result<()> {
+        let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
+        let mut kept = self.by_code.values().flat_map(|alike| &alike.kept);
+        match kept.find(is_unlisted) {
+            Some(finding) => Err(Error::unavailable(&finding.key, &finding.message)),
+            None => Ok(()),
         }
-    };
-    let document = document_of(dialect);
-    let heading = heading_of(error.detail()).filter(|_| document == V3);
-    finding.by(document, heading.unwrap_or(codecs_heading(document)))
-}
-
-/// Reports an array without stored chunks: it was never written, contains only the fill value, or lost its chunks.
-pub(super) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
-    let array = open.array();
-    let chunks = open.stored_grid().ok()?.len();
-    if array.shape.contains(&0) {
-        return None;
     }
-    let which = match chunks {
-        1 => "the one chunk of the array is not stored".to_string(),
-        _ => format!("none of the {chunks} chunks of the array is stored"),
-    };
-    let reads = if array.fill_value.is_none {
-        "reads as what a reader likes, since the metadata have no fill value".to_string()
-    } else {
-        format!("reads as the fill value {}", shown(&array.fill_value.json))
-    };
-    let (code, path) = ("chunks-missing", open.path());
-    let message = format!("{which}, so that each element {reads}");
-    let finding = if is_all_fill_likely(array, chunks) {
-        Finding::advice(code, path, message)
-    } else {
-        Finding::warning(code, path, message)
-    };
-    Some(finding.mended_by("copy the chunks again if the array was ever written"))
-}
 
-/// Whether writers are likely to have such an array with only the fill value, which they do not store: masks, counts,
-/// and scalars that carry attributes.
-fn is_all_fill_likely(array: &Array, chunks: u64) -> bool {
-    let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
-    let is_whole = matches!(
-        array.data_type,
-        DataType::Bool | DataType::Int(_) | DataType::UInt(_)
-    );
-    is_small || (chunks == 1 && is_whole)
-}
+    /// Whether there is an error.
+    pub(crate) fn have_error(&self) -> bool {
+        self.by_code
+            .keys()
+            .any(|(severity, _)| *severity == Severity::Error)
+    }
 
-/// Reports a node of another dialect than the group above it; readers of that dialect ignore the node.
-pub(super) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
-    let message = format!(
-        "the node is of {own} and the group above of {above}, whose readers do not show the node"
-    );
-    Finding::warning("dialect-differs", path, message)
-}
+    /// Whether there is an error about this member of a document.
+    pub(crate) fn have_error_of(&self, part: &str) -> bool {
+        let mut errors = self.by_code.iter();
+        errors.any(|((severity, code), alike)| {
+            let mut kept = alike.kept.iter();
+            *severity == Severity::Error
+                && *code == "member-invalid"
+                && kept.any(|finding| finding.part == part)
+        })
+    }
 
-/// Reports consolidated metadata of v2 in a folder without a v2 group: readers do not open it.
-pub(super) fn copies_without_group(path: &Key) -> Finding {
-    let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
-    Finding::error("group-implied", path, message)
-        .mended_by(describing(ZGROUP))
-        .by(V2, "Groups")
-}
-
-/// Returns the heading in the Zarr v3 specification about a reason other than a codec that makes an array
-/// undecodable.
-fn heading_of(reason: &str) -> Option<&'static str> {
-    let (member, why) = reason.split_once(": ")?;
-    match member {
-        "storage_transformers" => Some("Storage transformers"),
-        "chunk_key_encoding" => Some("Array metadata"),
-        _ if why.starts_with("an extension that is not known") => Some("must_understand"),
-        _ => None,
+    /// Returns all findings, sorted by key, each with the number of findings that it represents. For dropped findings
+    /// of a code, one finding with their number is added.
+    pub(crate) fn sorted(self, node: &Key) -> Vec<(Finding, u64)> {
+        let mut all = Vec::new();
+        let mut more = Vec::new();
+        for ((severity, code), mut alike) in self.by_code {
+            alike.cut(MAX_ALIKE);
+            all.extend(alike.kept.into_iter().map(|finding| (finding, 1)));
+            if alike.dropped > 0 {
+                let message = format!(
+                    "{} more findings of this kind ({code}) are not listed",
+                    alike.dropped
+                );
+                let finding = Finding::new(severity, code, node, message);
+                more.push((finding, alike.dropped));
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| {
+            (&a.key, a.severity, &a.part).cmp(&(&b.key, b.severity, &b.part))
+        });
+        all.extend(more);
+        all
     }
 }
 
-/// Returns the remedy for a missing document of a group.
-pub(super) fn describing(name: &str) -> String {
-    let text = match name {
-        ZGROUP => r#"{"zarr_format": 2}"#,
-        _ => r#"{"zarr_format": 3, "node_type": "group"}"#,
-    };
-    format!("write {text} to {name} there, or copy it from another copy of the store")
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Reports a group without a document, in dialects that demand one.
-pub(super) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
-    let (document, heading, name) = match dialect {
-        Some("v2") => (V2, "Groups", ZGROUP),
-        Some("v3") => (V3, "Group metadata", ZARR_JSON),
-        _ => return None,
-    };
-    let message = format!("the group has no {name}, which each group must have");
-    let finding = Finding::error("group-implied", path, message).mended_by(describing(name));
-    let writers = "tensorstore, and zarr-python where an array is made by its path alone";
-    Some(finding.by(document, heading).habit_of(writers))
-}
+    #[test]
+    fn findings_of_one_kind_are_taken_with_those_that_were_dropped() {
+        let mut findings = NodeFindings::default();
+        for number in 0..1000 {
+            let key = Key::new(format!("a/{number}")).unwrap();
+            findings.add(Finding::warning("orphan-key", &key, "a key"));
+        }
+        assert_eq!(findings.take("leftover", &|_| true), None);
+        let taken = findings.take("orphan-key", &|_| true);
+        assert_eq!(taken, Some((Key::new("a/0").unwrap(), 1000)));
+        assert!(findings.sorted(&Key::root()).is_empty());
+    }
 
-/// Reports documents of several nodes in one folder, and attributes without a node.
-pub(super) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
-    let has = |name: &str| {
-        let mut keys = documents.iter().map(|(key, _)| key);
-        keys.find(|key| key.name() == name.as_bytes())
-    };
-    let (v3, array, group, attributes) = (has(ZARR_JSON), has(ZARRAY), has(ZGROUP), has(ZATTRS));
-    let mut found = Vec::new();
-    if let (Some(_), Some(key)) = (array, group) {
-        let message = "the documents of an array and of a group lie in one folder";
-        let finding = Finding::error("nodes-collide", key, message);
-        found.push(finding.by(V2, "Groups"));
+    #[test]
+    fn a_million_alike_are_the_first_and_a_number() {
+        let mut findings = NodeFindings::default();
+        for number in (0..100_000_u32).rev() {
+            let key = Key::new(format!("a/{number:06}")).unwrap();
+            findings.add(Finding::warning("orphan-key", &key, "a key"));
+        }
+        assert!(
+            findings
+                .by_code
+                .values()
+                .all(|alike| alike.kept.len() < MAX_ALIKE + SLACK)
+        );
+        let sorted = findings.sorted(&Key::new("a").unwrap());
+        assert_eq!(sorted.len(), MAX_ALIKE + 1);
+        assert_eq!(sorted[0].0.key.as_bytes(), b"a/000000");
+        assert_eq!(sorted[99].0.key.as_bytes(), b"a/000099");
+        assert_eq!(sorted.iter().map(|(_, count)| count).sum::<u64>(), 100_000);
     }
-    if let (Some(key), Some(_)) = (v3, array.or(group)) {
-        let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
-        let finding = Finding::warning("nodes-collide", key, message);
-        found.push(finding.by(V3, "Comparison with Zarr v2"));
-    }
-    if let (Some(key), None) = (attributes, array.or(group)) {
-        let message =
-            "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
-        let finding = Finding::warning("orphan-key", key, message);
-        found.push(finding.by(V2, "Attributes"));
-    }
-    found
 }

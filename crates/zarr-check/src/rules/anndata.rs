@@ -1,0 +1,296 @@
+//! Checks AnnData tables and matrices: missing parts and lengths that differ.
+//!
+//! These are faults for which anndata refuses to open the table or matrix and the object that contains it.
+
+use std::sync::Arc;
+
+use crate::context::CheckContext;
+use crate::finding::{ANNDATA, Finding};
+use crate::rules::key_of;
+use zarr_format::error::Result;
+use zarr_format::model::{Attributes, Node};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::UNLIMITED;
+
+/// Maximum number of children or columns that are checked in one group.
+const MAX_LOOKED_AT: usize = 1000;
+
+/// The headings in the anndata documentation.
+const FRAMES: &str = "DataFrames";
+const SPARSE: &str = "Sparse arrays";
+const CATEGORICAL: &str = "Categorical arrays";
+const NULLABLE: &str = "Nullable integers and booleans";
+const ANNDATA_OBJECT: &str = "AnnData specification (v0.1.0)";
+
+/// Returns the faults of a group that has an encoding of anndata.
+pub(crate) fn check(
+    context: &CheckContext,
+    entry: &NodeEntry,
+    attributes: &Attributes,
+) -> Vec<Finding> {
+    let group = Group {
+        context,
+        path: &entry.path,
+        attributes,
+    };
+    match encoding_of(attributes).as_deref() {
+        Some("anndata") => group.whole(),
+        Some("dataframe") => group.frame(),
+        Some("csr_matrix") => group.sparse(0),
+        Some("csc_matrix") => group.sparse(1),
+        Some("categorical") => group.pair(["codes", "categories"], CATEGORICAL),
+        Some("nullable-integer" | "nullable-boolean" | "nullable-string-array") => {
+            group.pair(["values", "mask"], NULLABLE)
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn encoding_of(attributes: &Attributes) -> Option<String> {
+    let encoding = attributes.get("encoding-type")?;
+    Some(encoding.as_str()?.to_string())
+}
+
+/// A group with its attributes.
+struct Group<'a> {
+    context: &'a CheckContext,
+    path: &'a Key,
+    attributes: &'a Attributes,
+}
+
+/// The node at a path.
+enum Part {
+    Missing,
+    /// The lengths along its dimensions; empty if they are unknown.
+    Stored(Vec<u64>),
+}
+
+impl Group<'_> {
+    /// Returns the node at a path relative to the group, with `/` between names.
+    fn part(&self, name: &str) -> (Key, Part) {
+        let Ok(key) = key_of(self.path, name) else {
+            return (self.path.clone(), Part::Stored(Vec::new()));
+        };
+        let part = match self.node(&key) {
+            Ok(Some(node)) => Part::Stored(self.shape(&node)),
+            Ok(None) => Part::Missing,
+            // The error is reported when that node is checked.
+            Err(_) => Part::Stored(Vec::new()),
+        };
+        (key, part)
+    }
+
+    /// Returns a node, or `None` if no document describes it.
+    fn node(&self, key: &Key) -> Result<Option<Arc<NodeEntry>>> {
+        let node = self.context.hierarchy.node(&UNLIMITED, key)?;
+        Ok(node.filter(|node| node.node.is_err() || node.version != 0))
+    }
+
+    /// Returns the shape of an array, or of the table, matrix or column that a group encodes.
+    fn shape(&self, node: &NodeEntry) -> Vec<u64> {
+        let attributes = match node.node() {
+            Ok(Node::Array(array)) => return array.shape.to_vec(),
+            Ok(Node::Group(group)) => &group.attributes,
+            Err(_) => return Vec::new(),
+        };
+        let group = Group {
+            context: self.context,
+            path: &node.path,
+            attributes,
+        };
+        let of = |name: &str| match group.part(name).1 {
+            Part::Stored(shape) => shape,
+            Part::Missing => Vec::new(),
+        };
+        match encoding_of(attributes).as_deref() {
+            Some("dataframe") => group.index().map(|index| of(&index)).unwrap_or_default(),
+            Some("categorical") => of("codes"),
+            Some("nullable-integer" | "nullable-boolean" | "nullable-string-array") => of("values"),
+            Some("csr_matrix" | "csc_matrix") => group.sparse_shape(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn index(&self) -> Option<String> {
+        Some(self.attributes.get("_index")?.as_str()?.to_string())
+    }
+
+    /// Returns the shape in the attributes of a sparse matrix.
+    fn sparse_shape(&self) -> Vec<u64> {
+        let shape = self.attributes.get("shape");
+        let lengths = shape.as_ref().and_then(serde_json::Value::as_array);
+        let lengths = lengths.into_iter().flatten();
+        lengths.filter_map(serde_json::Value::as_u64).collect()
+    }
+
+    fn missing(&self, name: &str, what: &str, heading: &'static str) -> Finding {
+        let message =
+            format!("{what} {name:?}, where no node is, so that anndata does not open it");
+        Finding::error("table-part-missing", self.path, message)
+            .of_part(name)
+            .mended_by("copy the node again from another copy of the store")
+            .by(ANNDATA, heading)
+    }
+
+    /// Checks a table: its index and columns must have the same length.
+    fn frame(&self) -> Vec<Finding> {
+        let Some(index) = self.index() else {
+            return Vec::new();
+        };
+        let rows = match self.part(&index).1 {
+            Part::Missing => {
+                return vec![self.missing(&index, "the table has its index in", FRAMES)];
+            }
+            Part::Stored(shape) => shape.first().copied(),
+        };
+        let columns = self.attributes.get("column-order");
+        let columns = columns.as_ref().and_then(serde_json::Value::as_array);
+        let mut found = Vec::new();
+        for column in columns.into_iter().flatten().take(MAX_LOOKED_AT) {
+            let Some(name) = column.as_str() else {
+                continue;
+            };
+            match (self.part(name), rows) {
+                ((_, Part::Missing), _) => {
+                    found.push(self.missing(name, "the table names a column", FRAMES));
+                }
+                ((key, Part::Stored(shape)), Some(rows)) => {
+                    let length = shape.first().filter(|&&length| length != rows);
+                    found.extend(length.map(|length| {
+                        let message = format!(
+                            "the column has {length} elements and the index {index:?} of its table {rows}"
+                        );
+                        differs(&key, message, FRAMES)
+                    }));
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Checks a group of two arrays.
+    fn pair(&self, names: [&str; 2], heading: &'static str) -> Vec<Finding> {
+        let shapes = names.map(|name| (name, self.part(name).1));
+        let missing = shapes.iter().filter_map(|(name, part)| match part {
+            Part::Missing => Some(self.missing(name, "the values need", heading)),
+            Part::Stored(_) => None,
+        });
+        let mut found: Vec<Finding> = missing.collect();
+        if let [(one, Part::Stored(first)), (other, Part::Stored(second))] = &shapes
+            && heading == NULLABLE
+            && !first.is_empty()
+            && !second.is_empty()
+            && first != second
+        {
+            let message = format!("{one} has the shape {first:?} and {other} {second:?}");
+            found.push(differs(self.path, message, heading));
+        }
+        found
+    }
+
+    /// Checks a sparse matrix that is compressed along an axis.
+    fn sparse(&self, axis: usize) -> Vec<Finding> {
+        let names = ["data", "indices", "indptr"];
+        let mut lengths = [None; 3];
+        let mut found = Vec::new();
+        for (length, name) in lengths.iter_mut().zip(names) {
+            match self.part(name).1 {
+                Part::Missing => found.push(self.missing(name, "the matrix needs", SPARSE)),
+                Part::Stored(shape) => *length = shape.first().copied(),
+            }
+        }
+        let [data, indices, pointers] = lengths;
+        if let (Some(data), Some(indices)) = (data, indices)
+            && data != indices
+        {
+            let message = format!("data has {data} elements and indices {indices}");
+            found.push(differs(self.path, message, SPARSE));
+        }
+        let shape = self.sparse_shape();
+        if let (Some(pointers), Some(side)) = (pointers, shape.get(axis))
+            && pointers != side.saturating_add(1)
+        {
+            let what = ["rows", "columns"][axis.min(1)];
+            let message = format!(
+                "indptr has {pointers} elements and the matrix {side} {what}, which need {}",
+                side.saturating_add(1)
+            );
+            found.push(differs(self.path, message, SPARSE));
+        }
+        found
+    }
+
+    /// Checks an AnnData object: the shape of each matrix must match the lengths of the tables.
+    fn whole(&self) -> Vec<Finding> {
+        let rows = |name: &str| match self.part(name).1 {
+            Part::Stored(shape) => shape.first().copied(),
+            Part::Missing => None,
+        };
+        let (cells, genes, raw_genes) = (rows("obs"), rows("var"), rows("raw/var"));
+        let mut found = Vec::new();
+        let mut look = |name: &str, sides: [Option<(&str, u64)>; 2]| {
+            if let (key, Part::Stored(shape)) = self.part(name) {
+                found.extend(matrix_fault(&key, &shape, sides));
+            }
+        };
+        let [cells, genes] = [("obs", cells), ("var", genes)]
+            .map(|(name, length)| length.map(|length| (name, length)));
+        look("X", [cells, genes]);
+        look(
+            "raw/X",
+            [cells, raw_genes.map(|length| ("raw/var", length))],
+        );
+        for (folder, sides) in [
+            ("layers", [cells, genes]),
+            ("obsm", [cells, None]),
+            ("varm", [genes, None]),
+            ("obsp", [cells, cells]),
+            ("varp", [genes, genes]),
+        ] {
+            for name in self.names_in(folder) {
+                look(&format!("{folder}/{name}"), sides);
+            }
+        }
+        found
+    }
+
+    /// Returns the names of the children of a group.
+    fn names_in(&self, folder: &str) -> Vec<String> {
+        let key = key_of(self.path, folder);
+        let node = key.and_then(|key| self.node(&key)).ok().flatten();
+        let hierarchy = &self.context.hierarchy;
+        let listing = node.and_then(|node| hierarchy.children_or_named(&UNLIMITED, &node).ok());
+        let mut names = Vec::new();
+        if let Some(mut listing) = listing {
+            while let Ok(Some(name)) = listing.next(&UNLIMITED) {
+                if names.len() >= MAX_LOOKED_AT {
+                    break;
+                }
+                names.extend(String::from_utf8(name.name).ok());
+            }
+        }
+        names
+    }
+}
+
+/// Reports a matrix whose lengths differ from the tables along its axes.
+fn matrix_fault(key: &Key, shape: &[u64], sides: [Option<(&str, u64)>; 2]) -> Option<Finding> {
+    let mut sides = shape.iter().zip(sides).enumerate();
+    sides.find_map(|(axis, (length, side))| {
+        let (table, rows) = side.filter(|(_, rows)| rows != length)?;
+        let message = format!(
+            "the matrix has {length} {} and the table {table} {rows} rows",
+            ["rows", "columns"][axis.min(1)]
+        );
+        Some(differs(key, message, ANNDATA_OBJECT))
+    })
+}
+
+fn differs(key: &Key, message: String, heading: &'static str) -> Finding {
+    let message = format!("{message}, so that anndata does not open it");
+    Finding::error("table-lengths-differ", key, message)
+        .mended_by("copy both again from another copy of the store, or write the object again")
+        .by(ANNDATA, heading)
+}

@@ -1,0 +1,534 @@
+//! Compares consolidated metadata with documents: differing, extra and missing copies.
+//!
+//! Each copy is compared here with its document. Documents without a copy are found when their nodes are visited, so
+//! the keys of the copies are passed down the walk (`CopiedKeys`).
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::context::CheckContext;
+use crate::finding::{Finding, V3, reason};
+use crate::node_findings::NodeFindings;
+use zarr_format::dialect::consolidated::{
+    DocumentPlaces, MEMBER, names_of_nothing, parse_document, parse_member,
+};
+use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::dialect::{Dialect, Document, v2, v3};
+use zarr_format::error::Result;
+use zarr_format::json_text;
+use zarr_format::model::Node;
+use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, is_consolidated};
+use zarrfs_array::hierarchy::MAX_DOCUMENT;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::sync::budget::Reservation;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{EntryKind, Key};
+
+/// The keys of the documents that consolidated metadata have copies of.
+pub(crate) struct CopiedKeys {
+    holder: CopyHolder,
+    keys: HashSet<Key>,
+    section: Option<(&'static str, &'static str)>,
+    /// The memory that the keys take.
+    _room: Reservation,
+}
+
+impl CopiedKeys {
+    /// Returns a finding if a stored document should have a copy and has none. `top` is the folder of the entry point
+    /// if the document belongs to a draft.
+    pub(crate) fn missing(&self, document: &Key, top: Option<&Key>) -> Option<Finding> {
+        self.holder.wanted_name(document, top)?;
+        if self.keys.contains(document) || self.is_left_out(document) {
+            return None;
+        }
+        let message = format!(
+            "the consolidated metadata have no copy of {document}, so that readers of them do not find the node whole"
+        );
+        let finding = Finding::error("consolidated-missing", self.holder.key(), message);
+        let finding = finding.of_part(document.to_string()).mended_by(FIX);
+        Some(by(finding, self.section))
+    }
+
+    /// Whether writers may leave out a document: the entry point of a draft.
+    fn is_left_out(&self, document: &Key) -> bool {
+        let top = self.holder.top_of_draft();
+        top.is_some() && document.parent().as_ref() == top && document.name() == b"zarr.json"
+    }
+}
+
+/// The remedy for faults in consolidated metadata.
+const FIX: &str = "run zarrfs check --fix consolidated";
+
+/// Compares the consolidated metadata in a document with the stored documents.
+pub(crate) fn check(
+    context: &CheckContext,
+    holder: CopyHolder,
+    bytes: &[u8],
+    dialect: Option<&str>,
+    findings: &mut NodeFindings,
+) -> Option<Arc<CopiedKeys>> {
+    let section = (dialect == Some("v3")).then_some((V3, "Additional fields"));
+    let key = holder.key();
+    let places = match read(key, bytes) {
+        Ok(places) => places?,
+        Err(error) => {
+            let message = format!("the consolidated metadata do not read: {}", reason(&error));
+            let finding = Finding::error("consolidated-unreadable", key, message);
+            findings.add(by(finding.mended_by(FIX), section));
+            return None;
+        }
+    };
+    for name in names_of_nothing(bytes, is_consolidated(key.name())).unwrap_or_default() {
+        findings.add(by(of_nothing(key, &name), section));
+    }
+    let room = room_of_keys(context, places.len());
+    let mut keys = HashSet::new();
+    compare_parts(context, &holder, bytes, &places, &mut |copied, found| {
+        if room.is_some() {
+            keys.extend(copied);
+        }
+        findings.extend(found.into_iter().map(|finding| by(finding, section)));
+    });
+    let Some(room) = room else {
+        findings.add(too_many(key, places.len()));
+        return None;
+    };
+    Some(Arc::new(CopiedKeys {
+        holder,
+        keys,
+        section,
+        _room: room,
+    }))
+}
+
+/// Compares copies part by part; passes the keys and findings of each part to `give`.
+fn compare_parts(
+    context: &CheckContext,
+    holder: &CopyHolder,
+    bytes: &[u8],
+    places: &DocumentPlaces,
+    give: &mut dyn FnMut(Vec<Key>, Vec<Finding>),
+) {
+    for part in places.chunks(PART) {
+        let copies = part
+            .iter()
+            .filter_map(|(key, place)| Some((full_key(holder.folder(), key)?, place.clone())));
+        let copies: Vec<(Key, Range<usize>)> = copies.collect();
+        let keys = copies.iter().map(|(key, _)| key.clone()).collect();
+        let found = compare_all(context, holder.key(), bytes, copies);
+        give(keys, found.collect());
+    }
+}
+
+/// Reports a copy under a name that no document can have.
+fn of_nothing(key: &Key, name: &str) -> Finding {
+    let message =
+        format!("the consolidated metadata have a copy of {name:?}, which names no document");
+    let finding = Finding::error("consolidated-extra", key, message);
+    finding.of_part(name).mended_by(FIX)
+}
+
+/// Reserves memory for the keys of `count` copies. Returns `None` if they need too much.
+fn room_of_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    let needed = count.saturating_mul(KEY_BYTES);
+    let is_small = needed <= context.memory.limit() / KEYS_SHARE;
+    is_small.then(|| context.memory.try_reserve(needed))?
+}
+
+/// Compares several copies with their documents in parallel.
+fn compare_all(
+    context: &CheckContext,
+    key: &Key,
+    bytes: &[u8],
+    copies: Vec<(Key, Range<usize>)>,
+) -> impl Iterator<Item = Finding> {
+    let compare = |(full, place): (Key, Range<usize>)| {
+        let copy = bytes.get(place).unwrap_or_default();
+        compare(context, key, &full, copy)
+    };
+    let compared = parallel_map(context.threads, copies, &compare);
+    compared.into_iter().flatten()
+}
+
+/// Reports copies whose keys do not fit in memory.
+fn too_many(key: &Key, count: usize) -> Finding {
+    let message = format!(
+        "the keys of {count} copies do not fit in --memory, so that documents without a copy are not told"
+    );
+    Finding::warning("consolidated-too-many", key, message).mended_by("give more --memory")
+}
+
+/// The number of copies that are compared before their findings are kept.
+const PART: usize = 4096;
+
+/// The keys of one document may take 1/N of the memory budget: chunks need the rest.
+const KEYS_SHARE: u64 = 16;
+
+/// Estimated bytes of memory for the key of a copy.
+const KEY_BYTES: u64 = 128;
+
+/// Returns the key of the document of a copy, or `None` if no document can have it.
+fn full_key(folder: &Key, relative: &Key) -> Option<Key> {
+    if relative.is_root() {
+        return None;
+    }
+    if folder.is_root() {
+        return Some(relative.clone());
+    }
+    Key::new([folder.as_bytes(), b"/", relative.as_bytes()].concat()).ok()
+}
+
+fn read(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
+    if is_consolidated(key.name()) {
+        return parse_document(bytes).map(Some);
+    }
+    parse_member(bytes)
+}
+
+/// Adds the section on consolidated metadata; only the Zarr v3 specification has one.
+fn by(finding: Finding, section: Option<(&'static str, &'static str)>) -> Finding {
+    match section {
+        Some((document, heading)) => finding.by(document, heading),
+        None => finding,
+    }
+}
+
+fn is_folder(context: &CheckContext, key: &Key) -> bool {
+    let meta = context.store().head(&UNLIMITED, key);
+    meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
+}
+
+/// Compares a copy with its document.
+fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option<Finding> {
+    let copy = str::from_utf8(copy).unwrap_or_default();
+    let stored = match context.store().get(&UNLIMITED, full, MAX_DOCUMENT) {
+        Ok(Some(object)) => object.bytes,
+        // Writers copy the attributes even of a node without any.
+        Ok(None) if full.name() == ZATTRS.as_bytes() && json_text::is_empty(copy) => return None,
+        Ok(None) => {
+            let message =
+                format!("the consolidated metadata have a copy of {full}, which is not there");
+            let finding = Finding::error("consolidated-extra", key, message);
+            // The copy may be all that is left of the document of an array whose chunks are still stored.
+            let remedy = match full.parent() {
+                Some(folder) if folder.is_root() => format!("write the copy to {full}"),
+                Some(folder) if is_folder(context, &folder) => {
+                    format!("write the copy to {full}, or remove {folder} and {FIX}")
+                }
+                _ => FIX.to_string(),
+            };
+            return Some(finding.of_part(full.to_string()).mended_by(remedy));
+        }
+        // The document itself is reported with its node.
+        Err(_) => return None,
+    };
+    let stored = String::from_utf8_lossy(&stored);
+    let stored = stored.strip_prefix('\u{feff}').unwrap_or(&stored);
+    let (part, message) = match difference(full, stored, copy)? {
+        Difference::Somewhere => {
+            let lengths = format!("{} bytes and not {}", copy.len(), stored.len());
+            (
+                full.to_string(),
+                format!("the copy of {full} differs from the document: it has {lengths}"),
+            )
+        }
+        Difference::Member(at, stored, copy) => {
+            let has = |value: Option<String>| value.unwrap_or("no such member".to_string());
+            let at = if at.is_empty() {
+                String::new()
+            } else {
+                format!(": {at}")
+            };
+            let part = format!("{full}{at}");
+            let message = format!(
+                "the copy of {part} is {}, and the document has {}",
+                has(copy),
+                has(stored)
+            );
+            (part, message)
+        }
+    };
+    let finding = Finding::error("consolidated-differs", key, message);
+    Some(finding.of_part(part).mended_by(FIX))
+}
+
+/// Documents of more bytes are not parsed into values.
+const MAX_COMPARED: usize = 4 << 20;
+
+/// The first difference of two documents.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// They differ, but are too long to find out where.
+    Somewhere,
+    /// A member: the names on the way to it, and its values in the document and in the copy, `None` where it is
+    /// missing.
+    Member(String, Option<String>, Option<String>),
+}
+
+/// Returns the first difference of a document and its copy, or `None` if readers see no difference.
+pub(crate) fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
+    if json_text::is_same(stored, copy) {
+        return None;
+    }
+    if stored.len().max(copy.len()) > MAX_COMPARED {
+        return (!is_same_without_copies(stored, copy)).then_some(Difference::Somewhere);
+    }
+    if describe_same_node(key, stored, copy) {
+        return None;
+    }
+    let stored = json_text::parse(stored.as_bytes()).ok()?;
+    let copy = json_text::parse(copy.as_bytes()).unwrap_or_default();
+    let [stored, copy] = [stored, copy].map(|value| without_defaults(key, value));
+    first_difference(&stored, &copy, String::new())
+}
+
+/// Whether two texts are equal without their consolidated metadata, which writers leave out of copies or empty.
+fn is_same_without_copies(stored: &str, copy: &str) -> bool {
+    let none = [(MEMBER.to_string(), None)];
+    let without = |text| Some(json_text::ObjectText::parse(text).ok()?.edited(&none, 1));
+    match (without(stored), without(copy)) {
+        (Some(stored), Some(copy)) => json_text::is_same(&stored, &copy),
+        _ => false,
+    }
+}
+
+/// Whether two documents describe equal nodes with equal attributes.
+fn describe_same_node(key: &Key, stored: &str, copy: &str) -> bool {
+    let Some((stored, copy)) = node_of(key, stored).zip(node_of(key, copy)) else {
+        return false;
+    };
+    let fault = |node: &Node| match node {
+        Node::Array(array) => array.undecodable.clone(),
+        Node::Group(_) => None,
+    };
+    let attributes = |node: &Node| json_text::parse(node.attributes().text().as_bytes()).ok();
+    let has_same_attributes = match (attributes(&stored), attributes(&copy)) {
+        (Some(stored), Some(copy)) => first_difference(&stored, &copy, String::new()).is_none(),
+        _ => false,
+    };
+    fault(&stored) == fault(&copy)
+        && first_difference(&v3::render(&stored), &v3::render(&copy), String::new()).is_none()
+        && has_same_attributes
+}
+
+/// Returns the node that a `.zarray` or `zarr.json` describes by itself.
+fn node_of(key: &Key, text: &str) -> Option<Node> {
+    let dialect: &Dialect = match key.name() {
+        name if name == ZARRAY.as_bytes() => &v2::DIALECT,
+        name if name == ZARR_JSON.as_bytes() => &v3::DIALECT,
+        _ => return None,
+    };
+    let path = key.parent()?;
+    let document = |other: Key| {
+        let bytes = (other == *key).then(|| text.to_string().into());
+        Document {
+            key: other,
+            bytes,
+            ..Document::default()
+        }
+    };
+    let keys = (dialect.documents)(&path).ok()?;
+    let documents: Vec<Document> = keys.into_iter().map(document).collect();
+    Some((dialect.parse)(&path, &documents).ok()??.node)
+}
+
+/// Members where a missing value differs from an empty one.
+const NEVER_LEFT_OUT: [&str; 4] = ["fill_value", "shape", "codecs", "compressor"];
+
+/// Removes everything that a reader assumes anyway: empty members, the default separator, and consolidated metadata.
+/// Attributes are kept as they are.
+fn without_defaults(key: &Key, document: Value) -> Value {
+    let is = |name: &str| key.name() == name.as_bytes();
+    let Value::Object(mut members) = document else {
+        return document;
+    };
+    members.remove(MEMBER);
+    if !is(ZARRAY) && !is(ZARR_JSON) {
+        return Value::Object(members);
+    }
+    if is(ZARRAY) && members.get("dimension_separator") == Some(&json!(".")) {
+        members.remove("dimension_separator");
+    }
+    for (name, default) in [("default", "/"), ("v2", ".")] {
+        let encoding = members.get_mut("chunk_key_encoding");
+        let encoding = encoding.filter(|encoding| encoding["name"] == name || **encoding == name);
+        if let Some(encoding) = encoding
+            && [json!(default), Value::Null].contains(&encoding["configuration"]["separator"])
+        {
+            *encoding = json!({ "name": name });
+        }
+    }
+    let is_kept = |name: &str, value: &Value| NEVER_LEFT_OUT.contains(&name) || !is_empty(value);
+    let members = members
+        .into_iter()
+        .filter(|(name, value)| is_kept(name, value));
+    let members = members.map(|(name, value)| match name.as_str() {
+        "attributes" => (name, value),
+        _ => (name, without_empty(value)),
+    });
+    Value::Object(members.collect())
+}
+
+/// Removes empty members at any depth.
+fn without_empty(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let members = members
+                .into_iter()
+                .map(|(name, value)| (name, without_empty(value)));
+            let members = members.filter(|(_, value)| !is_empty(value));
+            Value::Object(members.collect::<Map<_, _>>())
+        }
+        Value::Array(list) => Value::Array(list.into_iter().map(without_empty).collect()),
+        other => other,
+    }
+}
+
+/// Whether a value is empty: some writers write it where others leave out the member.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}
+
+fn first_difference(stored: &Value, copy: &Value, at: String) -> Option<Difference> {
+    if stored == copy {
+        return None;
+    }
+    if let (Some(old), Some(new)) = (stored.as_object(), copy.as_object()) {
+        let names = old
+            .keys()
+            .chain(new.keys().filter(|name| !old.contains_key(*name)));
+        return names.into_iter().find_map(|name| {
+            let at = if at.is_empty() {
+                name.clone()
+            } else {
+                format!("{at}: {name}")
+            };
+            match (old.get(name), new.get(name)) {
+                (Some(old), Some(new)) => first_difference(old, new, at),
+                (old, new) => Some(Difference::Member(at, old.map(text_of), new.map(text_of))),
+            }
+        });
+    }
+    let is_number = stored.is_number() && copy.is_number();
+    if is_number && stored.as_f64() == copy.as_f64() {
+        return None;
+    }
+    let [stored, copy] = [stored, copy].map(|value| Some(text_of(value)));
+    Some(Difference::Member(at, stored, copy))
+}
+
+/// Maximum length of a displayed value, in characters.
+const MAX_SHOWN: usize = 100;
+
+fn text_of(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_SHOWN) {
+        None => text,
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, stored: &str, copy: &str) -> Option<Difference> {
+        difference(&Key::new(format!("a/{name}")).unwrap(), stored, copy)
+    }
+
+    fn member(at: &str, stored: Option<&str>, copy: Option<&str>) -> Option<Difference> {
+        let text = |value: Option<&str>| value.map(str::to_string);
+        Some(Difference::Member(at.to_string(), text(stored), text(copy)))
+    }
+
+    #[test]
+    fn the_first_difference_is_told_and_an_equal_meaning_is_none() {
+        let stored = r#"{"a": 1, "b": {"c": [1, 2]}, "d": 2.0}"#;
+        let same = r#"{"d": 2, "b": {"c": [1, 2]}, "a": 1}"#;
+        assert_eq!(of(".zattrs", stored, same), None);
+        let found = of(
+            ".zattrs",
+            stored,
+            r#"{"a": 1, "b": {"c": [1, 3]}, "d": 2.0}"#,
+        );
+        assert_eq!(found, member("b: c", Some("[1,2]"), Some("[1,3]")));
+        let found = of(".zattrs", stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#);
+        assert_eq!(found, member("d", Some("2.0"), None));
+        // Attributes are the user's: null is a value.
+        assert!(of(".zattrs", "{}", r#"{"a": null}"#).is_some());
+    }
+
+    const ZARRAY: &str = r#"{"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "compressor": null,
+        "fill_value": "NaN", "order": "C", "filters": null}"#;
+
+    #[test]
+    fn defaults_that_a_copy_spells_out_are_no_difference() {
+        let with =
+            |more: &str| ZARRAY.replace("\"order\": \"C\"", &format!("\"order\": \"C\", {more}"));
+        for more in [
+            r#""dimension_separator": ".""#,
+            r#""dimension_separator": null"#,
+        ] {
+            assert_eq!(of(".zarray", ZARRAY, &with(more)), None, "{more}");
+            assert_eq!(of(".zarray", &with(more), ZARRAY), None, "{more}");
+        }
+        let empty = ZARRAY.replace(r#""filters": null"#, r#""filters": []"#);
+        assert_eq!(of(".zarray", ZARRAY, &empty), None);
+        let slash = r#""dimension_separator": "/""#;
+        let expected = member("dimension_separator", None, Some(r#""/""#));
+        assert_eq!(of(".zarray", ZARRAY, &with(slash)), expected);
+        // The default separator is not reported as the difference.
+        let both = with(r#""dimension_separator": ".""#).replace("[4]", "[5]");
+        assert_eq!(
+            of(".zarray", ZARRAY, &both),
+            member("shape", Some("[4]"), Some("[5]"))
+        );
+        let filled = ZARRAY.replace("\"NaN\"", "null");
+        assert!(of(".zarray", ZARRAY, &filled).is_some());
+    }
+
+    #[test]
+    fn copies_of_others_do_not_count() {
+        let with = r#"{"zarr_format": 2, "consolidated_metadata": {"metadata": {}}}"#;
+        assert_eq!(of(".zgroup", r#"{"zarr_format": 2}"#, with), None);
+    }
+
+    #[test]
+    fn documents_of_v3_are_compared_by_what_they_mean() {
+        let document = |keys: &str, data_type: &str, more: &str| {
+            format!(
+                r#"{{"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": {data_type},
+                "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": [2]}}}},
+                "chunk_key_encoding": {keys}, "fill_value": 0, "codecs": [{{"name": "bytes"}}]{more}}}"#
+            )
+        };
+        let slash = r#"{"name": "default", "configuration": {"separator": "/"}}"#;
+        let dot = r#"{"name": "default", "configuration": {"separator": "."}}"#;
+        let stored = document(r#""default""#, r#""uint8""#, "");
+        let more = r#", "attributes": {}, "storage_transformers": [], "dimension_names": null"#;
+        for copy in [
+            document(slash, r#""uint8""#, more),
+            document(r#"{"name": "default"}"#, r#"{"name": "uint8"}"#, ""),
+        ] {
+            assert_eq!(of("zarr.json", &stored, &copy), None, "{copy}");
+        }
+        assert!(of("zarr.json", &stored, &document(dot, r#""uint8""#, "")).is_some());
+        let attributes = document(slash, r#""uint8""#, r#", "attributes": {"a": 1}"#);
+        assert_eq!(
+            of("zarr.json", &stored, &attributes),
+            member("attributes", None, Some(r#"{"a":1}"#))
+        );
+        // A node that cannot be read is compared, too.
+        let unknown = document(r#""default""#, "7", "");
+        assert_eq!(of("zarr.json", &unknown, &document(slash, "7", more)), None);
+    }
+}

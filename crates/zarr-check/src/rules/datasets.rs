@@ -1,0 +1,481 @@
+//! Checks the dimensions and CF attributes by which xarray opens a group as one dataset.
+//!
+//! Programs that open a group as one dataset treat dimensions of the same name as one dimension. Nodes arrive in the
+//! order of the hierarchy; the findings about a group are returned once all nodes below it have arrived. Images are
+//! exempt: their levels have the same dimensions with different lengths.
+
+use std::collections::{BTreeMap, HashSet};
+use std::mem::take;
+
+use serde_json::Value;
+
+use crate::finding::{CF, Finding, XARRAY};
+use crate::rules::documents::shown;
+use crate::walk::node::CheckedNode;
+use zarr_format::model::{Array, DataType, Node};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_export::formats::times::unit_of;
+use zarrfs_store::Key;
+
+/// Maximum numbers of dimension names of a group, of lengths of each, and of arrays without names that are kept.
+const MAX_NAMES: usize = 1000;
+const MAX_LENGTHS: usize = 8;
+const MAX_UNNAMED: usize = 100;
+
+/// Maximum numbers of array names of a group, and of names in attributes, that are kept; with more, none is checked.
+const MAX_ARRAYS: usize = 10_000;
+const MAX_NAMED: usize = 1000;
+
+/// The groups on the path to the last node.
+#[derive(Default)]
+pub(crate) struct SiblingArrays {
+    open: Vec<GroupArrays>,
+    /// Whether all arrays of a group are known, since the store lists them.
+    are_all_known: bool,
+}
+
+/// The arrays of a group.
+struct GroupArrays {
+    group: Key,
+    is_image: bool,
+    dimensions: BTreeMap<String, Dimension>,
+    /// The number of arrays with dimension names, and the first of them.
+    named: u64,
+    first_named: Option<Key>,
+    /// The arrays without dimension names, and whether each is a v3 array.
+    unnamed: Vec<(Key, bool)>,
+    /// Whether an array is named like its only dimension.
+    has_coordinates: bool,
+    /// The names of the arrays.
+    arrays: HashSet<Vec<u8>>,
+    /// The arrays that attributes of the arrays name.
+    named_arrays: Vec<NamedArray>,
+}
+
+/// An array that an attribute of another array names.
+struct NamedArray {
+    by: Key,
+    attribute: &'static str,
+    name: String,
+}
+
+/// A dimension.
+#[derive(Default)]
+struct Dimension {
+    /// Its lengths, each with the first array that has it.
+    lengths: BTreeMap<u64, Key>,
+    /// Whether an array with its name contains its coordinates.
+    has_coordinates: bool,
+}
+
+impl SiblingArrays {
+    pub(crate) fn new(are_all_known: bool) -> SiblingArrays {
+        SiblingArrays {
+            open: Vec::new(),
+            are_all_known,
+        }
+    }
+
+    /// Adds the next node; returns findings about groups that are complete.
+    pub(crate) fn take(&mut self, node: &CheckedNode) -> Vec<Finding> {
+        let mut found = Vec::new();
+        while let Some(last) = self
+            .open
+            .pop_if(|last| node.path.below(&last.group).is_none())
+        {
+            found.extend(self.close(last));
+        }
+        let Some(entry) = &node.entry else {
+            return found;
+        };
+        if let Some(array) = entry.array() {
+            let parent = self.open.last_mut();
+            let parent = parent.filter(|last| entry.path.parent().as_ref() == Some(&last.group));
+            if let Some(parent) = parent {
+                parent.add(&entry.path, array);
+            }
+        } else if node.has_children {
+            self.open.push(GroupArrays::of(entry));
+        }
+        found
+    }
+
+    /// Returns findings about the remaining groups.
+    pub(crate) fn end(mut self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        while let Some(last) = self.open.pop() {
+            found.extend(self.close(last));
+        }
+        found
+    }
+
+    /// Returns findings about a complete group. Arrays that are named but missing are passed to the group above,
+    /// since CF allows them there.
+    fn close(&mut self, mut group: GroupArrays) -> Vec<Finding> {
+        let mut missing = group.missing_arrays();
+        if let Some(above) = self.open.last_mut() {
+            above.named_arrays.append(&mut missing);
+        }
+        let mut found = group.findings();
+        let missing = missing.iter().filter(|_| self.are_all_known);
+        found.extend(missing.map(NamedArray::missing));
+        found
+    }
+}
+
+impl NamedArray {
+    fn missing(&self) -> Finding {
+        let NamedArray {
+            by,
+            attribute,
+            name,
+        } = self;
+        let message = format!("{attribute} names {name:?}, where no array is");
+        let finding = Finding::warning("variable-missing", by, message);
+        let remedy = "copy the array again, or take its name out of the attribute";
+        finding
+            .of_part(*attribute)
+            .mended_by(remedy)
+            .by(CF, "Attributes")
+    }
+}
+
+impl GroupArrays {
+    fn of(group: &NodeEntry) -> GroupArrays {
+        let is_image = match group.node() {
+            Ok(Node::Group(group)) => ["multiscales", "ome"]
+                .iter()
+                .any(|name| group.attributes.get(name).is_some()),
+            _ => false,
+        };
+        GroupArrays {
+            group: group.path.clone(),
+            is_image,
+            dimensions: BTreeMap::new(),
+            named: 0,
+            first_named: None,
+            unnamed: Vec::new(),
+            has_coordinates: false,
+            arrays: HashSet::new(),
+            named_arrays: Vec::new(),
+        }
+    }
+
+    /// Removes and returns the named arrays that are not in the group.
+    fn missing_arrays(&mut self) -> Vec<NamedArray> {
+        let mut named = take(&mut self.named_arrays);
+        if self.arrays.len() >= MAX_ARRAYS || named.len() >= MAX_NAMED {
+            return Vec::new();
+        }
+        let group = &self.group;
+        // Without a named array in the group, these attributes may mean something else.
+        let mut names = named.iter().map(|named| named.name.as_bytes());
+        let is_dataset = self.has_coordinates || names.any(|name| self.arrays.contains(name));
+        named.retain(|named| {
+            let is_own = named.by.parent().as_ref() == Some(group);
+            !self.arrays.contains(named.name.as_bytes()) && (is_dataset || !is_own)
+        });
+        named
+    }
+
+    fn add(&mut self, path: &Key, array: &Array) {
+        let names = &array.dimension_names;
+        if self.arrays.len() < MAX_ARRAYS {
+            self.arrays.insert(path.name().to_vec());
+        }
+        if self.is_image || array.shape.is_empty() {
+            return;
+        }
+        if names.iter().all(Option::is_none) {
+            // A wrong attribute is reported with the array.
+            let attributes = &array.attributes;
+            let is_told =
+                attributes.fault().is_some() || attributes.get("_ARRAY_DIMENSIONS").is_some();
+            if !is_told && self.unnamed.len() < MAX_UNNAMED {
+                self.unnamed.push((path.clone(), array.dialect == "v3"));
+            }
+            return;
+        }
+        let named_arrays = named_arrays(array).into_iter();
+        let named_arrays = named_arrays.map(|(attribute, name)| NamedArray {
+            by: path.clone(),
+            attribute,
+            name,
+        });
+        let free = MAX_NAMED.saturating_sub(self.named_arrays.len());
+        self.named_arrays.extend(named_arrays.take(free));
+        self.named += 1;
+        self.first_named.get_or_insert_with(|| path.clone());
+        let is_own = |name: &str| names.len() == 1 && path.name() == name.as_bytes();
+        for (name, &length) in names.iter().zip(&array.shape) {
+            let Some(name) = name else { continue };
+            // A name that occurs twice is reported with the array.
+            if names
+                .iter()
+                .flatten()
+                .filter(|other| *other == name)
+                .count()
+                > 1
+            {
+                continue;
+            }
+            if self.dimensions.len() >= MAX_NAMES && !self.dimensions.contains_key(name) {
+                continue;
+            }
+            let dimension = self.dimensions.entry(name.clone()).or_default();
+            dimension.has_coordinates |= is_own(name);
+            self.has_coordinates |= is_own(name);
+            if dimension.lengths.len() < MAX_LENGTHS {
+                dimension.lengths.entry(length).or_insert(path.clone());
+            }
+        }
+    }
+
+    fn findings(self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for (name, dimension) in &self.dimensions {
+            found.extend(self.lengths_differ(name, dimension));
+        }
+        let names_needed = self.named >= self.unnamed.len() as u64;
+        for (path, is_v3) in self.unnamed.iter().filter(|_| self.named > 0) {
+            let is_error = names_needed && (!is_v3 || self.has_coordinates);
+            found.extend(self.names_missing(path, *is_v3, is_error));
+        }
+        found
+    }
+
+    /// Reports a dimension with several lengths, as an interrupted append leaves them.
+    fn lengths_differ(&self, name: &str, dimension: &Dimension) -> Option<Finding> {
+        if dimension.lengths.len() < 2 {
+            return None;
+        }
+        let told = dimension.lengths.iter().map(|(length, path)| {
+            let array = String::from_utf8_lossy(path.name());
+            format!("{array} has {length}")
+        });
+        let told: Vec<String> = told.collect();
+        let message = format!(
+            "arrays of the group have different lengths along the dimension {name}: {}, so that xarray opens no dataset",
+            told.join(", ")
+        );
+        let remedy =
+            "if an append was cut, resize the longer arrays to the shorter length and append again";
+        let finding = if dimension.has_coordinates {
+            Finding::error("dimension-lengths-differ", &self.group, message)
+        } else {
+            Finding::warning("dimension-lengths-differ", &self.group, message)
+        };
+        let finding = finding.of_part(name).mended_by(remedy);
+        Some(finding.by(XARRAY, ENCODING))
+    }
+
+    /// Reports an array without dimension names in a group where others have them.
+    fn names_missing(&self, path: &Key, is_v3: bool, is_error: bool) -> Option<Finding> {
+        let (member, place) = if is_v3 {
+            ("dimension_names", "zarr.json")
+        } else {
+            ("_ARRAY_DIMENSIONS", ".zattrs")
+        };
+        let other = self.first_named.as_ref()?.name();
+        let message = format!(
+            "the array has no {member}, and others of the group, such as {}, name their dimensions, so that xarray opens \
+             no dataset",
+            String::from_utf8_lossy(other)
+        );
+        let remedy = format!("add {member} to its {place}, a list of one name a dimension");
+        let code = "dimension-names-missing";
+        let finding = if is_error {
+            Finding::error(code, path, message)
+        } else {
+            Finding::warning(code, path, message)
+        };
+        Some(
+            finding
+                .of_part(member)
+                .mended_by(remedy)
+                .by(XARRAY, ENCODING),
+        )
+    }
+}
+
+/// The section of xarray's documentation on dimension names.
+const ENCODING: &str = "Zarr Encoding Specification";
+
+/// The headings in the CF conventions.
+const TIME: &str = "Time Coordinate";
+const PACKED: &str = "Packed Data";
+const CALENDAR: &str = "Calendar";
+
+/// Units of CF without a fixed length, which xarray does not decode.
+const OF_NO_LENGTH: [&str; 6] = ["week", "weeks", "month", "months", "year", "years"];
+
+/// The calendars of CF.
+const CALENDARS: [&str; 12] = [
+    "",
+    "standard",
+    "gregorian",
+    "proleptic_gregorian",
+    "noleap",
+    "365_day",
+    "all_leap",
+    "366_day",
+    "360_day",
+    "julian",
+    "utc",
+    "tai",
+];
+
+/// Returns the faults in the attributes by which an array is decoded.
+pub(crate) fn check(path: &Key, array: &Array) -> Vec<Finding> {
+    let is_number = matches!(
+        array.data_type,
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
+    );
+    if !is_number || !is_variable(array) {
+        return dimension_names(path, array).into_iter().collect();
+    }
+    let packing = ["scale_factor", "add_offset"].into_iter();
+    let packing = packing.filter_map(|name| packing_fault(path, array, name));
+    let faults = packing.chain(time_fault(path, array));
+    dimension_names(path, array)
+        .into_iter()
+        .chain(faults)
+        .collect()
+}
+
+/// Whether xarray treats an array as a variable: it is a scalar, or a dimension has a name.
+fn is_variable(array: &Array) -> bool {
+    array.shape.is_empty() || array.dimension_names.iter().any(Option::is_some)
+}
+
+/// Reports a scale factor or an offset that is not a number.
+fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
+    let value = array.attributes.get(name)?;
+    let is_wrong = match &value {
+        Value::String(_) => !array.attributes.is_beyond_json(name, &value),
+        Value::Array(list) => list.len() > 1,
+        _ => false,
+    };
+    if !is_wrong {
+        return None;
+    }
+    let message = format!(
+        "{name} is {}; it must be a number, so that xarray does not open the array",
+        shown(&value)
+    );
+    let finding = Finding::error("attribute-invalid", path, message);
+    let finding = finding.mended_by("write the number without quotation marks");
+    Some(finding.of_part(name).by(CF, PACKED))
+}
+
+/// Reports units or a calendar that xarray cannot decode as times.
+fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
+    let text = |name: &str| {
+        let value = array.attributes.get(name)?;
+        Some(value.as_str()?.to_string())
+    };
+    let units = text("units")?;
+    let (unit, date) = units.split_once("since")?;
+    let (unit, date) = (unit.trim().to_ascii_lowercase(), date.trim());
+    let calendar = text("calendar").unwrap_or_default();
+    let calendar = calendar.to_ascii_lowercase();
+    let refused = "so that xarray opens the array with decode_times=False alone";
+    let told = |(name, value): (&str, &str), what: &str, remedy: &str| {
+        let message = format!("{name} is {value:?}, which is no {what}, {refused}");
+        let heading = if name == "units" { TIME } else { CALENDAR };
+        let finding = Finding::error("attribute-invalid", path, message).mended_by(remedy);
+        Some(finding.of_part(name).by(CF, heading))
+    };
+    if !CALENDARS.contains(&calendar.as_str()) && calendar != "none" {
+        let remedy = "write the name of one, such as \"standard\"";
+        return told(("calendar", &calendar), "calendar of CF", remedy);
+    }
+    let is_counted = match calendar.as_str() {
+        "360_day" => unit.starts_with("month"),
+        "noleap" | "365_day" => unit.starts_with("common_year"),
+        _ => false,
+    };
+    if OF_NO_LENGTH.contains(&unit.as_str()) && !is_counted {
+        let message = format!("units is {units:?}, and {unit} have no fixed length, {refused}");
+        let finding = Finding::warning("attribute-invalid", path, message);
+        let finding = finding.mended_by("count days since the date");
+        return Some(finding.of_part("units").by(CF, TIME));
+    }
+    let is_right = (is_counted || unit_of(&unit).is_some()) && is_like_date(date);
+    if is_right {
+        return None;
+    }
+    let remedy = "write it such as \"days since 2000-01-01\"";
+    told(("units", &units), "unit of time since a date", remedy)
+}
+
+/// Whether a text may begin with a date; only text that no reader accepts is rejected.
+fn is_like_date(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let day = text.split([' ', 't', '_', ',']).next().unwrap_or_default();
+    let is_worded = day.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let has_month = MONTHS.iter().any(|month| text.contains(month));
+    if (is_worded && !has_month) || !text.bytes().any(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    let parts: Vec<Option<u32>> = day.split('-').map(|part| part.parse().ok()).collect();
+    match parts.as_slice() {
+        [Some(_), Some(month), Some(date)] if day.find('-') == Some(4) => {
+            (1..=12).contains(month) && (1..=31).contains(date)
+        }
+        _ => true,
+    }
+}
+
+/// The first letters of the months; readers look at no more.
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
+
+/// Attributes that name other arrays.
+const NAMING: [&str; 5] = [
+    "bounds",
+    "climatology",
+    "coordinates",
+    "grid_mapping",
+    "ancillary_variables",
+];
+
+/// Returns the arrays that the attributes of an array name, each with the attribute.
+pub(crate) fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
+    let mut named = Vec::new();
+    for name in NAMING {
+        let value = array.attributes.get(name);
+        let Some(text) = value.as_ref().and_then(Value::as_str) else {
+            continue;
+        };
+        let words = text
+            .split_whitespace()
+            .map(|word| word.trim_end_matches(':'));
+        // Paths lead to other groups.
+        let words = words.filter(|word| !word.is_empty() && !word.contains('/'));
+        named.extend(words.map(|word| (name, word.to_string())));
+    }
+    named
+}
+
+/// Checks `_ARRAY_DIMENSIONS`, xarray's dimension names in Zarr v2.
+fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
+    const NAME: &str = "_ARRAY_DIMENSIONS";
+    let names = array
+        .attributes
+        .get(NAME)
+        .filter(|_| array.dialect == "v2")?;
+    let rank = array.shape.len();
+    let list = names.as_array();
+    if list.is_some_and(|list| list.len() == rank && list.iter().all(Value::is_string)) {
+        return None;
+    }
+    let message = format!(
+        "{NAME} is {}; it must be a list of names, one for each of {rank} dimensions",
+        shown(&names)
+    );
+    let finding = Finding::warning("attribute-invalid", path, message);
+    let finding = finding.by(XARRAY, "Zarr Encoding Specification");
+    Some(finding.of_part(NAME))
+}

@@ -1,0 +1,320 @@
+//! Rules of the Zarr v3 drafts for entry points, arrays and groups.
+
+use serde_json::Value;
+
+use super::rules::{DocumentRules, Members, Verdict, left_out_by, optional, rule};
+use super::values;
+use super::values::{demand, element_kind, list, object, separator};
+use crate::finding::{DRAFT_2019, DRAFT_2020, DRAFT_2022, SpecSection, section};
+use zarr_format::dialect::draft::DocumentRole;
+
+const ARRAY_2019: SpecSection = section(DRAFT_2019, "Array metadata");
+const GROUP_2019: SpecSection = section(DRAFT_2019, "Group metadata");
+const ENTRY_2020: SpecSection = section(DRAFT_2020, "Entry point metadata");
+const ARRAY_2020: SpecSection = section(DRAFT_2020, "Array metadata");
+const GROUP_2020: SpecSection = section(DRAFT_2020, "Group metadata");
+const ENTRY_2022: SpecSection = section(DRAFT_2022, "Entry point metadata");
+const ARRAY_2022: SpecSection = section(DRAFT_2022, "Array metadata");
+const GROUP_2022: SpecSection = section(DRAFT_2022, "Group metadata");
+
+/// A writer of the 2020 draft with several deviations.
+const PYTHON: &str = "zarr-python 2 with its experimental v3";
+
+/// Strings that are valid fill values of floats.
+const WORDS: [&str; 5] = ["NaN", "+Infinity", "-Infinity", "Infinity", "NaT"];
+
+/// Returns the rules for the document of a node, or `None` if the dialect is not a draft.
+pub(crate) fn rules_of(dialect: &str, role: DocumentRole) -> Option<&'static DocumentRules> {
+    Some(match (dialect, role) {
+        ("draft2019", DocumentRole::Array) => &OF_2019,
+        ("draft2019", DocumentRole::Group) => &GROUPS_2019,
+        ("draft2020", DocumentRole::Array) => &OF_2020,
+        ("draft2020", DocumentRole::Group) => &GROUPS_2020,
+        ("draft2022", DocumentRole::Array) => &OF_2022,
+        ("draft2022", DocumentRole::Group) => &GROUPS_2022,
+        _ => return None,
+    })
+}
+
+/// Returns the rules for an entry point, or `None` if the dialect has none.
+pub(crate) fn entry_rules_of(dialect: &str) -> Option<&'static DocumentRules> {
+    match dialect {
+        "draft2020" => Some(&ENTRIES_2020),
+        "draft2022" => Some(&ENTRIES_2022),
+        _ => None,
+    }
+}
+
+static OF_2019: DocumentRules = DocumentRules {
+    members: &[
+        rule("zarr_format", ARRAY_2019, uri),
+        rule("shape", ARRAY_2019, values::shape),
+        rule("data_type", ARRAY_2019, data_type),
+        rule("chunk_grid", ARRAY_2019, chunk_grid),
+        rule("chunk_memory_layout", ARRAY_2019, layout),
+        rule("chunk_codecs", ARRAY_2019, codecs_2019),
+        rule("fill_value", ARRAY_2019, fill_value),
+        rule("extensions", ARRAY_2019, extensions),
+        rule("attributes", ARRAY_2019, object),
+    ],
+    others: reserved,
+    others_section: ARRAY_2019,
+};
+
+static GROUPS_2019: DocumentRules = DocumentRules {
+    members: &[
+        rule("zarr_format", GROUP_2019, uri),
+        rule("extensions", GROUP_2019, extensions),
+        rule("attributes", GROUP_2019, object),
+    ],
+    others: reserved,
+    others_section: GROUP_2019,
+};
+
+static ENTRIES_2020: DocumentRules = DocumentRules {
+    members: &[
+        rule("zarr_format", ENTRY_2020, uri),
+        rule("metadata_encoding", ENTRY_2020, encoding_2020),
+        left_out_by("zarrita of 2020", "metadata_key_suffix", ENTRY_2020, suffix),
+        rule("extensions", ENTRY_2020, extensions),
+    ],
+    others: |_, _| Verdict::Discouraged("only members of the text".to_string()),
+    others_section: ENTRY_2020,
+};
+
+static OF_2020: DocumentRules = DocumentRules {
+    members: &[
+        rule("shape", ARRAY_2020, values::shape),
+        rule("data_type", ARRAY_2020, data_type),
+        rule("chunk_grid", ARRAY_2020, chunk_grid),
+        left_out_by("xtensor-zarr", "chunk_memory_layout", ARRAY_2020, layout),
+        rule("fill_value", ARRAY_2020, fill_value),
+        left_out_by("acquire-zarr", "extensions", ARRAY_2020, extensions),
+        rule("attributes", ARRAY_2020, object),
+        optional("compressor", ARRAY_2020, compressor),
+    ],
+    others: |name, _| match name {
+        "dimension_separator" | "storage_transformers" => {
+            Verdict::Habit("only members of the text".to_string(), PYTHON)
+        }
+        _ => {
+            Verdict::Discouraged("only members of the text, which reserves all others".to_string())
+        }
+    },
+    others_section: ARRAY_2020,
+};
+
+static GROUPS_2020: DocumentRules = DocumentRules {
+    members: &[rule("attributes", GROUP_2020, object)],
+    others: |name, _| match name {
+        "extensions" => Verdict::Habit("only attributes".to_string(), "zarrita or GDAL before 3.8"),
+        _ => Verdict::Discouraged("only attributes; all other names are reserved".to_string()),
+    },
+    others_section: GROUP_2020,
+};
+
+static ENTRIES_2022: DocumentRules = DocumentRules {
+    members: &[
+        rule("zarr_format", ENTRY_2022, uri),
+        rule("metadata_encoding", ENTRY_2022, encoding_2022),
+        rule("extensions", ENTRY_2022, extensions),
+    ],
+    others: reserved,
+    others_section: ENTRY_2022,
+};
+
+static OF_2022: DocumentRules = DocumentRules {
+    members: &[
+        rule("shape", ARRAY_2022, values::shape),
+        rule("data_type", ARRAY_2022, data_type),
+        rule("chunk_grid", ARRAY_2022, chunk_grid),
+        rule("chunk_memory_layout", ARRAY_2022, layout),
+        rule("fill_value", ARRAY_2022, fill_value_2022),
+        rule("extensions", ARRAY_2022, extensions),
+        rule("attributes", ARRAY_2022, object),
+        optional("codecs", ARRAY_2022, codecs_2022),
+        optional("storage_transformers", ARRAY_2022, list),
+    ],
+    others: reserved,
+    others_section: ARRAY_2022,
+};
+
+static GROUPS_2022: DocumentRules = DocumentRules {
+    members: &[
+        rule("attributes", GROUP_2022, object),
+        optional("extensions", GROUP_2022, extensions),
+    ],
+    others: reserved,
+    others_section: GROUP_2022,
+};
+
+fn reserved(_: &str, _: &Value) -> Verdict {
+    Verdict::Fails("only members of the text, which reserves all others".to_string())
+}
+
+fn is_uri(value: Option<&Value>) -> bool {
+    value
+        .and_then(Value::as_str)
+        .is_some_and(|text| text.contains("://"))
+}
+
+/// The URI of the core specification, version 3 or 3.x.
+fn uri(value: &Value, _: &Members) -> Verdict {
+    let version = value.as_str().unwrap_or_default().trim_end_matches('/');
+    let version = version.rsplit('/').next().unwrap_or_default();
+    let is_three = version == "3" || version.starts_with("3.");
+    demand(
+        is_uri(Some(value)) && is_three,
+        "the URI of the core specification, version 3",
+    )
+}
+
+fn encoding_2020(value: &Value, members: &Members) -> Verdict {
+    let expected = "the URI of the core specification".to_string();
+    match value.as_str() {
+        Some("application/json") => Verdict::Habit(expected, "zarrita of July 2020"),
+        _ => uri(value, members),
+    }
+}
+
+fn encoding_2022(value: &Value, _: &Members) -> Verdict {
+    let is_json = value.get("type").and_then(Value::as_str) == Some("json");
+    let suffix = value.get("metadata_key_suffix");
+    let has_suffix = suffix.is_some_and(Value::is_string);
+    demand(
+        is_json && has_suffix,
+        "an object of type json with \"metadata_key_suffix\"",
+    )
+}
+
+fn suffix(value: &Value, _: &Members) -> Verdict {
+    let is_name = |text: &str| !text.contains('/');
+    demand(value.as_str().is_some_and(is_name), "text without a slash")
+}
+
+fn extensions(value: &Value, _: &Members) -> Verdict {
+    let is_extension = |item: &Value| {
+        is_uri(item.get("extension")) && item.get("must_understand").is_some_and(Value::is_boolean)
+    };
+    let holds = value
+        .as_array()
+        .is_some_and(|items| items.iter().all(is_extension));
+    demand(
+        holds,
+        "a list of objects with a URI \"extension\" and \"must_understand\"",
+    )
+}
+
+/// An identifier, or an object of an extension.
+fn data_type(value: &Value, _: &Members) -> Verdict {
+    let expected = "an identifier, or an object with \"extension\" and \"type\"";
+    match value {
+        Value::String(_) => Verdict::Holds,
+        Value::Object(members)
+            if members.contains_key("extension") && members.contains_key("type") =>
+        {
+            if is_uri(members.get("extension")) {
+                Verdict::Holds
+            } else {
+                Verdict::Habit("a URI of the extension".to_string(), PYTHON)
+            }
+        }
+        _ => Verdict::Fails(expected.to_string()),
+    }
+}
+
+fn chunk_grid(value: &Value, members: &Members) -> Verdict {
+    if is_uri(value.get("extension")) && value.get("type").is_some() {
+        return Verdict::Holds;
+    }
+    if value.get("type").and_then(Value::as_str) != Some("regular") {
+        return Verdict::Fails(
+            "an object of type regular, or of an extension with its URI".to_string(),
+        );
+    }
+    if let Some(stated) = value.get("separator")
+        && let Verdict::Fails(expected) = separator(stated, members)
+    {
+        return Verdict::Fails(format!("a grid with the separator {expected}"));
+    }
+    match values::chunk_lengths(value.get("chunk_shape"), members.get("shape")) {
+        Verdict::Fails(expected) => {
+            Verdict::Fails(format!("a grid whose chunk_shape is {expected}"))
+        }
+        verdict => verdict,
+    }
+}
+
+fn layout(value: &Value, _: &Members) -> Verdict {
+    let is_extension = is_uri(value.get("extension")) && value.get("type").is_some();
+    let is_known = matches!(value.as_str(), Some("C" | "F"));
+    demand(
+        is_known || is_extension,
+        "\"C\" or \"F\", or an extension with its URI",
+    )
+}
+
+fn codecs_2019(value: &Value, _: &Members) -> Verdict {
+    codec_uris(value, "codec")
+}
+
+fn codecs_2022(value: &Value, _: &Members) -> Verdict {
+    codec_uris(value, "type")
+}
+
+/// A list of objects, each with a URI in `member`.
+fn codec_uris(value: &Value, member: &str) -> Verdict {
+    let has_uri = |codec: &Value| is_uri(codec.get(member));
+    let holds = value
+        .as_array()
+        .is_some_and(|codecs| codecs.iter().all(has_uri));
+    demand(
+        holds,
+        &format!("a list of objects, each with a URI \"{member}\""),
+    )
+}
+
+fn compressor(value: &Value, _: &Members) -> Verdict {
+    let expected = || "an object with a URI \"codec\"".to_string();
+    let configuration = value.get("configuration");
+    let shuffle = configuration.and_then(|members| members.get("shuffle"));
+    let is_of_gdal = matches!(
+        shuffle.and_then(Value::as_str),
+        Some("NONE" | "BYTE" | "BIT")
+    );
+    match value.get("codec") {
+        Some(codec) if is_uri(Some(codec)) && is_of_gdal => {
+            Verdict::Habit("a number for shuffle of blosc".to_string(), "GDAL")
+        }
+        None if value.is_null() => Verdict::Habit(expected(), "zarrita, acquire-zarr and others"),
+        Some(codec) if is_uri(Some(codec)) => Verdict::Holds,
+        Some(Value::String(_)) => Verdict::Habit(expected(), "sci-rs"),
+        _ => Verdict::Fails(expected()),
+    }
+}
+
+/// A value of the data type, or null.
+fn fill_value(value: &Value, members: &Members) -> Verdict {
+    let name = members
+        .get("data_type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let is_bits = value
+        .as_str()
+        .is_some_and(|text| text.starts_with("0x") || text.starts_with("0b"));
+    match element_kind(name) {
+        Some(kind) if !value.is_null() && !is_bits => values::fill_value(kind, value, &WORDS),
+        _ => Verdict::Holds,
+    }
+}
+
+/// A value of the data type; null is not permitted, but an example in the specification has it.
+fn fill_value_2022(value: &Value, members: &Members) -> Verdict {
+    if value.is_null() {
+        return Verdict::Habit(
+            "a value of the data type".to_string(),
+            "the text's own example",
+        );
+    }
+    fill_value(value, members)
+}

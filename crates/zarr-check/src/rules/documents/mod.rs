@@ -1,0 +1,204 @@
+//! Checks metadata documents against the specifications of their dialects.
+//!
+//! Each member is checked by itself, so that no fault hides another. A document is judged by its text alone. `node`
+//! checks whether the node can be read: a node that cannot, although no rule was broken, gets an error of its own.
+//! Copies of documents are checked by `consolidated`.
+
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::finding::{Finding, JSON, document_of, reason};
+use crate::rules::foreign::{COPY_AGAIN, in_place_of_document};
+use zarr_format::dialect::Document;
+use zarr_format::dialect::draft::DocumentRole;
+use zarr_format::error::Error;
+use zarr_format::json_text::{ObjectText, find_member};
+use zarr_format::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP};
+use zarrfs_store::Key;
+
+mod draft;
+mod n5;
+mod rules;
+mod v2;
+mod v3;
+mod values;
+
+pub(crate) use rules::shown;
+use rules::{DocumentRules, Members, apply};
+
+/// The kind of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DocumentKind {
+    /// A document in the folder of its node; its file name gives its role.
+    InNodeFolder,
+    /// The entry point of a draft.
+    EntryPoint(&'static str),
+    /// The document of a node of a draft.
+    OfDraft(&'static str, DocumentRole),
+}
+
+/// Returns all findings about a document.
+pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> Vec<Finding> {
+    let strict = strict_faults(key, &bytes);
+    let document = Document {
+        key: key.clone(),
+        bytes: Some(bytes.into()),
+        ..Document::default()
+    };
+    let mut found = Vec::new();
+    match document.object() {
+        Ok(Some(mut members)) => {
+            if let Ok(Some(text)) = document.text() {
+                restore(text, &mut members);
+            }
+            found.extend(strict);
+            if let Some(rules) = rules_of(kind, key, &members) {
+                found.extend(apply(rules, key, &members));
+            }
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let finding = no_object(key, &document, &error);
+            found.push(finding.by(text_of(kind, key), heading_of(kind, key)));
+        }
+    }
+    found
+}
+
+/// Reports a document that is not a JSON object, and guesses what it is instead.
+fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
+    let text = document.text().ok().flatten();
+    if text.is_some_and(is_other_json) {
+        let message = format!(
+            "the document must be a JSON object and is {}",
+            error.detail()
+        );
+        return Finding::error("not-an-object", key, message);
+    }
+    let bytes = document.bytes.as_deref().unwrap_or_default();
+    match in_place_of_document(bytes) {
+        Some(foreign) => {
+            let message = format!("the document is {}, not JSON", foreign.what);
+            Finding::error("not-json", key, message).mended_by(foreign.remedy)
+        }
+        None => {
+            let why = reason(error.within(&key.to_string()));
+            let why = why.strip_prefix(&format!("{key}: ")).unwrap_or(&why);
+            let message = format!(
+                "the document does not read as JSON: {}",
+                why.trim_start_matches("not JSON: ")
+            );
+            Finding::error("not-json", key, message).mended_by(COPY_AGAIN)
+        }
+    }
+}
+
+/// Whether a text is valid JSON but not an object.
+fn is_other_json(text: &str) -> bool {
+    !text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// Returns the faults for which a strict JSON parser would reject a document that is accepted here.
+fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        let message = "a byte order mark stands before the JSON, which strict readers refuse";
+        let finding = Finding::warning("byte-order-mark", key, message);
+        found.push(finding.by(JSON, "Character Encoding"));
+    }
+    let plain = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if let Err(error) = serde_json::from_slice::<IgnoredAny>(plain) {
+        let (line, column) = (error.line(), error.column());
+        let message =
+            format!("strict readers of JSON refuse the document at line {line}, column {column}");
+        let finding = Finding::error("strict-json", key, message);
+        let finding = finding.by(JSON, "Numbers");
+        found.push(finding.habit_of("Python's json with NaN or Infinity as bare words"));
+    }
+    let text = str::from_utf8(plain).unwrap_or_default();
+    if let Some(error) = ObjectText::parse(text)
+        .ok()
+        .and_then(|object| object.check_unique().err())
+    {
+        let message = format!("the document has a name twice: {error}");
+        let finding = Finding::error("member-twice", key, message);
+        found.push(finding.of_part(error.subject()).by(JSON, "Objects"));
+    }
+    found
+}
+
+/// The longest list or string that `restore` parses, in bytes; a longer one is replaced by "...".
+const MAX_RESTORED: usize = 4096;
+
+/// Restores members that the parser skips because they may be long, if their value is not an object.
+fn restore(text: &str, members: &mut Members) {
+    for name in ["attributes", "consolidated_metadata"] {
+        let place = find_member(text, name).ok().flatten();
+        let value = place.and_then(|place| text.get(place)).unwrap_or("{");
+        if !value.starts_with('{') {
+            let value = match value.as_bytes().first() {
+                Some(b'[') if value.len() > MAX_RESTORED => json!(["..."]),
+                Some(b'"') if value.len() > MAX_RESTORED => json!("..."),
+                _ => serde_json::from_str(value).unwrap_or_default(),
+            };
+            members.insert(name.to_string(), value);
+        }
+    }
+}
+
+/// Returns the rules of a document, or `None` if any JSON object is valid.
+fn rules_of(kind: DocumentKind, key: &Key, members: &Members) -> Option<&'static DocumentRules> {
+    let is = |name: &str| key.name() == name.as_bytes();
+    match kind {
+        DocumentKind::EntryPoint(draft) => draft::entry_rules_of(draft),
+        DocumentKind::OfDraft(draft, role) => draft::rules_of(draft, role),
+        DocumentKind::InNodeFolder if members.contains_key("metadata_encoding") => {
+            let is_object = members
+                .get("metadata_encoding")
+                .is_some_and(Value::is_object);
+            draft::entry_rules_of(if is_object { "draft2022" } else { "draft2020" })
+        }
+        DocumentKind::InNodeFolder if is(ZARR_JSON) => {
+            Some(match members.get("node_type").and_then(Value::as_str) {
+                Some("array") => &v3::ARRAY,
+                Some("group") => &v3::GROUP,
+                _ => &v3::OTHER,
+            })
+        }
+        DocumentKind::InNodeFolder if is(ZARRAY) => Some(&v2::ARRAY),
+        DocumentKind::InNodeFolder if is(ZGROUP) => Some(&v2::GROUP),
+        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => {
+            let is_dataset = ["dimensions", "blockSize", "dataType"];
+            let is_dataset = is_dataset.iter().any(|name| members.contains_key(*name));
+            Some(if is_dataset { &n5::DATASET } else { &n5::GROUP })
+        }
+        DocumentKind::InNodeFolder => None,
+    }
+}
+
+/// Returns the specification that describes a document.
+pub(crate) fn text_of(kind: DocumentKind, key: &Key) -> &'static str {
+    let is = |name: &str| key.name() == name.as_bytes();
+    match kind {
+        DocumentKind::EntryPoint(draft) | DocumentKind::OfDraft(draft, _) => {
+            document_of(Some(draft))
+        }
+        DocumentKind::InNodeFolder if is(ZARR_JSON) => document_of(None),
+        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => document_of(Some("n5")),
+        DocumentKind::InNodeFolder => document_of(Some("v2")),
+    }
+}
+
+/// Returns the heading of the section on a document.
+pub(crate) fn heading_of(kind: DocumentKind, key: &Key) -> &'static str {
+    let is = |name: &str| key.name() == name.as_bytes();
+    match kind {
+        DocumentKind::EntryPoint(_) => "Entry point metadata",
+        DocumentKind::OfDraft(_, DocumentRole::Group) => "Group metadata",
+        DocumentKind::OfDraft(_, DocumentRole::Array) => "Array metadata",
+        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => "Datasets",
+        DocumentKind::InNodeFolder if is(ZGROUP) => "Groups",
+        DocumentKind::InNodeFolder if is(ZATTRS) => "Attributes",
+        DocumentKind::InNodeFolder => "Metadata",
+    }
+}

@@ -1,0 +1,293 @@
+//! Rules for values that several specifications share: shapes, chunk shapes and fill values.
+
+use serde_json::Value;
+
+use super::rules::{Members, Verdict};
+use zarr_format::dialect::fill::is_python_number;
+
+/// Strings that are valid fill values of floats in Zarr v2 and v3.
+pub(crate) const FLOAT_WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+
+/// Returns `Holds` if the condition does, else `Fails` with the expected value.
+pub(crate) fn demand(holds: bool, expected: &str) -> Verdict {
+    if holds {
+        Verdict::Holds
+    } else {
+        Verdict::Fails(expected.to_string())
+    }
+}
+
+/// Any value.
+pub(crate) fn anything(_: &Value, _: &Members) -> Verdict {
+    Verdict::Holds
+}
+
+/// An object.
+pub(crate) fn object(value: &Value, _: &Members) -> Verdict {
+    demand(value.is_object(), "an object")
+}
+
+/// A list.
+pub(crate) fn list(value: &Value, _: &Members) -> Verdict {
+    demand(value.is_array(), "a list")
+}
+
+/// A list of non-negative whole numbers.
+pub(crate) fn shape(value: &Value, _: &Members) -> Verdict {
+    let expected = "a list of whole numbers, none negative and each below 2^64";
+    match lengths(value) {
+        Some(_) if value.is_number() => Verdict::Habit(expected.to_string(), JSON_OF_R),
+        found => demand(found.is_some(), expected),
+    }
+}
+
+/// A writer that stores a list of one value as the value alone.
+pub(crate) const JSON_OF_R: &str = "R's jsonlite with auto_unbox";
+
+/// Returns a list of lengths, or a single length as a list; `None` for other values.
+pub(crate) fn lengths(value: &Value) -> Option<Vec<u64>> {
+    match value {
+        Value::Array(list) => list.iter().map(Value::as_u64).collect(),
+        length => Some(vec![length.as_u64()?]),
+    }
+}
+
+/// The number of the format; some writers store it as a float.
+pub(crate) fn format(value: &Value, number: u32) -> Verdict {
+    let expected = number.to_string();
+    if value.as_u64() == Some(u64::from(number)) {
+        Verdict::Holds
+    } else if value.as_f64() == Some(f64::from(number)) {
+        Verdict::Tolerated(expected)
+    } else {
+        Verdict::Fails(expected)
+    }
+}
+
+/// A chunk shape: one length for each dimension of the array, none of them zero.
+pub(crate) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Verdict {
+    let Some(chunk) = value.and_then(lengths) else {
+        return Verdict::Fails("a list of whole numbers above 0".to_string());
+    };
+    let Some(shape) = shape.and_then(lengths) else {
+        return demand(!chunk.contains(&0), "a list of whole numbers above 0");
+    };
+    if chunk.len() != shape.len() {
+        let expected = format!("{} lengths, one a dimension of the array", shape.len());
+        return Verdict::Fails(expected);
+    }
+    let is_empty = |(chunk, length): (&u64, &u64)| *chunk == 0 && *length > 0;
+    if chunk.iter().zip(&shape).any(is_empty) {
+        return Verdict::Fails("lengths above 0".to_string());
+    }
+    if chunk.contains(&0) {
+        let expected = "lengths above 0".to_string();
+        return Verdict::Habit(expected, "a writer of empty arrays such as zarr-python");
+    }
+    if value.is_some_and(Value::is_number) {
+        return Verdict::Habit("a list of lengths".to_string(), JSON_OF_R);
+    }
+    Verdict::Holds
+}
+
+/// `.` or `/`.
+pub(crate) fn separator(value: &Value, _: &Members) -> Verdict {
+    demand(matches!(value.as_str(), Some("." | "/")), "\".\" or \"/\"")
+}
+
+/// The kinds of elements that have different fill values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ElementKind {
+    Bool,
+    Int(u32),
+    UInt(u32),
+    Float(u32),
+    /// A complex number; the number is the bits of one part.
+    Complex(u32),
+}
+
+/// Returns the kind of a data type by its name in Zarr v3 or numpy; `None` for other types.
+pub(crate) fn element_kind(name: &str) -> Option<ElementKind> {
+    let plain = name.trim_start_matches(['<', '>', '|', '=']);
+    let bits = |digits: &str, unit: u32| digits.parse::<u32>().ok()?.checked_mul(unit);
+    let number = |word: &str, letter: &str, kind: fn(u32) -> ElementKind| {
+        let width = plain.strip_prefix(word).and_then(|digits| bits(digits, 1));
+        let width = width.or_else(|| {
+            plain
+                .strip_prefix(letter)
+                .and_then(|digits| bits(digits, 8))
+        });
+        width
+            .filter(|width| [8, 16, 32, 64].contains(width))
+            .map(kind)
+    };
+    match plain {
+        "bool" | "b1" => return Some(ElementKind::Bool),
+        "complex64" | "c8" => return Some(ElementKind::Complex(32)),
+        "complex128" | "c16" => return Some(ElementKind::Complex(64)),
+        _ => {}
+    }
+    number("uint", "u", ElementKind::UInt)
+        .or_else(|| number("int", "i", ElementKind::Int))
+        .or_else(|| number("float", "f", ElementKind::Float))
+}
+
+/// A fill value of an element kind; `words` are the strings for special floats.
+pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Verdict {
+    if !matches!(kind, ElementKind::Complex(_))
+        && let Some([one]) = value.as_array().map(Vec::as_slice)
+    {
+        return match fill_value(kind, one, words) {
+            Verdict::Fails(expected) => Verdict::Fails(expected),
+            _ => Verdict::Habit("a value, and no list".to_string(), "netcdf-c 4.8.0"),
+        };
+    }
+    match kind {
+        ElementKind::Bool => match value.as_u64() {
+            Some(0 | 1) => Verdict::Habit(
+                "true or false".to_string(),
+                "numpy's scalars in zarr.js and Java",
+            ),
+            _ if value.is_number() || value.is_string() => Verdict::Tolerated(
+                "true or false; any number but 0, and any text but the empty one, is read as true"
+                    .to_string(),
+            ),
+            _ => demand(value.is_boolean(), "true or false"),
+        },
+        ElementKind::Int(bits) => {
+            whole_number(value, -(1_i128 << (bits - 1)), 1_i128 << (bits - 1))
+        }
+        ElementKind::UInt(bits) => whole_number(value, 0, 1_i128 << bits),
+        ElementKind::Float(bits) => float(value, bits, words),
+        ElementKind::Complex(bits) => complex(value, bits, words),
+    }
+}
+
+/// A complex number: a list of two floats. GDAL writes only the real part.
+fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
+    let expected = "a list of two numbers";
+    let holds = |part: &Value| matches!(float(part, bits, words), Verdict::Holds);
+    match value.as_array().map(Vec::as_slice) {
+        Some([real, imaginary]) => demand(holds(real) && holds(imaginary), expected),
+        None if holds(value) => Verdict::Habit(expected.to_string(), "GDAL"),
+        _ => Verdict::Fails(expected.to_string()),
+    }
+}
+
+/// A whole number in the range `least..end`.
+fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
+    let expected = || format!("a whole number from {least} to {}", end - 1);
+    let number = value
+        .as_i64()
+        .map(i128::from)
+        .or_else(|| value.as_u64().map(i128::from));
+    match number {
+        Some(number) if (least..end).contains(&number) => Verdict::Holds,
+        None if value.as_f64().is_some_and(|number| number.fract() == 0.0) => {
+            Verdict::Habit(expected(), "z5py")
+        }
+        None if value.as_str().is_some_and(is_python_number::<i128>) => {
+            Verdict::Habit(expected(), "n5-zarr")
+        }
+        None if value.is_boolean() => Verdict::Tolerated(expected()),
+        _ => Verdict::Fails(expected()),
+    }
+}
+
+/// A number, one of the words, or the bits in hexadecimal.
+fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
+    let digits = usize::try_from(bits / 4).unwrap_or_default();
+    let is_hex = |text: &str| {
+        let rest = text.strip_prefix("0x");
+        rest.is_some_and(|rest| {
+            rest.len() == digits && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    };
+    let expected = format!("a number or one of {}", words.join(", "));
+    match value {
+        Value::Number(_) => Verdict::Holds,
+        Value::String(text) if words.contains(&text.as_str()) || is_hex(text) => Verdict::Holds,
+        Value::String(text) if is_python_number::<f64>(text) => Verdict::Habit(expected, "n5-zarr"),
+        Value::Bool(_) => Verdict::Tolerated(expected),
+        _ => Verdict::Fails(expected),
+    }
+}
+
+/// A list of objects that each have `member` with a string.
+pub(crate) fn named_objects(value: &Value, member: &str) -> Verdict {
+    let is_named = |codec: &Value| codec.get(member).is_some_and(Value::is_string);
+    let holds = value
+        .as_array()
+        .is_some_and(|codecs| codecs.iter().all(is_named));
+    demand(
+        holds,
+        &format!("a list of objects, each with the member \"{member}\""),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_known_in_both_spellings() {
+        for (name, kind) in [
+            ("bool", Some(ElementKind::Bool)),
+            ("|b1", Some(ElementKind::Bool)),
+            ("<i4", Some(ElementKind::Int(32))),
+            ("uint8", Some(ElementKind::UInt(8))),
+            (">f8", Some(ElementKind::Float(64))),
+            ("complex64", Some(ElementKind::Complex(32))),
+            (">c16", Some(ElementKind::Complex(64))),
+            ("<M8[ns]", None),
+            ("int2", None),
+            ("i99999999999", None),
+            ("string", None),
+        ] {
+            assert!(element_kind(name) == kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn fill_values_have_the_range_of_their_type() {
+        const WORDS: &[&str] = &["NaN", "Infinity"];
+        let holds = |kind, value: Value| matches!(fill_value(kind, &value, WORDS), Verdict::Holds);
+        assert!(holds(ElementKind::UInt(64), json!(u64::MAX)));
+        assert!(holds(ElementKind::Int(8), json!(-128)) && !holds(ElementKind::Int(8), json!(128)));
+        assert!(holds(ElementKind::Float(32), json!("0x7fc00000")));
+        assert!(!holds(ElementKind::Float(64), json!("0x7fc00000")));
+        assert!(!holds(ElementKind::Int(32), json!(1.0)) && !holds(ElementKind::Bool, json!("x")));
+        let is_read = |kind, text: &str| {
+            let verdict = fill_value(kind, &json!(text), WORDS);
+            matches!(verdict, Verdict::Habit(..) | Verdict::Tolerated(_))
+        };
+        assert!(is_read(ElementKind::Int(8), "0") && is_read(ElementKind::Float(32), "1.5"));
+        assert!(is_read(ElementKind::Bool, "false") && !is_read(ElementKind::Int(8), "1.5"));
+    }
+
+    #[test]
+    fn parts_of_complex_values_have_the_forms_of_floats() {
+        let verdict = |bits, value: Value| fill_value(ElementKind::Complex(bits), &value, &["NaN"]);
+        for (bits, value) in [
+            (32, json!([1, "NaN"])),
+            (32, json!(["0x7fc00001", 0])),
+            (64, json!([0, "0x7ff8000000000001"])),
+        ] {
+            assert!(matches!(verdict(bits, value), Verdict::Holds));
+        }
+        for value in [json!(5.0), json!("NaN")] {
+            let found = verdict(32, value);
+            assert!(matches!(found, Verdict::Habit(_, writer) if writer == "GDAL"));
+        }
+        for (bits, value) in [
+            (32, json!([0, "0x7ff8000000000001"])),
+            (64, json!([1])),
+            (64, json!([1, 2, 3])),
+            (64, json!(true)),
+        ] {
+            assert!(matches!(verdict(bits, value), Verdict::Fails(_)));
+        }
+    }
+}

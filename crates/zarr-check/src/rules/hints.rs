@@ -1,0 +1,95 @@
+//! Suggests improvements: layouts that are valid but cost time, memory or space.
+
+use crate::finding::Finding;
+use crate::walk::array_keys::ChunkStats;
+use zarr_format::codec::Pipeline;
+use zarr_format::grid::ChunkIndex;
+use zarr_format::model::{Array, bytes_of};
+use zarrfs_array::array::OpenArray;
+use zarrfs_store::Key;
+
+/// A chunk of at most this many decoded bytes is small: a request or an open file costs more than its bytes.
+const SMALL_CHUNK: u64 = 16 << 10;
+
+/// The number of small chunks from which there are too many.
+const MANY_CHUNKS: u64 = 1_000_000;
+
+/// A chunk of more decoded bytes is large: reading one element needs all of them.
+const LARGE_CHUNK: u64 = 1 << 30;
+
+/// Minimum number of decoded bytes from which the compression ratio means something.
+const MIN_MEASURED: u64 = 64 << 10;
+
+/// A compressor is useless if 100 decoded bytes are stored as at least this many.
+const IDLE_PERCENT: u128 = 98;
+
+/// Returns advice about an array.
+pub(crate) fn of_array(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
+    let array = open.array();
+    let pipeline = open.pipeline_of(ChunkIndex(0)).ok();
+    let mut found = Vec::new();
+    found.extend(chunk_sizes(open, array, pipeline.as_deref()));
+    if let Some(pipeline) = pipeline.as_deref() {
+        found.extend(shards(open, pipeline));
+        found.extend(compression(open, pipeline, stats));
+    }
+    found
+}
+
+/// Reports chunks that are small and many, or too large.
+fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> Option<Finding> {
+    let element = array.element_size().ok()?;
+    let path = open.path();
+    let Ok(stored) = bytes_of(&array.chunk_shape, element) else {
+        return Some(large_chunks(path, "more than 2^63"));
+    };
+    let decoded = match pipeline {
+        Some(pipeline) => pipeline.chunk_bytes() as u64,
+        None => stored,
+    };
+    if decoded > LARGE_CHUNK {
+        return Some(large_chunks(path, &decoded.to_string()));
+    }
+    let count = open.stored_grid().map_or(0, zarr_format::grid::Grid::len);
+    (count >= MANY_CHUNKS && stored <= SMALL_CHUNK).then(|| {
+        let message = format!("the array has {count} chunks of {stored} bytes");
+        let remedy = "write larger chunks, or shards that hold many of them";
+        Finding::advice("small-chunks", path, message).mended_by(remedy)
+    })
+}
+
+fn large_chunks(path: &Key, bytes: &str) -> Finding {
+    let message =
+        format!("a chunk has {bytes} bytes decoded, which each reader of an element needs");
+    Finding::advice("large-chunks", path, message).mended_by("write chunks of at most 1 GiB")
+}
+
+/// Reports shards of a single inner chunk.
+fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
+    let is_single = pipeline.shards().first()?.count() <= 1;
+    is_single.then(|| {
+        let message = "a shard has one inner chunk, so that the shards gain nothing";
+        Finding::advice("shard-without-gain", open.path(), message)
+            .mended_by("write several inner chunks into each shard, or no shards")
+    })
+}
+
+/// Reports compressors that do not make chunks smaller.
+fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Option<Finding> {
+    let array = open.array();
+    if !pipeline.shards().is_empty() || !pipeline.has_compressors() {
+        return None;
+    }
+    let chunk = bytes_of(&array.chunk_shape, array.element_size().ok()?).ok()?;
+    let decoded = u128::from(chunk) * u128::from(stats.measured);
+    let stored = u128::from(stats.bytes);
+    let is_idle = decoded >= u128::from(MIN_MEASURED) && stored * 100 >= decoded * IDLE_PERCENT;
+    is_idle.then(|| {
+        let codec = array.codecs.last().map_or("", |codec| codec.name.as_str());
+        let message = format!(
+            "{codec} does not compress the chunks: {decoded} decoded bytes are stored as {stored}"
+        );
+        Finding::advice("compressor-idle", open.path(), message)
+            .mended_by("write them without it, or with another codec")
+    })
+}

@@ -1,0 +1,196 @@
+//! Reports faults of single keys: links, folders, chunks.
+
+use crate::finding::{DRAFT_2019, DRAFT_2020, Finding, N5, V2, document_of, reason};
+use crate::rules::foreign::{ANNEX_GET, COPY_AGAIN, Foreign, in_place_of_chunk};
+use crate::walk::folder::lacks_content_of_annex;
+use zarr_format::error::{Error, Kind};
+use zarr_format::model::Array;
+use zarrfs_store::{Key, Store};
+
+/// Returns the heading of the section on stored chunks.
+pub(crate) fn chunk_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Chunks",
+        N5 => "Blocks",
+        DRAFT_2019 => "Chunk grids",
+        _ => "Chunk encoding",
+    }
+}
+
+/// Returns the heading of the section on the hierarchy of nodes.
+pub(crate) fn hierarchy_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Groups",
+        N5 => "Containers",
+        DRAFT_2019 => "Conceptual model",
+        _ => "Concepts and terminology",
+    }
+}
+
+/// Returns the heading of the section on codecs.
+pub(crate) fn codecs_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Metadata",
+        N5 => "Datasets",
+        DRAFT_2020 => "Chunk encoding",
+        _ => "Codecs",
+    }
+}
+
+/// Returns the heading of the section on the documents of nodes.
+pub(crate) fn metadata_heading(document: &str) -> &'static str {
+    match document {
+        N5 => "Datasets",
+        _ => "Metadata",
+    }
+}
+
+/// Reports a folder in the place of a document.
+pub(crate) fn document_is_folder(key: &Key, document: &'static str) -> Finding {
+    let message = "a folder has the name of a document, so that readers find no document";
+    let finding = Finding::error("document-is-folder", key, message);
+    finding.by(document, metadata_heading(document))
+}
+
+/// Reports names that look like chunks in the folder of a node without a document: an array that lost its document.
+pub(crate) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: &str) -> Finding {
+    let names = match count {
+        1 => format!("the name {first} looks like a chunk"),
+        _ => format!("{count} names, such as {first}, look like chunks"),
+    };
+    let message =
+        format!("{names}, and no document describes an array here, so that no reader finds it");
+    let remedy = format!("put the {document} of the array back, from another copy of the store");
+    Finding::error("chunks-undescribed", node, message).mended_by(remedy)
+}
+
+/// Reports a document whose name is only wrong in case; readers do not find it.
+pub(crate) fn document_miscased(key: &Key, right: &str) -> Finding {
+    let message =
+        format!("the name differs from {right} in case alone, so that readers find no document");
+    Finding::error("document-miscased", key, message).mended_by(format!("rename it to {right}"))
+}
+
+/// Reports an empty folder.
+pub(crate) fn empty_folder(key: &Key) -> Finding {
+    Finding::warning("empty-folder", key, "the folder holds no key").mended_by("remove it")
+}
+
+/// Reports a folder that cannot be listed.
+pub(crate) fn folder_unlisted(key: &Key, error: &Error) -> Finding {
+    let message = format!("the folder does not list, so that nothing in it was checked: {error}");
+    Finding::error("folder-unlisted", key, message)
+}
+
+/// Reports a store that cannot list keys.
+pub(crate) fn store_unlisted(root: &Key) -> Finding {
+    let message = "the server lists no names, so that only documents are checked";
+    Finding::warning("store-unlisted", root, message)
+}
+
+/// Reports a link to a folder, which would show one node under two paths.
+pub(crate) fn folder_link(key: &Key) -> Finding {
+    let message = "the symbolic link leads to a folder of the store and is not followed here";
+    Finding::warning("link-to-folder", key, message)
+}
+
+/// Reports a link that cannot be followed.
+pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Finding {
+    let code = match error.kind() {
+        Kind::Denied => "link-leaves-store",
+        _ if error.detail().contains("circle") => "link-in-circle",
+        _ => "link-dangling",
+    };
+    if lacks_content_of_annex(store, key) {
+        let message = "the symbolic link leads to content of git-annex that is not on this machine";
+        return Finding::error(code, key, message).mended_by(ANNEX_GET);
+    }
+    let message = format!(
+        "the symbolic link leads to no key of the store: {}",
+        error.detail()
+    );
+    Finding::error(code, key, message)
+}
+
+/// Reports a file that the store hides.
+pub(crate) fn hidden(key: &Key, what: &str) -> Finding {
+    let code = if what.contains("cut") {
+        "leftover"
+    } else {
+        "special-file"
+    };
+    let message =
+        format!("the name is {what} and no regular file, so that the store does not show it");
+    Finding::warning(code, key, message)
+}
+
+/// Reports a stored chunk that the store fails to return.
+fn unreadable(key: &Key, error: &Error) -> Finding {
+    Finding::error(
+        "chunk-unreadable",
+        key,
+        format!("the store does not give the chunk: {error}"),
+    )
+}
+
+/// A stored chunk, or an inner chunk of a shard.
+pub(crate) struct ChunkPart<'a> {
+    pub(crate) key: &'a Key,
+    /// The inner chunk of the shard; empty for the chunk or shard itself.
+    pub(crate) part: &'a str,
+    pub(crate) array: &'a Array,
+}
+
+impl ChunkPart<'_> {
+    /// Returns its name in messages.
+    pub(crate) fn name(&self) -> &str {
+        if self.part.is_empty() {
+            "the chunk"
+        } else {
+            self.part
+        }
+    }
+}
+
+/// Returns the finding for an error of a chunk. `head` returns the first bytes of the part and its size, to recognize
+/// foreign bytes.
+pub(crate) fn chunk_fault(
+    chunk: &ChunkPart<'_>,
+    error: &Error,
+    head: impl FnOnce() -> Option<(Vec<u8>, u64)>,
+) -> Finding {
+    let (key, name) = (chunk.key, chunk.name());
+    let reason_of_part = error.within(chunk.part);
+    let why = reason(reason_of_part.within(&key.to_string()));
+    match error.kind() {
+        Kind::Unsupported | Kind::TooLarge => {
+            let message = format!("zarrfs cannot decode {name}: {why}");
+            Finding::warning("chunk-unreadable", key, message).of_part(chunk.part)
+        }
+        Kind::Corrupt => {
+            let foreign =
+                head().and_then(|(head, size)| in_place_of_chunk(&head, size, chunk.array));
+            let finding = match foreign {
+                Some(foreign) => foreign_chunk("chunk-corrupt", chunk, &foreign),
+                None => {
+                    let message = format!("{name} does not decode: {why}");
+                    Finding::error("chunk-corrupt", key, message).mended_by(COPY_AGAIN)
+                }
+            };
+            let document = document_of(Some(chunk.array.dialect));
+            let finding = finding.of_part(chunk.part);
+            finding.by(document, chunk_heading(document))
+        }
+        _ => unreadable(key, error).of_part(chunk.part),
+    }
+}
+
+/// Reports foreign bytes in the place of a chunk.
+pub(crate) fn foreign_chunk(
+    code: &'static str,
+    chunk: &ChunkPart<'_>,
+    foreign: &Foreign,
+) -> Finding {
+    let message = foreign.message(chunk.name(), chunk.array);
+    Finding::error(code, chunk.key, message).mended_by(foreign.remedy)
+}

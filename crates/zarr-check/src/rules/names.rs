@@ -1,0 +1,179 @@
+//! Checks names of nodes: specifications, portability and similar siblings.
+
+use std::collections::HashMap;
+
+use icu_normalizer::DecomposingNormalizer;
+
+use crate::finding::{Finding, V3, document_of};
+use zarrfs_store::Key;
+
+/// Device names that Windows reserves, with any extension.
+const DEVICES: [&str; 22] = [
+    "con", "prn", "aux", "nul", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8",
+    "com9", "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
+];
+
+/// The longest key that all buckets accept, in bytes.
+const MAX_KEY: usize = 1024;
+
+/// Returns the findings about the name of a node.
+pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let text = String::from_utf8_lossy(path.name()).into_owned();
+    let is_draft = dialect.is_some_and(|name| name.starts_with("draft"));
+    let document = document_of(dialect);
+    if (is_draft || dialect == Some("v3")) && path.name().iter().all(|&byte| byte == b'.') {
+        let message = format!("the name {text} is of periods alone, which the text forbids");
+        let finding = Finding::error("name-not-allowed", path, message);
+        found.push(finding.by(document, "Node names"));
+    } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
+        let message = format!(
+            "the name {text} has other signs than letters, digits, hyphen, underscore and period"
+        );
+        let finding = Finding::error("name-not-allowed", path, message);
+        found.push(finding.by(document, "Node names"));
+    } else if dialect == Some("v3") && text.starts_with("__") {
+        let message = format!("the name {text} begins with __, which the text reserves");
+        let finding = Finding::error("name-reserved", path, message);
+        found.push(finding.by(V3, "Node names"));
+    } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
+        let message = format!(
+            "the name {text} has other signs than letters, digits, hyphen, underscore and period, which the text recommends"
+        );
+        let finding = Finding::warning("name-not-recommended", path, message);
+        found.push(finding.by(V3, "Node names"));
+    }
+    found.extend(portability(path).map(|why| {
+        let message = format!("not every system can hold the name: it {why}");
+        Finding::warning("name-not-portable", path, message)
+    }));
+    if path.as_bytes().len() > MAX_KEY {
+        let length = path.as_bytes().len();
+        let message = format!(
+            "the key has {length} bytes, and S3 and Google Cloud Storage hold {MAX_KEY} at most"
+        );
+        found.push(Finding::warning("key-too-long", path, message));
+    }
+    found
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
+}
+
+/// Returns the reason why some system cannot store a name, or `None` if all can.
+fn portability(path: &Key) -> Option<String> {
+    let Ok(name) = str::from_utf8(path.name()) else {
+        return Some("is no UTF-8, which buckets, macOS and Windows demand".to_string());
+    };
+    if let Some(c) = name
+        .chars()
+        .find(|&c| "<>:\"\\|?*".contains(c) || c.is_control())
+    {
+        return Some(format!("has the character {c:?}, which Windows refuses"));
+    }
+    if name.ends_with(['.', ' ']) {
+        return Some(format!("is {name:?}, whose last character Windows drops"));
+    }
+    let stem = name
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let is_device = DEVICES.contains(&stem.as_str());
+    is_device.then(|| format!("is {name:?}, a device of Windows"))
+}
+
+/// Reports names that differ from an earlier one only in case (an error in the draft of 2019), or only in how Unicode
+/// composes their letters.
+pub(crate) fn check_siblings(
+    group: &Key,
+    names: &[Vec<u8>],
+    dialect: Option<&str>,
+) -> Vec<Finding> {
+    let mut seen: HashMap<String, &[u8]> = HashMap::new();
+    let mut found = Vec::new();
+    for name in names {
+        let text = String::from_utf8_lossy(name);
+        let Some(first) = seen.insert(folded(&text), name) else {
+            continue;
+        };
+        let Ok(path) = group.child(name) else {
+            continue;
+        };
+        let first = String::from_utf8_lossy(first);
+        if text.to_lowercase() != first.to_lowercase() {
+            found.push(other_form(&path, &text, &first));
+            continue;
+        }
+        let message = format!(
+            "the names {text} and {first} differ in case alone, and macOS and Windows take them for one"
+        );
+        found.push(match dialect {
+            Some("draft2019") => Finding::error("names-differ-in-case", &path, message)
+                .by(document_of(dialect), "Node names"),
+            _ => Finding::warning("names-differ-in-case", &path, message),
+        });
+    }
+    found
+}
+
+/// Returns a name as macOS compares it: in lower case, with decomposed letters.
+fn folded(name: &str) -> String {
+    let lower = name.to_lowercase();
+    if lower.is_ascii() {
+        return lower;
+    }
+    let normalizer = DecomposingNormalizer::new_nfd();
+    normalizer.normalize(&lower).into_owned()
+}
+
+/// Reports two names that differ only in how Unicode composes their letters.
+fn other_form(path: &Key, name: &str, first: &str) -> Finding {
+    let code_points = |name: &str| {
+        let points = name.chars().filter(|c| !c.is_ascii());
+        let points: Vec<String> = points.map(|c| format!("U+{:04X}", u32::from(c))).collect();
+        points.join(" ")
+    };
+    let (own, other) = (code_points(name), code_points(first));
+    let message = format!(
+        "the names {name} ({own}) and {first} ({other}) differ in how Unicode composes letters, and macOS takes them for one"
+    );
+    Finding::warning("names-differ-in-form", path, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_some_system_cannot_hold_are_found() {
+        for (name, is_bad) in [
+            ("temp", false),
+            ("a:b", true),
+            ("Con.x", true),
+            ("console", false),
+            ("dot.", true),
+            ("a\tb", true),
+            ("gr\u{f6}sse", false),
+        ] {
+            let path = Key::new(format!("g/{name}")).unwrap();
+            assert_eq!(portability(&path).is_some(), is_bad, "{name}");
+        }
+        assert!(portability(&Key::new(b"\xff".to_vec()).unwrap()).is_some());
+    }
+
+    #[test]
+    fn siblings_that_macos_takes_for_one_are_found() {
+        let codes = |names: &[&str]| {
+            let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+            let found = check_siblings(&Key::root(), &names, Some("v2")).into_iter();
+            found.map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+        assert_eq!(codes(&[decomposed, composed]), ["names-differ-in-form"]);
+        assert_eq!(codes(&["CAF\u{c9}", decomposed]), ["names-differ-in-form"]);
+        assert_eq!(codes(&["CAF\u{c9}", composed]), ["names-differ-in-case"]);
+        assert_eq!(codes(&["cafe", composed]), [""; 0]);
+    }
+}

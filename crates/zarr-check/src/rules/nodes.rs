@@ -1,0 +1,235 @@
+//! Reports faults of whole nodes: unreadable nodes, missing documents, collisions.
+
+use std::sync::Arc;
+
+use crate::context::CheckContext;
+use crate::finding::{Finding, V2, V3, document_of, reason};
+use crate::rules::documents::{DocumentKind, shown};
+use crate::rules::keys::{codecs_heading, metadata_heading};
+use crate::walk::folder::GroupChild;
+use zarr_format::error::{Error, Kind};
+use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
+use zarr_format::model::{Array, DataType};
+use zarrfs_array::array::OpenArray;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::UNLIMITED;
+
+/// Reports a node that cannot be read: its documents are invalid, or this program does not support it.
+pub(crate) fn node_fault(path: &Key, error: &Error) -> Finding {
+    let why = reason(error);
+    match error.kind() {
+        Kind::Unsupported | Kind::TooLarge => {
+            let message = format!("zarrfs cannot read such a node: {why}");
+            Finding::warning("node-not-supported", path, message)
+        }
+        _ => Finding::error(
+            "node-unreadable",
+            path,
+            format!("the node does not read: {why}"),
+        ),
+    }
+}
+
+/// Reports an array whose chunks cannot be decoded, whatever they contain.
+pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
+    let error = error.within(&path.to_string());
+    let why = reason(error);
+    let finding = match error.kind() {
+        Kind::Corrupt => {
+            let message = format!("the codecs do not work together: {why}");
+            Finding::error("codecs-impossible", path, message)
+        }
+        // An array whose chunks cannot be numbered is too large whatever the options are.
+        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => {
+            let message = format!(
+                "the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: {why}"
+            );
+            Finding::warning("array-too-large", path, message)
+        }
+        Kind::TooLarge => {
+            let message = format!("the chunks are too large: {why}");
+            Finding::warning("chunk-too-large", path, message)
+        }
+        _ => {
+            let message = format!("zarrfs cannot decode the chunks of the array: {why}");
+            Finding::warning("not-decodable", path, message)
+        }
+    };
+    let document = document_of(dialect);
+    let heading = heading_of(error.detail()).filter(|_| document == V3);
+    finding.by(document, heading.unwrap_or(codecs_heading(document)))
+}
+
+/// Reports an array without stored chunks: it was never written, contains only the fill value, or lost its chunks.
+pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
+    let array = open.array();
+    let chunks = open.stored_grid().ok()?.len();
+    if array.shape.contains(&0) {
+        return None;
+    }
+    let which = match chunks {
+        1 => "the one chunk of the array is not stored".to_string(),
+        _ => format!("none of the {chunks} chunks of the array is stored"),
+    };
+    let reads = if array.fill_value.is_none {
+        "reads as what a reader likes, since the metadata have no fill value".to_string()
+    } else {
+        format!("reads as the fill value {}", shown(&array.fill_value.json))
+    };
+    let (code, path) = ("chunks-missing", open.path());
+    let message = format!("{which}, so that each element {reads}");
+    let finding = if is_all_fill_likely(array, chunks) {
+        Finding::advice(code, path, message)
+    } else {
+        Finding::warning(code, path, message)
+    };
+    Some(finding.mended_by("copy the chunks again if the array was ever written"))
+}
+
+/// Whether writers are likely to have such an array with only the fill value, which they do not store: masks, counts,
+/// and scalars that carry attributes.
+fn is_all_fill_likely(array: &Array, chunks: u64) -> bool {
+    let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
+    let is_whole = matches!(
+        array.data_type,
+        DataType::Bool | DataType::Int(_) | DataType::UInt(_)
+    );
+    is_small || (chunks == 1 && is_whole)
+}
+
+/// Reports a node of another dialect than the group above it; readers of that dialect ignore the node.
+pub(crate) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
+    let message = format!(
+        "the node is of {own} and the group above of {above}, whose readers do not show the node"
+    );
+    Finding::warning("dialect-differs", path, message)
+}
+
+/// Reports consolidated metadata of v2 in a folder without a v2 group: readers do not open it.
+pub(crate) fn copies_without_group(path: &Key) -> Finding {
+    let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
+    Finding::error("group-implied", path, message)
+        .mended_by(describing(ZGROUP))
+        .by(V2, "Groups")
+}
+
+/// Returns the heading in the Zarr v3 specification about a reason other than a codec that makes an array
+/// undecodable.
+fn heading_of(reason: &str) -> Option<&'static str> {
+    let (member, why) = reason.split_once(": ")?;
+    match member {
+        "storage_transformers" => Some("Storage transformers"),
+        "chunk_key_encoding" => Some("Array metadata"),
+        _ if why.starts_with("an extension that is not known") => Some("must_understand"),
+        _ => None,
+    }
+}
+
+/// Returns the remedy for a missing document of a group.
+pub(crate) fn describing(name: &str) -> String {
+    let text = match name {
+        ZGROUP => r#"{"zarr_format": 2}"#,
+        _ => r#"{"zarr_format": 3, "node_type": "group"}"#,
+    };
+    format!("write {text} to {name} there, or copy it from another copy of the store")
+}
+
+/// Reports a group without a document, in dialects that demand one.
+pub(crate) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
+    let (document, heading, name) = match dialect {
+        Some("v2") => (V2, "Groups", ZGROUP),
+        Some("v3") => (V3, "Group metadata", ZARR_JSON),
+        _ => return None,
+    };
+    let message = format!("the group has no {name}, which each group must have");
+    let finding = Finding::error("group-implied", path, message).mended_by(describing(name));
+    let writers = "tensorstore, and zarr-python where an array is made by its path alone";
+    Some(finding.by(document, heading).habit_of(writers))
+}
+
+/// Reports documents of several nodes in one folder, and attributes without a node.
+pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
+    let has = |name: &str| {
+        let mut keys = documents.iter().map(|(key, _)| key);
+        keys.find(|key| key.name() == name.as_bytes())
+    };
+    let (v3, array, group, attributes) = (has(ZARR_JSON), has(ZARRAY), has(ZGROUP), has(ZATTRS));
+    let mut found = Vec::new();
+    if let (Some(_), Some(key)) = (array, group) {
+        let message = "the documents of an array and of a group lie in one folder";
+        let finding = Finding::error("nodes-collide", key, message);
+        found.push(finding.by(V2, "Groups"));
+    }
+    if let (Some(key), Some(_)) = (v3, array.or(group)) {
+        let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
+        let finding = Finding::warning("nodes-collide", key, message);
+        found.push(finding.by(V3, "Comparison with Zarr v2"));
+    }
+    if let (Some(key), None) = (attributes, array.or(group)) {
+        let message =
+            "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
+        let finding = Finding::warning("orphan-key", key, message);
+        found.push(finding.by(V2, "Attributes"));
+    }
+    found
+}
+
+/// Maximum number of children that are looked up.
+const MAX_LOOKED_AT: usize = 64;
+
+/// File name endings of stores: a folder with such children is a folder of stores.
+const ENDINGS: [&[u8]; 4] = [b".zarr", b".n5", b".zarr2", b".zarr3"];
+
+/// Returns a finding about the start of a check that has nodes below it but no document. Returns `None` if it is a
+/// folder of stores.
+pub(crate) fn top_undescribed(
+    context: &CheckContext,
+    top: &NodeEntry,
+    children: &[GroupChild],
+    has_attributes: bool,
+) -> Option<Finding> {
+    let is_store = |child: &GroupChild| {
+        let name = child.name.to_ascii_lowercase();
+        ENDINGS.iter().any(|ending| name.ends_with(ending))
+    };
+    if children.iter().any(is_store) {
+        return None;
+    }
+    let nodes = children.iter().take(MAX_LOOKED_AT).filter_map(|child| {
+        let node = context.hierarchy.child(&UNLIMITED, top, &child.name);
+        node.ok().flatten().filter(|node| node.version != 0)
+    });
+    let nodes: Vec<Arc<NodeEntry>> = nodes.collect();
+    let first = nodes.iter().find(|node| node.dialect().is_some())?;
+    let dialect = first.dialect()?;
+    let document = match dialect {
+        "v3" => ZARR_JSON,
+        "v2" => ZGROUP,
+        _ => return None,
+    };
+    let path = &first.path;
+    let message = format!(
+        "the top of the store has no {document}, and nodes such as {path} lie below it, so that Zarr libraries do \
+         not open it"
+    );
+    let text = document_of(Some(dialect));
+    let finding = Finding::error("group-implied", &top.path, message);
+    let finding = finding
+        .mended_by(describing(document))
+        .by(text, metadata_heading(text));
+    // Writers of single arrays create no group, but a dataset is never written without one.
+    let is_dataset = has_attributes || nodes.iter().any(|node| is_coordinates(node));
+    Some(if is_dataset {
+        finding
+    } else {
+        finding.habit_of("zarrs and tensorstore")
+    })
+}
+
+/// Whether a node is an array named like its only dimension.
+fn is_coordinates(node: &NodeEntry) -> bool {
+    let names = node.array().map(|array| array.dimension_names.as_slice());
+    let own = node.path.name();
+    matches!(names, Some([Some(name)]) if name.as_bytes() == own)
+}

@@ -1,0 +1,459 @@
+//! Checks the attributes of OME-Zarr images, labels, plates and wells.
+//!
+//! A path in an attribute is relative to the node with that attribute. Findings cite OME-Zarr 0.5 if the attributes
+//! are in `ome`, else 0.4.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::context::CheckContext;
+use crate::finding::{Finding, OME_0_4, OME_0_5, SpecSection, section};
+use crate::rules::documents::shown;
+use crate::rules::key_of;
+use zarr_format::error::Result;
+use zarr_format::model::{Array, Attributes};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::sync::pool::parallel_map;
+
+/// A node that an attribute names.
+struct NamedNode {
+    /// The attribute, and the place in it.
+    part: String,
+    path: String,
+    is_level: bool,
+    /// The section that defines the attribute.
+    section: SpecSection,
+}
+
+/// A check of one group: its path, and the version of OME-Zarr that its attributes follow.
+struct ImageCheck<'a> {
+    context: &'a CheckContext,
+    group: &'a Key,
+    document: &'static str,
+}
+
+/// Checks images, labels, plates and wells of OME-Zarr: the nodes that they name, and the levels of images.
+pub(crate) fn check(
+    context: &CheckContext,
+    entry: &NodeEntry,
+    attributes: &Attributes,
+) -> Vec<Finding> {
+    let outer = attributes.get("ome");
+    let (outer, prefix, document) = match &outer {
+        Some(ome) if ome.is_object() => (Some(ome), "ome: ", OME_0_5),
+        _ => (None, "", OME_0_4),
+    };
+    let check = ImageCheck {
+        context,
+        group: &entry.path,
+        document,
+    };
+    let member = |name: &str| match outer {
+        Some(ome) => ome.get(name).cloned(),
+        None => attributes.get(name),
+    };
+    let mut found = Vec::new();
+    found.extend(outer.and_then(|ome| version_fault(entry, ome)));
+    for (number, image) in items(member("multiscales").as_ref()).iter().enumerate() {
+        let part = format!("{prefix}multiscales[{number}]");
+        found.extend(check.levels(&part, image));
+    }
+    found.extend(check.wells(prefix, member("plate").as_ref()));
+    let named = [
+        check.labels(prefix, member("labels").as_ref()),
+        check.listed(prefix, PLATE, "plate", "wells", member("plate").as_ref()),
+        check.listed(prefix, WELL, "well", "images", member("well").as_ref()),
+    ];
+    let named = named.into_iter().flatten().collect();
+    let looked_for = check.look_for(named).into_iter();
+    found.extend(looked_for.filter_map(|looked_for| looked_for.fault));
+    found
+}
+
+/// The headings, which are the same in both versions of OME-Zarr.
+const METADATA: &str = "OME-Zarr Metadata";
+const MULTISCALES: &str = "multiscales metadata";
+const AXES: &str = "axes metadata";
+const LABELS: &str = "labels metadata";
+const PLATE: &str = "plate metadata";
+const WELL: &str = "well metadata";
+
+fn items(list: Option<&Value>) -> Vec<Value> {
+    list.and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// The result of looking up a named node.
+struct LookedFor {
+    named: NamedNode,
+    /// The node; `None` if it is missing or cannot be read, which is reported with that node.
+    node: Option<Arc<NodeEntry>>,
+    fault: Option<Finding>,
+}
+
+impl ImageCheck<'_> {
+    fn named_node(&self, part: String, heading: &'static str, path: &Value) -> Option<NamedNode> {
+        Some(NamedNode {
+            part,
+            path: path.as_str()?.to_string(),
+            is_level: heading == MULTISCALES,
+            section: section(self.document, heading),
+        })
+    }
+
+    /// Returns the images that a group of labels names.
+    fn labels(&self, prefix: &str, labels: Option<&Value>) -> Vec<NamedNode> {
+        if self.group.name() != b"labels" {
+            return Vec::new();
+        }
+        let labels = items(labels).into_iter().enumerate();
+        let named = labels.filter_map(|(number, label)| {
+            self.named_node(format!("{prefix}labels[{number}]"), LABELS, &label)
+        });
+        named.collect()
+    }
+
+    /// Returns the wells of a plate, or the images of a well.
+    fn listed(
+        &self,
+        prefix: &str,
+        heading: &'static str,
+        name: &str,
+        list: &str,
+        members: Option<&Value>,
+    ) -> Vec<NamedNode> {
+        let listed = items(members.and_then(|members| members.get(list)));
+        let named = listed.iter().enumerate().filter_map(|(number, item)| {
+            let part = format!("{prefix}{name}: {list}[{number}]");
+            self.named_node(part, heading, item.get("path")?)
+        });
+        named.collect()
+    }
+
+    /// Looks up nodes in parallel; a missing node is a fault.
+    fn look_for(&self, named: Vec<NamedNode>) -> Vec<LookedFor> {
+        let look = |named: NamedNode| {
+            let node = key_of(self.group, &named.path)
+                .map(|key| self.context.hierarchy.node(&UNLIMITED, &key));
+            let found = match &node {
+                Ok(Ok(Some(node))) if named.is_level && !node.is_array() && node.node().is_ok() => {
+                    Some("a group and no array")
+                }
+                Ok(Ok(None)) | Err(_) => Some("no node"),
+                Ok(_) => None,
+            };
+            LookedFor {
+                fault: found.map(|found| self.not_there(&named, found)),
+                node: node.ok().and_then(Result::ok).flatten(),
+                named,
+            }
+        };
+        parallel_map(self.context.threads, named, &look)
+    }
+
+    fn not_there(&self, named: &NamedNode, found: &str) -> Finding {
+        let (part, path) = (&named.part, &named.path);
+        let message = format!("{part} names {path:?}, where {found} is");
+        let finding = Finding::error("image-path-missing", self.group, message);
+        named.tell(finding.mended_by("copy the node again, or take it out of the attribute"))
+    }
+
+    /// Checks the levels of an image: arrays with one dimension for each axis, from the largest to the smallest.
+    fn levels(&self, part: &str, image: &Value) -> Vec<Finding> {
+        let datasets = items(image.get("datasets"));
+        let named = datasets.iter().enumerate().map(|(number, dataset)| {
+            let part = format!("{part}: datasets[{number}]");
+            let named = self.named_node(part, MULTISCALES, dataset.get("path")?)?;
+            Some((named, dataset))
+        });
+        let (named, datasets): (Vec<_>, Vec<_>) = named.flatten().unzip();
+        let mut found: Vec<Finding> = self.unnamed(part, image, named.len()).into_iter().collect();
+        let mut last = None;
+        let (mut scales, mut axes, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+        for (level, dataset) in self.look_for(named).into_iter().zip(datasets) {
+            found.extend(level.fault);
+            scales.extend(self.scale(&level.named, image, dataset));
+            let Some(array) = level.node.as_ref().and_then(|node| node.array()) else {
+                continue;
+            };
+            axes.extend(self.axes(&level.named, image, array));
+            numbers.extend(self.transformations(&level.named, dataset, array));
+            let sides = array.shape.iter();
+            let len = sides.fold(1_u64, |len, &side| len.saturating_mul(side));
+            if last.replace(len).is_some_and(|last| len > last) {
+                let message = format!(
+                    "{} is larger than the level before it, and levels go from the largest to the smallest",
+                    level.named.part
+                );
+                let finding = Finding::warning("image-levels-unordered", self.group, message);
+                found.push(level.named.tell(finding));
+            }
+        }
+        let alike = [scales, axes, numbers].into_iter().filter_map(of_first);
+        found.extend(alike);
+        found
+    }
+
+    /// Reports an image without levels, or with a level without a path; `named` levels have one.
+    fn unnamed(&self, part: &str, image: &Value, named: usize) -> Option<Finding> {
+        let datasets = image.as_object()?.get("datasets");
+        let is_right =
+            |datasets: &Value| datasets.as_array().is_some_and(|list| list.len() == named);
+        if datasets.is_some_and(is_right) {
+            return None;
+        }
+        let found = datasets.map_or("missing".to_string(), shown);
+        let message = format!(
+            "{part}: datasets is {found}; it must be a list of levels, each an object with \"path\""
+        );
+        let finding = Finding::error("attribute-invalid", self.group, message);
+        Some(
+            finding
+                .of_part(format!("{part}: datasets"))
+                .by(self.document, MULTISCALES),
+        )
+    }
+
+    /// Compares the axes of an image with the dimensions of a level, and with their names if it has any.
+    fn axes(&self, named: &NamedNode, image: &Value, array: &Array) -> Option<Finding> {
+        let axes = axes_of(image)?;
+        let rank = array.shape.len();
+        let path = &named.path;
+        let (message, remedy) = if axes.len() == rank {
+            let names: Vec<Option<&str>> = axes.iter().map(name_of_axis).collect();
+            let own: Vec<Option<&str>> =
+                array.dimension_names.iter().map(Option::as_deref).collect();
+            let is_named = self.document == OME_0_5 && array.dialect == "v3" && !own.is_empty();
+            if !is_named || own == names {
+                return None;
+            }
+            let message = format!(
+                "the axes of the image are {} and the dimensions of {path:?} are {}",
+                in_words(&names),
+                in_words(&own)
+            );
+            (
+                message,
+                "give both the names and the order of the dimensions",
+            )
+        } else {
+            let message = format!(
+                "the image has {} axes and {path:?} has {rank} dimensions",
+                axes.len()
+            );
+            (
+                message,
+                "give the image an axis for each dimension of its levels",
+            )
+        };
+        let finding = Finding::error("image-axes-differ", self.group, message).mended_by(remedy);
+        Some(named.tell(finding).by(self.document, AXES))
+    }
+
+    /// Reports a level without a scale. OME-Zarr demands one since 0.4, as nothing else states the pixel size.
+    fn scale(&self, named: &NamedNode, image: &Value, dataset: &Value) -> Option<Finding> {
+        let version = image.get("version").and_then(Value::as_str);
+        let is_older = match version.filter(|_| self.document == OME_0_4) {
+            Some(version) => OLD_VERSIONS.contains(&version),
+            // Axes were plain names before 0.4.
+            None => {
+                self.document == OME_0_4
+                    && axes_of(image).is_none_or(|axes| !axes.iter().any(Value::is_object))
+            }
+        };
+        let list = dataset.get("coordinateTransformations");
+        let is_placing = |one: &Value| {
+            let kind = one.get("type").and_then(Value::as_str).unwrap_or_default();
+            !["", "translation"].contains(&kind)
+        };
+        let steps = list.and_then(Value::as_array);
+        if is_older || steps.is_some_and(|list| list.iter().any(is_placing)) {
+            return None;
+        }
+        let part = format!("{}: coordinateTransformations", named.part);
+        let found = list.map_or("missing".to_string(), |list| {
+            format!("{} and has no scale", shown(list))
+        });
+        let message = format!("{part} is {found}, so that no reader knows the size of a pixel");
+        let remedy = "add {\"type\": \"scale\", \"scale\": [one number an axis]} to it";
+        let finding = Finding::error("attribute-invalid", self.group, message).mended_by(remedy);
+        Some(finding.of_part(part).by(self.document, MULTISCALES))
+    }
+
+    /// Compares the scales and translations of a level with its number of dimensions.
+    fn transformations(
+        &self,
+        named: &NamedNode,
+        dataset: &Value,
+        array: &Array,
+    ) -> Option<Finding> {
+        let rank = array.shape.len();
+        let list = dataset.get("coordinateTransformations")?.as_array()?;
+        let within = |one: &'_ Value| items(one.get("transformations"));
+        let mut list: Vec<Value> = list.clone();
+        list.extend(list.iter().flat_map(within).collect::<Vec<_>>());
+        if let Some(fault) = self.no_scale(named, &list) {
+            return Some(fault);
+        }
+        let numbers = list.iter().find_map(|transformation| {
+            let name = ["scale", "translation"]
+                .into_iter()
+                .find(|name| transformation.get(name).is_some())?;
+            let numbers = transformation.get(name)?.as_array()?;
+            (numbers.len() != rank).then_some((name, numbers.len()))
+        });
+        numbers.map(|(name, count)| {
+            let message = format!(
+                "the {name} of {:?} has {count} numbers and the array has {rank} dimensions",
+                named.path
+            );
+            let remedy = format!("give the {name} a number for each dimension");
+            let finding = Finding::error("image-axes-differ", self.group, message);
+            named.tell(finding.mended_by(remedy))
+        })
+    }
+}
+
+impl ImageCheck<'_> {
+    /// Reports a scale that contains 0, or something other than numbers.
+    fn no_scale(&self, named: &NamedNode, list: &[Value]) -> Option<Finding> {
+        let scales = list.iter().filter_map(|one| one.get("scale"));
+        scales.into_iter().find_map(|scale| {
+            let numbers = scale.as_array()?;
+            let is_number = numbers.iter().all(Value::is_number);
+            if is_number && numbers.iter().all(|number| number.as_f64() != Some(0.0)) {
+                return None;
+            }
+            let message = format!("the scale of {:?} is {}", named.path, shown(scale));
+            let finding = if is_number {
+                let message = format!("{message}, by which pixels have no size");
+                Finding::warning("attribute-invalid", self.group, message)
+            } else {
+                let message = format!("{message}; it must be a list of numbers");
+                Finding::error("attribute-invalid", self.group, message)
+            };
+            Some(named.tell(finding.mended_by("write the size of a pixel along each axis")))
+        })
+    }
+
+    /// Reports wells whose row or column number contradicts their path.
+    fn wells(&self, prefix: &str, plate: Option<&Value>) -> Vec<Finding> {
+        let plate = plate.unwrap_or(&Value::Null);
+        let wells = items(plate.get("wells")).into_iter().enumerate();
+        let faults = wells.filter_map(|(number, well)| {
+            let mut names = well.get("path")?.as_str()?.split('/');
+            let parts = [("rows", "rowIndex"), ("columns", "columnIndex")].map(|(list, index)| {
+                let name = names.next()?;
+                let mut known = plate.get(list)?.as_array()?.iter();
+                let right = known.position(|one| one["name"] == name)?;
+                let told = well.get(index)?.as_u64()?;
+                (told != right as u64).then_some((index, told, right))
+            });
+            let (index, told, right) = parts.into_iter().flatten().next()?;
+            let part = format!("{prefix}plate: wells[{number}]");
+            let message = format!("{part}: {index} is {told}, and its path names number {right}");
+            let finding = Finding::warning("attribute-invalid", self.group, message);
+            let finding = finding.mended_by("write the number that the path names");
+            Some(finding.of_part(part).by(self.document, PLATE))
+        });
+        faults.collect()
+    }
+}
+
+impl NamedNode {
+    /// Adds the attribute and its section to a finding.
+    fn tell(&self, finding: Finding) -> Finding {
+        let SpecSection { document, heading } = self.section;
+        finding.of_part(self.part.clone()).by(document, heading)
+    }
+}
+
+/// Returns the finding about the first level, and adds the number of other levels with the same fault.
+fn of_first(alike: Vec<Finding>) -> Option<Finding> {
+    let more = alike.len().saturating_sub(1);
+    let mut first = alike.into_iter().next()?;
+    match more {
+        0 => {}
+        1 => first.message.push_str("; so is it with another level"),
+        _ => first
+            .message
+            .push_str(&format!("; so is it with {more} other levels")),
+    }
+    Some(first)
+}
+
+/// Versions without transformations.
+const OLD_VERSIONS: [&str; 3] = ["0.1", "0.2", "0.3"];
+
+/// Returns the axes of an image; since version 0.6 they are in its first coordinate system.
+fn axes_of(image: &Value) -> Option<&Vec<Value>> {
+    let systems = image.get("coordinateSystems").and_then(Value::as_array);
+    let first = systems.and_then(|systems| systems.first()?.get("axes"));
+    image.get("axes").or(first)?.as_array()
+}
+
+/// Reports an `ome` attribute with a wrong or missing version, or in a Zarr v2 store. OME-Zarr 0.5 introduced it for
+/// Zarr v3.
+fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
+    const NAMES: [&str; 5] = ["version", "multiscales", "plate", "well", "labels"];
+    let is_ome = NAMES.iter().any(|name| ome.get(name).is_some());
+    let version = ome.get("version").filter(|_| is_ome);
+    // Some writers leave it out in groups of labels and wells, and readers do not need it there.
+    let needs_version = ["multiscales", "plate"]
+        .iter()
+        .any(|name| ome.get(name).is_some());
+    if needs_version && version.is_none() && entry.dialect() == Some("v3") {
+        let message =
+            "the attribute ome has no version, so that readers do not know how to read it";
+        let finding = Finding::error("attribute-invalid", &entry.path, message);
+        let finding = finding.mended_by("add \"version\": \"0.5\" to it");
+        return Some(finding.of_part("ome: version").by(OME_0_5, METADATA));
+    }
+    let told = version.map_or("0.5".to_string(), |version| {
+        version.as_str().map_or(shown(version), str::to_string)
+    });
+    let (part, message, remedy) = if is_ome && entry.dialect() == Some("v2") {
+        let message = format!(
+            "the attribute ome of OME-Zarr {told} lies in a store of Zarr v2, whose readers look for version 0.4 \
+             without ome"
+        );
+        let remedy =
+            "move its members out of ome and state version 0.4, or convert the store to Zarr v3";
+        ("ome", message, remedy)
+    } else {
+        let version = version?;
+        let first = version.as_str().and_then(|version| {
+            // Pre-releases have letters after their numbers: 0.6.dev3, 0.6rc0.
+            let mut numbers = version.split(['.', '-']).map(|part| {
+                let end = part.find(|letter: char| !letter.is_ascii_digit());
+                part.get(..end.unwrap_or(part.len()))?.parse::<u32>().ok()
+            });
+            Some((numbers.next()??, numbers.next()??))
+        });
+        if first.is_some_and(|first| first >= (0, 5)) {
+            return None;
+        }
+        let message = format!(
+            "ome: version is {}; it must be \"0.5\" or a later one, since versions before that have no ome",
+            shown(version)
+        );
+        (
+            "ome: version",
+            message,
+            "state \"0.5\" if the members are those of 0.5",
+        )
+    };
+    let finding = Finding::error("attribute-invalid", &entry.path, message).mended_by(remedy);
+    Some(finding.of_part(part).by(OME_0_5, METADATA))
+}
+
+fn name_of_axis(axis: &Value) -> Option<&str> {
+    axis.get("name")?.as_str()
+}
+
+fn in_words(names: &[Option<&str>]) -> String {
+    let names: Vec<&str> = names.iter().map(|name| name.unwrap_or("none")).collect();
+    names.join(", ")
+}

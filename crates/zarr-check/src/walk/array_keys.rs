@@ -1,0 +1,534 @@
+//! Checks the keys below an array: chunks of its grid, and foreign keys.
+//!
+//! Chunks are not read: sizes come from listings. Of local shards, only the index is read.
+
+use std::fmt;
+
+use crate::context::CheckContext;
+use crate::finding::{Finding, V2, V3, document_of};
+use crate::node_findings::NodeFindings;
+use crate::rules::foreign::{COPY_AGAIN, Foreign, in_place_of_chunk};
+use crate::rules::keys::{
+    ChunkPart, broken_link, chunk_heading, document_is_folder, empty_folder, folder_link,
+    folder_unlisted, foreign_chunk, hidden, hierarchy_heading,
+};
+use crate::rules::orphans::{leftover, orphan};
+use crate::walk::chunk_data::{StoredChunk, check_chunk};
+use crate::walk::folder::{StoredEntry, visit_below};
+use crate::walk::shards;
+use zarr_format::grid::{ChunkIndex, Coordinates, Grid};
+use zarr_format::model::document::is_in_node_folder;
+use zarr_format::model::{Array, KeyScheme, parse_index};
+use zarrfs_array::array::OpenArray;
+use zarrfs_store::{Key, Meta};
+
+/// Totals of the stored chunks of an array.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ChunkStats {
+    /// The number of stored chunks.
+    pub(crate) count: u64,
+    /// The number of stored chunks whose size is known.
+    pub(crate) measured: u64,
+    /// The total bytes of the chunks whose size is known.
+    pub(crate) bytes: u64,
+    /// The number of chunks whose key has a separator that the metadata do not state.
+    pub(crate) with_other_separator: u64,
+}
+
+/// Checks the keys of one array as they are visited.
+pub(crate) struct ArrayKeys<'a> {
+    context: &'a CheckContext,
+    array: &'a OpenArray,
+    places: ChunkPlaces<'a>,
+    /// All keys below this folder belong to the array.
+    folder: &'a Key,
+    /// The folder of the array's documents, or `None` if they are in another folder than `folder`.
+    documents: Option<&'a Key>,
+    /// The documents that are stored there, with their sizes if the listing had them.
+    stored_documents: Vec<(Key, Option<u64>)>,
+    stats: ChunkStats,
+    /// Keys that look like chunk keys in another encoding: their number, that encoding, and the first key.
+    misnamed: Option<(u64, KeyForm, Key)>,
+    /// The last folder that was found to belong to no node; its keys get no findings of their own.
+    foreign: Option<Key>,
+    /// The number of chunks whose content may still be inspected.
+    looks_left: u32,
+    findings: NodeFindings,
+}
+
+/// Maximum number of chunks of an array that are inspected if not all are decoded. A git-lfs pointer or an HTML page
+/// from a server usually replaces all of them.
+pub(crate) const LOOKS: u32 = 8;
+
+impl<'a> ArrayKeys<'a> {
+    /// Checks all keys below the folder of an array. Also returns the documents that are stored in `documents`.
+    pub(crate) fn check(
+        context: &'a CheckContext,
+        array: &'a OpenArray,
+        folder: &'a Key,
+        documents: Option<&'a Key>,
+    ) -> (ChunkStats, NodeFindings, Vec<(Key, Option<u64>)>) {
+        let mut keys = ArrayKeys {
+            context,
+            array,
+            places: ChunkPlaces::new(array.array(), array.stored_grid().ok()),
+            folder,
+            documents,
+            stored_documents: Vec::new(),
+            stats: ChunkStats::default(),
+            misnamed: None,
+            foreign: None,
+            looks_left: LOOKS,
+            findings: NodeFindings::default(),
+        };
+        let visited = visit_below(context, folder, &mut |entry| keys.visit(entry));
+        if let Err(error) = visited {
+            keys.findings.add(folder_unlisted(folder, &error));
+        }
+        keys.check_separators();
+        keys.check_misnamed();
+        (keys.stats, keys.findings, keys.stored_documents)
+    }
+
+    /// Checks an entry; returns whether the walk enters the folder.
+    fn visit(&mut self, entry: StoredEntry) -> bool {
+        self.context.progress.add_key();
+        match entry {
+            StoredEntry::Object(key, meta) => self.object(&key, meta.as_ref()),
+            StoredEntry::Folder(key) => return self.enters(&key),
+            StoredEntry::EmptyFolder(key) => self.findings.add(empty_folder(&key)),
+            StoredEntry::FolderLink(key) => self.findings.add(folder_link(&key)),
+            StoredEntry::BrokenLink(key, error) => {
+                let finding = broken_link(self.context.store(), &key, &error);
+                self.findings.add(finding);
+            }
+            StoredEntry::Hidden(key, what) => self.findings.add(hidden(&key, what)),
+            StoredEntry::Unlisted(key, error) => self.findings.add(folder_unlisted(&key, &error)),
+        }
+        false
+    }
+
+    fn object(&mut self, key: &Key, meta: Option<&Meta>) {
+        if self.is_own_document(key) {
+            let size = meta.map(|meta| meta.size);
+            self.stored_documents.push((key.clone(), size));
+            return;
+        }
+        if self.is_in_foreign(key) {
+            return;
+        }
+        if let Some(finding) = leftover(key) {
+            self.findings.add(finding);
+            return;
+        }
+        if !self.array.array().keys.is_known() {
+            return;
+        }
+        match self.places.of(key) {
+            ChunkPlace::Chunk(indices, is_other) => {
+                self.stats.count += 1;
+                self.stats.with_other_separator += u64::from(is_other);
+                self.chunk(key, &indices, meta);
+            }
+            ChunkPlace::Outside(indices) => self.outside(key, &indices),
+            ChunkPlace::Misnamed(form) => self.misnamed(key, form),
+            ChunkPlace::OnTheWay | ChunkPlace::Other => self.foreign_key(key),
+        }
+    }
+
+    /// Whether a folder is entered: it may hold chunks, or it belongs to no node.
+    fn enters(&mut self, key: &Key) -> bool {
+        if let Some(finding) = leftover(key) {
+            self.findings.add(finding);
+            return false;
+        }
+        if self.is_own_document(key) {
+            self.findings.add(document_is_folder(key, self.document()));
+            return false;
+        }
+        if self.array.array().keys.is_known()
+            && let ChunkPlace::Chunk(..) = self.places.of(key)
+        {
+            let message = "a folder has the key of a chunk, so that readers find no chunk there";
+            let finding = Finding::error("chunk-is-folder", key, message);
+            self.findings
+                .add(finding.by(self.document(), chunk_heading(self.document())));
+            return false;
+        }
+        true
+    }
+
+    fn is_own_document(&self, key: &Key) -> bool {
+        let folder = self.documents;
+        folder.is_some() && key.parent().as_ref() == folder && is_in_node_folder(key.name())
+    }
+
+    fn is_in_foreign(&self, key: &Key) -> bool {
+        let foreign = self.foreign.as_ref();
+        foreign.is_some_and(|foreign| key.below(foreign).is_some())
+    }
+
+    /// Checks a stored chunk: its size must be possible, and the index of a shard must be valid.
+    fn chunk(&mut self, key: &Key, indices: &[u64], meta: Option<&Meta>) {
+        let Some(size) = self.context.size_of(key, meta) else {
+            return;
+        };
+        self.stats.measured += 1;
+        self.stats.bytes = self.stats.bytes.saturating_add(size);
+        let grid = self.array.stored_grid();
+        let index = grid
+            .ok()
+            .and_then(|grid| grid.index(indices))
+            .unwrap_or(ChunkIndex(0));
+        let Ok(pipeline) = self.array.pipeline_of(index) else {
+            return;
+        };
+        let chunk = ChunkPart {
+            key,
+            part: "",
+            array: self.array.array(),
+        };
+        if let Some(code) = length_fault(size, pipeline.stored_length()) {
+            let document = self.document();
+            let finding = match self.foreign_in(&chunk, size) {
+                Some(foreign) => foreign_chunk(code, &chunk, &foreign),
+                None => wrong_length(code, &chunk, size, pipeline.stored_length()),
+            };
+            self.findings
+                .add(finding.by(document, chunk_heading(document)));
+        } else if self.context.is_remote || self.context.data {
+            // Remote chunks are only read if all chunks are read.
+        } else if !pipeline.shards().is_empty() {
+            shards::check_index(self.context, &pipeline, &chunk, size, &mut self.findings);
+        } else if pipeline.stored_length().is_none() && self.foreign_in(&chunk, size).is_some() {
+            let size = Some(size);
+            let chunk = StoredChunk {
+                array: self.array,
+                key,
+                indices,
+                size,
+            };
+            check_chunk(self.context, &chunk, &mut self.findings);
+        }
+    }
+
+    /// Returns the kind of foreign bytes in the place of a chunk. Only the first chunks are inspected: usually all
+    /// are alike.
+    fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
+        self.looks_left = self.looks_left.checked_sub(1)?;
+        let (head, size) = self.context.head_of(chunk.key, size)?;
+        in_place_of_chunk(&head, size, chunk.array)
+    }
+
+    fn outside(&mut self, key: &Key, indices: &[u64]) {
+        let counts = self.places.grid.map(|grid| grid.counts().to_vec());
+        let message = format!(
+            "the chunk {indices:?} lies outside the grid of {:?} chunks, so that no reader reads it",
+            counts.unwrap_or_default()
+        );
+        let remedy =
+            "remove it if the array was made smaller, or correct the shape in the metadata";
+        let document = self.document();
+        let heading = if document == V3 {
+            "Resizing"
+        } else {
+            chunk_heading(document)
+        };
+        let finding = Finding::warning("chunk-outside", key, message).mended_by(remedy);
+        self.findings.add(finding.by(document, heading));
+    }
+
+    /// Reports a key that does not belong to the array: it belongs to a node below the array, or to no node.
+    fn foreign_key(&mut self, key: &Key) {
+        let within = key.below(self.folder).unwrap_or_default();
+        let mut names = within.names();
+        let first = names.next().unwrap_or_default();
+        let is_deeper = names.next().is_some();
+        let Some(top) = self.folder.child(first).ok().filter(|_| is_deeper) else {
+            self.findings.add(orphan(key));
+            return;
+        };
+        if matches!(self.places.of(&top), ChunkPlace::OnTheWay) {
+            self.findings.add(orphan(key));
+            return;
+        }
+        self.findings.add(if self.is_own_document(&top) {
+            document_is_folder(&top, self.document())
+        } else if is_in_node_folder(key.name()) {
+            let message =
+                format!("the node of {key} lies in the folder of an array, where none may be");
+            let finding = Finding::error("node-in-array", &top, message);
+            finding.by(self.document(), hierarchy_heading(self.document()))
+        } else if self.is_miscased(first) {
+            let message = "the name differs from c in case alone, so that readers find no chunk";
+            let finding =
+                Finding::error("orphan-folder", &top, message).mended_by("rename it to c");
+            finding.by(self.document(), chunk_heading(self.document()))
+        } else {
+            let message =
+                format!("the folder, with {key}, holds no chunk of the array that it lies in");
+            Finding::warning("orphan-folder", &top, message)
+        });
+        self.foreign = Some(top);
+    }
+
+    /// Whether the folder name is `C`, where chunks need `c`.
+    fn is_miscased(&self, name: &[u8]) -> bool {
+        let form = &self.places.form;
+        form.has_c && form.separator == '/' && name == b"C" && self.stats.count == 0
+    }
+
+    /// Reports chunk keys with a separator that the metadata do not state.
+    fn check_separators(&mut self) {
+        let (other, all) = (self.stats.with_other_separator, self.stats.count);
+        if other == 0 {
+            return;
+        }
+        let path = self.array.path();
+        let message = format!(
+            "the keys of {other} of {all} chunks have \"/\" between their indices, and the metadata state no \
+             dimension_separator, which means \".\""
+        );
+        let finding = Finding::error("separator-not-stated", path, message).by(V2, "Metadata");
+        let finding = finding.mended_by("add \"dimension_separator\": \"/\" to .zarray");
+        self.findings.add(if other < all {
+            finding
+        } else {
+            finding.habit_of("zarr-python before 2.8 with nested directories")
+        });
+    }
+
+    /// Records a key that looks like a chunk key in another encoding.
+    fn misnamed(&mut self, key: &Key, form: KeyForm) {
+        let (count, ..) = self.misnamed.get_or_insert_with(|| (0, form, key.clone()));
+        *count += 1;
+    }
+
+    /// Reports all keys that do not match the stated encoding in one finding: no reader finds these chunks.
+    fn check_misnamed(&mut self) {
+        let Some((count, form, first)) = self.misnamed.take() else {
+            return;
+        };
+        let (path, stated) = (self.array.path(), self.places.form);
+        let (code, own, metadata) = if form.has_c == stated.has_c {
+            let own = format!("\"{}\" between the indices", form.separator);
+            (
+                "separator-differs",
+                own,
+                format!("\"{}\"", stated.separator),
+            )
+        } else {
+            ("key-encoding-differs", form.to_string(), stated.to_string())
+        };
+        let keys = match count {
+            1 => format!("the key {first} is that of a chunk"),
+            _ => format!("{count} keys, such as {first}, are those of chunks"),
+        };
+        let message = format!(
+            "{keys} with {own}, and the metadata state {metadata}, so that no reader finds them"
+        );
+        let finding = Finding::error(code, path, message)
+            .mended_by("correct the metadata, or rename the chunks");
+        self.findings
+            .add(finding.by(self.document(), chunk_heading(self.document())));
+    }
+
+    fn document(&self) -> &'static str {
+        document_of(Some(self.array.array().dialect))
+    }
+}
+
+/// Returns the code of a wrong chunk length, if the size alone shows that it is wrong.
+fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
+    match needed {
+        Some(needed) if size != needed => Some("chunk-length"),
+        _ => (size == 0).then_some("chunk-empty"),
+    }
+}
+
+/// Reports a chunk of a wrong length.
+fn wrong_length(
+    code: &'static str,
+    chunk: &ChunkPart<'_>,
+    size: u64,
+    needed: Option<u64>,
+) -> Finding {
+    let message = match needed {
+        Some(needed) => format!(
+            "the chunk has {size} bytes and must have {needed}, since no codec changes the length"
+        ),
+        None => "the chunk has no bytes".to_string(),
+    };
+    Finding::error(code, chunk.key, message).mended_by(COPY_AGAIN)
+}
+
+/// The encoding of chunk keys, with the names of Zarr v3: `default` has `c` before the indices, `v2` has no prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyForm {
+    pub(crate) has_c: bool,
+    pub(crate) separator: char,
+}
+
+impl fmt::Display for KeyForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.has_c { "default" } else { "v2" };
+        write!(f, "the encoding {name} with \"{}\"", self.separator)
+    }
+}
+
+/// The relation of a key to an array.
+pub(crate) enum ChunkPlace {
+    /// A chunk of the grid, and whether its key has a separator that the metadata do not state.
+    Chunk(Coordinates, bool),
+    /// A chunk outside the grid.
+    Outside(Coordinates),
+    /// A key that would be a chunk key in this encoding.
+    Misnamed(KeyForm),
+    /// A folder above the chunks.
+    OnTheWay,
+    /// A key that does not belong to the array.
+    Other,
+}
+
+/// The key scheme and the grid of an array.
+pub(crate) struct ChunkPlaces<'a> {
+    pub(crate) keys: &'a KeyScheme,
+    /// `None` if the chunks cannot be numbered.
+    pub(crate) grid: Option<&'a Grid>,
+    /// The encoding of keys that the metadata state.
+    pub(crate) form: KeyForm,
+    /// The common prefix of keys in both encodings of Zarr v3; `None` in other dialects.
+    base: Option<Vec<u8>>,
+    rank: usize,
+}
+
+impl<'a> ChunkPlaces<'a> {
+    pub(crate) fn new(array: &'a Array, grid: Option<&'a Grid>) -> ChunkPlaces<'a> {
+        let keys = &array.keys;
+        let form = KeyForm {
+            has_c: keys.v3.get("name").is_some_and(|name| name == "default"),
+            separator: keys.separator,
+        };
+        let within_base = if form.has_c { 2 } else { 0 };
+        let base = keys.prefix.len().checked_sub(within_base);
+        let base = base.and_then(|length| keys.prefix.get(..length));
+        ChunkPlaces {
+            keys,
+            grid,
+            form,
+            base: base
+                .filter(|_| ["v2", "v3"].contains(&array.dialect))
+                .map(<[u8]>::to_vec),
+            rank: array.shape.len(),
+        }
+    }
+
+    /// Classifies a key.
+    pub(crate) fn of(&self, key: &Key) -> ChunkPlace {
+        let path = key.as_bytes();
+        if self.rank == 0 {
+            let is_chunk = self.keys.scalar_keys.iter().any(|scalar| scalar == path);
+            return if is_chunk {
+                ChunkPlace::Chunk(Coordinates::new(), false)
+            } else {
+                self.misnamed_or_other(path)
+            };
+        }
+        let other = self.keys.other_separator.filter(|_| self.rank > 1);
+        let separators = [(Some(self.keys.separator), false), (other, true)];
+        for (separator, is_other) in separators {
+            let indices = separator.and_then(|separator| self.keys.indices_of(path, separator));
+            let Some(indices) = indices else { continue };
+            match indices.len() {
+                length if length == self.rank => return self.judged(&indices, is_other),
+                length if length < self.rank && separator == Some('/') => {
+                    return ChunkPlace::OnTheWay;
+                }
+                _ => {}
+            }
+        }
+        self.misnamed_or_other(path)
+    }
+
+    /// Classifies a key that does not match the stated encoding.
+    fn misnamed_or_other(&self, path: &[u8]) -> ChunkPlace {
+        let with_separator = |separator| KeyForm {
+            separator,
+            ..self.form
+        };
+        let other = self.other_separator_of(path).map(with_separator);
+        match other.or_else(|| self.other_encoding_of(path)) {
+            Some(form) => ChunkPlace::Misnamed(form),
+            None => self.on_the_way(path),
+        }
+    }
+
+    /// Returns the other encoding of Zarr v3 if the key is a chunk key in it.
+    fn other_encoding_of(&self, path: &[u8]) -> Option<KeyForm> {
+        let has_c = !self.form.has_c;
+        let within = str::from_utf8(path.strip_prefix(self.base.as_ref()?.as_slice())?).ok()?;
+        if self.rank == 0 {
+            let separator = self.form.separator;
+            let scalar = if has_c { "c" } else { "0" };
+            return (within == scalar).then_some(KeyForm { has_c, separator });
+        }
+        let form = |separator: char| {
+            let indices = if has_c {
+                within.strip_prefix('c')?.strip_prefix(separator)?
+            } else {
+                within
+            };
+            self.are_indices(indices, separator)
+                .then_some(KeyForm { has_c, separator })
+        };
+        ['/', '.'].into_iter().find_map(form)
+    }
+
+    /// Whether a text is chunk indices with this separator, inside or outside the grid.
+    fn are_indices(&self, text: &str, separator: char) -> bool {
+        let numbers: Option<Vec<u64>> = text.split(separator).map(parse_index).collect();
+        numbers.is_some_and(|numbers| numbers.len() == self.rank)
+    }
+
+    /// Returns the other separator if the key is a chunk key with it.
+    fn other_separator_of(&self, path: &[u8]) -> Option<char> {
+        let stated = self.keys.separator;
+        let other = if stated == '/' { '.' } else { '/' };
+        // In the default encoding of v3 the separator also stands before the first index.
+        let swapped = self.keys.prefix.strip_suffix(stated.to_string().as_bytes());
+        let swapped = swapped.map(|start| [start, other.to_string().as_bytes()].concat());
+        let prefixes = [Some(self.keys.prefix.clone()), swapped];
+        let mut indices = prefixes
+            .iter()
+            .flatten()
+            .filter_map(|prefix| str::from_utf8(path.strip_prefix(prefix.as_slice())?).ok());
+        let is_chunk = indices.any(|indices| self.are_indices(indices, other));
+        (is_chunk && self.rank > 0).then_some(other)
+    }
+
+    fn judged(&self, indices: &[u64], is_other: bool) -> ChunkPlace {
+        match self.grid {
+            Some(grid) if grid.index(indices).is_none() => ChunkPlace::Outside(indices.into()),
+            _ => ChunkPlace::Chunk(indices.into(), is_other),
+        }
+    }
+
+    /// Returns `OnTheWay` for the folder of the chunks and the folders above it, else `Other`.
+    fn on_the_way(&self, path: &[u8]) -> ChunkPlace {
+        let scalars = self.keys.scalar_keys.iter().map(Vec::as_slice);
+        let leads = |to: &[u8]| {
+            to == path
+                || to
+                    .strip_prefix(path)
+                    .is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        let mut ways = scalars
+            .filter(|_| self.rank == 0)
+            .chain([self.keys.folder()]);
+        if ways.any(leads) {
+            ChunkPlace::OnTheWay
+        } else {
+            ChunkPlace::Other
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Decodes every stored chunk, within the memory budget.
+//!
+//! The thread that checked an array lists its chunks, and all threads take chunks from the queue, so that many arrays
+//! of one chunk are read as fast as one array of many chunks. Decoded data are dropped at once.
+
+use std::iter;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::context::{CheckContext, room_of_chunk, room_of_shard};
+use crate::finding::{Finding, document_of};
+use crate::node_findings::NodeFindings;
+use crate::rules::keys::{ChunkPart, chunk_fault, chunk_heading, folder_unlisted};
+use crate::walk::array_keys::{ChunkPlace, ChunkPlaces};
+use crate::walk::folder::{StoredEntry, visit_below};
+use crate::walk::node::CheckedNode;
+use crate::walk::shards::{ShardReader, walk};
+use crate::walk::work_queue::Ticket;
+use zarr_format::buffer;
+use zarr_format::codec::{PassedOver, Pipeline};
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::{ChunkIndex, Coordinates};
+use zarr_format::model::{Array, DataType, Field};
+use zarrfs_array::array::OpenArray;
+use zarrfs_store::Key;
+use zarrfs_store::request_context::UNLIMITED;
+
+/// An array whose chunks are being read, shared by the threads that read them.
+pub(crate) struct ArrayData {
+    array: Arc<OpenArray>,
+    /// The folder with its chunks.
+    folder: Key,
+    findings: Mutex<NodeFindings>,
+    /// The check of the node, and its place in the order.
+    node: (Ticket, CheckedNode),
+}
+
+/// A chunk that waits to be read.
+pub(crate) struct ChunkTask {
+    pub(crate) of: Arc<ArrayData>,
+    key: Key,
+    indices: Coordinates,
+    size: Option<u64>,
+}
+
+impl ArrayData {
+    /// Builds an array of which no chunk was read yet.
+    pub(crate) fn new(
+        array: Arc<OpenArray>,
+        folder: Key,
+        node: (Ticket, CheckedNode),
+    ) -> ArrayData {
+        ArrayData {
+            array,
+            folder,
+            findings: Mutex::default(),
+            node,
+        }
+    }
+
+    /// Returns the node, with the findings about its chunks.
+    pub(crate) fn into_node(self) -> (Ticket, CheckedNode) {
+        let (ticket, mut node) = self.node;
+        node.findings.merge(self.findings.into_inner());
+        (ticket, node)
+    }
+}
+
+/// Passes the chunks of an array to `give`, one by one.
+pub(crate) fn list_chunks(
+    context: &CheckContext,
+    of: &Arc<ArrayData>,
+    give: &mut dyn FnMut(ChunkTask),
+) {
+    let array = of.array.array();
+    if of.array.check_decodable().is_err() {
+        return;
+    }
+    let places = ChunkPlaces::new(array, of.array.stored_grid().ok());
+    let listed = visit_below(context, &of.folder, &mut |entry| match entry {
+        StoredEntry::Object(key, meta) => {
+            if let ChunkPlace::Chunk(indices, _) = places.of(&key) {
+                let size = context.size_of(&key, meta.as_ref());
+                give(ChunkTask {
+                    of: of.clone(),
+                    key,
+                    indices,
+                    size,
+                });
+            }
+            false
+        }
+        StoredEntry::Folder(_) => true,
+        StoredEntry::Unlisted(key, error) => {
+            of.findings.lock().add(folder_unlisted(&key, &error));
+            false
+        }
+        _ => false,
+    });
+    if let Err(error) = listed {
+        // Chunks that were not decoded must not count as correct.
+        of.findings.lock().add(folder_unlisted(&of.folder, &error));
+    }
+}
+
+/// A stored chunk.
+pub(crate) struct StoredChunk<'a> {
+    pub(crate) array: &'a OpenArray,
+    pub(crate) key: &'a Key,
+    pub(crate) indices: &'a [u64],
+    /// Its length in bytes, if the listing had it.
+    pub(crate) size: Option<u64>,
+}
+
+impl<'a> StoredChunk<'a> {
+    /// Returns a part of the chunk for findings; an empty name means the whole chunk.
+    fn part(&self, part: &'a str) -> ChunkPart<'a> {
+        ChunkPart {
+            key: self.key,
+            part,
+            array: self.array.array(),
+        }
+    }
+}
+
+/// Checks a chunk, and adds the findings to its array.
+pub(crate) fn check_task(context: &CheckContext, task: &ChunkTask) {
+    let chunk = StoredChunk {
+        array: &task.of.array,
+        key: &task.key,
+        indices: &task.indices,
+        size: task.size,
+    };
+    let mut found = NodeFindings::default();
+    let bytes = check_chunk(context, &chunk, &mut found);
+    context.progress.add_chunk(bytes);
+    task.of.findings.lock().merge(found);
+}
+
+/// Reads and decodes a chunk; returns its stored length in bytes.
+pub(crate) fn check_chunk(
+    context: &CheckContext,
+    chunk: &StoredChunk<'_>,
+    found: &mut NodeFindings,
+) -> u64 {
+    match decode(context, chunk, found) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let size = || chunk.size.or_else(|| context.asked_size(chunk.key).ok());
+            let head = || context.head_of(chunk.key, size()?);
+            found.add(chunk_fault(&chunk.part(""), &error, head));
+            0
+        }
+    }
+}
+
+fn decode(
+    context: &CheckContext,
+    chunk: &StoredChunk<'_>,
+    found: &mut NodeFindings,
+) -> Result<u64> {
+    let grid = chunk.array.stored_grid()?;
+    let index = grid.index(chunk.indices).unwrap_or(ChunkIndex(0));
+    let pipeline = chunk.array.pipeline_of(index)?;
+    let size = match chunk.size {
+        Some(size) => size,
+        None => context.asked_size(chunk.key)?,
+    };
+    let is_told = pipeline
+        .stored_length()
+        .is_some_and(|length| length != size)
+        || size == 0;
+    if is_told && chunk.size.is_some() {
+        // The wrong length was already reported with the keys.
+        return Ok(size);
+    }
+    if pipeline.shards().is_empty() {
+        check_bound(chunk, size, &pipeline)?;
+        let _room = room_of_chunk(context, size, &pipeline)?;
+        let object = context.store().get(&UNLIMITED, chunk.key, size)?;
+        let bytes = object.ok_or_else(|| Error::not_found(chunk.key))?.bytes;
+        found.extend(decode_all(&pipeline, bytes, chunk)?);
+    } else {
+        decode_shard(context, chunk, &pipeline, size, found)?;
+    }
+    Ok(size)
+}
+
+/// Decodes each inner chunk of a shard.
+fn decode_shard(
+    context: &CheckContext,
+    chunk: &StoredChunk<'_>,
+    pipeline: &Pipeline,
+    size: u64,
+    found: &mut NodeFindings,
+) -> Result<()> {
+    let _room = room_of_shard(context, size, pipeline)?;
+    let reader = ShardReader::new(context, &chunk.part(""), size, true)?;
+    let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
+        let length = place.end - place.start;
+        let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&place));
+        match bytes.and_then(|bytes| decode_all(pipeline, bytes, chunk)) {
+            Ok(passed_over) => found.extend(passed_over.map(|finding| finding.of_part(name))),
+            Err(error) => {
+                let head = || Some((reader.read_head(&place).ok()?, length));
+                let part = ChunkPart {
+                    part: name,
+                    ..chunk.part("")
+                };
+                found.add(chunk_fault(&part, &error, head));
+            }
+        }
+    };
+    walk(&reader, pipeline.shards(), "", 0..size, found, &mut visit);
+    Ok(())
+}
+
+/// Fails with `Corrupt` if a chunk is longer than its codecs can make it, and with `TooLarge` if that may be due to
+/// variable-length elements.
+fn check_bound(chunk: &StoredChunk<'_>, size: u64, pipeline: &Pipeline) -> Result<()> {
+    let (key, most) = (chunk.key, pipeline.stored_bound());
+    if size <= most {
+        return Ok(());
+    }
+    if !pipeline.has_fixed_length() {
+        let found = format!("it has {size} bytes, and {most} fit");
+        return Err(chunk.array.with_option(Error::too_large(key, found)));
+    }
+    let found = format!("it has {size} bytes, more than the {most} that the codecs make at most");
+    Err(Error::corrupt(key, found))
+}
+
+/// Decodes a chunk; returns findings about faults that the codecs tolerate.
+fn decode_all(
+    pipeline: &Pipeline,
+    bytes: Vec<u8>,
+    chunk: &StoredChunk<'_>,
+) -> Result<impl Iterator<Item = Finding> + use<>> {
+    let decoded = pipeline.decode_noting(bytes);
+    let (decoded, passed_over) = decoded.map_err(|error| chunk.array.with_option(error))?;
+    let array = chunk.array.array();
+    check_text(&array.data_type, &decoded)?;
+    buffer::recycle(decoded);
+    let chunk = DecodedChunk {
+        key: chunk.key,
+        array,
+        indices: chunk.indices,
+    };
+    Ok(passed_over_findings(&chunk, &passed_over))
+}
+
+/// A decoded chunk.
+pub(crate) struct DecodedChunk<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) array: &'a Array,
+    pub(crate) indices: &'a [u64],
+}
+
+/// Returns findings for the faults of a chunk that its codecs tolerated.
+pub(crate) fn passed_over_findings(
+    chunk: &DecodedChunk<'_>,
+    passed_over: &PassedOver,
+) -> impl Iterator<Item = Finding> + use<> {
+    let document = document_of(Some(chunk.array.dialect));
+    let found = trailing(chunk.key, passed_over)
+        .chain(other_codec(chunk.key, passed_over))
+        .chain(small_block(chunk, passed_over));
+    found.map(move |finding| finding.by(document, chunk_heading(document)))
+}
+
+/// Reports bytes after the encoded data.
+fn trailing(key: &Key, passed_over: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
+    let told = |count: u64, what: &str| {
+        let end = if count == 1 { "" } else { "s" };
+        let message =
+            format!("{count} {what}{end} follow the encoded chunk, which some readers refuse");
+        let finding = Finding::warning("chunk-trailing", key, message);
+        (count > 0).then_some(finding)
+    };
+    let bytes = told(passed_over.bytes, "byte");
+    bytes.into_iter().chain(told(passed_over.padding, "zero"))
+}
+
+/// Reports a stream in the wrapper of another codec: not all readers detect that.
+fn other_codec(key: &Key, passed_over: &PassedOver) -> Option<Finding> {
+    let (stated, other) = passed_over.wrapper?;
+    let message = format!("the chunk is a {other} stream, and the metadata state {stated}");
+    let finding = Finding::warning("chunk-other-codec", key, message);
+    Some(match stated {
+        "gzip" => finding.habit_of("z5py of 2020"),
+        _ => finding,
+    })
+}
+
+/// Reports an N5 block that lacks elements inside the dataset; outside, none are needed.
+fn small_block(chunk: &DecodedChunk<'_>, passed_over: &PassedOver) -> Option<Finding> {
+    let found = passed_over.block.as_ref()?;
+    let array = chunk.array;
+    let lengths = iter::zip(&array.shape, &array.chunk_shape);
+    let needed: Vec<u64> = iter::zip(lengths, chunk.indices)
+        .map(|((length, block), index)| {
+            let start = index.saturating_mul(*block);
+            length.saturating_sub(start).min(*block)
+        })
+        .collect();
+    if iter::zip(found, &needed).all(|(found, needed)| found >= needed) {
+        return None;
+    }
+    let message = format!(
+        "the block has {found:?} elements, the dataset needs {needed:?}, and those that it lacks read as zeros"
+    );
+    Some(Finding::warning("block-too-small", chunk.key, message))
+}
+
+/// The last code point of Unicode. Surrogates are allowed, as numpy accepts them as text.
+const LAST: u32 = 0x10_ffff;
+
+/// Fails with `Corrupt` if decoded text elements contain a word that is not a code point.
+pub(crate) fn check_text(data_type: &DataType, elements: &[u8]) -> Result<()> {
+    match data_type {
+        DataType::FixedText(_) => check_words(elements),
+        DataType::Struct(fields) if fields.iter().any(has_text) => {
+            let size = data_type.size().unwrap_or_default().max(1);
+            elements
+                .chunks_exact(size)
+                .try_for_each(|element| check_fields(fields, element))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn has_text(field: &Field) -> bool {
+    match &field.data_type {
+        DataType::FixedText(_) => true,
+        DataType::Struct(fields) => fields.iter().any(has_text),
+        _ => false,
+    }
+}
+
+fn check_fields(fields: &[Field], element: &[u8]) -> Result<()> {
+    let mut rest = element;
+    for field in fields {
+        let size = field.data_type.size().zip(field.count());
+        let length = size.map_or(0, |(size, count)| size.saturating_mul(count));
+        let (value, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+        check_text(&field.data_type, value)?;
+        rest = after;
+    }
+    Ok(())
+}
+
+fn check_words(elements: &[u8]) -> Result<()> {
+    let words = elements.as_chunks::<4>().0.iter();
+    let mut words = words.map(|word| u32::from_le_bytes(*word));
+    match words.find(|word| *word > LAST) {
+        None => Ok(()),
+        Some(word) => {
+            let what = format!("an element has {word:#x}, which is no code point");
+            Err(Error::corrupt("", what))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_text_are_code_points() {
+        let text = DataType::FixedText(1);
+        let field = |data_type: &DataType, count| Field {
+            name: "a".to_string(),
+            data_type: data_type.clone(),
+            shape: vec![count],
+        };
+        let record = DataType::Struct(vec![field(&DataType::UInt(1), 3), field(&text, 2)]);
+        let good = [0x61_u32, LAST].map(u32::to_le_bytes).concat();
+        let wrong = [0x61, LAST + 1].map(u32::to_le_bytes).concat();
+        let number = vec![0xff; 3];
+        assert!(check_text(&text, &good).is_ok());
+        assert!(check_text(&text, &wrong).is_err());
+        assert!(check_text(&DataType::UInt(4), &wrong).is_ok());
+        let element = |text: &[u8]| [number.as_slice(), text].concat();
+        assert!(check_text(&record, &element(&good)).is_ok());
+        let two = [element(&good), element(&wrong)].concat();
+        let error = check_text(&record, &two).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "an element has 0x110000, which is no code point"
+        );
+    }
+}

@@ -1,0 +1,413 @@
+//! Visits the entries of folders, and reads the folders of groups.
+//!
+//! Keys below a folder come from one flat listing if the store supports it, else from a listing of each folder. Only
+//! the listings in progress are held in memory.
+//!
+//! Symbolic links and files that a local store hides (its temporary files, pipes) are reported separately, as these
+//! faults are invisible through the store.
+
+use std::fs;
+use std::mem::take;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use crate::context::CheckContext;
+use crate::finding::Finding;
+use crate::node_findings::NodeFindings;
+use crate::rules::keys::{broken_link, document_is_folder, folder_link, folder_unlisted, hidden};
+use crate::rules::orphans::{leftover, orphan_or_leftover};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, is_in_node_folder};
+use zarr_format::model::{MAX_RANK, is_like_chunk};
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::backend::local;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{EntryKind, Key, Listing, Meta, Name, Store};
+
+/// An entry under a key.
+pub(crate) enum StoredEntry {
+    /// An object, with its metadata if the listing has them.
+    Object(Key, Option<Meta>),
+    /// A folder; the visitor decides whether it is entered.
+    Folder(Key),
+    /// A folder without entries.
+    EmptyFolder(Key),
+    /// A symbolic link to a folder of the store; it is not entered.
+    FolderLink(Key),
+    /// A symbolic link that cannot be followed, and the reason.
+    BrokenLink(Key, Error),
+    /// A file that the store hides, and its kind.
+    Hidden(Key, &'static str),
+    /// A folder that cannot be listed, and the reason.
+    Unlisted(Key, Error),
+}
+
+/// Visits all entries below a folder; makes no request if an earlier listing covers it.
+pub(crate) fn visit_below(
+    context: &CheckContext,
+    folder: &Key,
+    visit: &mut dyn FnMut(StoredEntry) -> bool,
+) -> Result<()> {
+    if let Some(known) = context.hierarchy.hints().cached_below(&UNLIMITED, folder) {
+        for (key, meta) in known {
+            visit(StoredEntry::Object(key, Some(meta)));
+        }
+        return Ok(());
+    }
+    let store = context.store();
+    let Some(mut listing) = store.list_all(&UNLIMITED, folder, folder)? else {
+        return visit_folders(store, folder, visit);
+    };
+    while let Some(page) = listing.next(&UNLIMITED)? {
+        for (key, meta) in page {
+            let is_below = key.below(folder).is_some_and(|rest| !rest.is_root());
+            if is_below && meta.kind == EntryKind::File {
+                visit(StoredEntry::Object(key, Some(meta)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Visits the direct entries of a folder; a missing folder is empty.
+pub(crate) fn visit_folder(
+    store: &dyn Store,
+    folder: &Key,
+    visit: &mut dyn FnMut(StoredEntry),
+) -> Result<()> {
+    let opened = open_folder(store, folder, &mut |entry| {
+        visit(entry);
+        false
+    });
+    let mut listing = match opened {
+        Ok(listing) => listing,
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    while let Some(name) = listing.next(&UNLIMITED)? {
+        let Ok(key) = folder.child(&name.name) else {
+            continue;
+        };
+        if let Some(entry) = entry_of(store, key, &name) {
+            visit(entry);
+        }
+    }
+    Ok(())
+}
+
+/// Maximum depth of folders that are entered below an array or a data folder.
+const MAX_DEPTH: usize = 100;
+
+/// Visits folder by folder; enters a folder if the visitor returns true.
+fn visit_folders(
+    store: &dyn Store,
+    top: &Key,
+    visit: &mut dyn FnMut(StoredEntry) -> bool,
+) -> Result<()> {
+    let mut open: Vec<(Key, Box<dyn Listing>)> = Vec::new();
+    match open_folder(store, top, visit) {
+        Ok(listing) => open.push((top.clone(), listing)),
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    while let Some((folder, listing)) = open.last_mut() {
+        let Some(name) = listing.next(&UNLIMITED)? else {
+            open.pop();
+            continue;
+        };
+        let Ok(key) = folder.child(&name.name) else {
+            continue;
+        };
+        let enters = match entry_of(store, key.clone(), &name) {
+            Some(entry) => visit(entry),
+            None => false,
+        };
+        if enters && open.len() < MAX_DEPTH {
+            enter(store, key, &mut open, visit);
+        }
+    }
+    Ok(())
+}
+
+/// Starts to list a folder; visits it as an entry if it is empty or cannot be listed.
+fn enter(
+    store: &dyn Store,
+    key: Key,
+    open: &mut Vec<(Key, Box<dyn Listing>)>,
+    visit: &mut dyn FnMut(StoredEntry) -> bool,
+) {
+    let is_empty = |listing: &mut Box<dyn Listing>| -> Result<bool> {
+        let is_empty = listing.next(&UNLIMITED)?.is_none();
+        listing.seek(&UNLIMITED, 0)?;
+        Ok(is_empty)
+    };
+    let listing = open_folder(store, &key, visit);
+    let listing = listing.and_then(|mut listing| Ok((is_empty(&mut listing)?, listing)));
+    match listing {
+        Ok((false, listing)) => open.push((key, listing)),
+        Ok((true, _)) => {
+            visit(StoredEntry::EmptyFolder(key));
+        }
+        Err(error) => {
+            visit(StoredEntry::Unlisted(key, error));
+        }
+    }
+}
+
+/// Lists a folder, after visiting its hidden files.
+fn open_folder(
+    store: &dyn Store,
+    key: &Key,
+    visit: &mut dyn FnMut(StoredEntry) -> bool,
+) -> Result<Box<dyn Listing>> {
+    for (key, what) in hidden_files(store, key) {
+        visit(StoredEntry::Hidden(key, what));
+    }
+    store.list(&UNLIMITED, key)
+}
+
+/// Returns the entry of a name; links are followed as the store follows them.
+fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
+    match name.kind {
+        EntryKind::File => Some(StoredEntry::Object(key, name.meta)),
+        EntryKind::Directory => Some(StoredEntry::Folder(key)),
+        EntryKind::Link => Some(link(store, key)),
+    }
+}
+
+/// Returns the entry of a symbolic link.
+fn link(store: &dyn Store, key: Key) -> StoredEntry {
+    match store.open(&UNLIMITED, &key, None) {
+        Ok(_) => StoredEntry::Object(key, None),
+        Err(_) if store.list(&UNLIMITED, &key).is_ok() => StoredEntry::FolderLink(key),
+        Err(error) => StoredEntry::BrokenLink(key, error),
+    }
+}
+
+/// Whether a folder of a local store is a symbolic link; the store follows it without a trace.
+pub(crate) fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
+    let folder = store.info().folder.as_ref();
+    let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
+    let meta = path.and_then(|path| fs::symlink_metadata(path).ok());
+    meta.is_some_and(|meta| meta.is_symlink())
+}
+
+/// Whether a local symbolic link points to git-annex content that was not fetched.
+pub(crate) fn lacks_content_of_annex(store: &dyn Store, key: &Key) -> bool {
+    let folder = store.info().folder.as_ref();
+    let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
+    let is_of_annex = |target: &Path| {
+        let mut parts = target.components().map(|part| part.as_os_str());
+        parts.any(|part| part == "annex") && parts.next().is_some_and(|part| part == "objects")
+    };
+    path.is_some_and(|path| {
+        let target = fs::read_link(&path);
+        target.is_ok_and(|target| is_of_annex(&target)) && !path.exists()
+    })
+}
+
+/// Maximum number of names of a local folder that are inspected for hidden files.
+const MAX_LOOKED_AT: usize = 1 << 20;
+
+/// Returns the files of a local folder that the store hides.
+fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
+    let Some(folder) = &store.info().folder else {
+        return Vec::new();
+    };
+    let path = folder.join(std::ffi::OsStr::from_bytes(key.as_bytes()));
+    // A link may lead out of the store, where nothing is inspected.
+    let is_link = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink());
+    let Some(entries) = fs::read_dir(path).ok().filter(|_| !is_link) else {
+        return Vec::new();
+    };
+    let mut found: Vec<(Key, &'static str)> = entries
+        .take(MAX_LOOKED_AT)
+        .flatten()
+        .filter_map(|entry| {
+            Some((
+                key.child(entry.file_name().as_bytes()).ok()?,
+                what_hides(&entry)?,
+            ))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Returns the kind of a file that the store hides, or `None` if it is visible.
+fn what_hides(entry: &fs::DirEntry) -> Option<&'static str> {
+    let kind = entry.file_type().ok()?;
+    if local::is_reserved_name(entry.file_name().as_bytes()) {
+        return Some("a write of zarrfs that was cut");
+    }
+    if kind.is_fifo() {
+        return Some("a pipe");
+    }
+    if kind.is_socket() {
+        return Some("a socket");
+    }
+    let is_device = kind.is_block_device() || kind.is_char_device();
+    is_device.then_some("a device")
+}
+
+/// Maximum number of children of a group that are checked.
+pub(crate) const MAX_CHILDREN: usize = 1_000_000;
+
+/// A child of a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupChild {
+    pub(crate) name: Vec<u8>,
+    /// Whether it is a symbolic link; only one is followed on the way to a node.
+    pub(crate) is_link: bool,
+}
+
+/// The direct content of a folder.
+#[derive(Default)]
+pub(crate) struct FolderContent {
+    /// Objects that the caller wants, such as documents.
+    pub(crate) objects: Vec<Key>,
+    /// Folders, sorted by name.
+    pub(crate) folders: Vec<GroupChild>,
+    /// Whether the folder has no entries.
+    pub(crate) is_empty: bool,
+}
+
+impl FolderContent {
+    /// Whether the folder has an object of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let mut names = self.objects.iter().map(Key::name);
+        names.any(|other| other == name.as_bytes())
+    }
+}
+
+/// Reads a folder; objects that are not `wanted` are reported as keys of no node.
+pub(crate) fn read_folder(
+    context: &CheckContext,
+    folder: &Key,
+    wanted: &dyn Fn(&Key) -> bool,
+    findings: &mut NodeFindings,
+) -> FolderContent {
+    let mut content = FolderContent {
+        is_empty: true,
+        ..FolderContent::default()
+    };
+    let visited = visit_folder(context.store(), folder, &mut |entry| {
+        content.is_empty = false;
+        context.progress.add_key();
+        match entry {
+            StoredEntry::Object(key, _) if wanted(&key) => content.objects.push(key),
+            StoredEntry::Object(key, _) => findings.add(orphan_or_leftover(&key)),
+            StoredEntry::Folder(key) => match leftover(&key) {
+                Some(finding) => findings.add(finding),
+                None if content.folders.len() < MAX_CHILDREN => content.folders.push(GroupChild {
+                    is_link: is_followed_link(context.store(), &key),
+                    name: key.name().to_vec(),
+                }),
+                None => findings.add(too_many(folder)),
+            },
+            StoredEntry::FolderLink(key) => findings.add(folder_link(&key)),
+            StoredEntry::BrokenLink(key, error) => {
+                findings.add(broken_link(context.store(), &key, &error));
+            }
+            StoredEntry::Hidden(key, what) => findings.add(hidden(&key, what)),
+            StoredEntry::EmptyFolder(_) | StoredEntry::Unlisted(..) => {}
+        }
+    });
+    if let Err(error) = visited {
+        findings.add(folder_unlisted(folder, &error));
+        content.is_empty = false;
+    }
+    content.folders.sort();
+    content.objects.sort();
+    content
+}
+
+/// Reports folders that are named like documents, and removes them; returns whether there are any.
+pub(crate) fn take_documents(
+    group: &Key,
+    content: &mut FolderContent,
+    document: &'static str,
+    findings: &mut NodeFindings,
+) -> bool {
+    let is_document = |folder: &GroupChild| is_in_node_folder(&folder.name);
+    let (named, others): (Vec<_>, Vec<_>) = take(&mut content.folders)
+        .into_iter()
+        .partition(is_document);
+    content.folders = others;
+    let keys = named
+        .iter()
+        .filter_map(|folder| group.child(&folder.name).ok());
+    findings.extend(keys.map(|key| document_is_folder(&key, document)));
+    !named.is_empty()
+}
+
+/// Removes names that look like chunks, in the folder of a node that may be an array. Returns their number and the
+/// first of them. A folder with such a name and a document is a node, and stays.
+pub(crate) fn take_chunks(
+    context: &CheckContext,
+    node: &NodeEntry,
+    content: &mut FolderContent,
+    findings: &mut NodeFindings,
+) -> Option<(u64, Key)> {
+    let look = |folder: GroupChild| {
+        let is_described = || match context.hierarchy.child(&UNLIMITED, node, &folder.name) {
+            Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
+            Ok(None) | Err(_) => true,
+        };
+        let is_bare = is_like_chunk(&folder.name) && !is_described();
+        (is_bare, folder)
+    };
+    let looked_at = parallel_map(context.threads, take(&mut content.folders), &look);
+    let (bare, others): (Vec<_>, Vec<_>) = looked_at.into_iter().partition(|(is_bare, _)| *is_bare);
+    content.folders = others.into_iter().map(|(_, folder)| folder).collect();
+    let objects = findings.take("orphan-key", &|key| is_like_chunk(key.name()));
+    let (first, count) = objects.map_or((None, 0), |(first, count)| (Some(first), count));
+    let folder = bare.first();
+    let folder = folder.and_then(|(_, folder)| node.path.child(&folder.name).ok());
+    let first = first.or(folder)?;
+    Some((count + bare.len() as u64, first))
+}
+
+/// Whether a folder without a document contains only chunks of an array, and nothing that may be a node: folders
+/// named like indices down to objects named like indices.
+pub(crate) fn holds_chunks_alone(context: &CheckContext, folder: &Key) -> bool {
+    let mut folder = folder.clone();
+    for _ in 0..=MAX_RANK {
+        let (mut first, mut has_object, mut is_alike) = (None, false, true);
+        let visited = visit_folder(context.store(), &folder, &mut |entry| match entry {
+            StoredEntry::Object(key, _) if is_like_chunk(key.name()) => has_object = true,
+            StoredEntry::Folder(key) if is_like_chunk(key.name()) => {
+                first.get_or_insert(key);
+            }
+            StoredEntry::Object(key, _) | StoredEntry::Folder(key) => {
+                is_alike &= key.name() == ZATTRS.as_bytes() || leftover(&key).is_some();
+            }
+            _ => {}
+        });
+        if visited.is_err() || !is_alike || has_object {
+            return visited.is_ok() && is_alike;
+        }
+        let Some(first) = first else { return false };
+        folder = first;
+    }
+    false
+}
+
+/// Removes the finding about a document whose name is only wrong in case; returns its key and the right name.
+pub(crate) fn take_miscased(findings: &mut NodeFindings) -> Option<(Key, &'static str)> {
+    let mut names = [ZARR_JSON, ZARRAY, ZGROUP].into_iter();
+    names.find_map(|name| {
+        let is_it = |key: &Key| key.name().eq_ignore_ascii_case(name.as_bytes());
+        let (key, _) = findings.take("orphan-key", &is_it)?;
+        Some((key, name))
+    })
+}
+
+fn too_many(folder: &Key) -> Finding {
+    let message = format!(
+        "the group has more than {MAX_CHILDREN} children, and those after them are not checked"
+    );
+    Finding::error("too-many-children", folder, message)
+}

@@ -1,0 +1,366 @@
+//! Walks through a hierarchy in parallel and reports findings in order.
+//!
+//! Each thread takes the next node or chunk when it is done with one, so that the allowed number of requests is
+//! always in flight. Only the names of children of the groups on the path and a bounded number of finished nodes are
+//! queued: the memory of a check is bounded by the depth of the store and its largest group, not by the number of
+//! nodes.
+
+use std::collections::BTreeSet;
+use std::mem::take;
+use std::sync::Arc;
+use std::thread;
+
+use crate::context::CheckContext;
+use crate::finding::{Finding, Severity};
+use crate::rules::datasets::SiblingArrays;
+use crate::rules::foreign::other_format;
+use crate::rules::keys::{folder_link, hidden};
+use crate::rules::nodes::node_fault;
+use crate::walk::array_keys::LOOKS;
+use crate::walk::chunk_data::{ArrayData, ChunkTask, check_task, list_chunks};
+use crate::walk::folder::GroupChild;
+use crate::walk::node::{CheckedNode, NextChild, NodeScope};
+use crate::walk::work_queue::{Task, Ticket, Work, WorkQueue};
+use zarr_format::error::{Result, printable};
+use zarr_format::model::Node;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::{EntryKind, HiddenEntry, HiddenReason, Key};
+
+pub(crate) mod array_keys;
+pub(crate) mod chunk_data;
+pub(crate) mod draft_folders;
+pub(crate) mod folder;
+pub(crate) mod node;
+pub(crate) mod shards;
+pub(crate) mod work_queue;
+
+/// Maximum depth of nodes that are checked.
+pub(crate) const MAX_DEPTH: usize = 1000;
+
+/// The result of a check.
+#[derive(Clone, Debug, Default)]
+pub struct CheckSummary {
+    /// The dialects of the nodes.
+    pub dialects: BTreeSet<&'static str>,
+    /// The number of groups.
+    pub groups: u64,
+    /// The number of arrays.
+    pub arrays: u64,
+    /// The number of nodes that cannot be read.
+    pub unreadable: u64,
+    /// The numbers of errors, warnings and pieces of advice.
+    pub findings: [u64; 3],
+    is_described: bool,
+}
+
+impl CheckSummary {
+    /// Returns the number of findings of a severity.
+    pub fn count(&self, severity: Severity) -> u64 {
+        self.findings[severity as usize]
+    }
+
+    fn note(&mut self, node: &CheckedNode) {
+        let Some(entry) = &node.entry else {
+            self.unreadable += 1;
+            return;
+        };
+        self.is_described |= node.is_described;
+        if node.is_described {
+            self.dialects.extend(entry.dialect());
+        }
+        match entry.node() {
+            Ok(Node::Array(_)) => self.arrays += 1,
+            Ok(Node::Group(_)) => self.groups += u64::from(node.is_described || node.has_children),
+            Err(_) => self.unreadable += 1,
+        }
+    }
+}
+
+/// Checks a node and all nodes below it; passes each finding to `give`, node by node.
+pub fn check(
+    context: &CheckContext,
+    start: &Arc<NodeEntry>,
+    give: &mut dyn FnMut(&Finding),
+) -> CheckSummary {
+    if let Some(finding) = other_format(context, start) {
+        give(&finding);
+        let mut summary = CheckSummary::default();
+        summary.findings[finding.severity as usize] += 1;
+        return summary;
+    }
+    let worker = &Worker {
+        context,
+        start,
+        queue: WorkQueue::new(context.threads, is_announced(context)),
+    };
+    let mut report = Report {
+        summary: CheckSummary::default(),
+        siblings: SiblingArrays::new(context.store().info().lists),
+        looked_at: (!context.data).then_some(LOOKS.into()),
+        give,
+    };
+    thread::scope(|scope| {
+        let begin = || {
+            let thread = thread::Builder::new().name("zarrfs-check".to_string());
+            thread.spawn_scoped(scope, || worker.run()).is_ok()
+        };
+        let has_threads = (0..context.threads.max(1)).filter(|_| begin()).count() > 0;
+        report.follow(worker, has_threads);
+    });
+    report.end(context, start)
+}
+
+/// The state that the threads of a check share.
+struct Worker<'a> {
+    context: &'a CheckContext,
+    start: &'a Arc<NodeEntry>,
+    queue: WorkQueue,
+}
+
+impl Worker<'_> {
+    /// Works until the check has ended.
+    fn run(&self) {
+        let guard = AbortGuard(&self.queue);
+        while let Some(work) = self.queue.wait_for_work() {
+            self.work(work);
+        }
+        drop(guard);
+    }
+
+    fn work(&self, work: Work) {
+        match work {
+            Work::Chunk(task) => self.check_chunk(task),
+            Work::Node(Task::Announce(ticket, children)) => {
+                announce(self.context, &children);
+                self.queue.note_announced(ticket, children);
+            }
+            Work::Node(Task::Look(ticket, next)) => {
+                self.take_node(ticket, look_at(self.context, &next));
+            }
+            Work::Node(Task::Start(ticket)) => {
+                let node = node::check(self.context, self.start, &NodeScope::default());
+                self.take_node(ticket, node);
+            }
+        }
+    }
+
+    /// Accepts a checked node; if the data are checked, the chunks of an array are decoded first.
+    fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
+        match node.array.take().filter(|_| self.context.data) {
+            Some((array, folder)) => {
+                let of = Arc::new(ArrayData::new(array, folder, (ticket, node)));
+                list_chunks(self.context, &of, &mut |task| {
+                    if let Some(task) = self.queue.offer(task) {
+                        self.check_chunk(task);
+                    }
+                });
+                self.release(of);
+            }
+            None => self.queue.finish(ticket, node),
+        }
+    }
+
+    fn check_chunk(&self, task: ChunkTask) {
+        check_task(self.context, &task);
+        self.release(task.of);
+    }
+
+    /// Finishes an array once no thread holds a chunk of it.
+    fn release(&self, of: Arc<ArrayData>) {
+        if let Some((ticket, node)) = Arc::into_inner(of).map(ArrayData::into_node) {
+            self.queue.finish(ticket, node);
+        }
+    }
+}
+
+/// Ends the check if a thread panics: others would wait for its node forever.
+struct AbortGuard<'a>(&'a WorkQueue);
+
+impl Drop for AbortGuard<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.abort();
+        }
+    }
+}
+
+/// Reports the findings in the order of the nodes.
+struct Report<'a> {
+    summary: CheckSummary,
+    siblings: SiblingArrays,
+    /// The number of chunks of an array that are inspected, if not all are.
+    looked_at: Option<u64>,
+    give: &'a mut dyn FnMut(&Finding),
+}
+
+impl Report<'_> {
+    /// Reports nodes as they are finished, until the end; does the work itself if no thread could be started.
+    fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
+        while !worker.queue.has_ended() {
+            if let Some(node) = worker.queue.take_finished() {
+                self.take(node);
+            } else if has_threads {
+                worker.queue.wait_for_finished();
+            } else if let Some(work) = worker.queue.try_work() {
+                worker.work(work);
+            }
+        }
+    }
+
+    fn take(&mut self, mut node: CheckedNode) {
+        self.summary.note(&node);
+        let found = self.siblings.take(&node);
+        self.give_all(found);
+        node.findings
+            .merge_chunks(&node.path, node.chunks, self.looked_at);
+        for (finding, count) in node.findings.sorted(&node.path) {
+            self.give(&finding, count);
+        }
+    }
+
+    fn give_all(&mut self, findings: Vec<Finding>) {
+        findings.iter().for_each(|finding| self.give(finding, 1));
+    }
+
+    fn give(&mut self, finding: &Finding, count: u64) {
+        self.summary.findings[finding.severity as usize] += count;
+        (self.give)(finding);
+    }
+
+    fn end(mut self, context: &CheckContext, start: &NodeEntry) -> CheckSummary {
+        let left = take(&mut self.siblings).end();
+        self.give_all(left);
+        if !self.summary.is_described {
+            let message = if has_folders_of_draft(context, &start.path) {
+                "the folder has no document of Zarr or N5, and has the folders meta and data, as of a draft of v3 that \
+                 has lost its zarr.json"
+            } else {
+                "the folder has no document of Zarr or N5"
+            };
+            let finding = Finding::error("no-store", &start.path, message);
+            self.give(&finding, 1);
+        }
+        self.give_all(hidden_entries(context, &start.path));
+        self.summary
+    }
+}
+
+/// Whether a node without a document has the two folders of a draft.
+fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
+    ["meta", "data"].into_iter().all(|name| {
+        let folder = node.child(name.as_bytes());
+        let meta = folder.and_then(|folder| context.store().head(&UNLIMITED, &folder));
+        meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
+    })
+}
+
+/// Checks a child of a group.
+fn look_at(context: &CheckContext, next: &NextChild) -> CheckedNode {
+    let NextChild {
+        group,
+        scope,
+        child,
+    } = next;
+    let path = group.path.child(&child.name).unwrap_or_default();
+    if scope.depth >= MAX_DEPTH {
+        let message = format!("the node is more than {MAX_DEPTH} deep and is not checked");
+        let finding = Finding::error("too-deep", &path, message);
+        return CheckedNode::unknown(&path, Some(finding));
+    }
+    if child.is_link && scope.is_behind_link {
+        let finding = folder_link(&path);
+        return CheckedNode::unknown(&path, Some(finding));
+    }
+    let scope = NodeScope {
+        is_behind_link: scope.is_behind_link || child.is_link,
+        ..scope.clone()
+    };
+    let found = child_of(context, group, child);
+    match found {
+        Ok(Some(entry)) => node::check(context, &entry, &scope),
+        Ok(None) => CheckedNode::unknown(&path, None),
+        Err(error) => CheckedNode::unknown(&path, Some(node_fault(&path, &error))),
+    }
+}
+
+fn child_of(
+    context: &CheckContext,
+    group: &NodeEntry,
+    child: &GroupChild,
+) -> Result<Option<Arc<NodeEntry>>> {
+    context.hierarchy.child(&UNLIMITED, group, &child.name)
+}
+
+/// Whether listings are prefetched: the store is on a network and can list.
+pub(crate) fn is_announced(context: &CheckContext) -> bool {
+    context.is_remote && context.store().info().lists
+}
+
+/// Prefetches the listings below children of one group.
+pub(crate) fn announce(context: &CheckContext, nodes: &[NextChild]) {
+    for (top, folders) in folders_of(nodes) {
+        context
+            .hierarchy
+            .hints()
+            .prefetch_below(&UNLIMITED, &top, &folders);
+    }
+}
+
+/// Returns the folders with the keys of children of one group, grouped by their parent folder.
+fn folders_of(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
+    let Some(first) = nodes.first() else {
+        return Vec::new();
+    };
+    let tops = tops_of(&first.group).unwrap_or_default();
+    let folders = |top: &Key| {
+        let below = |node: &NextChild| top.child(&node.child.name).ok();
+        nodes.iter().filter_map(below).collect()
+    };
+    tops.into_iter()
+        .map(|top| (top.clone(), folders(&top)))
+        .collect()
+}
+
+/// Returns the folders in which the keys of a group's children lie: drafts have one for documents and one for chunks.
+fn tops_of(group: &NodeEntry) -> Result<Vec<Key>> {
+    match group.entry_point() {
+        None => Ok(vec![group.path.clone()]),
+        Some(draft) => Ok(vec![draft.folder(&group.path)?, draft.data(&group.path)?]),
+    }
+}
+
+/// Returns a finding for each hidden entry at or below a node. In a bucket, they are only known after a listing.
+fn hidden_entries(context: &CheckContext, top: &Key) -> Vec<Finding> {
+    let entries = context.store().info().hidden_entries.all();
+    let findings = entries.iter().filter_map(|entry| finding_of(entry, top));
+    findings.collect()
+}
+
+fn finding_of(entry: &HiddenEntry, top: &Key) -> Option<Finding> {
+    let name = printable(&String::from_utf8_lossy(&entry.name));
+    let Some(key) = &entry.key else {
+        let message =
+            format!("the name {name} is no key, a plain path without .., and is not shown");
+        let finding = Finding::error("entry-not-shown", top, message);
+        return top.is_root().then(|| finding.of_part(name));
+    };
+    key.below(top)?;
+    match entry.why {
+        HiddenReason::NoPath => None,
+        HiddenReason::Special => Some(hidden(key, "a symbolic link or a special file")),
+        HiddenReason::Replaced => {
+            let message = "several entries have this name, and the last one counts";
+            let finding = Finding::warning("entry-twice", key, message);
+            Some(finding.habit_of("zarr-python"))
+        }
+        HiddenReason::Respelled => {
+            let message = format!(
+                "the name {name} is not relative with slashes, as APPNOTE 4.4.17.1 has it, so that other programs do \
+                 not find the key"
+            );
+            let finding = Finding::warning("entry-respelled", top, message);
+            Some(finding.of_part(name))
+        }
+    }
+}

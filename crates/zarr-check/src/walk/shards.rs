@@ -1,0 +1,287 @@
+//! Checks shard indexes and locates inner chunks.
+//!
+//! Each entry must be inside the shard, outside the index, and apart from other entries; bytes without an entry are
+//! unused. An inner chunk that overlaps an earlier one is reported but not read. So the bytes of a shard are read
+//! once per level, and indexes whose entries all point to the same bytes do not multiply from level to level.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::context::{CheckContext, MAX_WHOLE, room_of_indexes};
+use crate::finding::{Finding, SHARDING, reason};
+use crate::node_findings::NodeFindings;
+use crate::rules::foreign::{COPY_AGAIN, HEAD, in_place_of_shard};
+use crate::rules::keys::{ChunkPart, chunk_fault};
+use zarr_format::codec::{Pipeline, ShardIndex, ShardLevel};
+use zarr_format::error::{Error, Result};
+use zarr_format::model::Array;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::{ByteRange, Key};
+
+/// The section on the layout of shards.
+const FORMAT: &str = "Binary shard format";
+
+/// A stored shard that is being read.
+pub(crate) struct ShardReader<'a> {
+    context: &'a CheckContext,
+    key: &'a Key,
+    array: &'a Array,
+    /// Its bytes, if they are in memory.
+    whole: Option<Vec<u8>>,
+}
+
+impl<'a> ShardReader<'a> {
+    /// Prepares to read a shard of `size` bytes; reads it whole if everything is wanted and it is small.
+    pub(crate) fn new(
+        context: &'a CheckContext,
+        shard: &ChunkPart<'a>,
+        size: u64,
+        wants_all: bool,
+    ) -> Result<ShardReader<'a>> {
+        let is_small = wants_all && size <= MAX_WHOLE;
+        let whole = if is_small {
+            let object = context.store().get(&UNLIMITED, shard.key, MAX_WHOLE)?;
+            object.map(|object| object.bytes)
+        } else {
+            None
+        };
+        Ok(ShardReader {
+            context,
+            key: shard.key,
+            array: shard.array,
+            whole,
+        })
+    }
+
+    /// Reads a part of the shard.
+    pub(crate) fn read(&self, range: &Range<u64>) -> Result<Vec<u8>> {
+        if let Some(whole) = &self.whole {
+            let place = usize::try_from(range.start)
+                .ok()
+                .zip(usize::try_from(range.end).ok());
+            let part = place.and_then(|(start, end)| whole.get(start..end));
+            return part.map(<[u8]>::to_vec).ok_or_else(|| self.too_short());
+        }
+        let object =
+            self.context
+                .store()
+                .get_range(&UNLIMITED, self.key, ByteRange::Span(range.clone()))?;
+        let bytes = object.ok_or_else(|| Error::not_found(self.key))?.bytes;
+        if bytes.len() as u64 == range.end - range.start {
+            return Ok(bytes);
+        }
+        Err(self.too_short())
+    }
+
+    /// Reads the first bytes of a part.
+    pub(crate) fn read_head(&self, range: &Range<u64>) -> Result<Vec<u8>> {
+        self.read(&(range.start..range.end.min(range.start.saturating_add(HEAD))))
+    }
+
+    fn too_short(&self) -> Error {
+        Error::corrupt(self.key, "the shard ends before the part that is read")
+    }
+}
+
+/// Receives the name of an inner chunk and its byte range in the object.
+pub(crate) type VisitInner<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
+
+/// Checks the index of a shard and the indexes of nested shards.
+pub(crate) fn check_index(
+    context: &CheckContext,
+    pipeline: &Pipeline,
+    shard: &ChunkPart<'_>,
+    size: u64,
+    findings: &mut NodeFindings,
+) {
+    let room = room_of_indexes(context, size, pipeline);
+    let reader = room.and_then(|room| {
+        let reader = ShardReader::new(context, shard, size, false)?;
+        Ok((reader, room))
+    });
+    match reader {
+        Ok((reader, _room)) => walk(
+            &reader,
+            pipeline.shards(),
+            "",
+            0..size,
+            findings,
+            &mut |_, _, _| {},
+        ),
+        Err(error) => findings.add(chunk_fault(shard, &error, || None)),
+    }
+}
+
+/// Walks through the levels of a shard; `place` is its byte range in the object, and `name` its name there.
+pub(crate) fn walk(
+    reader: &ShardReader<'_>,
+    levels: &[ShardLevel],
+    name: &str,
+    place: Range<u64>,
+    findings: &mut NodeFindings,
+    visit: VisitInner<'_>,
+) {
+    let Some((level, within)) = levels.split_first() else {
+        visit(name, place, findings);
+        return;
+    };
+    let size = place.end - place.start;
+    let index = match read_index(reader, level, &place) {
+        Ok(index) => index,
+        Err(error) => {
+            let finding = index_fault(reader, name, &place, &error);
+            findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+            return;
+        }
+    };
+    let entries = entries(reader.key, name, &index, level.count(), findings);
+    let overlapping = check_entries(reader.key, name, level, size, &entries, findings);
+    let apart = entries
+        .into_iter()
+        .filter(|(number, _)| !overlapping.contains(number));
+    for (number, range) in apart {
+        let name = if name.is_empty() {
+            format!("inner chunk {number}")
+        } else {
+            format!("{name}, inner chunk {number}")
+        };
+        let start = place.start.saturating_add(range.start);
+        let inner = start..place.start.saturating_add(range.end);
+        walk(reader, within, &name, inner, findings, visit);
+    }
+}
+
+/// Reports an index that cannot be read; the object may be something other than a shard.
+fn index_fault(reader: &ShardReader<'_>, name: &str, place: &Range<u64>, error: &Error) -> Finding {
+    let head = reader.read_head(place);
+    let size = place.end.saturating_sub(place.start);
+    let foreign = head
+        .ok()
+        .and_then(|head| in_place_of_shard(&head, size, reader.array));
+    match foreign {
+        Some(foreign) => {
+            let message = foreign.message(named(name), reader.array);
+            Finding::error("shard-index", reader.key, message).mended_by(foreign.remedy)
+        }
+        None => {
+            let message = format!(
+                "the index of {} does not read: {}",
+                named(name),
+                reason(error)
+            );
+            Finding::error("shard-index", reader.key, message).mended_by(COPY_AGAIN)
+        }
+    }
+}
+
+fn read_index(
+    reader: &ShardReader<'_>,
+    level: &ShardLevel,
+    place: &Range<u64>,
+) -> Result<ShardIndex> {
+    let size = place.end - place.start;
+    let bytes = level.index_bytes() as u64;
+    let too_short = || Error::corrupt("", format!("{size} bytes, which hold no index of {bytes}"));
+    let spare = size.checked_sub(bytes).ok_or_else(too_short)?;
+    let start = place.start + if level.index_at_end() { spare } else { 0 };
+    let encoded = reader.read(&(start..start + bytes))?;
+    level.decode_index(&encoded, size)
+}
+
+/// Returns the inner chunks in an index, and reports those outside the shard.
+fn entries(
+    key: &Key,
+    name: &str,
+    index: &ShardIndex,
+    count: usize,
+    findings: &mut NodeFindings,
+) -> Vec<(usize, Range<u64>)> {
+    let mut entries = Vec::new();
+    for number in 0..count {
+        match index.range(number) {
+            Ok(range) => entries.extend(range.map(|range| (number, range))),
+            Err(error) => {
+                let part = format!(
+                    "{name}{}inner chunk {number}",
+                    if name.is_empty() { "" } else { ", " }
+                );
+                let message = format!(
+                    "the entry of {part} lies outside the shard: {}",
+                    reason(&error)
+                );
+                let finding = Finding::error("shard-bounds", key, message);
+                findings.add(finding.of_part(part).by(SHARDING, FORMAT));
+            }
+        }
+    }
+    entries
+}
+
+/// Reports entries that overlap each other or the index, and bytes without an entry. Returns the inner chunks that
+/// overlap an earlier one or the index.
+fn check_entries(
+    key: &Key,
+    name: &str,
+    level: &ShardLevel,
+    size: u64,
+    entries: &[(usize, Range<u64>)],
+    findings: &mut NodeFindings,
+) -> HashSet<usize> {
+    let bytes = level.index_bytes() as u64;
+    let index = if level.index_at_end() {
+        size.saturating_sub(bytes)..size
+    } else {
+        0..bytes
+    };
+    let mut parts: Vec<(Range<u64>, Option<usize>)> = entries
+        .iter()
+        .map(|(number, range)| (range.clone(), Some(*number)))
+        .collect();
+    parts.push((index, None));
+    parts.sort_by_key(|(range, number)| (range.start, range.end, *number));
+    let (mut end, mut used, mut last) = (0, 0, None);
+    let mut overlapping = HashSet::new();
+    for (range, number) in &parts {
+        if range.start < end && range.start < range.end {
+            overlapping.extend(number.or(last));
+            findings.add(overlap(key, name, last, *number).of_part(name));
+        }
+        used += range.end.saturating_sub(range.start.max(end));
+        if range.end > end {
+            (end, last) = (range.end, *number);
+        }
+    }
+    let unused = size.saturating_sub(used);
+    if unused > 0 {
+        let message = format!(
+            "no entry of the index names {unused} of {size} bytes of {}",
+            named(name)
+        );
+        let finding = Finding::advice("shard-unused", key, message)
+            .mended_by("write the shard again to save them");
+        findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+    }
+    overlapping
+}
+
+/// Returns the name of a shard in messages; `name` is empty for the whole object.
+fn named(name: &str) -> &str {
+    if name.is_empty() { "the shard" } else { name }
+}
+
+/// Reports two overlapping parts of a shard, each an inner chunk or the index. The index, or the first of two chunks,
+/// is still read.
+fn overlap(key: &Key, name: &str, last: Option<usize>, number: Option<usize>) -> Finding {
+    let shown = |number: Option<usize>| match number {
+        Some(number) => format!("inner chunk {number}"),
+        None => "the index".to_string(),
+    };
+    let message = format!(
+        "{} and {} lie in the same bytes of {}, so that {} is not read",
+        shown(last),
+        shown(number),
+        named(name),
+        shown(number.or(last))
+    );
+    Finding::error("shard-overlap", key, message).by(SHARDING, FORMAT)
+}

@@ -1,0 +1,345 @@
+//! Queues the nodes and chunks of a check, and returns finished nodes in order.
+//!
+//! Threads take one task at a time, chunks before nodes; no thread waits while there is work that it can do. Nodes are
+//! reported in the order of the hierarchy: each before its children, siblings sorted by name. Threads take the first
+//! node in that order that is not taken, so they only wait for the store, not for each other. The number of nodes that
+//! may be taken after an unfinished one is bounded, which bounds the memory of finished nodes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::walk::chunk_data::ChunkTask;
+use crate::walk::folder::GroupChild;
+use crate::walk::node::{CheckedNode, NextChild, NodeScope};
+use zarrfs_array::hierarchy::NodeEntry;
+
+/// The next task of a thread.
+pub(crate) enum Work {
+    /// Decode a chunk.
+    Chunk(ChunkTask),
+    /// The next task in the order of nodes.
+    Node(Task),
+}
+
+/// The work of a check.
+pub(crate) struct WorkQueue {
+    state: Mutex<WorkState>,
+    /// Signals that there may be work.
+    has_work: Condvar,
+    /// Signals that a node may be finished.
+    has_finished: Condvar,
+    max_chunks: usize,
+}
+
+struct WorkState {
+    order: NodeOrder,
+    chunks: VecDeque<ChunkTask>,
+    has_ended: bool,
+}
+
+impl WorkState {
+    fn next(&mut self) -> Option<Work> {
+        match self.chunks.pop_front() {
+            Some(task) => Some(Work::Chunk(task)),
+            None => self.order.next_task().map(Work::Node),
+        }
+    }
+}
+
+impl WorkQueue {
+    /// Starts with the node at which the check starts.
+    pub(crate) fn new(threads: usize, announces: bool) -> WorkQueue {
+        WorkQueue {
+            state: Mutex::new(WorkState {
+                order: NodeOrder::new(threads, announces),
+                chunks: VecDeque::new(),
+                has_ended: false,
+            }),
+            has_work: Condvar::new(),
+            has_finished: Condvar::new(),
+            max_chunks: AHEAD * threads.max(1),
+        }
+    }
+
+    /// Waits for work; returns `None` when the check has ended.
+    pub(crate) fn wait_for_work(&self) -> Option<Work> {
+        let mut state = self.state.lock();
+        loop {
+            if state.has_ended {
+                return None;
+            }
+            if let Some(work) = state.next() {
+                return Some(work);
+            }
+            self.has_work.wait(&mut state);
+        }
+    }
+
+    /// Returns work without waiting, or `None` if there is no work now.
+    pub(crate) fn try_work(&self) -> Option<Work> {
+        self.state.lock().next()
+    }
+
+    /// Queues a chunk; returns it if the queue is full.
+    pub(crate) fn offer(&self, task: ChunkTask) -> Option<ChunkTask> {
+        let mut state = self.state.lock();
+        if state.chunks.len() >= self.max_chunks {
+            return Some(task);
+        }
+        state.chunks.push_back(task);
+        drop(state);
+        self.has_work.notify_one();
+        None
+    }
+
+    /// Marks children of a group as ready after their prefetch.
+    pub(crate) fn note_announced(&self, ticket: Ticket, children: Vec<NextChild>) {
+        self.state.lock().order.note_announced(ticket, children);
+        self.has_work.notify_all();
+    }
+
+    /// Records the result for a node.
+    pub(crate) fn finish(&self, ticket: Ticket, node: CheckedNode) {
+        self.state.lock().order.finish(ticket, node);
+        self.has_work.notify_all();
+        self.has_finished.notify_one();
+    }
+
+    /// Removes and returns the next node in the order of the hierarchy, if it is finished.
+    pub(crate) fn take_finished(&self) -> Option<CheckedNode> {
+        let mut state = self.state.lock();
+        let node = state.order.take_finished();
+        state.has_ended |= state.order.has_ended();
+        drop(state);
+        self.has_work.notify_all();
+        node
+    }
+
+    /// Waits until a node is finished or the check has ended.
+    pub(crate) fn wait_for_finished(&self) {
+        let mut state = self.state.lock();
+        if !state.has_ended && !state.order.has_finished() {
+            self.has_finished.wait(&mut state);
+        }
+    }
+
+    /// Whether the check has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.lock().has_ended
+    }
+
+    /// Ends the check, since a task will never be finished.
+    pub(crate) fn abort(&self) {
+        self.state.lock().has_ended = true;
+        self.has_work.notify_all();
+        self.has_finished.notify_all();
+    }
+}
+
+/// Maximum number of unreported nodes per thread that may precede the next node.
+pub(crate) const AHEAD: usize = 16;
+
+/// Beyond this many windows of places, over all depths, threads only take nodes near the front.
+const MAX_HELD: usize = 8;
+
+/// Identifies a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// The next task of a thread.
+pub(crate) enum Task {
+    /// Check the node at which the check starts.
+    Start(Ticket),
+    /// Prefetch the listings of children of a group, which are ready afterwards.
+    Announce(Ticket, Vec<NextChild>),
+    /// Check a node.
+    Look(Ticket, NextChild),
+}
+
+/// A place in the order.
+enum Place {
+    /// The start node, not taken yet.
+    Start,
+    /// A node that a thread has taken.
+    Taken(Ticket),
+    /// A node that was checked but not reported yet.
+    Finished(Box<CheckedNode>),
+    /// Children of a group that no thread has taken.
+    Children(OpenGroup),
+}
+
+/// A group with children that are not taken yet.
+struct OpenGroup {
+    group: Arc<NodeEntry>,
+    scope: NodeScope,
+    names: IntoIter<GroupChild>,
+    /// Children that can be taken.
+    ready: VecDeque<NextChild>,
+    /// The ticket of the prefetch that is in progress.
+    announced: Option<Ticket>,
+}
+
+/// All places that are not reported yet, in order.
+pub(crate) struct NodeOrder {
+    places: VecDeque<Place>,
+    threads: usize,
+    /// Whether listings are prefetched before children are checked.
+    announces: bool,
+    last_ticket: u64,
+}
+
+impl NodeOrder {
+    /// Starts with the node at which the check starts.
+    pub(crate) fn new(threads: usize, announces: bool) -> NodeOrder {
+        NodeOrder {
+            places: VecDeque::from([Place::Start]),
+            threads: threads.max(1),
+            announces,
+            last_ticket: 0,
+        }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        Ticket(self.last_ticket)
+    }
+
+    /// Returns the next task for a thread, or `None` while it depends on other threads.
+    pub(crate) fn next_task(&mut self) -> Option<Task> {
+        let window = AHEAD * self.threads;
+        let is_full = self.places.len() > MAX_HELD * window;
+        let most = if is_full { self.threads } else { window };
+        let ticket = self.ticket();
+        let mut before = 0;
+        for index in 0..self.places.len() {
+            if before >= most {
+                return None;
+            }
+            let task = match self.places.get_mut(index) {
+                Some(Place::Children(open)) => open.next_task(self.announces, ticket, window),
+                Some(Place::Start) => Some(Task::Start(ticket)),
+                _ => {
+                    before += 1;
+                    None
+                }
+            };
+            if let Some(task) = task {
+                self.take(index, &task);
+                return Some(task);
+            }
+        }
+        None
+    }
+
+    /// Inserts a place for a node that a thread has taken.
+    fn take(&mut self, index: usize, task: &Task) {
+        match task {
+            Task::Start(ticket) => self.places[index] = Place::Taken(*ticket),
+            Task::Look(ticket, _) => self.places.insert(index, Place::Taken(*ticket)),
+            Task::Announce(..) => {}
+        }
+    }
+
+    /// Marks children as ready after their prefetch.
+    pub(crate) fn note_announced(&mut self, ticket: Ticket, children: Vec<NextChild>) {
+        let open = self.places.iter_mut().find_map(|place| match place {
+            Place::Children(open) if open.announced == Some(ticket) => Some(open),
+            _ => None,
+        });
+        if let Some(open) = open {
+            open.announced = None;
+            open.ready.extend(children);
+        }
+    }
+
+    /// Records the result for a node, and inserts its children after it.
+    pub(crate) fn finish(&mut self, ticket: Ticket, mut node: CheckedNode) {
+        let is_it = |place: &Place| matches!(place, Place::Taken(other) if *other == ticket);
+        let Some(index) = self.places.iter().position(is_it) else {
+            return;
+        };
+        if let Some(open) = OpenGroup::of(&mut node) {
+            self.places.insert(index + 1, Place::Children(open));
+        }
+        if let Some(place) = self.places.get_mut(index) {
+            *place = Place::Finished(Box::new(node));
+        }
+    }
+
+    /// Removes and returns the next node in the order, if it is finished.
+    pub(crate) fn take_finished(&mut self) -> Option<CheckedNode> {
+        while let Some(Place::Children(open)) = self.places.front() {
+            if !open.is_done() {
+                return None;
+            }
+            self.places.pop_front();
+        }
+        match self.places.pop_front()? {
+            Place::Finished(node) => Some(*node),
+            other => {
+                self.places.push_front(other);
+                None
+            }
+        }
+    }
+
+    /// Whether the next node in the order may be finished.
+    pub(crate) fn has_finished(&self) -> bool {
+        match self.places.front() {
+            Some(Place::Finished(_)) | None => true,
+            Some(Place::Children(open)) => open.is_done(),
+            Some(Place::Start | Place::Taken(_)) => false,
+        }
+    }
+
+    /// Whether all nodes were removed.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.places.is_empty()
+    }
+}
+
+impl OpenGroup {
+    /// Takes the children of a node, or returns `None` if it has none.
+    fn of(node: &mut CheckedNode) -> Option<OpenGroup> {
+        let group = node.entry.clone().filter(|_| node.has_children)?;
+        Some(OpenGroup {
+            group,
+            scope: node.scope.clone(),
+            names: std::mem::take(&mut node.children).into_iter(),
+            ready: VecDeque::new(),
+            announced: None,
+        })
+    }
+
+    /// Returns the next task for the children. The next ones are prefetched while others are still ready.
+    fn next_task(&mut self, announces: bool, ticket: Ticket, window: usize) -> Option<Task> {
+        if !announces {
+            return Some(Task::Look(ticket, self.next_child()?));
+        }
+        if self.announced.is_none() && self.ready.len() < window {
+            let next = self.names.len().min(window);
+            let next: Vec<NextChild> = (0..next).filter_map(|_| self.next_child()).collect();
+            if !next.is_empty() {
+                self.announced = Some(ticket);
+                return Some(Task::Announce(ticket, next));
+            }
+        }
+        Some(Task::Look(ticket, self.ready.pop_front()?))
+    }
+
+    fn next_child(&mut self) -> Option<NextChild> {
+        Some(NextChild {
+            child: self.names.next()?,
+            group: self.group.clone(),
+            scope: self.scope.clone(),
+        })
+    }
+
+    /// Whether all children were taken.
+    fn is_done(&self) -> bool {
+        self.announced.is_none() && self.ready.is_empty() && self.names.len() == 0
+    }
+}
