@@ -108,7 +108,7 @@ impl CheckContext {
 
     /// Returns at most the first `HEAD` bytes of an object, and its size; `None` if they cannot be read.
     pub(crate) fn head_of(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
-        let range = ByteRange::Span(0..size.min(HEAD));
+        let range = ByteRange::Span(0..size.min(HEAD as u64));
         let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
         Some((object.bytes, size))
     }

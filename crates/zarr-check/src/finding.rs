@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use crate::spec::SpecSection;
 use zarr_format::error::printable;
 use zarrfs_store::Key;
 
@@ -29,47 +30,6 @@ impl Severity {
             Severity::Warning => "warning",
             Severity::Advice => "advice",
         }
-    }
-}
-
-/// A section of a specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpecSection {
-    /// The document, such as `Zarr v2`.
-    pub document: &'static str,
-    /// The heading of the section.
-    pub heading: &'static str,
-}
-
-/// The specifications that findings cite.
-pub(crate) const V2: &str = "Zarr v2";
-pub(crate) const V3: &str = "Zarr v3 core 3.1";
-pub(crate) const DRAFT_2019: &str = "Zarr v3 draft of 2019";
-pub(crate) const DRAFT_2020: &str = "Zarr v3 draft of October 2020";
-pub(crate) const DRAFT_2022: &str = "Zarr v3 draft of May 2022";
-pub(crate) const N5: &str = "N5 file system format";
-pub(crate) const SHARDING: &str = "Zarr v3 codec sharding_indexed";
-pub(crate) const JSON: &str = "RFC 8259 (JSON)";
-pub(crate) const OME_0_4: &str = "OME-Zarr 0.4";
-pub(crate) const OME_0_5: &str = "OME-Zarr 0.5";
-pub(crate) const ANNDATA: &str = "File format of anndata";
-pub(crate) const CF: &str = "CF conventions 1.11";
-pub(crate) const XARRAY: &str = "Documentation of xarray";
-
-/// Returns a section of a specification.
-pub(crate) const fn section(document: &'static str, heading: &'static str) -> SpecSection {
-    SpecSection { document, heading }
-}
-
-/// Returns the specification of a dialect; the final Zarr v3 specification if there is no dialect.
-pub(crate) fn document_of(dialect: Option<&str>) -> &'static str {
-    match dialect {
-        Some("v2") => V2,
-        Some("n5") => N5,
-        Some("draft2019") => DRAFT_2019,
-        Some("draft2020") => DRAFT_2020,
-        Some("draft2022") => DRAFT_2022,
-        _ => V3,
     }
 }
 
@@ -145,8 +105,8 @@ impl Finding {
     }
 
     /// Sets the section of the specification that demands it.
-    pub(crate) fn by(mut self, document: &'static str, heading: &'static str) -> Finding {
-        self.section = Some(section(document, heading));
+    pub(crate) fn by(mut self, section: SpecSection) -> Finding {
+        self.section = Some(section);
         self
     }
 
@@ -308,7 +268,7 @@ mod tests {
             .of_part("zarr_format")
             .mended_by("write \u{1b}3")
             .habit_of("X")
-            .by(V3, "Array metadata");
+            .by(crate::spec::Spec::V3.section("Array metadata"));
         assert_eq!(
             finding.to_line(),
             "warning: a\\u{1b}/zarr.json: zarr_format is \\u{1b}[2J (a habit of X); write \\u{1b}3 \

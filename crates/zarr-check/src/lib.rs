@@ -71,9 +71,11 @@ mod finding;
 mod fix;
 mod node_findings;
 mod rules;
+mod spec;
 mod walk;
 
 pub use context::{CheckContext, CheckProgress};
-pub use finding::{CODES, Finding, Severity, SpecSection};
+pub use finding::{CODES, Finding, Severity};
 pub use fix::rebuild_consolidated;
+pub use spec::SpecSection;
 pub use walk::{CheckSummary, check};

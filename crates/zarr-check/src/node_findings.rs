@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::mem::take;
 
 use crate::finding::{Finding, Severity};
+
 use zarr_format::error::{Error, Result};
 use zarrfs_store::Key;
 

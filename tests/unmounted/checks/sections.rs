@@ -6,33 +6,33 @@ use std::path::Path;
 
 use crate::common;
 
-/// The specifications: constant in `finding.rs`, name in findings, and file.
+/// The specifications: variant of `Spec`, name in findings, and file.
 const TEXTS: [(&str, &str, &str); 6] = [
     ("V2", "Zarr v2", "final/v2/v2.0.rst"),
     ("V3", "Zarr v3 core 3.1", "final/v3/core/index.rst"),
     (
-        "DRAFT_2019",
+        "Draft2019",
         "Zarr v3 draft of 2019",
         "seeds/v3-draft-2019.rst",
     ),
     (
-        "DRAFT_2020",
+        "Draft2020",
         "Zarr v3 draft of October 2020",
         "seeds/v3-draft-2020-10.rst",
     ),
     (
-        "DRAFT_2022",
+        "Draft2022",
         "Zarr v3 draft of May 2022",
         "seeds/v3-draft-2022-05.txt",
     ),
     (
-        "SHARDING",
+        "Sharding",
         "Zarr v3 codec sharding_indexed",
         "final/v3/codecs/sharding-indexed/index.rst",
     ),
 ];
 
-/// Returns the sections in the sources of zarr-check, as a constant of `finding.rs` and a heading.
+/// Returns the sections in the sources of zarr-check, as a variant of `Spec` and a heading.
 fn named_sections() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/zarr-check/src")];
@@ -44,16 +44,11 @@ fn named_sections() -> BTreeSet<(String, String)> {
                 continue;
             }
             let text = fs::read_to_string(path).unwrap();
-            for (constant, _, _) in TEXTS {
-                for start in [
-                    format!("section({constant}, \""),
-                    format!("by({constant}, \""),
-                    format!("({constant}, \""),
-                ] {
-                    for part in text.split(&start).skip(1) {
-                        let heading = part.split('"').next().unwrap();
-                        found.insert((constant.to_string(), heading.to_string()));
-                    }
+            for (variant, _, _) in TEXTS {
+                let start = format!("Spec::{variant}.section(\"");
+                for part in text.split(&start).skip(1) {
+                    let heading = part.split('"').next().unwrap();
+                    found.insert((variant.to_string(), heading.to_string()));
                 }
             }
         }
@@ -68,34 +63,34 @@ fn sections_are_headings_of_the_texts() {
     };
     let mut sections = named_sections();
     assert!(sections.len() > 20, "{sections:?}");
-    // Sections that `key_findings` selects by document.
+    // Sections that `Spec` selects by document.
     let by_document = [
         ("V2", ["Chunks", "Groups", "Metadata"]),
         (
             "V3",
             ["Chunk encoding", "Concepts and terminology", "Codecs"],
         ),
-        ("DRAFT_2019", ["Chunk grids", "Conceptual model", "Codecs"]),
+        ("Draft2019", ["Chunk grids", "Conceptual model", "Codecs"]),
         (
-            "DRAFT_2020",
+            "Draft2020",
             ["Chunk encoding", "Concepts and terminology", "Node names"],
         ),
         (
-            "DRAFT_2022",
+            "Draft2022",
             ["Chunk encoding", "Concepts and terminology", "Node names"],
         ),
     ];
-    for (constant, headings) in by_document {
-        sections.extend(headings.map(|heading| (constant.to_string(), heading.to_string())));
+    for (variant, headings) in by_document {
+        sections.extend(headings.map(|heading| (variant.to_string(), heading.to_string())));
     }
     let mut faults = Vec::new();
-    for (constant, _, file) in TEXTS {
+    for (variant, _, file) in TEXTS {
         let text = fs::read_to_string(specs.join(file)).unwrap();
         let lines: BTreeSet<&str> = text
             .lines()
             .map(|line| line.trim().trim_matches(['`', '#']))
             .collect();
-        let named = sections.iter().filter(|(of, _)| of == constant);
+        let named = sections.iter().filter(|(of, _)| of == variant);
         faults.extend(named.filter(|(_, heading)| !lines.contains(heading.as_str())));
     }
     assert!(faults.is_empty(), "{faults:#?}");

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use crate::context::CheckContext;
-use crate::finding::{ANNDATA, Finding};
+use crate::finding::Finding;
 use crate::rules::key_of;
+use crate::spec::Spec;
 use zarr_format::error::Result;
 use zarr_format::model::{Attributes, Node};
 use zarrfs_array::hierarchy::NodeEntry;
@@ -16,32 +17,27 @@ use zarrfs_store::request_context::UNLIMITED;
 /// Maximum number of children or columns that are checked in one group.
 const MAX_LOOKED_AT: usize = 1000;
 
-/// The headings in the anndata documentation.
-const FRAMES: &str = "DataFrames";
-const SPARSE: &str = "Sparse arrays";
-const CATEGORICAL: &str = "Categorical arrays";
-const NULLABLE: &str = "Nullable integers and booleans";
-const ANNDATA_OBJECT: &str = "AnnData specification (v0.1.0)";
-
 /// Returns the faults of a group that has an encoding of anndata.
 pub(crate) fn check(
     context: &CheckContext,
     entry: &NodeEntry,
     attributes: &Attributes,
 ) -> Vec<Finding> {
-    let group = Group {
+    let group = |heading| Group {
         context,
         path: &entry.path,
         attributes,
+        heading,
     };
+    let matrix = group("Sparse arrays");
     match encoding_of(attributes).as_deref() {
-        Some("anndata") => group.whole(),
-        Some("dataframe") => group.frame(),
-        Some("csr_matrix") => group.sparse(0),
-        Some("csc_matrix") => group.sparse(1),
-        Some("categorical") => group.pair(["codes", "categories"], CATEGORICAL),
+        Some("anndata") => group("AnnData specification (v0.1.0)").whole(),
+        Some("dataframe") => group("DataFrames").frame(),
+        Some("csr_matrix") => matrix.sparse(0),
+        Some("csc_matrix") => matrix.sparse(1),
+        Some("categorical") => group("Categorical arrays").pair(["codes", "categories"], false),
         Some("nullable-integer" | "nullable-boolean" | "nullable-string-array") => {
-            group.pair(["values", "mask"], NULLABLE)
+            group("Nullable integers and booleans").pair(["values", "mask"], true)
         }
         _ => Vec::new(),
     }
@@ -57,6 +53,8 @@ struct Group<'a> {
     context: &'a CheckContext,
     path: &'a Key,
     attributes: &'a Attributes,
+    /// The heading in the anndata documentation on its encoding.
+    heading: &'static str,
 }
 
 /// The node at a path.
@@ -98,6 +96,7 @@ impl Group<'_> {
             context: self.context,
             path: &node.path,
             attributes,
+            ..*self
         };
         let of = |name: &str| match group.part(name).1 {
             Part::Stored(shape) => shape,
@@ -124,13 +123,13 @@ impl Group<'_> {
         lengths.filter_map(serde_json::Value::as_u64).collect()
     }
 
-    fn missing(&self, name: &str, what: &str, heading: &'static str) -> Finding {
+    fn missing(&self, name: &str, what: &str) -> Finding {
         let message =
             format!("{what} {name:?}, where no node is, so that anndata does not open it");
         Finding::error("table-part-missing", self.path, message)
             .of_part(name)
             .mended_by("copy the node again from another copy of the store")
-            .by(ANNDATA, heading)
+            .by(Spec::Anndata.section(self.heading))
     }
 
     /// Checks a table: its index and columns must have the same length.
@@ -140,7 +139,7 @@ impl Group<'_> {
         };
         let rows = match self.part(&index).1 {
             Part::Missing => {
-                return vec![self.missing(&index, "the table has its index in", FRAMES)];
+                return vec![self.missing(&index, "the table has its index in")];
             }
             Part::Stored(shape) => shape.first().copied(),
         };
@@ -153,7 +152,7 @@ impl Group<'_> {
             };
             match (self.part(name), rows) {
                 ((_, Part::Missing), _) => {
-                    found.push(self.missing(name, "the table names a column", FRAMES));
+                    found.push(self.missing(name, "the table names a column"));
                 }
                 ((key, Part::Stored(shape)), Some(rows)) => {
                     let length = shape.first().filter(|&&length| length != rows);
@@ -161,7 +160,7 @@ impl Group<'_> {
                         let message = format!(
                             "the column has {length} elements and the index {index:?} of its table {rows}"
                         );
-                        differs(&key, message, FRAMES)
+                        self.differs(&key, message)
                     }));
                 }
                 _ => {}
@@ -170,22 +169,22 @@ impl Group<'_> {
         found
     }
 
-    /// Checks a group of two arrays.
-    fn pair(&self, names: [&str; 2], heading: &'static str) -> Vec<Finding> {
+    /// Checks a group of two arrays, which have one shape if `are_alike`.
+    fn pair(&self, names: [&str; 2], are_alike: bool) -> Vec<Finding> {
         let shapes = names.map(|name| (name, self.part(name).1));
         let missing = shapes.iter().filter_map(|(name, part)| match part {
-            Part::Missing => Some(self.missing(name, "the values need", heading)),
+            Part::Missing => Some(self.missing(name, "the values need")),
             Part::Stored(_) => None,
         });
         let mut found: Vec<Finding> = missing.collect();
         if let [(one, Part::Stored(first)), (other, Part::Stored(second))] = &shapes
-            && heading == NULLABLE
+            && are_alike
             && !first.is_empty()
             && !second.is_empty()
             && first != second
         {
             let message = format!("{one} has the shape {first:?} and {other} {second:?}");
-            found.push(differs(self.path, message, heading));
+            found.push(self.differs(self.path, message));
         }
         found
     }
@@ -197,7 +196,7 @@ impl Group<'_> {
         let mut found = Vec::new();
         for (length, name) in lengths.iter_mut().zip(names) {
             match self.part(name).1 {
-                Part::Missing => found.push(self.missing(name, "the matrix needs", SPARSE)),
+                Part::Missing => found.push(self.missing(name, "the matrix needs")),
                 Part::Stored(shape) => *length = shape.first().copied(),
             }
         }
@@ -206,7 +205,7 @@ impl Group<'_> {
             && data != indices
         {
             let message = format!("data has {data} elements and indices {indices}");
-            found.push(differs(self.path, message, SPARSE));
+            found.push(self.differs(self.path, message));
         }
         let shape = self.sparse_shape();
         if let (Some(pointers), Some(side)) = (pointers, shape.get(axis))
@@ -217,7 +216,7 @@ impl Group<'_> {
                 "indptr has {pointers} elements and the matrix {side} {what}, which need {}",
                 side.saturating_add(1)
             );
-            found.push(differs(self.path, message, SPARSE));
+            found.push(self.differs(self.path, message));
         }
         found
     }
@@ -232,7 +231,7 @@ impl Group<'_> {
         let mut found = Vec::new();
         let mut look = |name: &str, sides: [Option<(&str, u64)>; 2]| {
             if let (key, Part::Stored(shape)) = self.part(name) {
-                found.extend(matrix_fault(&key, &shape, sides));
+                found.extend(self.matrix_fault(&key, &shape, sides));
             }
         };
         let [cells, genes] = [("obs", cells), ("var", genes)]
@@ -273,24 +272,29 @@ impl Group<'_> {
         }
         names
     }
-}
 
-/// Reports a matrix whose lengths differ from the tables along its axes.
-fn matrix_fault(key: &Key, shape: &[u64], sides: [Option<(&str, u64)>; 2]) -> Option<Finding> {
-    let mut sides = shape.iter().zip(sides).enumerate();
-    sides.find_map(|(axis, (length, side))| {
-        let (table, rows) = side.filter(|(_, rows)| rows != length)?;
-        let message = format!(
-            "the matrix has {length} {} and the table {table} {rows} rows",
-            ["rows", "columns"][axis.min(1)]
-        );
-        Some(differs(key, message, ANNDATA_OBJECT))
-    })
-}
+    /// Reports a matrix whose lengths differ from the tables along its axes.
+    fn matrix_fault(
+        &self,
+        key: &Key,
+        shape: &[u64],
+        sides: [Option<(&str, u64)>; 2],
+    ) -> Option<Finding> {
+        let mut sides = shape.iter().zip(sides).enumerate();
+        sides.find_map(|(axis, (length, side))| {
+            let (table, rows) = side.filter(|(_, rows)| rows != length)?;
+            let message = format!(
+                "the matrix has {length} {} and the table {table} {rows} rows",
+                ["rows", "columns"][axis.min(1)]
+            );
+            Some(self.differs(key, message))
+        })
+    }
 
-fn differs(key: &Key, message: String, heading: &'static str) -> Finding {
-    let message = format!("{message}, so that anndata does not open it");
-    Finding::error("table-lengths-differ", key, message)
-        .mended_by("copy both again from another copy of the store, or write the object again")
-        .by(ANNDATA, heading)
+    fn differs(&self, key: &Key, message: String) -> Finding {
+        let message = format!("{message}, so that anndata does not open it");
+        Finding::error("table-lengths-differ", key, message)
+            .mended_by("copy both again from another copy of the store, or write the object again")
+            .by(Spec::Anndata.section(self.heading))
+    }
 }

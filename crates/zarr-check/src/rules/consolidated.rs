@@ -10,8 +10,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, V3, reason};
+use crate::finding::{Finding, reason};
 use crate::node_findings::NodeFindings;
+use crate::rules::documents::shortened;
+use crate::spec::{Spec, SpecSection};
 use zarr_format::dialect::consolidated::{
     DocumentPlaces, MEMBER, names_of_nothing, parse_document, parse_member,
 };
@@ -31,9 +33,9 @@ use zarrfs_store::{EntryKind, Key};
 pub(crate) struct CopiedKeys {
     holder: CopyHolder,
     keys: HashSet<Key>,
-    section: Option<(&'static str, &'static str)>,
+    section: Option<SpecSection>,
     /// The memory that the keys take.
-    _room: Reservation,
+    _reservation: Reservation,
 }
 
 impl CopiedKeys {
@@ -70,7 +72,7 @@ pub(crate) fn check(
     dialect: Option<&str>,
     findings: &mut NodeFindings,
 ) -> Option<Arc<CopiedKeys>> {
-    let section = (dialect == Some("v3")).then_some((V3, "Additional fields"));
+    let section = (dialect == Some("v3")).then_some(Spec::V3.section("Additional fields"));
     let key = holder.key();
     let places = match read(key, bytes) {
         Ok(places) => places?,
@@ -84,15 +86,15 @@ pub(crate) fn check(
     for name in names_of_nothing(bytes, is_consolidated(key.name())).unwrap_or_default() {
         findings.add(by(of_nothing(key, &name), section));
     }
-    let room = room_of_keys(context, places.len());
+    let reservation = reserve_keys(context, places.len());
     let mut keys = HashSet::new();
     compare_parts(context, &holder, bytes, &places, &mut |copied, found| {
-        if room.is_some() {
+        if reservation.is_some() {
             keys.extend(copied);
         }
         findings.extend(found.into_iter().map(|finding| by(finding, section)));
     });
-    let Some(room) = room else {
+    let Some(reservation) = reservation else {
         findings.add(too_many(key, places.len()));
         return None;
     };
@@ -100,7 +102,7 @@ pub(crate) fn check(
         holder,
         keys,
         section,
-        _room: room,
+        _reservation: reservation,
     }))
 }
 
@@ -112,7 +114,7 @@ fn compare_parts(
     places: &DocumentPlaces,
     give: &mut dyn FnMut(Vec<Key>, Vec<Finding>),
 ) {
-    for part in places.chunks(PART) {
+    for part in places.chunks(4096) {
         let copies = part
             .iter()
             .filter_map(|(key, place)| Some((full_key(holder.folder(), key)?, place.clone())));
@@ -132,10 +134,11 @@ fn of_nothing(key: &Key, name: &str) -> Finding {
 }
 
 /// Reserves memory for the keys of `count` copies. Returns `None` if they need too much.
-fn room_of_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
+fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     let count = u64::try_from(count).unwrap_or(u64::MAX);
-    let needed = count.saturating_mul(KEY_BYTES);
-    let is_small = needed <= context.memory.limit() / KEYS_SHARE;
+    // A key takes about 128 bytes. The keys of one document may take 1/16 of the budget: chunks need the rest.
+    let needed = count.saturating_mul(128);
+    let is_small = needed <= context.memory.limit() / 16;
     is_small.then(|| context.memory.try_reserve(needed))?
 }
 
@@ -162,15 +165,6 @@ fn too_many(key: &Key, count: usize) -> Finding {
     Finding::warning("consolidated-too-many", key, message).mended_by("give more --memory")
 }
 
-/// The number of copies that are compared before their findings are kept.
-const PART: usize = 4096;
-
-/// The keys of one document may take 1/N of the memory budget: chunks need the rest.
-const KEYS_SHARE: u64 = 16;
-
-/// Estimated bytes of memory for the key of a copy.
-const KEY_BYTES: u64 = 128;
-
 /// Returns the key of the document of a copy, or `None` if no document can have it.
 fn full_key(folder: &Key, relative: &Key) -> Option<Key> {
     if relative.is_root() {
@@ -190,9 +184,9 @@ fn read(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
 }
 
 /// Adds the section on consolidated metadata; only the Zarr v3 specification has one.
-fn by(finding: Finding, section: Option<(&'static str, &'static str)>) -> Finding {
+fn by(finding: Finding, section: Option<SpecSection>) -> Finding {
     match section {
-        Some((document, heading)) => finding.by(document, heading),
+        Some(section) => finding.by(section),
         None => finding,
     }
 }
@@ -256,9 +250,6 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
     Some(finding.of_part(part).mended_by(FIX))
 }
 
-/// Documents of more bytes are not parsed into values.
-const MAX_COMPARED: usize = 4 << 20;
-
 /// The first difference of two documents.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
@@ -274,7 +265,8 @@ pub(crate) fn difference(key: &Key, stored: &str, copy: &str) -> Option<Differen
     if json_text::is_same(stored, copy) {
         return None;
     }
-    if stored.len().max(copy.len()) > MAX_COMPARED {
+    // Documents of more than 4 MiB are not parsed into values.
+    if stored.len().max(copy.len()) > 4 << 20 {
         return (!is_same_without_copies(stored, copy)).then_some(Difference::Somewhere);
     }
     if describe_same_node(key, stored, copy) {
@@ -336,9 +328,6 @@ fn node_of(key: &Key, text: &str) -> Option<Node> {
     Some((dialect.parse)(&path, &documents).ok()??.node)
 }
 
-/// Members where a missing value differs from an empty one.
-const NEVER_LEFT_OUT: [&str; 4] = ["fill_value", "shape", "codecs", "compressor"];
-
 /// Removes everything that a reader assumes anyway: empty members, the default separator, and consolidated metadata.
 /// Attributes are kept as they are.
 fn without_defaults(key: &Key, document: Value) -> Value {
@@ -362,10 +351,11 @@ fn without_defaults(key: &Key, document: Value) -> Value {
             *encoding = json!({ "name": name });
         }
     }
-    let is_kept = |name: &str, value: &Value| NEVER_LEFT_OUT.contains(&name) || !is_empty(value);
+    // Members where a missing value differs from an empty one.
+    let is_stated = |name: &str| ["fill_value", "shape", "codecs", "compressor"].contains(&name);
     let members = members
         .into_iter()
-        .filter(|(name, value)| is_kept(name, value));
+        .filter(|(name, value)| is_stated(name) || !is_empty(value));
     let members = members.map(|(name, value)| match name.as_str() {
         "attributes" => (name, value),
         _ => (name, without_empty(value)),
@@ -414,7 +404,11 @@ fn first_difference(stored: &Value, copy: &Value, at: String) -> Option<Differen
             };
             match (old.get(name), new.get(name)) {
                 (Some(old), Some(new)) => first_difference(old, new, at),
-                (old, new) => Some(Difference::Member(at, old.map(text_of), new.map(text_of))),
+                (old, new) => Some(Difference::Member(
+                    at,
+                    old.map(shortened),
+                    new.map(shortened),
+                )),
             }
         });
     }
@@ -422,19 +416,8 @@ fn first_difference(stored: &Value, copy: &Value, at: String) -> Option<Differen
     if is_number && stored.as_f64() == copy.as_f64() {
         return None;
     }
-    let [stored, copy] = [stored, copy].map(|value| Some(text_of(value)));
+    let [stored, copy] = [stored, copy].map(|value| Some(shortened(value)));
     Some(Difference::Member(at, stored, copy))
-}
-
-/// Maximum length of a displayed value, in characters.
-const MAX_SHOWN: usize = 100;
-
-fn text_of(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(MAX_SHOWN) {
-        None => text,
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-    }
 }
 
 #[cfg(test)]

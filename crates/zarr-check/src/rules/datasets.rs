@@ -9,18 +9,14 @@ use std::mem::take;
 
 use serde_json::Value;
 
-use crate::finding::{CF, Finding, XARRAY};
-use crate::rules::documents::shown;
+use crate::finding::Finding;
+use crate::rules::documents::shortened;
+use crate::spec::Spec;
 use crate::walk::node::CheckedNode;
 use zarr_format::model::{Array, DataType, Node};
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_export::formats::times::unit_of;
 use zarrfs_store::Key;
-
-/// Maximum numbers of dimension names of a group, of lengths of each, and of arrays without names that are kept.
-const MAX_NAMES: usize = 1000;
-const MAX_LENGTHS: usize = 8;
-const MAX_UNNAMED: usize = 100;
 
 /// Maximum numbers of array names of a group, and of names in attributes, that are kept; with more, none is checked.
 const MAX_ARRAYS: usize = 10_000;
@@ -38,11 +34,12 @@ pub(crate) struct SiblingArrays {
 struct GroupArrays {
     group: Key,
     is_image: bool,
+    /// At most 1000, each with at most 8 lengths.
     dimensions: BTreeMap<String, Dimension>,
     /// The number of arrays with dimension names, and the first of them.
     named: u64,
     first_named: Option<Key>,
-    /// The arrays without dimension names, and whether each is a v3 array.
+    /// At most 100 arrays without dimension names, and whether each is a v3 array.
     unnamed: Vec<(Key, bool)>,
     /// Whether an array is named like its only dimension.
     has_coordinates: bool,
@@ -136,7 +133,7 @@ impl NamedArray {
         finding
             .of_part(*attribute)
             .mended_by(remedy)
-            .by(CF, "Attributes")
+            .by(Spec::Cf.section("Attributes"))
     }
 }
 
@@ -189,9 +186,9 @@ impl GroupArrays {
         if names.iter().all(Option::is_none) {
             // A wrong attribute is reported with the array.
             let attributes = &array.attributes;
-            let is_told =
+            let is_reported =
                 attributes.fault().is_some() || attributes.get("_ARRAY_DIMENSIONS").is_some();
-            if !is_told && self.unnamed.len() < MAX_UNNAMED {
+            if !is_reported && self.unnamed.len() < 100 {
                 self.unnamed.push((path.clone(), array.dialect == "v3"));
             }
             return;
@@ -219,13 +216,13 @@ impl GroupArrays {
             {
                 continue;
             }
-            if self.dimensions.len() >= MAX_NAMES && !self.dimensions.contains_key(name) {
+            if self.dimensions.len() >= 1000 && !self.dimensions.contains_key(name) {
                 continue;
             }
             let dimension = self.dimensions.entry(name.clone()).or_default();
             dimension.has_coordinates |= is_own(name);
             self.has_coordinates |= is_own(name);
-            if dimension.lengths.len() < MAX_LENGTHS {
+            if dimension.lengths.len() < 8 {
                 dimension.lengths.entry(length).or_insert(path.clone());
             }
         }
@@ -249,14 +246,14 @@ impl GroupArrays {
         if dimension.lengths.len() < 2 {
             return None;
         }
-        let told = dimension.lengths.iter().map(|(length, path)| {
+        let lengths = dimension.lengths.iter().map(|(length, path)| {
             let array = String::from_utf8_lossy(path.name());
             format!("{array} has {length}")
         });
-        let told: Vec<String> = told.collect();
+        let lengths: Vec<String> = lengths.collect();
         let message = format!(
             "arrays of the group have different lengths along the dimension {name}: {}, so that xarray opens no dataset",
-            told.join(", ")
+            lengths.join(", ")
         );
         let remedy =
             "if an append was cut, resize the longer arrays to the shorter length and append again";
@@ -266,7 +263,7 @@ impl GroupArrays {
             Finding::warning("dimension-lengths-differ", &self.group, message)
         };
         let finding = finding.of_part(name).mended_by(remedy);
-        Some(finding.by(XARRAY, ENCODING))
+        Some(finding.by(Spec::Xarray.section(ENCODING)))
     }
 
     /// Reports an array without dimension names in a group where others have them.
@@ -293,37 +290,13 @@ impl GroupArrays {
             finding
                 .of_part(member)
                 .mended_by(remedy)
-                .by(XARRAY, ENCODING),
+                .by(Spec::Xarray.section(ENCODING)),
         )
     }
 }
 
 /// The section of xarray's documentation on dimension names.
 const ENCODING: &str = "Zarr Encoding Specification";
-
-/// The headings in the CF conventions.
-const TIME: &str = "Time Coordinate";
-const PACKED: &str = "Packed Data";
-const CALENDAR: &str = "Calendar";
-
-/// Units of CF without a fixed length, which xarray does not decode.
-const OF_NO_LENGTH: [&str; 6] = ["week", "weeks", "month", "months", "year", "years"];
-
-/// The calendars of CF.
-const CALENDARS: [&str; 12] = [
-    "",
-    "standard",
-    "gregorian",
-    "proleptic_gregorian",
-    "noleap",
-    "365_day",
-    "all_leap",
-    "366_day",
-    "360_day",
-    "julian",
-    "utc",
-    "tai",
-];
 
 /// Returns the faults in the attributes by which an array is decoded.
 pub(crate) fn check(path: &Key, array: &Array) -> Vec<Finding> {
@@ -361,11 +334,11 @@ fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
     }
     let message = format!(
         "{name} is {}; it must be a number, so that xarray does not open the array",
-        shown(&value)
+        shortened(&value)
     );
     let finding = Finding::error("attribute-invalid", path, message);
     let finding = finding.mended_by("write the number without quotation marks");
-    Some(finding.of_part(name).by(CF, PACKED))
+    Some(finding.of_part(name).by(Spec::Cf.section("Packed Data")))
 }
 
 /// Reports units or a calendar that xarray cannot decode as times.
@@ -382,11 +355,30 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     let refused = "so that xarray opens the array with decode_times=False alone";
     let told = |(name, value): (&str, &str), what: &str, remedy: &str| {
         let message = format!("{name} is {value:?}, which is no {what}, {refused}");
-        let heading = if name == "units" { TIME } else { CALENDAR };
+        let heading = if name == "units" {
+            "Time Coordinate"
+        } else {
+            "Calendar"
+        };
         let finding = Finding::error("attribute-invalid", path, message).mended_by(remedy);
-        Some(finding.of_part(name).by(CF, heading))
+        Some(finding.of_part(name).by(Spec::Cf.section(heading)))
     };
-    if !CALENDARS.contains(&calendar.as_str()) && calendar != "none" {
+    let is_calendar = matches!(
+        calendar.as_str(),
+        "" | "none"
+            | "standard"
+            | "gregorian"
+            | "proleptic_gregorian"
+            | "noleap"
+            | "365_day"
+            | "all_leap"
+            | "366_day"
+            | "360_day"
+            | "julian"
+            | "utc"
+            | "tai"
+    );
+    if !is_calendar {
         let remedy = "write the name of one, such as \"standard\"";
         return told(("calendar", &calendar), "calendar of CF", remedy);
     }
@@ -395,11 +387,17 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
         "noleap" | "365_day" => unit.starts_with("common_year"),
         _ => false,
     };
-    if OF_NO_LENGTH.contains(&unit.as_str()) && !is_counted {
+    // Units without a fixed length, which xarray does not decode.
+    let units_of_no_length = ["week", "weeks", "month", "months", "year", "years"];
+    if units_of_no_length.contains(&unit.as_str()) && !is_counted {
         let message = format!("units is {units:?}, and {unit} have no fixed length, {refused}");
         let finding = Finding::warning("attribute-invalid", path, message);
         let finding = finding.mended_by("count days since the date");
-        return Some(finding.of_part("units").by(CF, TIME));
+        return Some(
+            finding
+                .of_part("units")
+                .by(Spec::Cf.section("Time Coordinate")),
+        );
     }
     let is_right = (is_counted || unit_of(&unit).is_some()) && is_like_date(date);
     if is_right {
@@ -414,7 +412,12 @@ fn is_like_date(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let day = text.split([' ', 't', '_', ',']).next().unwrap_or_default();
     let is_worded = day.bytes().any(|byte| byte.is_ascii_alphabetic());
-    let has_month = MONTHS.iter().any(|month| text.contains(month));
+    // Readers look at the first letters of a month alone.
+    let mut months = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ]
+    .into_iter();
+    let has_month = months.any(|month| text.contains(month));
     if (is_worded && !has_month) || !text.bytes().any(|byte| byte.is_ascii_digit()) {
         return false;
     }
@@ -427,24 +430,16 @@ fn is_like_date(text: &str) -> bool {
     }
 }
 
-/// The first letters of the months; readers look at no more.
-const MONTHS: [&str; 12] = [
-    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
-];
-
-/// Attributes that name other arrays.
-const NAMING: [&str; 5] = [
-    "bounds",
-    "climatology",
-    "coordinates",
-    "grid_mapping",
-    "ancillary_variables",
-];
-
 /// Returns the arrays that the attributes of an array name, each with the attribute.
 pub(crate) fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
     let mut named = Vec::new();
-    for name in NAMING {
+    for name in [
+        "bounds",
+        "climatology",
+        "coordinates",
+        "grid_mapping",
+        "ancillary_variables",
+    ] {
         let value = array.attributes.get(name);
         let Some(text) = value.as_ref().and_then(Value::as_str) else {
             continue;
@@ -461,10 +456,10 @@ pub(crate) fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
 
 /// Checks `_ARRAY_DIMENSIONS`, xarray's dimension names in Zarr v2.
 fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
-    const NAME: &str = "_ARRAY_DIMENSIONS";
+    let name = "_ARRAY_DIMENSIONS";
     let names = array
         .attributes
-        .get(NAME)
+        .get(name)
         .filter(|_| array.dialect == "v2")?;
     let rank = array.shape.len();
     let list = names.as_array();
@@ -472,10 +467,10 @@ fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "{NAME} is {}; it must be a list of names, one for each of {rank} dimensions",
-        shown(&names)
+        "{name} is {}; it must be a list of names, one for each of {rank} dimensions",
+        shortened(&names)
     );
     let finding = Finding::warning("attribute-invalid", path, message);
-    let finding = finding.by(XARRAY, "Zarr Encoding Specification");
-    Some(finding.of_part(NAME))
+    let finding = finding.by(Spec::Xarray.section(ENCODING));
+    Some(finding.of_part(name))
 }

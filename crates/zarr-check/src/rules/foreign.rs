@@ -9,8 +9,7 @@ use zarr_format::model::{Array, CodecSpec};
 use zarrfs_array::hierarchy::NodeEntry;
 
 /// The number of bytes of an object that are enough to recognize it.
-pub(crate) const HEAD: u64 = HEAD_LEN as u64;
-const HEAD_LEN: usize = 512;
+pub(crate) const HEAD: usize = 512;
 
 /// Foreign bytes in the place of a chunk or a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,140 +17,133 @@ pub(crate) struct Foreign {
     /// A description, with its article.
     pub(crate) what: String,
     /// The remedy.
-    pub(crate) remedy: &'static str,
+    pub(crate) remedy: Remedy,
     /// The name of a codec that makes such bytes contains one of these words; empty if no codec makes them.
     codecs: &'static [&'static str],
     /// Whether uncompressed elements hardly ever begin like this.
     is_sure: bool,
 }
 
-/// The remedy for a lost chunk or document.
-pub(crate) const COPY_AGAIN: &str =
-    "copy it again from another copy of the store, or write it again";
+/// The remedy for foreign bytes, or for a lost chunk or document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    CopyAgain,
+    /// An error page was stored in place of the data.
+    FetchAgain,
+    /// The bytes are a compressed stream of another codec.
+    StateCodec,
+    LfsPull,
+    AnnexGet,
+}
 
-/// The remedy for an error page that was stored in place of the data.
-const FETCH_AGAIN: &str = "the server answered with it in place of the data: fetch the store again, with credentials if it asks for some";
+use Remedy::{AnnexGet, CopyAgain, FetchAgain, LfsPull, StateCodec};
 
-/// The remedy for a compressed stream of another codec.
-const OTHER_CODEC: &str =
-    "state its codec in the metadata if all chunks are such, or write the chunk again";
-
-/// The remedy for a pointer: fetch the content.
-const LFS_PULL: &str = "run git lfs pull";
-pub(crate) const ANNEX_GET: &str = "run git annex get, or datalad get";
+impl From<Remedy> for String {
+    fn from(remedy: Remedy) -> String {
+        let text = match remedy {
+            CopyAgain => "copy it again from another copy of the store, or write it again",
+            FetchAgain => {
+                "the server answered with it in place of the data: fetch the store again, with credentials if it asks for some"
+            }
+            StateCodec => {
+                "state its codec in the metadata if all chunks are such, or write the chunk again"
+            }
+            LfsPull => "run git lfs pull",
+            AnnexGet => "run git annex get, or datalad get",
+        };
+        text.to_string()
+    }
+}
 
 /// The first bytes, the description, the remedy, and the codecs that make such bytes.
-type Signature = (
-    &'static [u8],
-    &'static str,
-    &'static str,
-    &'static [&'static str],
-);
+type Signature = (&'static [u8], &'static str, Remedy, &'static [&'static str]);
 
 /// Signatures at the first byte.
 const SIGNATURES: [Signature; 35] = [
     (
         b"version https://git-lfs.github.com/spec/",
         "a git-lfs pointer",
-        LFS_PULL,
+        LfsPull,
         &[],
     ),
-    (b"/annex/objects/", "a git-annex pointer", ANNEX_GET, &[]),
-    (b"\x28\xb5\x2f\xfd", "a zstd stream", OTHER_CODEC, &["zstd"]),
+    (b"/annex/objects/", "a git-annex pointer", AnnexGet, &[]),
+    (b"\x28\xb5\x2f\xfd", "a zstd stream", StateCodec, &["zstd"]),
     (
         b"\x1f\x8b\x08",
         "a gzip stream",
-        OTHER_CODEC,
+        StateCodec,
         &["gzip", "zlib"],
     ),
-    (b"\x04\x22\x4d\x18", "an LZ4 frame", OTHER_CODEC, &["lz4"]),
-    (b"BZh", "a bzip2 stream", OTHER_CODEC, &["bz2", "bzip2"]),
-    (
-        b"\xfd7zXZ\x00",
-        "an xz stream",
-        OTHER_CODEC,
-        &["lzma", "xz"],
-    ),
+    (b"\x04\x22\x4d\x18", "an LZ4 frame", StateCodec, &["lz4"]),
+    (b"BZh", "a bzip2 stream", StateCodec, &["bz2", "bzip2"]),
+    (b"\xfd7zXZ\x00", "an xz stream", StateCodec, &["lzma", "xz"]),
     (
         b"\x9e\xa8b2frame\x00",
         "a Blosc2 frame",
-        OTHER_CODEC,
+        StateCodec,
         &["blosc"],
     ),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", COPY_AGAIN, &[]),
-    (b"CDF\x01", "a netCDF file", COPY_AGAIN, &[]),
-    (b"CDF\x02", "a netCDF file", COPY_AGAIN, &[]),
-    (b"CDF\x05", "a netCDF file", COPY_AGAIN, &[]),
-    (b"II*\x00", "a TIFF file", COPY_AGAIN, &["tiff"]),
-    (b"MM\x00*", "a TIFF file", COPY_AGAIN, &["tiff"]),
-    (b"II+\x00", "a BigTIFF file", COPY_AGAIN, &["tiff"]),
-    (b"MM\x00+", "a BigTIFF file", COPY_AGAIN, &["tiff"]),
-    (b"\x89PNG\r\n\x1a\n", "a PNG image", COPY_AGAIN, &["png"]),
-    (b"\xff\xd8\xff", "a JPEG image", COPY_AGAIN, &["jpeg"]),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", CopyAgain, &[]),
+    (b"CDF\x01", "a netCDF file", CopyAgain, &[]),
+    (b"CDF\x02", "a netCDF file", CopyAgain, &[]),
+    (b"CDF\x05", "a netCDF file", CopyAgain, &[]),
+    (b"II*\x00", "a TIFF file", CopyAgain, &["tiff"]),
+    (b"MM\x00*", "a TIFF file", CopyAgain, &["tiff"]),
+    (b"II+\x00", "a BigTIFF file", CopyAgain, &["tiff"]),
+    (b"MM\x00+", "a BigTIFF file", CopyAgain, &["tiff"]),
+    (b"\x89PNG\r\n\x1a\n", "a PNG image", CopyAgain, &["png"]),
+    (b"\xff\xd8\xff", "a JPEG image", CopyAgain, &["jpeg"]),
     (
         b"\xff\x4f\xff\x51",
         "a JPEG 2000 image",
-        COPY_AGAIN,
+        CopyAgain,
         &["jpeg2k", "j2k", "htj2k"],
     ),
     (
         b"\x00\x00\x00\x0cjP  ",
         "a JPEG 2000 image",
-        COPY_AGAIN,
+        CopyAgain,
         &["jpeg2k", "j2k"],
     ),
     (
         b"\x00\x00\x00\x0cJXL ",
         "a JPEG XL image",
-        COPY_AGAIN,
+        CopyAgain,
         &["jpegxl"],
     ),
-    (b"GIF8", "a GIF image", COPY_AGAIN, &["gif"]),
-    (b"RIFF", "a RIFF file, such as WebP", COPY_AGAIN, &["webp"]),
-    (b"Lerc2 ", "a LERC stream", OTHER_CODEC, &["lerc"]),
-    (b"PK\x03\x04", "a zip archive", COPY_AGAIN, &[]),
-    (b"PK\x05\x06", "an empty zip archive", COPY_AGAIN, &[]),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", COPY_AGAIN, &[]),
-    (b"\x93NUMPY", "a .npy file of numpy", COPY_AGAIN, &[]),
-    (b"PAR1", "a Parquet file", COPY_AGAIN, &[]),
-    (b"ARROW1\x00\x00", "an Arrow file", COPY_AGAIN, &[]),
-    (b"SIMPLE  =", "a FITS file", COPY_AGAIN, &[]),
-    (b"GRIB", "a GRIB message", COPY_AGAIN, &[]),
-    (b"%PDF-", "a PDF file", COPY_AGAIN, &[]),
-    (b"SQLite format 3\x00", "an SQLite file", COPY_AGAIN, &[]),
+    (b"GIF8", "a GIF image", CopyAgain, &["gif"]),
+    (b"RIFF", "a RIFF file, such as WebP", CopyAgain, &["webp"]),
+    (b"Lerc2 ", "a LERC stream", StateCodec, &["lerc"]),
+    (b"PK\x03\x04", "a zip archive", CopyAgain, &[]),
+    (b"PK\x05\x06", "an empty zip archive", CopyAgain, &[]),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", CopyAgain, &[]),
+    (b"\x93NUMPY", "a .npy file of numpy", CopyAgain, &[]),
+    (b"PAR1", "a Parquet file", CopyAgain, &[]),
+    (b"ARROW1\x00\x00", "an Arrow file", CopyAgain, &[]),
+    (b"SIMPLE  =", "a FITS file", CopyAgain, &[]),
+    (b"GRIB", "a GRIB message", CopyAgain, &[]),
+    (b"%PDF-", "a PDF file", CopyAgain, &[]),
+    (b"SQLite format 3\x00", "an SQLite file", CopyAgain, &[]),
     (
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
         "an Office file",
-        COPY_AGAIN,
+        CopyAgain,
         &[],
     ),
 ];
 
 /// Signatures of texts, in lower case, after white space and a byte order mark.
-const TEXTS: [(&str, &str, &str); 9] = [
-    ("<!doctype html", "an HTML page", FETCH_AGAIN),
-    ("<html", "an HTML page", FETCH_AGAIN),
-    ("<head", "an HTML page", FETCH_AGAIN),
-    ("<body", "an HTML page", FETCH_AGAIN),
-    ("<title", "an HTML page", FETCH_AGAIN),
-    ("<center", "an HTML page", FETCH_AGAIN),
-    ("<h1", "an HTML page", FETCH_AGAIN),
-    ("<script", "an HTML page", FETCH_AGAIN),
-    ("<error", "an XML error document of a server", FETCH_AGAIN),
+const TEXTS: [(&str, &str, Remedy); 9] = [
+    ("<!doctype html", "an HTML page", FetchAgain),
+    ("<html", "an HTML page", FetchAgain),
+    ("<head", "an HTML page", FetchAgain),
+    ("<body", "an HTML page", FetchAgain),
+    ("<title", "an HTML page", FetchAgain),
+    ("<center", "an HTML page", FetchAgain),
+    ("<h1", "an HTML page", FetchAgain),
+    ("<script", "an HTML page", FetchAgain),
+    ("<error", "an XML error document of a server", FetchAgain),
 ];
-
-/// Members of JSON error documents of servers.
-const ERROR_MEMBERS: [&str; 5] = [
-    "\"error\"",
-    "\"errors\"",
-    "\"message\"",
-    "\"detail\"",
-    "\"code\"",
-];
-
-/// Minimum numbers of bytes of text, and of zeros, that are recognized.
-const MIN_TEXT: usize = 8;
-const MIN_ZEROS: usize = 16;
 
 impl Foreign {
     /// Returns the message about foreign bytes in the place of a chunk, or of a part of one.
@@ -193,12 +185,12 @@ pub(crate) fn in_place_of_shard(head: &[u8], size: u64, array: &Array) -> Option
 pub(crate) fn in_place_of_document(bytes: &[u8]) -> Option<Foreign> {
     let is_json = matches!(plain(bytes).first(), None | Some(b'{' | b'[' | b'"'));
     let size = bytes.len() as u64;
-    recognized(bytes.chunks(HEAD_LEN).next().unwrap_or_default(), size).filter(|_| !is_json)
+    recognized(bytes.chunks(HEAD).next().unwrap_or_default(), size).filter(|_| !is_json)
 }
 
 /// Recognizes bytes by their first ones.
 fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
-    let told = |what: &str, remedy, codecs| Foreign {
+    let sure = |what: &str, remedy, codecs| Foreign {
         what: what.to_string(),
         remedy,
         codecs,
@@ -206,19 +198,19 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     };
     let begins = |(start, ..): &&Signature| head.starts_with(start);
     if let Some((_, what, remedy, codecs)) = SIGNATURES.iter().find(begins) {
-        return Some(told(what, remedy, codecs));
+        return Some(sure(what, *remedy, codecs));
     }
     if is_blosc(head, size) {
-        return Some(told("a Blosc chunk", OTHER_CODEC, &["blosc"]));
+        return Some(sure("a Blosc chunk", StateCodec, &["blosc"]));
     }
     if is_zlib(head) {
-        return Some(told(
+        return Some(sure(
             "a zlib stream",
-            OTHER_CODEC,
+            StateCodec,
             &["zlib", "gzip", "deflate"],
         ));
     }
-    if head.len() >= MIN_ZEROS && head.iter().all(|&byte| byte == 0) {
+    if head.len() >= 16 && head.iter().all(|&byte| byte == 0) {
         let what = format!(
             "zeros in its first {} bytes, as a copy that was cut leaves them",
             head.len()
@@ -226,7 +218,7 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
         let is_sure = false;
         return Some(Foreign {
             is_sure,
-            ..told(&what, COPY_AGAIN, &[])
+            ..sure(&what, CopyAgain, &[])
         });
     }
     text(head)
@@ -234,8 +226,8 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
 
 /// Recognizes a text.
 fn text(head: &[u8]) -> Option<Foreign> {
-    let told = |what: String, remedy| {
-        let (codecs, is_sure): (&[&str], bool) = (&[], remedy == FETCH_AGAIN);
+    let foreign = |what: String, remedy| {
+        let (codecs, is_sure): (&[&str], bool) = (&[], remedy == FetchAgain);
         Some(Foreign {
             what,
             remedy,
@@ -251,36 +243,37 @@ fn text(head: &[u8]) -> Option<Foreign> {
     });
     let start = start.unwrap_or("\0");
     let is_text = start.chars().all(|c| !c.is_control() || c.is_whitespace());
-    if !is_text || start.len() < MIN_TEXT {
+    if !is_text || start.len() < 8 {
         return None;
     }
     let lower = start.to_ascii_lowercase();
     if let Some((_, what, remedy)) = TEXTS.iter().find(|(begin, ..)| lower.starts_with(begin)) {
-        return told((*what).to_string(), remedy);
+        return foreign((*what).to_string(), *remedy);
     }
     if lower.starts_with("<?xml") {
         let is_in = |word: &str| lower.contains(word);
         return match () {
             () if is_in("<error") => {
-                told("an XML error document of a server".to_string(), FETCH_AGAIN)
+                foreign("an XML error document of a server".to_string(), FetchAgain)
             }
             () if is_in("<html") || is_in("<!doctype html") => {
-                told("an HTML page".to_string(), FETCH_AGAIN)
+                foreign("an HTML page".to_string(), FetchAgain)
             }
-            () => told("an XML document".to_string(), COPY_AGAIN),
+            () => foreign("an XML document".to_string(), CopyAgain),
         };
     }
     if lower.starts_with('{') {
-        let is_error = ERROR_MEMBERS.iter().any(|member| lower.contains(member));
+        let mut members = ["error", "errors", "message", "detail", "code"].into_iter();
+        let is_error = members.any(|member| lower.contains(&format!("\"{member}\"")));
         let is_node = lower.contains("zarr_format");
         return if is_error && !is_node {
-            told("a JSON error document of a server".to_string(), FETCH_AGAIN)
+            foreign("a JSON error document of a server".to_string(), FetchAgain)
         } else {
-            told("a JSON document".to_string(), COPY_AGAIN)
+            foreign("a JSON document".to_string(), CopyAgain)
         };
     }
-    let shown: String = start.chars().take(40).collect();
-    told(format!("text that begins with {shown:?}"), COPY_AGAIN)
+    let start: String = start.chars().take(40).collect();
+    foreign(format!("text that begins with {start:?}"), CopyAgain)
 }
 
 /// Returns the bytes after a byte order mark and white space.

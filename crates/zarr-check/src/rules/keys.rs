@@ -1,55 +1,18 @@
 //! Reports faults of single keys: links, folders, chunks.
 
-use crate::finding::{DRAFT_2019, DRAFT_2020, Finding, N5, V2, document_of, reason};
-use crate::rules::foreign::{ANNEX_GET, COPY_AGAIN, Foreign, in_place_of_chunk};
+use crate::finding::{Finding, reason};
+use crate::rules::foreign::{Foreign, Remedy, in_place_of_chunk};
+use crate::spec::Spec;
 use crate::walk::folder::lacks_content_of_annex;
 use zarr_format::error::{Error, Kind};
 use zarr_format::model::Array;
 use zarrfs_store::{Key, Store};
 
-/// Returns the heading of the section on stored chunks.
-pub(crate) fn chunk_heading(document: &str) -> &'static str {
-    match document {
-        V2 => "Chunks",
-        N5 => "Blocks",
-        DRAFT_2019 => "Chunk grids",
-        _ => "Chunk encoding",
-    }
-}
-
-/// Returns the heading of the section on the hierarchy of nodes.
-pub(crate) fn hierarchy_heading(document: &str) -> &'static str {
-    match document {
-        V2 => "Groups",
-        N5 => "Containers",
-        DRAFT_2019 => "Conceptual model",
-        _ => "Concepts and terminology",
-    }
-}
-
-/// Returns the heading of the section on codecs.
-pub(crate) fn codecs_heading(document: &str) -> &'static str {
-    match document {
-        V2 => "Metadata",
-        N5 => "Datasets",
-        DRAFT_2020 => "Chunk encoding",
-        _ => "Codecs",
-    }
-}
-
-/// Returns the heading of the section on the documents of nodes.
-pub(crate) fn metadata_heading(document: &str) -> &'static str {
-    match document {
-        N5 => "Datasets",
-        _ => "Metadata",
-    }
-}
-
 /// Reports a folder in the place of a document.
-pub(crate) fn document_is_folder(key: &Key, document: &'static str) -> Finding {
+pub(crate) fn document_is_folder(key: &Key, spec: Spec) -> Finding {
     let message = "a folder has the name of a document, so that readers find no document";
     let finding = Finding::error("document-is-folder", key, message);
-    finding.by(document, metadata_heading(document))
+    finding.by(spec.metadata())
 }
 
 /// Reports names that look like chunks in the folder of a node without a document: an array that lost its document.
@@ -103,7 +66,7 @@ pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Findin
     };
     if lacks_content_of_annex(store, key) {
         let message = "the symbolic link leads to content of git-annex that is not on this machine";
-        return Finding::error(code, key, message).mended_by(ANNEX_GET);
+        return Finding::error(code, key, message).mended_by(Remedy::AnnexGet);
     }
     let message = format!(
         "the symbolic link leads to no key of the store: {}",
@@ -174,12 +137,12 @@ pub(crate) fn chunk_fault(
                 Some(foreign) => foreign_chunk("chunk-corrupt", chunk, &foreign),
                 None => {
                     let message = format!("{name} does not decode: {why}");
-                    Finding::error("chunk-corrupt", key, message).mended_by(COPY_AGAIN)
+                    Finding::error("chunk-corrupt", key, message).mended_by(Remedy::CopyAgain)
                 }
             };
-            let document = document_of(Some(chunk.array.dialect));
+            let spec = Spec::of(Some(chunk.array.dialect));
             let finding = finding.of_part(chunk.part);
-            finding.by(document, chunk_heading(document))
+            finding.by(spec.chunks())
         }
         _ => unreadable(key, error).of_part(chunk.part),
     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use icu_normalizer::DecomposingNormalizer;
 
-use crate::finding::{Finding, V3, document_of};
+use crate::finding::Finding;
+use crate::spec::Spec;
 use zarrfs_store::Key;
 
 /// Device names that Windows reserves, with any extension.
@@ -21,27 +22,27 @@ pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
     let mut found = Vec::new();
     let text = String::from_utf8_lossy(path.name()).into_owned();
     let is_draft = dialect.is_some_and(|name| name.starts_with("draft"));
-    let document = document_of(dialect);
+    let spec = Spec::of(dialect);
     if (is_draft || dialect == Some("v3")) && path.name().iter().all(|&byte| byte == b'.') {
         let message = format!("the name {text} is of periods alone, which the text forbids");
         let finding = Finding::error("name-not-allowed", path, message);
-        found.push(finding.by(document, "Node names"));
+        found.push(finding.by(spec.section("Node names")));
     } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
             "the name {text} has other signs than letters, digits, hyphen, underscore and period"
         );
         let finding = Finding::error("name-not-allowed", path, message);
-        found.push(finding.by(document, "Node names"));
+        found.push(finding.by(spec.section("Node names")));
     } else if dialect == Some("v3") && text.starts_with("__") {
         let message = format!("the name {text} begins with __, which the text reserves");
         let finding = Finding::error("name-reserved", path, message);
-        found.push(finding.by(V3, "Node names"));
+        found.push(finding.by(Spec::V3.section("Node names")));
     } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
             "the name {text} has other signs than letters, digits, hyphen, underscore and period, which the text recommends"
         );
         let finding = Finding::warning("name-not-recommended", path, message);
-        found.push(finding.by(V3, "Node names"));
+        found.push(finding.by(Spec::V3.section("Node names")));
     }
     found.extend(portability(path).map(|why| {
         let message = format!("not every system can hold the name: it {why}");
@@ -111,7 +112,7 @@ pub(crate) fn check_siblings(
         );
         found.push(match dialect {
             Some("draft2019") => Finding::error("names-differ-in-case", &path, message)
-                .by(document_of(dialect), "Node names"),
+                .by(Spec::of(dialect).section("Node names")),
             _ => Finding::warning("names-differ-in-case", &path, message),
         });
     }

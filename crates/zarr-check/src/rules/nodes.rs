@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, V2, V3, document_of, reason};
-use crate::rules::documents::{DocumentKind, shown};
-use crate::rules::keys::{codecs_heading, metadata_heading};
+use crate::finding::{Finding, reason};
+use crate::rules::documents::{DocumentKind, shortened};
+use crate::spec::Spec;
 use crate::walk::folder::GroupChild;
 use zarr_format::error::{Error, Kind};
 use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
@@ -56,9 +56,9 @@ pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
             Finding::warning("not-decodable", path, message)
         }
     };
-    let document = document_of(dialect);
-    let heading = heading_of(error.detail()).filter(|_| document == V3);
-    finding.by(document, heading.unwrap_or(codecs_heading(document)))
+    let spec = Spec::of(dialect);
+    let heading = heading_of(error.detail()).filter(|_| spec == Spec::V3);
+    finding.by(heading.map_or_else(|| spec.codecs(), |heading| spec.section(heading)))
 }
 
 /// Reports an array without stored chunks: it was never written, contains only the fill value, or lost its chunks.
@@ -75,7 +75,10 @@ pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     let reads = if array.fill_value.is_none {
         "reads as what a reader likes, since the metadata have no fill value".to_string()
     } else {
-        format!("reads as the fill value {}", shown(&array.fill_value.json))
+        format!(
+            "reads as the fill value {}",
+            shortened(&array.fill_value.json)
+        )
     };
     let (code, path) = ("chunks-missing", open.path());
     let message = format!("{which}, so that each element {reads}");
@@ -111,7 +114,7 @@ pub(crate) fn copies_without_group(path: &Key) -> Finding {
     let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
     Finding::error("group-implied", path, message)
         .mended_by(describing(ZGROUP))
-        .by(V2, "Groups")
+        .by(Spec::V2.section("Groups"))
 }
 
 /// Returns the heading in the Zarr v3 specification about a reason other than a codec that makes an array
@@ -137,15 +140,15 @@ pub(crate) fn describing(name: &str) -> String {
 
 /// Reports a group without a document, in dialects that demand one.
 pub(crate) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
-    let (document, heading, name) = match dialect {
-        Some("v2") => (V2, "Groups", ZGROUP),
-        Some("v3") => (V3, "Group metadata", ZARR_JSON),
+    let (section, name) = match dialect {
+        Some("v2") => (Spec::V2.section("Groups"), ZGROUP),
+        Some("v3") => (Spec::V3.section("Group metadata"), ZARR_JSON),
         _ => return None,
     };
     let message = format!("the group has no {name}, which each group must have");
     let finding = Finding::error("group-implied", path, message).mended_by(describing(name));
     let writers = "tensorstore, and zarr-python where an array is made by its path alone";
-    Some(finding.by(document, heading).habit_of(writers))
+    Some(finding.by(section).habit_of(writers))
 }
 
 /// Reports documents of several nodes in one folder, and attributes without a node.
@@ -159,18 +162,18 @@ pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     if let (Some(_), Some(key)) = (array, group) {
         let message = "the documents of an array and of a group lie in one folder";
         let finding = Finding::error("nodes-collide", key, message);
-        found.push(finding.by(V2, "Groups"));
+        found.push(finding.by(Spec::V2.section("Groups")));
     }
     if let (Some(key), Some(_)) = (v3, array.or(group)) {
         let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
         let finding = Finding::warning("nodes-collide", key, message);
-        found.push(finding.by(V3, "Comparison with Zarr v2"));
+        found.push(finding.by(Spec::V3.section("Comparison with Zarr v2")));
     }
     if let (Some(key), None) = (attributes, array.or(group)) {
         let message =
             "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
         let finding = Finding::warning("orphan-key", key, message);
-        found.push(finding.by(V2, "Attributes"));
+        found.push(finding.by(Spec::V2.section("Attributes")));
     }
     found
 }
@@ -213,11 +216,10 @@ pub(crate) fn top_undescribed(
         "the top of the store has no {document}, and nodes such as {path} lie below it, so that Zarr libraries do \
          not open it"
     );
-    let text = document_of(Some(dialect));
     let finding = Finding::error("group-implied", &top.path, message);
     let finding = finding
         .mended_by(describing(document))
-        .by(text, metadata_heading(text));
+        .by(Spec::of(Some(dialect)).metadata());
     // Writers of single arrays create no group, but a dataset is never written without one.
     let is_dataset = has_attributes || nodes.iter().any(|node| is_coordinates(node));
     Some(if is_dataset {

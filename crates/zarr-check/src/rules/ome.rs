@@ -8,9 +8,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, OME_0_4, OME_0_5, SpecSection, section};
-use crate::rules::documents::shown;
+use crate::finding::Finding;
+use crate::rules::documents::shortened;
 use crate::rules::key_of;
+use crate::spec::{Spec, SpecSection};
 use zarr_format::error::Result;
 use zarr_format::model::{Array, Attributes};
 use zarrfs_array::hierarchy::NodeEntry;
@@ -32,7 +33,7 @@ struct NamedNode {
 struct ImageCheck<'a> {
     context: &'a CheckContext,
     group: &'a Key,
-    document: &'static str,
+    spec: Spec,
 }
 
 /// Checks images, labels, plates and wells of OME-Zarr: the nodes that they name, and the levels of images.
@@ -42,14 +43,14 @@ pub(crate) fn check(
     attributes: &Attributes,
 ) -> Vec<Finding> {
     let outer = attributes.get("ome");
-    let (outer, prefix, document) = match &outer {
-        Some(ome) if ome.is_object() => (Some(ome), "ome: ", OME_0_5),
-        _ => (None, "", OME_0_4),
+    let (outer, prefix, spec) = match &outer {
+        Some(ome) if ome.is_object() => (Some(ome), "ome: ", Spec::Ome05),
+        _ => (None, "", Spec::Ome04),
     };
     let check = ImageCheck {
         context,
         group: &entry.path,
-        document,
+        spec,
     };
     let member = |name: &str| match outer {
         Some(ome) => ome.get(name).cloned(),
@@ -64,8 +65,20 @@ pub(crate) fn check(
     found.extend(check.wells(prefix, member("plate").as_ref()));
     let named = [
         check.labels(prefix, member("labels").as_ref()),
-        check.listed(prefix, PLATE, "plate", "wells", member("plate").as_ref()),
-        check.listed(prefix, WELL, "well", "images", member("well").as_ref()),
+        check.listed(
+            prefix,
+            "plate metadata",
+            "plate",
+            "wells",
+            member("plate").as_ref(),
+        ),
+        check.listed(
+            prefix,
+            "well metadata",
+            "well",
+            "images",
+            member("well").as_ref(),
+        ),
     ];
     let named = named.into_iter().flatten().collect();
     let looked_for = check.look_for(named).into_iter();
@@ -73,13 +86,8 @@ pub(crate) fn check(
     found
 }
 
-/// The headings, which are the same in both versions of OME-Zarr.
-const METADATA: &str = "OME-Zarr Metadata";
+/// The heading on the levels of images; headings are the same in both versions of OME-Zarr.
 const MULTISCALES: &str = "multiscales metadata";
-const AXES: &str = "axes metadata";
-const LABELS: &str = "labels metadata";
-const PLATE: &str = "plate metadata";
-const WELL: &str = "well metadata";
 
 fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
@@ -99,7 +107,7 @@ impl ImageCheck<'_> {
             part,
             path: path.as_str()?.to_string(),
             is_level: heading == MULTISCALES,
-            section: section(self.document, heading),
+            section: self.spec.section(heading),
         })
     }
 
@@ -110,7 +118,11 @@ impl ImageCheck<'_> {
         }
         let labels = items(labels).into_iter().enumerate();
         let named = labels.filter_map(|(number, label)| {
-            self.named_node(format!("{prefix}labels[{number}]"), LABELS, &label)
+            self.named_node(
+                format!("{prefix}labels[{number}]"),
+                "labels metadata",
+                &label,
+            )
         });
         named.collect()
     }
@@ -204,7 +216,7 @@ impl ImageCheck<'_> {
         if datasets.is_some_and(is_right) {
             return None;
         }
-        let found = datasets.map_or("missing".to_string(), shown);
+        let found = datasets.map_or("missing".to_string(), shortened);
         let message = format!(
             "{part}: datasets is {found}; it must be a list of levels, each an object with \"path\""
         );
@@ -212,7 +224,7 @@ impl ImageCheck<'_> {
         Some(
             finding
                 .of_part(format!("{part}: datasets"))
-                .by(self.document, MULTISCALES),
+                .by(self.spec.section(MULTISCALES)),
         )
     }
 
@@ -225,7 +237,7 @@ impl ImageCheck<'_> {
             let names: Vec<Option<&str>> = axes.iter().map(name_of_axis).collect();
             let own: Vec<Option<&str>> =
                 array.dimension_names.iter().map(Option::as_deref).collect();
-            let is_named = self.document == OME_0_5 && array.dialect == "v3" && !own.is_empty();
+            let is_named = self.spec == Spec::Ome05 && array.dialect == "v3" && !own.is_empty();
             if !is_named || own == names {
                 return None;
             }
@@ -249,17 +261,17 @@ impl ImageCheck<'_> {
             )
         };
         let finding = Finding::error("image-axes-differ", self.group, message).mended_by(remedy);
-        Some(named.tell(finding).by(self.document, AXES))
+        Some(named.tell(finding).by(self.spec.section("axes metadata")))
     }
 
     /// Reports a level without a scale. OME-Zarr demands one since 0.4, as nothing else states the pixel size.
     fn scale(&self, named: &NamedNode, image: &Value, dataset: &Value) -> Option<Finding> {
         let version = image.get("version").and_then(Value::as_str);
-        let is_older = match version.filter(|_| self.document == OME_0_4) {
-            Some(version) => OLD_VERSIONS.contains(&version),
+        let is_older = match version.filter(|_| self.spec == Spec::Ome04) {
+            Some(version) => matches!(version, "0.1" | "0.2" | "0.3"),
             // Axes were plain names before 0.4.
             None => {
-                self.document == OME_0_4
+                self.spec == Spec::Ome04
                     && axes_of(image).is_none_or(|axes| !axes.iter().any(Value::is_object))
             }
         };
@@ -274,12 +286,12 @@ impl ImageCheck<'_> {
         }
         let part = format!("{}: coordinateTransformations", named.part);
         let found = list.map_or("missing".to_string(), |list| {
-            format!("{} and has no scale", shown(list))
+            format!("{} and has no scale", shortened(list))
         });
         let message = format!("{part} is {found}, so that no reader knows the size of a pixel");
         let remedy = "add {\"type\": \"scale\", \"scale\": [one number an axis]} to it";
         let finding = Finding::error("attribute-invalid", self.group, message).mended_by(remedy);
-        Some(finding.of_part(part).by(self.document, MULTISCALES))
+        Some(finding.of_part(part).by(self.spec.section(MULTISCALES)))
     }
 
     /// Compares the scales and translations of a level with its number of dimensions.
@@ -314,9 +326,7 @@ impl ImageCheck<'_> {
             named.tell(finding.mended_by(remedy))
         })
     }
-}
 
-impl ImageCheck<'_> {
     /// Reports a scale that contains 0, or something other than numbers.
     fn no_scale(&self, named: &NamedNode, list: &[Value]) -> Option<Finding> {
         let scales = list.iter().filter_map(|one| one.get("scale"));
@@ -326,7 +336,7 @@ impl ImageCheck<'_> {
             if is_number && numbers.iter().all(|number| number.as_f64() != Some(0.0)) {
                 return None;
             }
-            let message = format!("the scale of {:?} is {}", named.path, shown(scale));
+            let message = format!("the scale of {:?} is {}", named.path, shortened(scale));
             let finding = if is_number {
                 let message = format!("{message}, by which pixels have no size");
                 Finding::warning("attribute-invalid", self.group, message)
@@ -356,7 +366,11 @@ impl ImageCheck<'_> {
             let message = format!("{part}: {index} is {told}, and its path names number {right}");
             let finding = Finding::warning("attribute-invalid", self.group, message);
             let finding = finding.mended_by("write the number that the path names");
-            Some(finding.of_part(part).by(self.document, PLATE))
+            Some(
+                finding
+                    .of_part(part)
+                    .by(self.spec.section("plate metadata")),
+            )
         });
         faults.collect()
     }
@@ -365,8 +379,7 @@ impl ImageCheck<'_> {
 impl NamedNode {
     /// Adds the attribute and its section to a finding.
     fn tell(&self, finding: Finding) -> Finding {
-        let SpecSection { document, heading } = self.section;
-        finding.of_part(self.part.clone()).by(document, heading)
+        finding.of_part(self.part.clone()).by(self.section)
     }
 }
 
@@ -384,9 +397,6 @@ fn of_first(alike: Vec<Finding>) -> Option<Finding> {
     Some(first)
 }
 
-/// Versions without transformations.
-const OLD_VERSIONS: [&str; 3] = ["0.1", "0.2", "0.3"];
-
 /// Returns the axes of an image; since version 0.6 they are in its first coordinate system.
 fn axes_of(image: &Value) -> Option<&Vec<Value>> {
     let systems = image.get("coordinateSystems").and_then(Value::as_array);
@@ -397,8 +407,8 @@ fn axes_of(image: &Value) -> Option<&Vec<Value>> {
 /// Reports an `ome` attribute with a wrong or missing version, or in a Zarr v2 store. OME-Zarr 0.5 introduced it for
 /// Zarr v3.
 fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
-    const NAMES: [&str; 5] = ["version", "multiscales", "plate", "well", "labels"];
-    let is_ome = NAMES.iter().any(|name| ome.get(name).is_some());
+    let names = ["version", "multiscales", "plate", "well", "labels"];
+    let is_ome = names.iter().any(|name| ome.get(name).is_some());
     let version = ome.get("version").filter(|_| is_ome);
     // Some writers leave it out in groups of labels and wells, and readers do not need it there.
     let needs_version = ["multiscales", "plate"]
@@ -409,10 +419,14 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
             "the attribute ome has no version, so that readers do not know how to read it";
         let finding = Finding::error("attribute-invalid", &entry.path, message);
         let finding = finding.mended_by("add \"version\": \"0.5\" to it");
-        return Some(finding.of_part("ome: version").by(OME_0_5, METADATA));
+        return Some(
+            finding
+                .of_part("ome: version")
+                .by(Spec::Ome05.section("OME-Zarr Metadata")),
+        );
     }
     let told = version.map_or("0.5".to_string(), |version| {
-        version.as_str().map_or(shown(version), str::to_string)
+        version.as_str().map_or(shortened(version), str::to_string)
     });
     let (part, message, remedy) = if is_ome && entry.dialect() == Some("v2") {
         let message = format!(
@@ -437,7 +451,7 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
         }
         let message = format!(
             "ome: version is {}; it must be \"0.5\" or a later one, since versions before that have no ome",
-            shown(version)
+            shortened(version)
         );
         (
             "ome: version",
@@ -446,7 +460,11 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
         )
     };
     let finding = Finding::error("attribute-invalid", &entry.path, message).mended_by(remedy);
-    Some(finding.of_part(part).by(OME_0_5, METADATA))
+    Some(
+        finding
+            .of_part(part)
+            .by(Spec::Ome05.section("OME-Zarr Metadata")),
+    )
 }
 
 fn name_of_axis(axis: &Value) -> Option<&str> {

@@ -5,14 +5,15 @@
 use std::fmt;
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, V2, V3, document_of};
+use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
-use crate::rules::foreign::{COPY_AGAIN, Foreign, in_place_of_chunk};
+use crate::rules::foreign::{Foreign, Remedy, in_place_of_chunk};
 use crate::rules::keys::{
-    ChunkPart, broken_link, chunk_heading, document_is_folder, empty_folder, folder_link,
-    folder_unlisted, foreign_chunk, hidden, hierarchy_heading,
+    ChunkPart, broken_link, document_is_folder, empty_folder, folder_link, folder_unlisted,
+    foreign_chunk, hidden,
 };
 use crate::rules::orphans::{leftover, orphan};
+use crate::spec::Spec;
 use crate::walk::chunk_data::{StoredChunk, check_chunk};
 use crate::walk::folder::{StoredEntry, visit_below};
 use crate::walk::shards;
@@ -143,7 +144,7 @@ impl<'a> ArrayKeys<'a> {
             return false;
         }
         if self.is_own_document(key) {
-            self.findings.add(document_is_folder(key, self.document()));
+            self.findings.add(document_is_folder(key, self.spec()));
             return false;
         }
         if self.array.array().keys.is_known()
@@ -151,8 +152,7 @@ impl<'a> ArrayKeys<'a> {
         {
             let message = "a folder has the key of a chunk, so that readers find no chunk there";
             let finding = Finding::error("chunk-is-folder", key, message);
-            self.findings
-                .add(finding.by(self.document(), chunk_heading(self.document())));
+            self.findings.add(finding.by(self.spec().chunks()));
             return false;
         }
         true
@@ -189,13 +189,12 @@ impl<'a> ArrayKeys<'a> {
             array: self.array.array(),
         };
         if let Some(code) = length_fault(size, pipeline.stored_length()) {
-            let document = self.document();
+            let spec = self.spec();
             let finding = match self.foreign_in(&chunk, size) {
                 Some(foreign) => foreign_chunk(code, &chunk, &foreign),
                 None => wrong_length(code, &chunk, size, pipeline.stored_length()),
             };
-            self.findings
-                .add(finding.by(document, chunk_heading(document)));
+            self.findings.add(finding.by(spec.chunks()));
         } else if self.context.is_remote || self.context.data {
             // Remote chunks are only read if all chunks are read.
         } else if !pipeline.shards().is_empty() {
@@ -228,14 +227,14 @@ impl<'a> ArrayKeys<'a> {
         );
         let remedy =
             "remove it if the array was made smaller, or correct the shape in the metadata";
-        let document = self.document();
-        let heading = if document == V3 {
-            "Resizing"
+        let spec = self.spec();
+        let section = if spec == Spec::V3 {
+            spec.section("Resizing")
         } else {
-            chunk_heading(document)
+            spec.chunks()
         };
         let finding = Finding::warning("chunk-outside", key, message).mended_by(remedy);
-        self.findings.add(finding.by(document, heading));
+        self.findings.add(finding.by(section));
     }
 
     /// Reports a key that does not belong to the array: it belongs to a node below the array, or to no node.
@@ -253,17 +252,17 @@ impl<'a> ArrayKeys<'a> {
             return;
         }
         self.findings.add(if self.is_own_document(&top) {
-            document_is_folder(&top, self.document())
+            document_is_folder(&top, self.spec())
         } else if is_in_node_folder(key.name()) {
             let message =
                 format!("the node of {key} lies in the folder of an array, where none may be");
             let finding = Finding::error("node-in-array", &top, message);
-            finding.by(self.document(), hierarchy_heading(self.document()))
+            finding.by(self.spec().hierarchy())
         } else if self.is_miscased(first) {
             let message = "the name differs from c in case alone, so that readers find no chunk";
             let finding =
                 Finding::error("orphan-folder", &top, message).mended_by("rename it to c");
-            finding.by(self.document(), chunk_heading(self.document()))
+            finding.by(self.spec().chunks())
         } else {
             let message =
                 format!("the folder, with {key}, holds no chunk of the array that it lies in");
@@ -289,7 +288,8 @@ impl<'a> ArrayKeys<'a> {
             "the keys of {other} of {all} chunks have \"/\" between their indices, and the metadata state no \
              dimension_separator, which means \".\""
         );
-        let finding = Finding::error("separator-not-stated", path, message).by(V2, "Metadata");
+        let finding =
+            Finding::error("separator-not-stated", path, message).by(Spec::V2.section("Metadata"));
         let finding = finding.mended_by("add \"dimension_separator\": \"/\" to .zarray");
         self.findings.add(if other < all {
             finding
@@ -329,12 +329,11 @@ impl<'a> ArrayKeys<'a> {
         );
         let finding = Finding::error(code, path, message)
             .mended_by("correct the metadata, or rename the chunks");
-        self.findings
-            .add(finding.by(self.document(), chunk_heading(self.document())));
+        self.findings.add(finding.by(self.spec().chunks()));
     }
 
-    fn document(&self) -> &'static str {
-        document_of(Some(self.array.array().dialect))
+    fn spec(&self) -> Spec {
+        Spec::of(Some(self.array.array().dialect))
     }
 }
 
@@ -359,7 +358,7 @@ fn wrong_length(
         ),
         None => "the chunk has no bytes".to_string(),
     };
-    Finding::error(code, chunk.key, message).mended_by(COPY_AGAIN)
+    Finding::error(code, chunk.key, message).mended_by(Remedy::CopyAgain)
 }
 
 /// The encoding of chunk keys, with the names of Zarr v3: `default` has `c` before the indices, `v2` has no prefix.

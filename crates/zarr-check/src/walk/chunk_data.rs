@@ -9,9 +9,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::context::{CheckContext, room_of_chunk, room_of_shard};
-use crate::finding::{Finding, document_of};
+use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
-use crate::rules::keys::{ChunkPart, chunk_fault, chunk_heading, folder_unlisted};
+use crate::rules::keys::{ChunkPart, chunk_fault, folder_unlisted};
+use crate::spec::Spec;
 use crate::walk::array_keys::{ChunkPlace, ChunkPlaces};
 use crate::walk::folder::{StoredEntry, visit_below};
 use crate::walk::node::CheckedNode;
@@ -262,11 +263,11 @@ pub(crate) fn passed_over_findings(
     chunk: &DecodedChunk<'_>,
     passed_over: &PassedOver,
 ) -> impl Iterator<Item = Finding> + use<> {
-    let document = document_of(Some(chunk.array.dialect));
+    let spec = Spec::of(Some(chunk.array.dialect));
     let found = trailing(chunk.key, passed_over)
         .chain(other_codec(chunk.key, passed_over))
         .chain(small_block(chunk, passed_over));
-    found.map(move |finding| finding.by(document, chunk_heading(document)))
+    found.map(move |finding| finding.by(spec.chunks()))
 }
 
 /// Reports bytes after the encoded data.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, document_of};
+use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
-use crate::rules::keys::{empty_folder, hierarchy_heading};
+use crate::rules::keys::empty_folder;
 use crate::rules::orphans::orphan_or_leftover;
+use crate::spec::Spec;
 use crate::walk::folder::{GroupChild, read_folder};
 use zarr_format::dialect::draft::{DocumentRole, EntryPoint};
 use zarr_format::error::Result;
@@ -33,9 +34,9 @@ pub(crate) fn children(
         check_top(context, entry, findings)?;
     }
     let named = named_children(context, entry, group, findings)?;
-    let document = document_of(Some(entry.name()));
+    let spec = Spec::of(Some(entry.name()));
     for child in named.values() {
-        findings.extend(collision(child, document));
+        findings.extend(collision(child, spec));
     }
     check_data(context, entry, group, &named, findings)?;
     let is_node = |(_, child): &(Vec<u8>, NamedChild)| {
@@ -93,18 +94,17 @@ fn copies(entry: &EntryPoint) -> Result<Vec<Key>> {
 }
 
 /// Reports a node with two documents, and nodes below an array.
-fn collision(child: &NamedChild, document: &'static str) -> Vec<Finding> {
+fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
     let mut found = Vec::new();
-    let heading = hierarchy_heading(document);
     if let (Some(array), Some(group)) = (&child.array, &child.group) {
         let message = format!("the node has two documents, this one and {array}");
         let finding = Finding::error("nodes-collide", group, message);
-        found.push(finding.by(document, heading));
+        found.push(finding.by(spec.hierarchy()));
     }
     if let Some(array) = child.array.as_ref().filter(|_| child.has_folder) {
         let message = "a folder of documents has the name of the array, below which no node may be";
         let finding = Finding::error("node-in-array", array, message);
-        found.push(finding.by(document, heading));
+        found.push(finding.by(spec.hierarchy()));
     }
     found
 }

@@ -17,6 +17,7 @@ use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
 use crate::rules::keys::{broken_link, document_is_folder, folder_link, folder_unlisted, hidden};
 use crate::rules::orphans::{leftover, orphan_or_leftover};
+use crate::spec::Spec;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, is_in_node_folder};
 use zarr_format::model::{MAX_RANK, is_like_chunk};
@@ -328,7 +329,7 @@ pub(crate) fn read_folder(
 pub(crate) fn take_documents(
     group: &Key,
     content: &mut FolderContent,
-    document: &'static str,
+    spec: Spec,
     findings: &mut NodeFindings,
 ) -> bool {
     let is_document = |folder: &GroupChild| is_in_node_folder(&folder.name);
@@ -339,7 +340,7 @@ pub(crate) fn take_documents(
     let keys = named
         .iter()
         .filter_map(|folder| group.child(&folder.name).ok());
-    findings.extend(keys.map(|key| document_is_folder(&key, document)));
+    findings.extend(keys.map(|key| document_is_folder(&key, spec)));
     !named.is_empty()
 }
 

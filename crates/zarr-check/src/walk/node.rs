@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, document_of, reason};
+use crate::finding::{Finding, reason};
 use crate::node_findings::NodeFindings;
 use crate::rules::consolidated::CopiedKeys;
-use crate::rules::documents::{DocumentKind, check_document, heading_of, text_of};
+use crate::rules::documents::{DocumentKind, check_document};
 use crate::rules::keys::{
-    document_miscased, empty_folder, folder_unlisted, metadata_heading, store_unlisted,
-    undescribed_chunks,
+    document_miscased, empty_folder, folder_unlisted, store_unlisted, undescribed_chunks,
 };
 use crate::rules::nodes::{
     chunks_missing, collisions, copies_without_group, implied, node_fault, other_dialect,
@@ -18,6 +17,7 @@ use crate::rules::nodes::{
 };
 use crate::rules::orphans::orphan;
 use crate::rules::{anndata, consolidated, datasets, hints, names, ome};
+use crate::spec::Spec;
 use crate::walk::array_keys::ArrayKeys;
 use crate::walk::draft_folders;
 use crate::walk::folder::{
@@ -164,9 +164,9 @@ impl NodeCheck<'_> {
         let (Some(own), Some(above)) = (self.entry.dialect(), self.scope.dialect) else {
             return;
         };
-        let text = document_of(Some(above));
+        let spec = Spec::of(Some(above));
         let mut documents = self.documents.iter();
-        if own != above && !documents.any(|(key, kind)| text_of(*kind, key) == text) {
+        if own != above && !documents.any(|(key, kind)| kind.spec(key) == spec) {
             self.findings
                 .add(other_dialect(&self.entry.path, own, above));
         }
@@ -260,8 +260,8 @@ impl NodeCheck<'_> {
         if content.is_empty {
             self.findings.add(empty_folder(path));
         }
-        let document = document_of(self.dialect);
-        let has_broken = take_documents(path, &mut content, document, &mut found);
+        let spec = Spec::of(self.dialect);
+        let has_broken = take_documents(path, &mut content, spec, &mut found);
         let has_copies = content.has(ZMETADATA);
         let is_unreadable = (has_broken && content.objects.is_empty()) || self.entry.node.is_err();
         let documents = [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON, ZMETADATA];
@@ -392,7 +392,7 @@ impl NodeCheck<'_> {
                 Err(error) => {
                     let message = format!("the store does not give the document: {error}");
                     let finding = Finding::error("document-unreadable", &key, message);
-                    let finding = finding.by(text_of(kind, &key), heading_of(kind, &key));
+                    let finding = finding.by(kind.section(&key));
                     self.findings.add(finding);
                     continue;
                 }
@@ -475,9 +475,8 @@ impl NodeCheck<'_> {
         match self.entry.node() {
             Err(error) if !self.findings.have_error() => {
                 let finding = node_fault(&self.entry.path, &error);
-                let document = document_of(self.dialect);
-                self.findings
-                    .add(finding.by(document, metadata_heading(document)));
+                let spec = Spec::of(self.dialect);
+                self.findings.add(finding.by(spec.metadata()));
             }
             Err(_) => {}
             Ok(node) => {
@@ -492,9 +491,8 @@ impl NodeCheck<'_> {
                         reason(&fault)
                     );
                     let finding = Finding::error("attributes-unreadable", path, message);
-                    let document = document_of(self.dialect);
-                    self.findings
-                        .add(finding.by(document, metadata_heading(document)));
+                    let spec = Spec::of(self.dialect);
+                    self.findings.add(finding.by(spec.metadata()));
                 }
             }
         }

@@ -8,10 +8,11 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::context::{CheckContext, MAX_WHOLE, room_of_indexes};
-use crate::finding::{Finding, SHARDING, reason};
+use crate::finding::{Finding, reason};
 use crate::node_findings::NodeFindings;
-use crate::rules::foreign::{COPY_AGAIN, HEAD, in_place_of_shard};
+use crate::rules::foreign::{HEAD, Remedy, in_place_of_shard};
 use crate::rules::keys::{ChunkPart, chunk_fault};
+use crate::spec::{Spec, SpecSection};
 use zarr_format::codec::{Pipeline, ShardIndex, ShardLevel};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::Array;
@@ -19,7 +20,7 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::{ByteRange, Key};
 
 /// The section on the layout of shards.
-const FORMAT: &str = "Binary shard format";
+const FORMAT: SpecSection = Spec::Sharding.section("Binary shard format");
 
 /// A stored shard that is being read.
 pub(crate) struct ShardReader<'a> {
@@ -75,7 +76,7 @@ impl<'a> ShardReader<'a> {
 
     /// Reads the first bytes of a part.
     pub(crate) fn read_head(&self, range: &Range<u64>) -> Result<Vec<u8>> {
-        self.read(&(range.start..range.end.min(range.start.saturating_add(HEAD))))
+        self.read(&(range.start..range.end.min(range.start.saturating_add(HEAD as u64))))
     }
 
     fn too_short(&self) -> Error {
@@ -130,7 +131,7 @@ pub(crate) fn walk(
         Ok(index) => index,
         Err(error) => {
             let finding = index_fault(reader, name, &place, &error);
-            findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+            findings.add(finding.of_part(name).by(FORMAT));
             return;
         }
     };
@@ -169,7 +170,7 @@ fn index_fault(reader: &ShardReader<'_>, name: &str, place: &Range<u64>, error: 
                 named(name),
                 reason(error)
             );
-            Finding::error("shard-index", reader.key, message).mended_by(COPY_AGAIN)
+            Finding::error("shard-index", reader.key, message).mended_by(Remedy::CopyAgain)
         }
     }
 }
@@ -210,7 +211,7 @@ fn entries(
                     reason(&error)
                 );
                 let finding = Finding::error("shard-bounds", key, message);
-                findings.add(finding.of_part(part).by(SHARDING, FORMAT));
+                findings.add(finding.of_part(part).by(FORMAT));
             }
         }
     }
@@ -259,7 +260,7 @@ fn check_entries(
         );
         let finding = Finding::advice("shard-unused", key, message)
             .mended_by("write the shard again to save them");
-        findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+        findings.add(finding.of_part(name).by(FORMAT));
     }
     overlapping
 }
@@ -283,5 +284,5 @@ fn overlap(key: &Key, name: &str, last: Option<usize>, number: Option<usize>) ->
         named(name),
         shown(number.or(last))
     );
-    Finding::error("shard-overlap", key, message).by(SHARDING, FORMAT)
+    Finding::error("shard-overlap", key, message).by(FORMAT)
 }

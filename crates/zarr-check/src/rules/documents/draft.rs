@@ -5,23 +5,9 @@ use serde_json::Value;
 use super::rules::{DocumentRules, Members, Verdict, left_out_by, optional, rule};
 use super::values;
 use super::values::{demand, element_kind, list, object, separator};
-use crate::finding::{DRAFT_2019, DRAFT_2020, DRAFT_2022, SpecSection, section};
+
+use crate::spec::Spec;
 use zarr_format::dialect::draft::DocumentRole;
-
-const ARRAY_2019: SpecSection = section(DRAFT_2019, "Array metadata");
-const GROUP_2019: SpecSection = section(DRAFT_2019, "Group metadata");
-const ENTRY_2020: SpecSection = section(DRAFT_2020, "Entry point metadata");
-const ARRAY_2020: SpecSection = section(DRAFT_2020, "Array metadata");
-const GROUP_2020: SpecSection = section(DRAFT_2020, "Group metadata");
-const ENTRY_2022: SpecSection = section(DRAFT_2022, "Entry point metadata");
-const ARRAY_2022: SpecSection = section(DRAFT_2022, "Array metadata");
-const GROUP_2022: SpecSection = section(DRAFT_2022, "Group metadata");
-
-/// A writer of the 2020 draft with several deviations.
-const PYTHON: &str = "zarr-python 2 with its experimental v3";
-
-/// Strings that are valid fill values of floats.
-const WORDS: [&str; 5] = ["NaN", "+Infinity", "-Infinity", "Infinity", "NaT"];
 
 /// Returns the rules for the document of a node, or `None` if the dialect is not a draft.
 pub(crate) fn rules_of(dialect: &str, role: DocumentRole) -> Option<&'static DocumentRules> {
@@ -46,106 +32,115 @@ pub(crate) fn entry_rules_of(dialect: &str) -> Option<&'static DocumentRules> {
 }
 
 static OF_2019: DocumentRules = DocumentRules {
+    section: Spec::Draft2019.section("Array metadata"),
     members: &[
-        rule("zarr_format", ARRAY_2019, uri),
-        rule("shape", ARRAY_2019, values::shape),
-        rule("data_type", ARRAY_2019, data_type),
-        rule("chunk_grid", ARRAY_2019, chunk_grid),
-        rule("chunk_memory_layout", ARRAY_2019, layout),
-        rule("chunk_codecs", ARRAY_2019, codecs_2019),
-        rule("fill_value", ARRAY_2019, fill_value),
-        rule("extensions", ARRAY_2019, extensions),
-        rule("attributes", ARRAY_2019, object),
+        rule("zarr_format", uri),
+        rule("shape", values::shape),
+        rule("data_type", data_type),
+        rule("chunk_grid", chunk_grid),
+        rule("chunk_memory_layout", layout),
+        rule("chunk_codecs", codecs_2019),
+        rule("fill_value", fill_value),
+        rule("extensions", extensions),
+        rule("attributes", object),
     ],
     others: reserved,
-    others_section: ARRAY_2019,
+    others_section: None,
 };
 
 static GROUPS_2019: DocumentRules = DocumentRules {
+    section: Spec::Draft2019.section("Group metadata"),
     members: &[
-        rule("zarr_format", GROUP_2019, uri),
-        rule("extensions", GROUP_2019, extensions),
-        rule("attributes", GROUP_2019, object),
+        rule("zarr_format", uri),
+        rule("extensions", extensions),
+        rule("attributes", object),
     ],
     others: reserved,
-    others_section: GROUP_2019,
+    others_section: None,
 };
 
 static ENTRIES_2020: DocumentRules = DocumentRules {
+    section: Spec::Draft2020.section("Entry point metadata"),
     members: &[
-        rule("zarr_format", ENTRY_2020, uri),
-        rule("metadata_encoding", ENTRY_2020, encoding_2020),
-        left_out_by("zarrita of 2020", "metadata_key_suffix", ENTRY_2020, suffix),
-        rule("extensions", ENTRY_2020, extensions),
+        rule("zarr_format", uri),
+        rule("metadata_encoding", encoding_2020),
+        left_out_by("zarrita of 2020", "metadata_key_suffix", suffix),
+        rule("extensions", extensions),
     ],
     others: |_, _| Verdict::Discouraged("only members of the text".to_string()),
-    others_section: ENTRY_2020,
+    others_section: None,
 };
 
 static OF_2020: DocumentRules = DocumentRules {
+    section: Spec::Draft2020.section("Array metadata"),
     members: &[
-        rule("shape", ARRAY_2020, values::shape),
-        rule("data_type", ARRAY_2020, data_type),
-        rule("chunk_grid", ARRAY_2020, chunk_grid),
-        left_out_by("xtensor-zarr", "chunk_memory_layout", ARRAY_2020, layout),
-        rule("fill_value", ARRAY_2020, fill_value),
-        left_out_by("acquire-zarr", "extensions", ARRAY_2020, extensions),
-        rule("attributes", ARRAY_2020, object),
-        optional("compressor", ARRAY_2020, compressor),
+        rule("shape", values::shape),
+        rule("data_type", data_type),
+        rule("chunk_grid", chunk_grid),
+        left_out_by("xtensor-zarr", "chunk_memory_layout", layout),
+        rule("fill_value", fill_value),
+        left_out_by("acquire-zarr", "extensions", extensions),
+        rule("attributes", object),
+        optional("compressor", compressor),
     ],
     others: |name, _| match name {
-        "dimension_separator" | "storage_transformers" => {
-            Verdict::Habit("only members of the text".to_string(), PYTHON)
-        }
+        "dimension_separator" | "storage_transformers" => Verdict::Habit(
+            "only members of the text".to_string(),
+            "zarr-python 2 with its experimental v3",
+        ),
         _ => {
             Verdict::Discouraged("only members of the text, which reserves all others".to_string())
         }
     },
-    others_section: ARRAY_2020,
+    others_section: None,
 };
 
 static GROUPS_2020: DocumentRules = DocumentRules {
-    members: &[rule("attributes", GROUP_2020, object)],
+    section: Spec::Draft2020.section("Group metadata"),
+    members: &[rule("attributes", object)],
     others: |name, _| match name {
         "extensions" => Verdict::Habit("only attributes".to_string(), "zarrita or GDAL before 3.8"),
         _ => Verdict::Discouraged("only attributes; all other names are reserved".to_string()),
     },
-    others_section: GROUP_2020,
+    others_section: None,
 };
 
 static ENTRIES_2022: DocumentRules = DocumentRules {
+    section: Spec::Draft2022.section("Entry point metadata"),
     members: &[
-        rule("zarr_format", ENTRY_2022, uri),
-        rule("metadata_encoding", ENTRY_2022, encoding_2022),
-        rule("extensions", ENTRY_2022, extensions),
+        rule("zarr_format", uri),
+        rule("metadata_encoding", encoding_2022),
+        rule("extensions", extensions),
     ],
     others: reserved,
-    others_section: ENTRY_2022,
+    others_section: None,
 };
 
 static OF_2022: DocumentRules = DocumentRules {
+    section: Spec::Draft2022.section("Array metadata"),
     members: &[
-        rule("shape", ARRAY_2022, values::shape),
-        rule("data_type", ARRAY_2022, data_type),
-        rule("chunk_grid", ARRAY_2022, chunk_grid),
-        rule("chunk_memory_layout", ARRAY_2022, layout),
-        rule("fill_value", ARRAY_2022, fill_value_2022),
-        rule("extensions", ARRAY_2022, extensions),
-        rule("attributes", ARRAY_2022, object),
-        optional("codecs", ARRAY_2022, codecs_2022),
-        optional("storage_transformers", ARRAY_2022, list),
+        rule("shape", values::shape),
+        rule("data_type", data_type),
+        rule("chunk_grid", chunk_grid),
+        rule("chunk_memory_layout", layout),
+        rule("fill_value", fill_value_2022),
+        rule("extensions", extensions),
+        rule("attributes", object),
+        optional("codecs", codecs_2022),
+        optional("storage_transformers", list),
     ],
     others: reserved,
-    others_section: ARRAY_2022,
+    others_section: None,
 };
 
 static GROUPS_2022: DocumentRules = DocumentRules {
+    section: Spec::Draft2022.section("Group metadata"),
     members: &[
-        rule("attributes", GROUP_2022, object),
-        optional("extensions", GROUP_2022, extensions),
+        rule("attributes", object),
+        optional("extensions", extensions),
     ],
     others: reserved,
-    others_section: GROUP_2022,
+    others_section: None,
 };
 
 fn reserved(_: &str, _: &Value) -> Verdict {
@@ -216,7 +211,10 @@ fn data_type(value: &Value, _: &Members) -> Verdict {
             if is_uri(members.get("extension")) {
                 Verdict::Holds
             } else {
-                Verdict::Habit("a URI of the extension".to_string(), PYTHON)
+                Verdict::Habit(
+                    "a URI of the extension".to_string(),
+                    "zarr-python 2 with its experimental v3",
+                )
             }
         }
         _ => Verdict::Fails(expected.to_string()),
@@ -302,8 +300,9 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
     let is_bits = value
         .as_str()
         .is_some_and(|text| text.starts_with("0x") || text.starts_with("0b"));
+    let float_words = ["NaN", "+Infinity", "-Infinity", "Infinity", "NaT"];
     match element_kind(name) {
-        Some(kind) if !value.is_null() && !is_bits => values::fill_value(kind, value, &WORDS),
+        Some(kind) if !value.is_null() && !is_bits => values::fill_value(kind, value, &float_words),
         _ => Verdict::Holds,
     }
 }

@@ -7,8 +7,9 @@
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::finding::{Finding, JSON, document_of, reason};
-use crate::rules::foreign::{COPY_AGAIN, in_place_of_document};
+use crate::finding::{Finding, reason};
+use crate::rules::foreign::{Remedy, in_place_of_document};
+use crate::spec::{Spec, SpecSection};
 use zarr_format::dialect::Document;
 use zarr_format::dialect::draft::DocumentRole;
 use zarr_format::error::Error;
@@ -23,7 +24,7 @@ mod v2;
 mod v3;
 mod values;
 
-pub(crate) use rules::shown;
+pub(crate) use rules::shortened;
 use rules::{DocumentRules, Members, apply};
 
 /// The kind of a document.
@@ -35,6 +36,36 @@ pub(crate) enum DocumentKind {
     EntryPoint(&'static str),
     /// The document of a node of a draft.
     OfDraft(&'static str, DocumentRole),
+}
+
+impl DocumentKind {
+    /// Returns the specification that describes the document.
+    pub(crate) fn spec(self, key: &Key) -> Spec {
+        match self {
+            DocumentKind::EntryPoint(draft) | DocumentKind::OfDraft(draft, _) => {
+                Spec::of(Some(draft))
+            }
+            DocumentKind::InNodeFolder => match key.name() {
+                name if name == ZARR_JSON.as_bytes() => Spec::V3,
+                name if name == ATTRIBUTES_JSON.as_bytes() => Spec::N5,
+                _ => Spec::V2,
+            },
+        }
+    }
+
+    /// Returns the section on the document.
+    pub(crate) fn section(self, key: &Key) -> SpecSection {
+        let is = |name: &str| key.name() == name.as_bytes();
+        self.spec(key).section(match self {
+            DocumentKind::EntryPoint(_) => "Entry point metadata",
+            DocumentKind::OfDraft(_, DocumentRole::Group) => "Group metadata",
+            DocumentKind::OfDraft(_, DocumentRole::Array) => "Array metadata",
+            DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => "Datasets",
+            DocumentKind::InNodeFolder if is(ZGROUP) => "Groups",
+            DocumentKind::InNodeFolder if is(ZATTRS) => "Attributes",
+            DocumentKind::InNodeFolder => "Metadata",
+        })
+    }
 }
 
 /// Returns all findings about a document.
@@ -59,7 +90,7 @@ pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
         Ok(None) => {}
         Err(error) => {
             let finding = no_object(key, &document, &error);
-            found.push(finding.by(text_of(kind, key), heading_of(kind, key)));
+            found.push(finding.by(kind.section(key)));
         }
     }
     found
@@ -88,7 +119,7 @@ fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
                 "the document does not read as JSON: {}",
                 why.trim_start_matches("not JSON: ")
             );
-            Finding::error("not-json", key, message).mended_by(COPY_AGAIN)
+            Finding::error("not-json", key, message).mended_by(Remedy::CopyAgain)
         }
     }
 }
@@ -104,7 +135,7 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         let message = "a byte order mark stands before the JSON, which strict readers refuse";
         let finding = Finding::warning("byte-order-mark", key, message);
-        found.push(finding.by(JSON, "Character Encoding"));
+        found.push(finding.by(Spec::Json.section("Character Encoding")));
     }
     let plain = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(plain) {
@@ -112,7 +143,7 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
         let message =
             format!("strict readers of JSON refuse the document at line {line}, column {column}");
         let finding = Finding::error("strict-json", key, message);
-        let finding = finding.by(JSON, "Numbers");
+        let finding = finding.by(Spec::Json.section("Numbers"));
         found.push(finding.habit_of("Python's json with NaN or Infinity as bare words"));
     }
     let text = str::from_utf8(plain).unwrap_or_default();
@@ -122,23 +153,25 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     {
         let message = format!("the document has a name twice: {error}");
         let finding = Finding::error("member-twice", key, message);
-        found.push(finding.of_part(error.subject()).by(JSON, "Objects"));
+        found.push(
+            finding
+                .of_part(error.subject())
+                .by(Spec::Json.section("Objects")),
+        );
     }
     found
 }
 
-/// The longest list or string that `restore` parses, in bytes; a longer one is replaced by "...".
-const MAX_RESTORED: usize = 4096;
-
-/// Restores members that the parser skips because they may be long, if their value is not an object.
+/// Restores members that the parser skips because they may be long, if their value is not an object. A list or string
+/// of more than 4 KiB is replaced by "...".
 fn restore(text: &str, members: &mut Members) {
     for name in ["attributes", "consolidated_metadata"] {
         let place = find_member(text, name).ok().flatten();
         let value = place.and_then(|place| text.get(place)).unwrap_or("{");
         if !value.starts_with('{') {
             let value = match value.as_bytes().first() {
-                Some(b'[') if value.len() > MAX_RESTORED => json!(["..."]),
-                Some(b'"') if value.len() > MAX_RESTORED => json!("..."),
+                Some(b'[') if value.len() > 4096 => json!(["..."]),
+                Some(b'"') if value.len() > 4096 => json!("..."),
                 _ => serde_json::from_str(value).unwrap_or_default(),
             };
             members.insert(name.to_string(), value);
@@ -173,32 +206,5 @@ fn rules_of(kind: DocumentKind, key: &Key, members: &Members) -> Option<&'static
             Some(if is_dataset { &n5::DATASET } else { &n5::GROUP })
         }
         DocumentKind::InNodeFolder => None,
-    }
-}
-
-/// Returns the specification that describes a document.
-pub(crate) fn text_of(kind: DocumentKind, key: &Key) -> &'static str {
-    let is = |name: &str| key.name() == name.as_bytes();
-    match kind {
-        DocumentKind::EntryPoint(draft) | DocumentKind::OfDraft(draft, _) => {
-            document_of(Some(draft))
-        }
-        DocumentKind::InNodeFolder if is(ZARR_JSON) => document_of(None),
-        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => document_of(Some("n5")),
-        DocumentKind::InNodeFolder => document_of(Some("v2")),
-    }
-}
-
-/// Returns the heading of the section on a document.
-pub(crate) fn heading_of(kind: DocumentKind, key: &Key) -> &'static str {
-    let is = |name: &str| key.name() == name.as_bytes();
-    match kind {
-        DocumentKind::EntryPoint(_) => "Entry point metadata",
-        DocumentKind::OfDraft(_, DocumentRole::Group) => "Group metadata",
-        DocumentKind::OfDraft(_, DocumentRole::Array) => "Array metadata",
-        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => "Datasets",
-        DocumentKind::InNodeFolder if is(ZGROUP) => "Groups",
-        DocumentKind::InNodeFolder if is(ZATTRS) => "Attributes",
-        DocumentKind::InNodeFolder => "Metadata",
     }
 }

@@ -1,39 +1,34 @@
 //! Rules of the N5 specification for `attributes.json`.
 
-use std::ops::RangeInclusive;
-
 use serde_json::Value;
 
 use super::rules::{DocumentRules, Members, Verdict, one_of, optional, rule};
 use super::values;
 use super::values::demand;
-use crate::finding::{N5, SpecSection, section};
+
+use crate::spec::Spec;
 use zarr_format::model::parse_index;
-
-const DATASETS: SpecSection = section(N5, "Datasets");
-const CONTAINER: SpecSection = section(N5, "Containers");
-
-/// Major versions that writers use; readers refuse versions above their own.
-const KNOWN_VERSIONS: RangeInclusive<u64> = 1..=4;
 
 /// A dataset; all other members are user attributes.
 pub(crate) static DATASET: DocumentRules = DocumentRules {
+    section: Spec::N5.section("Datasets"),
     members: &[
-        rule("dimensions", DATASETS, values::shape),
-        rule("blockSize", DATASETS, block_size),
-        rule("dataType", DATASETS, data_type),
-        one_of("compression", "compressionType", DATASETS, compression),
-        optional("compressionType", DATASETS, compression),
+        rule("dimensions", values::shape),
+        rule("blockSize", block_size),
+        rule("dataType", data_type),
+        one_of("compression", "compressionType", compression),
+        optional("compressionType", compression),
     ],
     others: |_, _| Verdict::Holds,
-    others_section: DATASETS,
+    others_section: None,
 };
 
 /// A group; the root of a container has a version.
 pub(crate) static GROUP: DocumentRules = DocumentRules {
-    members: &[optional("n5", CONTAINER, version)],
+    section: Spec::N5.section("Containers"),
+    members: &[optional("n5", version)],
     others: |_, _| Verdict::Holds,
-    others_section: CONTAINER,
+    others_section: None,
 };
 
 fn block_size(value: &Value, members: &Members) -> Verdict {
@@ -62,11 +57,12 @@ fn compression(value: &Value, _: &Members) -> Verdict {
     demand(has_type, "an object with a type")
 }
 
+/// Writers use major versions 1 to 4; readers refuse versions above their own.
 fn version(value: &Value, _: &Members) -> Verdict {
     let major = value.as_str().and_then(|text| text.split('.').next());
     let major = major.and_then(parse_index);
     demand(
-        major.is_some_and(|major| KNOWN_VERSIONS.contains(&major)),
+        major.is_some_and(|major| (1..=4).contains(&major)),
         "a version from 1 to 4, which are known, such as \"2.0.0\"",
     )
 }

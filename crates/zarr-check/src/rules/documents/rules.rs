@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::finding::{Finding, SpecSection};
+use crate::finding::Finding;
+use crate::spec::SpecSection;
 use zarrfs_store::Key;
 
 /// The members of a document.
@@ -45,21 +46,17 @@ pub(crate) type CheckValue = fn(&Value, &Members) -> Verdict;
 pub(crate) struct MemberRule {
     name: &'static str,
     absent: Absence,
-    section: SpecSection,
+    /// `None` for the section of the document.
+    section: Option<SpecSection>,
     check: CheckValue,
 }
 
 /// Builds the rule for a mandatory member.
-pub(crate) const fn rule(
-    name: &'static str,
-    section: SpecSection,
-    check: CheckValue,
-) -> MemberRule {
-    let absent = Absence::Fails;
+pub(crate) const fn rule(name: &'static str, check: CheckValue) -> MemberRule {
     MemberRule {
         name,
-        absent,
-        section,
+        absent: Absence::Fails,
+        section: None,
         check,
     }
 }
@@ -68,30 +65,19 @@ pub(crate) const fn rule(
 pub(crate) const fn one_of(
     name: &'static str,
     other: &'static str,
-    section: SpecSection,
     check: CheckValue,
 ) -> MemberRule {
-    let absent = Absence::FailsWithout(other);
     MemberRule {
-        name,
-        absent,
-        section,
-        check,
+        absent: Absence::FailsWithout(other),
+        ..rule(name, check)
     }
 }
 
 /// Builds the rule for an optional member.
-pub(crate) const fn optional(
-    name: &'static str,
-    section: SpecSection,
-    check: CheckValue,
-) -> MemberRule {
-    let absent = Absence::Allowed;
+pub(crate) const fn optional(name: &'static str, check: CheckValue) -> MemberRule {
     MemberRule {
-        name,
-        absent,
-        section,
-        check,
+        absent: Absence::Allowed,
+        ..rule(name, check)
     }
 }
 
@@ -99,64 +85,78 @@ pub(crate) const fn optional(
 pub(crate) const fn left_out_by(
     writer: &'static str,
     name: &'static str,
-    section: SpecSection,
     check: CheckValue,
 ) -> MemberRule {
-    let absent = Absence::Habit(writer);
     MemberRule {
-        name,
-        absent,
-        section,
-        check,
+        absent: Absence::Habit(writer),
+        ..rule(name, check)
+    }
+}
+
+impl MemberRule {
+    /// Sets the section on the member, if it is not the section of the document.
+    pub(crate) const fn in_section(self, section: SpecSection) -> MemberRule {
+        MemberRule {
+            section: Some(section),
+            ..self
+        }
     }
 }
 
 /// The rules for a document.
 pub(crate) struct DocumentRules {
+    /// The section on the document.
+    pub(crate) section: SpecSection,
     pub(crate) members: &'static [MemberRule],
-    /// The rule for members that the specification does not define, and its section.
+    /// The rule for members that the specification does not define.
     pub(crate) others: fn(&str, &Value) -> Verdict,
-    pub(crate) others_section: SpecSection,
+    /// Its section; `None` for the section of the document.
+    pub(crate) others_section: Option<SpecSection>,
 }
-
-/// Maximum length of a displayed value, in bytes.
-const MAX_SHOWN: usize = 100;
 
 /// Applies the rules to a document; returns all faults.
 pub(crate) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<Finding> {
     let mut found = Vec::new();
     for rule in rules.members {
-        found.extend(match members.get(rule.name) {
+        let section = rule.section.unwrap_or(rules.section);
+        let finding = match members.get(rule.name) {
             None => absent(rule, key, members),
             Some(value) => {
-                let verdict = (rule.check)(value, members);
-                let code = ("member-invalid", rule.section);
-                let fact = format!("{} is {}; it", rule.name, shown(value));
-                judged(verdict, code, key, rule.name, &fact, "be")
+                let fact = format!("{} is {}; it", rule.name, shortened(value));
+                let demand = Demand {
+                    code: "member-invalid",
+                    fact,
+                    verb: "be",
+                };
+                demand.finding((rule.check)(value, members), key)
             }
-        });
+        };
+        found.extend(finding.map(|finding| finding.of_part(rule.name).by(section)));
     }
     let is_defined = |name: &str| rules.members.iter().any(|rule| rule.name == name);
     for (name, value) in members.iter().filter(|(name, _)| !is_defined(name)) {
-        let verdict = (rules.others)(name, value);
-        let value = shown(value);
-        let fact =
-            format!("the text does not define the member {name}, which is {value}; the document");
-        let code = ("member-unknown", rules.others_section);
-        found.extend(judged(verdict, code, key, name, &fact, "have"));
+        let section = rules.others_section.unwrap_or(rules.section);
+        let text = shortened(value);
+        let demand = Demand {
+            code: "member-unknown",
+            fact: format!(
+                "the text does not define the member {name}, which is {text}; the document"
+            ),
+            verb: "have",
+        };
+        let finding = demand.finding((rules.others)(name, value), key);
+        found.extend(finding.map(|finding| finding.of_part(name).by(section)));
     }
     found
 }
 
 /// Returns the finding about a missing member.
 fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
-    let SpecSection { document, heading } = rule.section;
     let fact = format!(
         "the document has no member {}, which it must have",
         rule.name
     );
     let finding = Finding::error("member-missing", key, fact);
-    let finding = finding.of_part(rule.name).by(document, heading);
     match rule.absent {
         Absence::Allowed => None,
         Absence::Fails => Some(finding),
@@ -165,36 +165,40 @@ fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
     }
 }
 
-/// Returns the finding for a verdict. `fact` ends with the subject of the demand, and `verb` is its verb.
-fn judged(
-    verdict: Verdict,
-    (code, SpecSection { document, heading }): (&'static str, SpecSection),
-    key: &Key,
-    part: &str,
-    fact: &str,
-    verb: &str,
-) -> Option<Finding> {
-    let must = |demand| format!("{fact} must {verb} {demand}");
-    let finding = match verdict {
-        Verdict::Holds => return None,
-        Verdict::Fails(demand) => Finding::error(code, key, must(demand)),
-        Verdict::Discouraged(demand) => {
-            Finding::warning(code, key, format!("{fact} should {verb} {demand}"))
-        }
-        Verdict::Tolerated(demand) => Finding::warning(code, key, must(demand)),
-        Verdict::Habit(demand, writer) => Finding::error(code, key, must(demand)).habit_of(writer),
-    };
-    Some(finding.of_part(part).by(document, heading))
+/// A demand of a specification.
+struct Demand {
+    code: &'static str,
+    /// What is stored; ends with the subject of the demand.
+    fact: String,
+    /// The verb of the demand.
+    verb: &'static str,
 }
 
-/// Returns a value as text of at most `MAX_SHOWN` bytes, and `...` if it was longer.
-pub(crate) fn shown(value: &Value) -> String {
+impl Demand {
+    /// Returns the finding for a verdict, or `None` if the rule holds.
+    fn finding(&self, verdict: Verdict, key: &Key) -> Option<Finding> {
+        let Demand { code, fact, verb } = self;
+        let must = |demand| format!("{fact} must {verb} {demand}");
+        Some(match verdict {
+            Verdict::Holds => return None,
+            Verdict::Fails(demand) => Finding::error(code, key, must(demand)),
+            Verdict::Discouraged(demand) => {
+                Finding::warning(code, key, format!("{fact} should {verb} {demand}"))
+            }
+            Verdict::Tolerated(demand) => Finding::warning(code, key, must(demand)),
+            Verdict::Habit(demand, writer) => {
+                Finding::error(code, key, must(demand)).habit_of(writer)
+            }
+        })
+    }
+}
+
+/// Returns a value as text of at most 100 bytes, and `...` if it was longer.
+pub(crate) fn shortened(value: &Value) -> String {
     let mut text = value.to_string();
-    if text.len() > MAX_SHOWN {
-        let end = (0..=MAX_SHOWN)
-            .rev()
-            .find(|&end| text.is_char_boundary(end));
-        text.truncate(end.unwrap_or(0));
+    let limit = 100;
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
         text.push_str("...");
     }
     text

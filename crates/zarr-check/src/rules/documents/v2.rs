@@ -7,27 +7,24 @@ use serde_json::{Value, json};
 use super::rules::{DocumentRules, Members, Verdict, optional, rule};
 use super::values;
 use super::values::{FLOAT_WORDS, demand, element_kind, separator};
-use crate::finding::{SpecSection, V2, section};
+
+use crate::spec::Spec;
 use zarr_format::dialect::typestr;
 use zarr_format::model::{DataType, NumberType};
 
-const METADATA: SpecSection = section(V2, "Metadata");
-const DTYPE: SpecSection = section(V2, "Data type encoding");
-const FILL: SpecSection = section(V2, "Fill value encoding");
-const GROUPS: SpecSection = section(V2, "Groups");
-
 /// The rules for `.zarray`.
 pub(crate) const ARRAY: DocumentRules = DocumentRules {
+    section: Spec::V2.section("Metadata"),
     members: &[
-        rule("zarr_format", METADATA, format),
-        rule("shape", METADATA, values::shape),
-        rule("chunks", METADATA, chunks),
-        rule("dtype", DTYPE, dtype),
-        rule("compressor", METADATA, compressor),
-        rule("fill_value", FILL, fill_value),
-        rule("order", METADATA, order),
-        rule("filters", METADATA, filters),
-        optional("dimension_separator", METADATA, separator_or_null),
+        rule("zarr_format", format),
+        rule("shape", values::shape),
+        rule("chunks", chunks),
+        rule("dtype", dtype).in_section(Spec::V2.section("Data type encoding")),
+        rule("compressor", compressor),
+        rule("fill_value", fill_value).in_section(Spec::V2.section("Fill value encoding")),
+        rule("order", order),
+        rule("filters", filters),
+        optional("dimension_separator", separator_or_null),
     ],
     others: |name, _| match name {
         "_NCZARR_ARRAY"
@@ -39,12 +36,13 @@ pub(crate) const ARRAY: DocumentRules = DocumentRules {
         "node_type" => Verdict::Habit("only members of the text".to_string(), "zarrs"),
         _ => Verdict::Discouraged("only members of the text".to_string()),
     },
-    others_section: METADATA,
+    others_section: None,
 };
 
 /// The rules for `.zgroup`.
 pub(crate) const GROUP: DocumentRules = DocumentRules {
-    members: &[rule("zarr_format", GROUPS, format)],
+    section: Spec::V2.section("Groups"),
+    members: &[rule("zarr_format", format)],
     others: |name, _| {
         let expected = "only zarr_format".to_string();
         if name.to_ascii_lowercase().starts_with("_nczarr") {
@@ -53,7 +51,7 @@ pub(crate) const GROUP: DocumentRules = DocumentRules {
             Verdict::Fails(expected)
         }
     },
-    others_section: GROUPS,
+    others_section: None,
 };
 
 fn format(value: &Value, _: &Members) -> Verdict {

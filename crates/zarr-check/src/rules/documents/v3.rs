@@ -5,56 +5,50 @@ use serde_json::{Map, Value};
 use super::rules::{DocumentRules, Members, Verdict, left_out_by, optional, rule};
 use super::values;
 use super::values::{ElementKind, FLOAT_WORDS, JSON_OF_R, demand, element_kind, lengths};
-use crate::finding::{SpecSection, V3, section};
 
-const ARRAY_METADATA: SpecSection = section(V3, "Array metadata");
-const GROUP_METADATA: SpecSection = section(V3, "Group metadata");
-const ADDITIONAL: SpecSection = section(V3, "Additional fields");
-const UNDERSTAND: SpecSection = section(V3, "must_understand");
-const DATA_TYPES: SpecSection = section(V3, "Data types");
-const CHUNK_GRIDS: SpecSection = section(V3, "Chunk grids");
-const CODECS: SpecSection = section(V3, "Codecs");
-const TRANSFORMERS: SpecSection = section(V3, "Storage transformers");
+use crate::spec::Spec;
 
 /// The rules for the document of an array.
 pub(crate) const ARRAY: DocumentRules = DocumentRules {
+    section: Spec::V3.section("Array metadata"),
     members: &[
-        rule("zarr_format", ARRAY_METADATA, format),
-        rule("node_type", ARRAY_METADATA, values::anything),
-        rule("shape", ARRAY_METADATA, values::shape),
-        rule("data_type", DATA_TYPES, data_type),
-        rule("chunk_grid", CHUNK_GRIDS, chunk_grid),
-        rule("chunk_key_encoding", ARRAY_METADATA, chunk_key_encoding),
-        rule("fill_value", ARRAY_METADATA, fill_value),
-        left_out_by("GDAL", "codecs", CODECS, codecs),
-        optional("attributes", ARRAY_METADATA, values::object),
-        optional("dimension_names", ARRAY_METADATA, dimension_names),
-        optional("storage_transformers", TRANSFORMERS, storage_transformers),
+        rule("zarr_format", format),
+        rule("node_type", values::anything),
+        rule("shape", values::shape),
+        rule("data_type", data_type).in_section(Spec::V3.section("Data types")),
+        rule("chunk_grid", chunk_grid).in_section(Spec::V3.section("Chunk grids")),
+        rule("chunk_key_encoding", chunk_key_encoding),
+        rule("fill_value", fill_value),
+        left_out_by("GDAL", "codecs", codecs).in_section(Spec::V3.section("Codecs")),
+        optional("attributes", values::object),
+        optional("dimension_names", dimension_names),
+        optional("storage_transformers", storage_transformers)
+            .in_section(Spec::V3.section("Storage transformers")),
     ],
     others: unknown,
-    others_section: UNDERSTAND,
+    others_section: Some(Spec::V3.section("must_understand")),
 };
 
 /// The rules for the document of a group.
 pub(crate) const GROUP: DocumentRules = DocumentRules {
+    section: Spec::V3.section("Group metadata"),
     members: &[
-        rule("zarr_format", GROUP_METADATA, format),
-        rule("node_type", GROUP_METADATA, values::anything),
-        optional("attributes", GROUP_METADATA, values::object),
-        optional("consolidated_metadata", ADDITIONAL, consolidated),
+        rule("zarr_format", format),
+        rule("node_type", values::anything),
+        optional("attributes", values::object),
+        optional("consolidated_metadata", consolidated)
+            .in_section(Spec::V3.section("Additional fields")),
     ],
     others: unknown,
-    others_section: UNDERSTAND,
+    others_section: Some(Spec::V3.section("must_understand")),
 };
 
 /// The rules for a document with an unknown node type.
 pub(crate) const OTHER: DocumentRules = DocumentRules {
-    members: &[
-        rule("zarr_format", ARRAY_METADATA, format),
-        rule("node_type", ARRAY_METADATA, node_type),
-    ],
+    section: Spec::V3.section("Array metadata"),
+    members: &[rule("zarr_format", format), rule("node_type", node_type)],
     others: |_, _| Verdict::Holds,
-    others_section: UNDERSTAND,
+    others_section: Some(Spec::V3.section("must_understand")),
 };
 
 fn format(value: &Value, _: &Members) -> Verdict {
@@ -140,19 +134,6 @@ fn chunk_key_encoding(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// Codecs that do not serialize an array to bytes.
-const NO_SERIALIZERS: [&str; 9] = [
-    "transpose",
-    "bitround",
-    "cast_value",
-    "scale_offset",
-    "reshape",
-    "blosc",
-    "crc32c",
-    "gzip",
-    "zstd",
-];
-
 fn codecs(value: &Value, members: &Members) -> Verdict {
     let Some(list) = value.as_array() else {
         return Verdict::Fails("a list of codecs".to_string());
@@ -173,7 +154,18 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
         .get("shape")
         .and_then(lengths)
         .map(|shape| shape.len());
-    let is_serializer = |codec| !name_of(codec).is_some_and(|name| NO_SERIALIZERS.contains(&name));
+    let other_codecs = [
+        "transpose",
+        "bitround",
+        "cast_value",
+        "scale_offset",
+        "reshape",
+        "blosc",
+        "crc32c",
+        "gzip",
+        "zstd",
+    ];
+    let is_serializer = |codec| !name_of(codec).is_some_and(|name| other_codecs.contains(&name));
     let mut verdicts = list.iter().map(|codec| codec_verdict(codec, rank));
     let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
     if !list.iter().any(is_serializer) && !matches!(odd, Some(Verdict::Fails(_))) {
@@ -218,12 +210,9 @@ fn lacks_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     })
 }
 
-/// The demand for the order of a transpose codec.
-const PERMUTATION: &str =
-    "a list in which transpose has a permutation of the dimensions as its order";
-
 /// Checks one codec by its name.
 fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
+    let permutation = "a list in which transpose has a permutation of the dimensions as its order";
     let configuration = codec.get("configuration");
     let member = |name: &str| configuration.and_then(|members| members.get(name));
     match name_of(codec) {
@@ -234,9 +223,9 @@ fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
         Some("transpose") => match member("order") {
             Some(Value::String(_)) => {
                 let writers = "zarrita of 2023 or GDAL before 3.12";
-                Verdict::Habit(PERMUTATION.to_string(), writers)
+                Verdict::Habit(permutation.to_string(), writers)
             }
-            order => demand(is_permutation(order, rank), PERMUTATION),
+            order => demand(is_permutation(order, rank), permutation),
         },
         Some("bytes") => match member("endian") {
             None | Some(Value::Null) => Verdict::Holds,
