@@ -16,12 +16,6 @@ use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store};
 /// Maximum time that a document waits for memory.
 pub(crate) const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
-/// The number of forms of a document in memory: its bytes, its members, and the data that it is compared with.
-const DOCUMENT_FORMS: u64 = 4;
-
-/// One document may take 1/N of the memory budget.
-const MEMORY_SHARE: u64 = 4;
-
 /// The store and the options of a check.
 pub struct CheckContext {
     /// The nodes of the store.
@@ -93,21 +87,22 @@ impl CheckContext {
                 None => return Ok(None),
             },
         };
-        let needed = size.min(MAX_DOCUMENT).saturating_mul(DOCUMENT_FORMS);
-        let needed = needed.min(self.memory.limit() / MEMORY_SHARE);
-        let room = self.memory.reserve(needed, Instant::now() + MEMORY_WAIT)?;
+        // A document is in memory as bytes, as members, and as the data that it is compared with.
+        let needed = size.min(MAX_DOCUMENT).saturating_mul(4);
+        let needed = needed.min(self.memory.limit() / 4);
+        let reservation = self.memory.reserve(needed, Instant::now() + MEMORY_WAIT)?;
         let object = self.store().get(&UNLIMITED, key, MAX_DOCUMENT)?;
-        Ok(object.map(|object| (object.bytes, room)))
+        Ok(object.map(|object| (object.bytes, reservation)))
     }
 
     /// Asks the store for the size of an object.
-    pub(crate) fn asked_size(&self, key: &Key) -> Result<u64> {
+    pub(crate) fn request_size(&self, key: &Key) -> Result<u64> {
         let reader = self.store().open(&UNLIMITED, key, None)?;
         Ok(reader.meta(&UNLIMITED)?.size)
     }
 
     /// Returns at most the first `HEAD` bytes of an object, and its size; `None` if they cannot be read.
-    pub(crate) fn head_of(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
+    pub(crate) fn read_head(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
         let range = ByteRange::Span(0..size.min(HEAD as u64));
         let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
         Some((object.bytes, size))
@@ -120,7 +115,7 @@ impl CheckContext {
             None if self.is_remote => None,
             None => match self.store().head(&UNLIMITED, key).ok()?? {
                 // The size of a link is the length of its target path.
-                meta if meta.kind == EntryKind::Link => self.asked_size(key).ok(),
+                meta if meta.kind == EntryKind::Link => self.request_size(key).ok(),
                 meta => Some(meta.size),
             },
         }
@@ -134,7 +129,7 @@ pub(crate) const MAX_WHOLE: u64 = 32 << 20;
 const ENTRY_BYTES: u64 = 96;
 
 /// Reserves memory for the stored and the decoded chunk; fails with `TooLarge` if that can never fit.
-pub(crate) fn room_of_chunk(
+pub(crate) fn reserve_chunk(
     context: &CheckContext,
     size: u64,
     pipeline: &Pipeline,
@@ -144,7 +139,7 @@ pub(crate) fn room_of_chunk(
 
 /// Reserves memory for a shard: its bytes if it is read whole, one inner chunk, and the indexes. Fails with
 /// `TooLarge` if that can never fit.
-pub(crate) fn room_of_shard(
+pub(crate) fn reserve_shard(
     context: &CheckContext,
     size: u64,
     pipeline: &Pipeline,
@@ -157,7 +152,7 @@ pub(crate) fn room_of_shard(
 }
 
 /// Reserves memory for only the indexes of a shard; fails with `TooLarge` if that can never fit.
-pub(crate) fn room_of_indexes(
+pub(crate) fn reserve_indexes(
     context: &CheckContext,
     size: u64,
     pipeline: &Pipeline,
@@ -193,11 +188,11 @@ fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
 /// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of it, since nodes and the keys of copies
 /// need the rest.
 fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
-    let most = context.memory.limit() / 4 * 3;
-    if bytes > most {
+    let limit = context.memory.limit() / 4 * 3;
+    if bytes > limit {
         let option = context.memory.option();
         let why = format!(
-            "needs {bytes} bytes at once, of --memory, which is {option}, {most} are for chunks: give more --memory"
+            "needs {bytes} bytes at once, of --memory, which is {option}, {limit} are for chunks: give more --memory"
         );
         return Err(Error::too_large("", why));
     }

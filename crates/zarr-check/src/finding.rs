@@ -105,25 +105,25 @@ impl Finding {
     }
 
     /// Sets the section of the specification that demands it.
-    pub(crate) fn by(mut self, section: SpecSection) -> Finding {
+    pub(crate) fn with_section(mut self, section: SpecSection) -> Finding {
         self.section = Some(section);
         self
     }
 
     /// Sets the remedy.
-    pub(crate) fn mended_by(mut self, remedy: impl Into<String>) -> Finding {
+    pub(crate) fn with_remedy(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = remedy.into();
         self
     }
 
     /// Sets the part of the key.
-    pub(crate) fn of_part(mut self, part: impl Into<String>) -> Finding {
+    pub(crate) fn with_part(mut self, part: impl Into<String>) -> Finding {
         self.part = part.into();
         self
     }
 
     /// Names the writer that is known to do this; an error becomes a warning.
-    pub(crate) fn habit_of(mut self, writer: &'static str) -> Finding {
+    pub(crate) fn with_habit(mut self, writer: &'static str) -> Finding {
         self.habit = Some(writer);
         self.severity = self.severity.max(Severity::Warning);
         self
@@ -265,10 +265,10 @@ mod tests {
     fn a_line_names_all_and_escapes_what_is_stored() {
         let key = Key::new(b"a\x1b/zarr.json".to_vec()).unwrap();
         let finding = Finding::error("member-invalid", &key, "zarr_format is \u{1b}[2J")
-            .of_part("zarr_format")
-            .mended_by("write \u{1b}3")
-            .habit_of("X")
-            .by(crate::spec::Spec::V3.section("Array metadata"));
+            .with_part("zarr_format")
+            .with_remedy("write \u{1b}3")
+            .with_habit("X")
+            .with_section(crate::spec::Spec::V3.section("Array metadata"));
         assert_eq!(
             finding.to_line(),
             "warning: a\\u{1b}/zarr.json: zarr_format is \\u{1b}[2J (a habit of X); write \\u{1b}3 \
@@ -278,24 +278,24 @@ mod tests {
 
     #[test]
     fn errors_are_quoted_as_clauses() {
-        let told = |text: &str| reason(&Error::corrupt("c/0", text));
-        let told_of_sum = told("crc32c: expected checksum 74fd31d4, found a9b89b6c");
+        let clause = |text: &str| reason(&Error::corrupt("c/0", text));
+        let checksum = clause("crc32c: expected checksum 74fd31d4, found a9b89b6c");
         assert_eq!(
-            told_of_sum,
+            checksum,
             "c/0: crc32c: a9b89b6c is there in place of checksum 74fd31d4"
         );
         assert_eq!(
-            told("expected object but found array"),
+            clause("expected object but found array"),
             "c/0: array is there in place of object"
         );
-        assert_eq!(told("the stream is cut"), "c/0: the stream is cut");
+        assert_eq!(clause("the stream is cut"), "c/0: the stream is cut");
     }
 
     #[test]
     fn a_habit_is_no_error() {
-        let found = Finding::error("member-unknown", &Key::root(), "").habit_of("netcdf-c");
+        let found = Finding::error("member-unknown", &Key::root(), "").with_habit("netcdf-c");
         assert_eq!(found.severity, Severity::Warning);
-        let advice = Finding::advice("small-chunks", &Key::root(), "").habit_of("x");
+        let advice = Finding::advice("small-chunks", &Key::root(), "").with_habit("x");
         assert_eq!(advice.severity, Severity::Advice);
     }
 }

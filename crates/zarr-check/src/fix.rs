@@ -22,9 +22,6 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// The number of nodes per thread in a batch.
-const BATCH: usize = 4;
-
 /// A document that may be stored.
 struct KnownDocument {
     key: Key,
@@ -123,7 +120,7 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHold
 /// Finds the documents of a node and of all nodes below it, and the documents that hold copies.
 fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNode> {
     let mut all = FoundNode::default();
-    let first = look_at(context, start, 0, false)?;
+    let first = visit(context, start, 0, false)?;
     let mut open = vec![first];
     let mut waiting = Vec::new();
     let mut length: u64 = 0;
@@ -144,17 +141,17 @@ fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNod
         if waiting.is_empty() {
             return Ok(all);
         }
-        let from = waiting.len().saturating_sub(BATCH * context.threads.max(1));
+        let from = waiting.len().saturating_sub(4 * context.threads.max(1));
         let batch = waiting.split_off(from);
-        let look = |next: NextNode| look_at_child(context, &next);
-        open = parallel_map(context.threads, batch, &look)
+        let visit = |next: NextNode| visit_child(context, &next);
+        open = parallel_map(context.threads, batch, &visit)
             .into_iter()
             .collect::<Result<_>>()?;
     }
 }
 
 /// Visits a child of a group, unless it is too deep or behind a second symbolic link: a check stops there, too.
-fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
+fn visit_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     let is_behind_link = next.is_behind_link || next.child.is_link;
     if next.depth >= MAX_DEPTH || (next.is_behind_link && next.child.is_link) {
         return Ok(FoundNode::default());
@@ -163,13 +160,13 @@ fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
         .hierarchy
         .child(&UNLIMITED, &next.group, &next.child.name)?
     {
-        Some(entry) => look_at(context, &entry, next.depth, is_behind_link),
+        Some(entry) => visit(context, &entry, next.depth, is_behind_link),
         None => Ok(FoundNode::default()),
     }
 }
 
 /// Visits a node.
-fn look_at(
+fn visit(
     context: &CheckContext,
     entry: &Arc<NodeEntry>,
     depth: usize,
@@ -178,8 +175,8 @@ fn look_at(
     context.progress.add_node();
     let mut found = FoundNode::default();
     let children = match entry.entry_point() {
-        Some(draft) => look_into_draft(context, entry, draft, &mut found)?,
-        None => look_into_folder(context, entry, &mut found)?,
+        Some(draft) => visit_draft_node(context, entry, draft, &mut found)?,
+        None => visit_folder_node(context, entry, &mut found)?,
     };
     let next = |child| NextNode {
         group: entry.clone(),
@@ -192,7 +189,7 @@ fn look_at(
 }
 
 /// Finds the documents of a node in its own folder; returns its children.
-fn look_into_folder(
+fn visit_folder_node(
     context: &CheckContext,
     entry: &NodeEntry,
     found: &mut FoundNode,
@@ -215,14 +212,14 @@ fn look_into_folder(
         found.holders.push(v2);
     }
     let v3 = CopyHolder::of_v3(path)?;
-    if has(v3.key()) && has_copies(context, v3.key())? {
+    if has(v3.key()) && has_consolidated(context, v3.key())? {
         found.holders.push(v3);
     }
     Ok(content.folders)
 }
 
 /// Whether the document of a group has consolidated metadata, valid or not.
-fn has_copies(context: &CheckContext, key: &Key) -> Result<bool> {
+fn has_consolidated(context: &CheckContext, key: &Key) -> Result<bool> {
     let Some(object) = context.store().get(&UNLIMITED, key, MAX_DOCUMENT)? else {
         return Ok(false);
     };
@@ -232,7 +229,7 @@ fn has_copies(context: &CheckContext, key: &Key) -> Result<bool> {
 }
 
 /// Finds the documents of a node of a draft; returns its children.
-fn look_into_draft(
+fn visit_draft_node(
     context: &CheckContext,
     entry: &NodeEntry,
     draft: &EntryPoint,

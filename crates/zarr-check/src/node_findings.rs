@@ -1,6 +1,6 @@
 //! Collects the findings of one node in bounded memory.
 //!
-//! Of many findings with the same code, only the first ones and the number of the others are kept. Findings are
+//! Of many findings with the same code, only the first ones and the number of the others are listed. Findings are
 //! sorted by key, so that two checks of one store print the same.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,7 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::Key;
 
 /// Maximum number of findings with the same code that are kept for a node.
-const MAX_ALIKE: usize = 100;
-
-/// Number of findings beyond that limit that are collected before the last ones by key are dropped.
-const SLACK: usize = 100;
-
-/// Minimum number of chunks whose equal findings are merged into one.
-const MIN_MERGED: u64 = 3;
+const MAX_LISTED: usize = 100;
 
 /// The findings of one node.
 #[derive(Default)]
@@ -29,7 +23,7 @@ pub(crate) struct NodeFindings {
 /// Findings with the same code.
 #[derive(Default)]
 struct AlikeFindings {
-    kept: Vec<Finding>,
+    listed: Vec<Finding>,
     dropped: u64,
     /// Whether all of them, including dropped ones, have the same message.
     is_one_message: bool,
@@ -38,12 +32,12 @@ struct AlikeFindings {
 impl AlikeFindings {
     /// Keeps the first `most` findings by key, without duplicates.
     fn cut(&mut self, most: usize) {
-        self.kept
+        self.listed
             .sort_by(|a, b| (&a.key, &a.part, &a.message).cmp(&(&b.key, &b.part, &b.message)));
-        self.kept.dedup();
-        let spare = self.kept.len().saturating_sub(most);
+        self.listed.dedup();
+        let spare = self.listed.len().saturating_sub(most);
         self.dropped += spare as u64;
-        self.kept.truncate(most);
+        self.listed.truncate(most);
     }
 }
 
@@ -54,13 +48,14 @@ impl NodeFindings {
             .by_code
             .entry((finding.severity, finding.code))
             .or_default();
-        alike.is_one_message = match alike.kept.first() {
+        alike.is_one_message = match alike.listed.first() {
             Some(first) => alike.is_one_message && first.message == finding.message,
             None => alike.dropped == 0,
         };
-        alike.kept.push(finding);
-        if alike.kept.len() >= MAX_ALIKE + SLACK {
-            alike.cut(MAX_ALIKE);
+        alike.listed.push(finding);
+        // Sorting costs less for many at once.
+        if alike.listed.len() >= 2 * MAX_LISTED {
+            alike.cut(MAX_LISTED);
         }
     }
 
@@ -72,7 +67,7 @@ impl NodeFindings {
     /// Adds all findings of another part of the node, with the number that was dropped there.
     pub(crate) fn merge(&mut self, others: NodeFindings) {
         for (code, alike) in others.by_code {
-            self.extend(alike.kept);
+            self.extend(alike.listed);
             let own = self.by_code.entry(code).or_default();
             own.dropped += alike.dropped;
             own.is_one_message &= alike.is_one_message;
@@ -80,15 +75,16 @@ impl NodeFindings {
     }
 
     /// Merges findings that all inspected chunks of an array share into one finding about the array. `chunks` is the
-    /// number of stored chunks, `looked_at` the number that was read if not all were.
-    pub(crate) fn merge_chunks(&mut self, array: &Key, chunks: u64, looked_at: Option<u64>) {
+    /// number of stored chunks, `inspected` the number that was read if not all were.
+    pub(crate) fn merge_chunks(&mut self, array: &Key, chunks: u64, inspected: Option<u64>) {
         for alike in self.by_code.values_mut() {
-            alike.cut(MAX_ALIKE);
-            let count = alike.kept.len() as u64 + alike.dropped;
-            let Some(first) = alike.kept.first().filter(|_| count >= MIN_MERGED) else {
+            alike.cut(MAX_LISTED);
+            let count = alike.listed.len() as u64 + alike.dropped;
+            // Findings of one or two chunks stay as they are.
+            let Some(first) = alike.listed.first().filter(|_| count >= 3) else {
                 continue;
             };
-            let is_limited = first.code == "chunk-corrupt" && looked_at == Some(count);
+            let is_limited = first.code == "chunk-corrupt" && inspected == Some(count);
             if count != chunks && !is_limited {
                 continue;
             }
@@ -105,7 +101,7 @@ impl NodeFindings {
             let mut merged = first.clone();
             merged.key = array.clone();
             merged.message = message;
-            alike.kept = vec![merged];
+            alike.listed = vec![merged];
             alike.dropped = 0;
         }
     }
@@ -121,11 +117,11 @@ impl NodeFindings {
         let mut count = 0;
         let alike = self.by_code.iter_mut();
         for (_, alike) in alike.filter(|((_, other), _)| *other == code) {
-            alike.cut(MAX_ALIKE);
-            let (taken, kept): (Vec<_>, Vec<_>) = take(&mut alike.kept)
+            alike.cut(MAX_LISTED);
+            let (taken, others): (Vec<_>, Vec<_>) = take(&mut alike.listed)
                 .into_iter()
                 .partition(|finding| is_kind(&finding.key));
-            alike.kept = kept;
+            alike.listed = others;
             if let Some(finding) = taken.first() {
                 count += taken.len() as u64 + take(&mut alike.dropped);
                 first.get_or_insert(finding.key.clone());
@@ -137,28 +133,28 @@ impl NodeFindings {
     /// Fails with `Unavailable` if a folder could not be listed.
     pub(crate) fn check_listed(&self) -> Result<()> {
         let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
-        let mut kept = self.by_code.values().flat_map(|alike| &alike.kept);
-        match kept.find(is_unlisted) {
+        let mut listed = self.by_code.values().flat_map(|alike| &alike.listed);
+        match listed.find(is_unlisted) {
             Some(finding) => Err(Error::unavailable(&finding.key, &finding.message)),
             None => Ok(()),
         }
     }
 
     /// Whether there is an error.
-    pub(crate) fn have_error(&self) -> bool {
+    pub(crate) fn has_error(&self) -> bool {
         self.by_code
             .keys()
             .any(|(severity, _)| *severity == Severity::Error)
     }
 
     /// Whether there is an error about this member of a document.
-    pub(crate) fn have_error_of(&self, part: &str) -> bool {
+    pub(crate) fn has_error_of(&self, part: &str) -> bool {
         let mut errors = self.by_code.iter();
         errors.any(|((severity, code), alike)| {
-            let mut kept = alike.kept.iter();
+            let mut listed = alike.listed.iter();
             *severity == Severity::Error
                 && *code == "member-invalid"
-                && kept.any(|finding| finding.part == part)
+                && listed.any(|finding| finding.part == part)
         })
     }
 
@@ -168,8 +164,8 @@ impl NodeFindings {
         let mut all = Vec::new();
         let mut more = Vec::new();
         for ((severity, code), mut alike) in self.by_code {
-            alike.cut(MAX_ALIKE);
-            all.extend(alike.kept.into_iter().map(|finding| (finding, 1)));
+            alike.cut(MAX_LISTED);
+            all.extend(alike.listed.into_iter().map(|finding| (finding, 1)));
             if alike.dropped > 0 {
                 let message = format!(
                     "{} more findings of this kind ({code}) are not listed",
@@ -215,10 +211,10 @@ mod tests {
             findings
                 .by_code
                 .values()
-                .all(|alike| alike.kept.len() < MAX_ALIKE + SLACK)
+                .all(|alike| alike.listed.len() < 2 * MAX_LISTED)
         );
         let sorted = findings.sorted(&Key::new("a").unwrap());
-        assert_eq!(sorted.len(), MAX_ALIKE + 1);
+        assert_eq!(sorted.len(), MAX_LISTED + 1);
         assert_eq!(sorted[0].0.key.as_bytes(), b"a/000000");
         assert_eq!(sorted[99].0.key.as_bytes(), b"a/000099");
         assert_eq!(sorted.iter().map(|(_, count)| count).sum::<u64>(), 100_000);

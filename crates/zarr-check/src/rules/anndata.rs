@@ -127,9 +127,9 @@ impl Group<'_> {
         let message =
             format!("{what} {name:?}, where no node is, so that anndata does not open it");
         Finding::error("table-part-missing", self.path, message)
-            .of_part(name)
-            .mended_by("copy the node again from another copy of the store")
-            .by(Spec::Anndata.section(self.heading))
+            .with_part(name)
+            .with_remedy("copy the node again from another copy of the store")
+            .with_section(Spec::Anndata.section(self.heading))
     }
 
     /// Checks a table: its index and columns must have the same length.
@@ -229,15 +229,15 @@ impl Group<'_> {
         };
         let (cells, genes, raw_genes) = (rows("obs"), rows("var"), rows("raw/var"));
         let mut found = Vec::new();
-        let mut look = |name: &str, sides: [Option<(&str, u64)>; 2]| {
+        let mut check = |name: &str, sides: [Option<(&str, u64)>; 2]| {
             if let (key, Part::Stored(shape)) = self.part(name) {
                 found.extend(self.matrix_fault(&key, &shape, sides));
             }
         };
         let [cells, genes] = [("obs", cells), ("var", genes)]
             .map(|(name, length)| length.map(|length| (name, length)));
-        look("X", [cells, genes]);
-        look(
+        check("X", [cells, genes]);
+        check(
             "raw/X",
             [cells, raw_genes.map(|length| ("raw/var", length))],
         );
@@ -249,7 +249,7 @@ impl Group<'_> {
             ("varp", [genes, genes]),
         ] {
             for name in self.names_in(folder) {
-                look(&format!("{folder}/{name}"), sides);
+                check(&format!("{folder}/{name}"), sides);
             }
         }
         found
@@ -294,7 +294,9 @@ impl Group<'_> {
     fn differs(&self, key: &Key, message: String) -> Finding {
         let message = format!("{message}, so that anndata does not open it");
         Finding::error("table-lengths-differ", key, message)
-            .mended_by("copy both again from another copy of the store, or write the object again")
-            .by(Spec::Anndata.section(self.heading))
+            .with_remedy(
+                "copy both again from another copy of the store, or write the object again",
+            )
+            .with_section(Spec::Anndata.section(self.heading))
     }
 }

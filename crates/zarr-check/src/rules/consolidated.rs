@@ -50,7 +50,7 @@ impl CopiedKeys {
             "the consolidated metadata have no copy of {document}, so that readers of them do not find the node whole"
         );
         let finding = Finding::error("consolidated-missing", self.holder.key(), message);
-        let finding = finding.of_part(document.to_string()).mended_by(FIX);
+        let finding = finding.with_part(document.to_string()).with_remedy(FIX);
         Some(by(finding, self.section))
     }
 
@@ -79,12 +79,12 @@ pub(crate) fn check(
         Err(error) => {
             let message = format!("the consolidated metadata do not read: {}", reason(&error));
             let finding = Finding::error("consolidated-unreadable", key, message);
-            findings.add(by(finding.mended_by(FIX), section));
+            findings.add(by(finding.with_remedy(FIX), section));
             return None;
         }
     };
     for name in names_of_nothing(bytes, is_consolidated(key.name())).unwrap_or_default() {
-        findings.add(by(of_nothing(key, &name), section));
+        findings.add(by(copy_of_no_document(key, &name), section));
     }
     let reservation = reserve_keys(context, places.len());
     let mut keys = HashSet::new();
@@ -106,31 +106,45 @@ pub(crate) fn check(
     }))
 }
 
-/// Compares copies part by part; passes the keys and findings of each part to `give`.
+/// A copy of a document in consolidated metadata.
+struct CopiedDocument {
+    key: Key,
+    /// The bytes of the copy.
+    range: Range<usize>,
+}
+
+/// Compares copies part by part; passes the keys and findings of each part to `take`.
 fn compare_parts(
     context: &CheckContext,
     holder: &CopyHolder,
     bytes: &[u8],
     places: &DocumentPlaces,
-    give: &mut dyn FnMut(Vec<Key>, Vec<Finding>),
+    take: &mut dyn FnMut(Vec<Key>, Vec<Finding>),
 ) {
     for part in places.chunks(4096) {
-        let copies = part
-            .iter()
-            .filter_map(|(key, place)| Some((full_key(holder.folder(), key)?, place.clone())));
-        let copies: Vec<(Key, Range<usize>)> = copies.collect();
-        let keys = copies.iter().map(|(key, _)| key.clone()).collect();
-        let found = compare_all(context, holder.key(), bytes, copies);
-        give(keys, found.collect());
+        let copies = part.iter().filter_map(|(key, range)| {
+            Some(CopiedDocument {
+                key: full_key(holder.folder(), key)?,
+                range: range.clone(),
+            })
+        });
+        let copies: Vec<CopiedDocument> = copies.collect();
+        let keys = copies.iter().map(|copy| copy.key.clone()).collect();
+        let compare = |copied: CopiedDocument| {
+            let copy = bytes.get(copied.range).unwrap_or_default();
+            compare(context, holder.key(), &copied.key, copy)
+        };
+        let findings = parallel_map(context.threads, copies, &compare);
+        take(keys, findings.into_iter().flatten().collect());
     }
 }
 
 /// Reports a copy under a name that no document can have.
-fn of_nothing(key: &Key, name: &str) -> Finding {
+fn copy_of_no_document(key: &Key, name: &str) -> Finding {
     let message =
         format!("the consolidated metadata have a copy of {name:?}, which names no document");
     let finding = Finding::error("consolidated-extra", key, message);
-    finding.of_part(name).mended_by(FIX)
+    finding.with_part(name).with_remedy(FIX)
 }
 
 /// Reserves memory for the keys of `count` copies. Returns `None` if they need too much.
@@ -142,27 +156,12 @@ fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     is_small.then(|| context.memory.try_reserve(needed))?
 }
 
-/// Compares several copies with their documents in parallel.
-fn compare_all(
-    context: &CheckContext,
-    key: &Key,
-    bytes: &[u8],
-    copies: Vec<(Key, Range<usize>)>,
-) -> impl Iterator<Item = Finding> {
-    let compare = |(full, place): (Key, Range<usize>)| {
-        let copy = bytes.get(place).unwrap_or_default();
-        compare(context, key, &full, copy)
-    };
-    let compared = parallel_map(context.threads, copies, &compare);
-    compared.into_iter().flatten()
-}
-
 /// Reports copies whose keys do not fit in memory.
 fn too_many(key: &Key, count: usize) -> Finding {
     let message = format!(
         "the keys of {count} copies do not fit in --memory, so that documents without a copy are not told"
     );
-    Finding::warning("consolidated-too-many", key, message).mended_by("give more --memory")
+    Finding::warning("consolidated-too-many", key, message).with_remedy("give more --memory")
 }
 
 /// Returns the key of the document of a copy, or `None` if no document can have it.
@@ -186,7 +185,7 @@ fn read(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
 /// Adds the section on consolidated metadata; only the Zarr v3 specification has one.
 fn by(finding: Finding, section: Option<SpecSection>) -> Finding {
     match section {
-        Some(section) => finding.by(section),
+        Some(section) => finding.with_section(section),
         None => finding,
     }
 }
@@ -215,7 +214,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
                 }
                 _ => FIX.to_string(),
             };
-            return Some(finding.of_part(full.to_string()).mended_by(remedy));
+            return Some(finding.with_part(full.to_string()).with_remedy(remedy));
         }
         // The document itself is reported with its node.
         Err(_) => return None,
@@ -247,7 +246,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
         }
     };
     let finding = Finding::error("consolidated-differs", key, message);
-    Some(finding.of_part(part).mended_by(FIX))
+    Some(finding.with_part(part).with_remedy(FIX))
 }
 
 /// The first difference of two documents.

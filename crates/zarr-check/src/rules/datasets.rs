@@ -131,9 +131,9 @@ impl NamedArray {
         let finding = Finding::warning("variable-missing", by, message);
         let remedy = "copy the array again, or take its name out of the attribute";
         finding
-            .of_part(*attribute)
-            .mended_by(remedy)
-            .by(Spec::Cf.section("Attributes"))
+            .with_part(*attribute)
+            .with_remedy(remedy)
+            .with_section(Spec::Cf.section("Attributes"))
     }
 }
 
@@ -262,8 +262,8 @@ impl GroupArrays {
         } else {
             Finding::warning("dimension-lengths-differ", &self.group, message)
         };
-        let finding = finding.of_part(name).mended_by(remedy);
-        Some(finding.by(Spec::Xarray.section(ENCODING)))
+        let finding = finding.with_part(name).with_remedy(remedy);
+        Some(finding.with_section(Spec::Xarray.section(ENCODING)))
     }
 
     /// Reports an array without dimension names in a group where others have them.
@@ -288,9 +288,9 @@ impl GroupArrays {
         };
         Some(
             finding
-                .of_part(member)
-                .mended_by(remedy)
-                .by(Spec::Xarray.section(ENCODING)),
+                .with_part(member)
+                .with_remedy(remedy)
+                .with_section(Spec::Xarray.section(ENCODING)),
         )
     }
 }
@@ -337,8 +337,12 @@ fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
         shortened(&value)
     );
     let finding = Finding::error("attribute-invalid", path, message);
-    let finding = finding.mended_by("write the number without quotation marks");
-    Some(finding.of_part(name).by(Spec::Cf.section("Packed Data")))
+    let finding = finding.with_remedy("write the number without quotation marks");
+    Some(
+        finding
+            .with_part(name)
+            .with_section(Spec::Cf.section("Packed Data")),
+    )
 }
 
 /// Reports units or a calendar that xarray cannot decode as times.
@@ -353,15 +357,19 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     let calendar = text("calendar").unwrap_or_default();
     let calendar = calendar.to_ascii_lowercase();
     let refused = "so that xarray opens the array with decode_times=False alone";
-    let told = |(name, value): (&str, &str), what: &str, remedy: &str| {
+    let fault = |name: &str, value: &str, what: &str, remedy: &str| {
         let message = format!("{name} is {value:?}, which is no {what}, {refused}");
         let heading = if name == "units" {
             "Time Coordinate"
         } else {
             "Calendar"
         };
-        let finding = Finding::error("attribute-invalid", path, message).mended_by(remedy);
-        Some(finding.of_part(name).by(Spec::Cf.section(heading)))
+        let finding = Finding::error("attribute-invalid", path, message).with_remedy(remedy);
+        Some(
+            finding
+                .with_part(name)
+                .with_section(Spec::Cf.section(heading)),
+        )
     };
     let is_calendar = matches!(
         calendar.as_str(),
@@ -380,7 +388,7 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     );
     if !is_calendar {
         let remedy = "write the name of one, such as \"standard\"";
-        return told(("calendar", &calendar), "calendar of CF", remedy);
+        return fault("calendar", &calendar, "calendar of CF", remedy);
     }
     let is_counted = match calendar.as_str() {
         "360_day" => unit.starts_with("month"),
@@ -392,11 +400,11 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     if units_of_no_length.contains(&unit.as_str()) && !is_counted {
         let message = format!("units is {units:?}, and {unit} have no fixed length, {refused}");
         let finding = Finding::warning("attribute-invalid", path, message);
-        let finding = finding.mended_by("count days since the date");
+        let finding = finding.with_remedy("count days since the date");
         return Some(
             finding
-                .of_part("units")
-                .by(Spec::Cf.section("Time Coordinate")),
+                .with_part("units")
+                .with_section(Spec::Cf.section("Time Coordinate")),
         );
     }
     let is_right = (is_counted || unit_of(&unit).is_some()) && is_like_date(date);
@@ -404,7 +412,7 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
         return None;
     }
     let remedy = "write it such as \"days since 2000-01-01\"";
-    told(("units", &units), "unit of time since a date", remedy)
+    fault("units", &units, "unit of time since a date", remedy)
 }
 
 /// Whether a text may begin with a date; only text that no reader accepts is rejected.
@@ -471,6 +479,6 @@ fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
         shortened(&names)
     );
     let finding = Finding::warning("attribute-invalid", path, message);
-    let finding = finding.by(Spec::Xarray.section(ENCODING));
-    Some(finding.of_part(name))
+    let finding = finding.with_section(Spec::Xarray.section(ENCODING));
+    Some(finding.with_part(name))
 }

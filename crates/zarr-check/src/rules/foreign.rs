@@ -227,12 +227,11 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
 /// Recognizes a text.
 fn text(head: &[u8]) -> Option<Foreign> {
     let foreign = |what: String, remedy| {
-        let (codecs, is_sure): (&[&str], bool) = (&[], remedy == FetchAgain);
         Some(Foreign {
             what,
             remedy,
-            codecs,
-            is_sure,
+            codecs: &[],
+            is_sure: remedy == FetchAgain,
         })
     };
     let start = str::from_utf8(plain(head)).or_else(|error| {
@@ -345,7 +344,7 @@ pub(crate) fn other_format(context: &CheckContext, top: &NodeEntry) -> Option<Fi
     let (_, what, program) = FORMATS.iter().find(is_it)?;
     let message = format!("the folder is {what} and no store of Zarr or N5");
     let remedy = format!("read it with {program}, which can write it as Zarr");
-    Some(Finding::error("no-store", &top.path, message).mended_by(remedy))
+    Some(Finding::error("no-store", &top.path, message).with_remedy(remedy))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const MIN_MEASURED: u64 = 64 << 10;
 const IDLE_PERCENT: u128 = 98;
 
 /// Returns advice about an array.
-pub(crate) fn of_array(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
+pub(crate) fn check(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
     let array = open.array();
     let pipeline = open.pipeline_of(ChunkIndex(0)).ok();
     let mut found = Vec::new();
@@ -54,14 +54,14 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
     (count >= MANY_CHUNKS && stored <= SMALL_CHUNK).then(|| {
         let message = format!("the array has {count} chunks of {stored} bytes");
         let remedy = "write larger chunks, or shards that hold many of them";
-        Finding::advice("small-chunks", path, message).mended_by(remedy)
+        Finding::advice("small-chunks", path, message).with_remedy(remedy)
     })
 }
 
 fn large_chunks(path: &Key, bytes: &str) -> Finding {
     let message =
         format!("a chunk has {bytes} bytes decoded, which each reader of an element needs");
-    Finding::advice("large-chunks", path, message).mended_by("write chunks of at most 1 GiB")
+    Finding::advice("large-chunks", path, message).with_remedy("write chunks of at most 1 GiB")
 }
 
 /// Reports shards of a single inner chunk.
@@ -70,7 +70,7 @@ fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     is_single.then(|| {
         let message = "a shard has one inner chunk, so that the shards gain nothing";
         Finding::advice("shard-without-gain", open.path(), message)
-            .mended_by("write several inner chunks into each shard, or no shards")
+            .with_remedy("write several inner chunks into each shard, or no shards")
     })
 }
 
@@ -90,6 +90,6 @@ fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Opt
             "{codec} does not compress the chunks: {decoded} decoded bytes are stored as {stored}"
         );
         Finding::advice("compressor-idle", open.path(), message)
-            .mended_by("write them without it, or with another codec")
+            .with_remedy("write them without it, or with another codec")
     })
 }

@@ -3,7 +3,7 @@
 use crate::finding::{Finding, reason};
 use crate::rules::foreign::{Foreign, Remedy, in_place_of_chunk};
 use crate::spec::Spec;
-use crate::walk::folder::lacks_content_of_annex;
+use crate::walk::folder::is_unfetched_annex_link;
 use zarr_format::error::{Error, Kind};
 use zarr_format::model::Array;
 use zarrfs_store::{Key, Store};
@@ -12,7 +12,7 @@ use zarrfs_store::{Key, Store};
 pub(crate) fn document_is_folder(key: &Key, spec: Spec) -> Finding {
     let message = "a folder has the name of a document, so that readers find no document";
     let finding = Finding::error("document-is-folder", key, message);
-    finding.by(spec.metadata())
+    finding.with_section(spec.metadata())
 }
 
 /// Reports names that look like chunks in the folder of a node without a document: an array that lost its document.
@@ -24,19 +24,19 @@ pub(crate) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: 
     let message =
         format!("{names}, and no document describes an array here, so that no reader finds it");
     let remedy = format!("put the {document} of the array back, from another copy of the store");
-    Finding::error("chunks-undescribed", node, message).mended_by(remedy)
+    Finding::error("chunks-undescribed", node, message).with_remedy(remedy)
 }
 
 /// Reports a document whose name is only wrong in case; readers do not find it.
 pub(crate) fn document_miscased(key: &Key, right: &str) -> Finding {
     let message =
         format!("the name differs from {right} in case alone, so that readers find no document");
-    Finding::error("document-miscased", key, message).mended_by(format!("rename it to {right}"))
+    Finding::error("document-miscased", key, message).with_remedy(format!("rename it to {right}"))
 }
 
 /// Reports an empty folder.
 pub(crate) fn empty_folder(key: &Key) -> Finding {
-    Finding::warning("empty-folder", key, "the folder holds no key").mended_by("remove it")
+    Finding::warning("empty-folder", key, "the folder holds no key").with_remedy("remove it")
 }
 
 /// Reports a folder that cannot be listed.
@@ -64,9 +64,9 @@ pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Findin
         _ if error.detail().contains("circle") => "link-in-circle",
         _ => "link-dangling",
     };
-    if lacks_content_of_annex(store, key) {
+    if is_unfetched_annex_link(store, key) {
         let message = "the symbolic link leads to content of git-annex that is not on this machine";
-        return Finding::error(code, key, message).mended_by(Remedy::AnnexGet);
+        return Finding::error(code, key, message).with_remedy(Remedy::AnnexGet);
     }
     let message = format!(
         "the symbolic link leads to no key of the store: {}",
@@ -128,7 +128,7 @@ pub(crate) fn chunk_fault(
     match error.kind() {
         Kind::Unsupported | Kind::TooLarge => {
             let message = format!("zarrfs cannot decode {name}: {why}");
-            Finding::warning("chunk-unreadable", key, message).of_part(chunk.part)
+            Finding::warning("chunk-unreadable", key, message).with_part(chunk.part)
         }
         Kind::Corrupt => {
             let foreign =
@@ -137,14 +137,14 @@ pub(crate) fn chunk_fault(
                 Some(foreign) => foreign_chunk("chunk-corrupt", chunk, &foreign),
                 None => {
                     let message = format!("{name} does not decode: {why}");
-                    Finding::error("chunk-corrupt", key, message).mended_by(Remedy::CopyAgain)
+                    Finding::error("chunk-corrupt", key, message).with_remedy(Remedy::CopyAgain)
                 }
             };
             let spec = Spec::of(Some(chunk.array.dialect));
-            let finding = finding.of_part(chunk.part);
-            finding.by(spec.chunks())
+            let finding = finding.with_part(chunk.part);
+            finding.with_section(spec.chunks())
         }
-        _ => unreadable(key, error).of_part(chunk.part),
+        _ => unreadable(key, error).with_part(chunk.part),
     }
 }
 
@@ -155,5 +155,5 @@ pub(crate) fn foreign_chunk(
     foreign: &Foreign,
 ) -> Finding {
     let message = foreign.message(chunk.name(), chunk.array);
-    Finding::error(code, chunk.key, message).mended_by(foreign.remedy)
+    Finding::error(code, chunk.key, message).with_remedy(foreign.remedy)
 }

@@ -1,5 +1,8 @@
 //! Judges the documents, attributes, names and keys of a store.
 
+use zarr_format::error::Result;
+use zarrfs_store::Key;
+
 pub(crate) mod anndata;
 pub(crate) mod consolidated;
 pub(crate) mod datasets;
@@ -11,9 +14,6 @@ pub(crate) mod names;
 pub(crate) mod nodes;
 pub(crate) mod ome;
 pub(crate) mod orphans;
-
-use zarr_format::error::Result;
-use zarrfs_store::Key;
 
 /// Returns the key of a path relative to a group.
 pub(crate) fn key_of(group: &Key, path: &str) -> Result<Key> {

@@ -26,23 +26,23 @@ pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
     if (is_draft || dialect == Some("v3")) && path.name().iter().all(|&byte| byte == b'.') {
         let message = format!("the name {text} is of periods alone, which the text forbids");
         let finding = Finding::error("name-not-allowed", path, message);
-        found.push(finding.by(spec.section("Node names")));
+        found.push(finding.with_section(spec.section("Node names")));
     } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
             "the name {text} has other signs than letters, digits, hyphen, underscore and period"
         );
         let finding = Finding::error("name-not-allowed", path, message);
-        found.push(finding.by(spec.section("Node names")));
+        found.push(finding.with_section(spec.section("Node names")));
     } else if dialect == Some("v3") && text.starts_with("__") {
         let message = format!("the name {text} begins with __, which the text reserves");
         let finding = Finding::error("name-reserved", path, message);
-        found.push(finding.by(Spec::V3.section("Node names")));
+        found.push(finding.with_section(Spec::V3.section("Node names")));
     } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
             "the name {text} has other signs than letters, digits, hyphen, underscore and period, which the text recommends"
         );
         let finding = Finding::warning("name-not-recommended", path, message);
-        found.push(finding.by(Spec::V3.section("Node names")));
+        found.push(finding.with_section(Spec::V3.section("Node names")));
     }
     found.extend(portability(path).map(|why| {
         let message = format!("not every system can hold the name: it {why}");
@@ -92,11 +92,11 @@ pub(crate) fn check_siblings(
     names: &[Vec<u8>],
     dialect: Option<&str>,
 ) -> Vec<Finding> {
-    let mut seen: HashMap<String, &[u8]> = HashMap::new();
+    let mut by_folded: HashMap<String, &[u8]> = HashMap::new();
     let mut found = Vec::new();
     for name in names {
         let text = String::from_utf8_lossy(name);
-        let Some(first) = seen.insert(folded(&text), name) else {
+        let Some(first) = by_folded.insert(folded(&text), name) else {
             continue;
         };
         let Ok(path) = group.child(name) else {
@@ -112,7 +112,7 @@ pub(crate) fn check_siblings(
         );
         found.push(match dialect {
             Some("draft2019") => Finding::error("names-differ-in-case", &path, message)
-                .by(Spec::of(dialect).section("Node names")),
+                .with_section(Spec::of(dialect).section("Node names")),
             _ => Finding::warning("names-differ-in-case", &path, message),
         });
     }

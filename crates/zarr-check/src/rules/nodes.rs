@@ -58,7 +58,7 @@ pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
     };
     let spec = Spec::of(dialect);
     let heading = heading_of(error.detail()).filter(|_| spec == Spec::V3);
-    finding.by(heading.map_or_else(|| spec.codecs(), |heading| spec.section(heading)))
+    finding.with_section(heading.map_or_else(|| spec.codecs(), |heading| spec.section(heading)))
 }
 
 /// Reports an array without stored chunks: it was never written, contains only the fill value, or lost its chunks.
@@ -82,17 +82,17 @@ pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     };
     let (code, path) = ("chunks-missing", open.path());
     let message = format!("{which}, so that each element {reads}");
-    let finding = if is_all_fill_likely(array, chunks) {
+    let finding = if is_likely_unwritten(array, chunks) {
         Finding::advice(code, path, message)
     } else {
         Finding::warning(code, path, message)
     };
-    Some(finding.mended_by("copy the chunks again if the array was ever written"))
+    Some(finding.with_remedy("copy the chunks again if the array was ever written"))
 }
 
 /// Whether writers are likely to have such an array with only the fill value, which they do not store: masks, counts,
 /// and scalars that carry attributes.
-fn is_all_fill_likely(array: &Array, chunks: u64) -> bool {
+fn is_likely_unwritten(array: &Array, chunks: u64) -> bool {
     let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
     let is_whole = matches!(
         array.data_type,
@@ -113,8 +113,8 @@ pub(crate) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
 pub(crate) fn copies_without_group(path: &Key) -> Finding {
     let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
     Finding::error("group-implied", path, message)
-        .mended_by(describing(ZGROUP))
-        .by(Spec::V2.section("Groups"))
+        .with_remedy(group_remedy(ZGROUP))
+        .with_section(Spec::V2.section("Groups"))
 }
 
 /// Returns the heading in the Zarr v3 specification about a reason other than a codec that makes an array
@@ -130,7 +130,7 @@ fn heading_of(reason: &str) -> Option<&'static str> {
 }
 
 /// Returns the remedy for a missing document of a group.
-pub(crate) fn describing(name: &str) -> String {
+pub(crate) fn group_remedy(name: &str) -> String {
     let text = match name {
         ZGROUP => r#"{"zarr_format": 2}"#,
         _ => r#"{"zarr_format": 3, "node_type": "group"}"#,
@@ -139,16 +139,16 @@ pub(crate) fn describing(name: &str) -> String {
 }
 
 /// Reports a group without a document, in dialects that demand one.
-pub(crate) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
+pub(crate) fn implied_group(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
     let (section, name) = match dialect {
         Some("v2") => (Spec::V2.section("Groups"), ZGROUP),
         Some("v3") => (Spec::V3.section("Group metadata"), ZARR_JSON),
         _ => return None,
     };
     let message = format!("the group has no {name}, which each group must have");
-    let finding = Finding::error("group-implied", path, message).mended_by(describing(name));
+    let finding = Finding::error("group-implied", path, message).with_remedy(group_remedy(name));
     let writers = "tensorstore, and zarr-python where an array is made by its path alone";
-    Some(finding.by(section).habit_of(writers))
+    Some(finding.with_section(section).with_habit(writers))
 }
 
 /// Reports documents of several nodes in one folder, and attributes without a node.
@@ -162,31 +162,25 @@ pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     if let (Some(_), Some(key)) = (array, group) {
         let message = "the documents of an array and of a group lie in one folder";
         let finding = Finding::error("nodes-collide", key, message);
-        found.push(finding.by(Spec::V2.section("Groups")));
+        found.push(finding.with_section(Spec::V2.section("Groups")));
     }
     if let (Some(key), Some(_)) = (v3, array.or(group)) {
         let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
         let finding = Finding::warning("nodes-collide", key, message);
-        found.push(finding.by(Spec::V3.section("Comparison with Zarr v2")));
+        found.push(finding.with_section(Spec::V3.section("Comparison with Zarr v2")));
     }
     if let (Some(key), None) = (attributes, array.or(group)) {
         let message =
             "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
         let finding = Finding::warning("orphan-key", key, message);
-        found.push(finding.by(Spec::V2.section("Attributes")));
+        found.push(finding.with_section(Spec::V2.section("Attributes")));
     }
     found
 }
 
-/// Maximum number of children that are looked up.
-const MAX_LOOKED_AT: usize = 64;
-
-/// File name endings of stores: a folder with such children is a folder of stores.
-const ENDINGS: [&[u8]; 4] = [b".zarr", b".n5", b".zarr2", b".zarr3"];
-
 /// Returns a finding about the start of a check that has nodes below it but no document. Returns `None` if it is a
 /// folder of stores.
-pub(crate) fn top_undescribed(
+pub(crate) fn undescribed_top(
     context: &CheckContext,
     top: &NodeEntry,
     children: &[GroupChild],
@@ -194,12 +188,13 @@ pub(crate) fn top_undescribed(
 ) -> Option<Finding> {
     let is_store = |child: &GroupChild| {
         let name = child.name.to_ascii_lowercase();
-        ENDINGS.iter().any(|ending| name.ends_with(ending))
+        let mut endings = [".zarr", ".n5", ".zarr2", ".zarr3"].into_iter();
+        endings.any(|ending| name.ends_with(ending.as_bytes()))
     };
     if children.iter().any(is_store) {
         return None;
     }
-    let nodes = children.iter().take(MAX_LOOKED_AT).filter_map(|child| {
+    let nodes = children.iter().take(64).filter_map(|child| {
         let node = context.hierarchy.child(&UNLIMITED, top, &child.name);
         node.ok().flatten().filter(|node| node.version != 0)
     });
@@ -218,14 +213,14 @@ pub(crate) fn top_undescribed(
     );
     let finding = Finding::error("group-implied", &top.path, message);
     let finding = finding
-        .mended_by(describing(document))
-        .by(Spec::of(Some(dialect)).metadata());
+        .with_remedy(group_remedy(document))
+        .with_section(Spec::of(Some(dialect)).metadata());
     // Writers of single arrays create no group, but a dataset is never written without one.
     let is_dataset = has_attributes || nodes.iter().any(|node| is_coordinates(node));
     Some(if is_dataset {
         finding
     } else {
-        finding.habit_of("zarrs and tensorstore")
+        finding.with_habit("zarrs and tensorstore")
     })
 }
 

@@ -81,8 +81,8 @@ pub(crate) fn check(
         ),
     ];
     let named = named.into_iter().flatten().collect();
-    let looked_for = check.look_for(named).into_iter();
-    found.extend(looked_for.filter_map(|looked_for| looked_for.fault));
+    let nodes = check.look_up(named).into_iter();
+    found.extend(nodes.filter_map(|node| node.fault));
     found
 }
 
@@ -94,7 +94,7 @@ fn items(list: Option<&Value>) -> Vec<Value> {
 }
 
 /// The result of looking up a named node.
-struct LookedFor {
+struct FoundNode {
     named: NamedNode,
     /// The node; `None` if it is missing or cannot be read, which is reported with that node.
     node: Option<Arc<NodeEntry>>,
@@ -145,8 +145,8 @@ impl ImageCheck<'_> {
     }
 
     /// Looks up nodes in parallel; a missing node is a fault.
-    fn look_for(&self, named: Vec<NamedNode>) -> Vec<LookedFor> {
-        let look = |named: NamedNode| {
+    fn look_up(&self, named: Vec<NamedNode>) -> Vec<FoundNode> {
+        let look_up = |named: NamedNode| {
             let node = key_of(self.group, &named.path)
                 .map(|key| self.context.hierarchy.node(&UNLIMITED, &key));
             let found = match &node {
@@ -156,20 +156,20 @@ impl ImageCheck<'_> {
                 Ok(Ok(None)) | Err(_) => Some("no node"),
                 Ok(_) => None,
             };
-            LookedFor {
-                fault: found.map(|found| self.not_there(&named, found)),
+            FoundNode {
+                fault: found.map(|found| self.missing_node(&named, found)),
                 node: node.ok().and_then(Result::ok).flatten(),
                 named,
             }
         };
-        parallel_map(self.context.threads, named, &look)
+        parallel_map(self.context.threads, named, &look_up)
     }
 
-    fn not_there(&self, named: &NamedNode, found: &str) -> Finding {
+    fn missing_node(&self, named: &NamedNode, found: &str) -> Finding {
         let (part, path) = (&named.part, &named.path);
         let message = format!("{part} names {path:?}, where {found} is");
         let finding = Finding::error("image-path-missing", self.group, message);
-        named.tell(finding.mended_by("copy the node again, or take it out of the attribute"))
+        named.annotate(finding.with_remedy("copy the node again, or take it out of the attribute"))
     }
 
     /// Checks the levels of an image: arrays with one dimension for each axis, from the largest to the smallest.
@@ -184,7 +184,7 @@ impl ImageCheck<'_> {
         let mut found: Vec<Finding> = self.unnamed(part, image, named.len()).into_iter().collect();
         let mut last = None;
         let (mut scales, mut axes, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
-        for (level, dataset) in self.look_for(named).into_iter().zip(datasets) {
+        for (level, dataset) in self.look_up(named).into_iter().zip(datasets) {
             found.extend(level.fault);
             scales.extend(self.scale(&level.named, image, dataset));
             let Some(array) = level.node.as_ref().and_then(|node| node.array()) else {
@@ -200,10 +200,10 @@ impl ImageCheck<'_> {
                     level.named.part
                 );
                 let finding = Finding::warning("image-levels-unordered", self.group, message);
-                found.push(level.named.tell(finding));
+                found.push(level.named.annotate(finding));
             }
         }
-        let alike = [scales, axes, numbers].into_iter().filter_map(of_first);
+        let alike = [scales, axes, numbers].into_iter().filter_map(merge_alike);
         found.extend(alike);
         found
     }
@@ -223,8 +223,8 @@ impl ImageCheck<'_> {
         let finding = Finding::error("attribute-invalid", self.group, message);
         Some(
             finding
-                .of_part(format!("{part}: datasets"))
-                .by(self.spec.section(MULTISCALES)),
+                .with_part(format!("{part}: datasets"))
+                .with_section(self.spec.section(MULTISCALES)),
         )
     }
 
@@ -243,8 +243,8 @@ impl ImageCheck<'_> {
             }
             let message = format!(
                 "the axes of the image are {} and the dimensions of {path:?} are {}",
-                in_words(&names),
-                in_words(&own)
+                list_names(&names),
+                list_names(&own)
             );
             (
                 message,
@@ -260,8 +260,12 @@ impl ImageCheck<'_> {
                 "give the image an axis for each dimension of its levels",
             )
         };
-        let finding = Finding::error("image-axes-differ", self.group, message).mended_by(remedy);
-        Some(named.tell(finding).by(self.spec.section("axes metadata")))
+        let finding = Finding::error("image-axes-differ", self.group, message).with_remedy(remedy);
+        Some(
+            named
+                .annotate(finding)
+                .with_section(self.spec.section("axes metadata")),
+        )
     }
 
     /// Reports a level without a scale. OME-Zarr demands one since 0.4, as nothing else states the pixel size.
@@ -290,8 +294,12 @@ impl ImageCheck<'_> {
         });
         let message = format!("{part} is {found}, so that no reader knows the size of a pixel");
         let remedy = "add {\"type\": \"scale\", \"scale\": [one number an axis]} to it";
-        let finding = Finding::error("attribute-invalid", self.group, message).mended_by(remedy);
-        Some(finding.of_part(part).by(self.spec.section(MULTISCALES)))
+        let finding = Finding::error("attribute-invalid", self.group, message).with_remedy(remedy);
+        Some(
+            finding
+                .with_part(part)
+                .with_section(self.spec.section(MULTISCALES)),
+        )
     }
 
     /// Compares the scales and translations of a level with its number of dimensions.
@@ -323,7 +331,7 @@ impl ImageCheck<'_> {
             );
             let remedy = format!("give the {name} a number for each dimension");
             let finding = Finding::error("image-axes-differ", self.group, message);
-            named.tell(finding.mended_by(remedy))
+            named.annotate(finding.with_remedy(remedy))
         })
     }
 
@@ -344,7 +352,7 @@ impl ImageCheck<'_> {
                 let message = format!("{message}; it must be a list of numbers");
                 Finding::error("attribute-invalid", self.group, message)
             };
-            Some(named.tell(finding.mended_by("write the size of a pixel along each axis")))
+            Some(named.annotate(finding.with_remedy("write the size of a pixel along each axis")))
         })
     }
 
@@ -358,18 +366,18 @@ impl ImageCheck<'_> {
                 let name = names.next()?;
                 let mut known = plate.get(list)?.as_array()?.iter();
                 let right = known.position(|one| one["name"] == name)?;
-                let told = well.get(index)?.as_u64()?;
-                (told != right as u64).then_some((index, told, right))
+                let stated = well.get(index)?.as_u64()?;
+                (stated != right as u64).then_some((index, stated, right))
             });
-            let (index, told, right) = parts.into_iter().flatten().next()?;
+            let (index, stated, right) = parts.into_iter().flatten().next()?;
             let part = format!("{prefix}plate: wells[{number}]");
-            let message = format!("{part}: {index} is {told}, and its path names number {right}");
+            let message = format!("{part}: {index} is {stated}, and its path names number {right}");
             let finding = Finding::warning("attribute-invalid", self.group, message);
-            let finding = finding.mended_by("write the number that the path names");
+            let finding = finding.with_remedy("write the number that the path names");
             Some(
                 finding
-                    .of_part(part)
-                    .by(self.spec.section("plate metadata")),
+                    .with_part(part)
+                    .with_section(self.spec.section("plate metadata")),
             )
         });
         faults.collect()
@@ -378,13 +386,15 @@ impl ImageCheck<'_> {
 
 impl NamedNode {
     /// Adds the attribute and its section to a finding.
-    fn tell(&self, finding: Finding) -> Finding {
-        finding.of_part(self.part.clone()).by(self.section)
+    fn annotate(&self, finding: Finding) -> Finding {
+        finding
+            .with_part(self.part.clone())
+            .with_section(self.section)
     }
 }
 
 /// Returns the finding about the first level, and adds the number of other levels with the same fault.
-fn of_first(alike: Vec<Finding>) -> Option<Finding> {
+fn merge_alike(alike: Vec<Finding>) -> Option<Finding> {
     let more = alike.len().saturating_sub(1);
     let mut first = alike.into_iter().next()?;
     match more {
@@ -418,19 +428,19 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
         let message =
             "the attribute ome has no version, so that readers do not know how to read it";
         let finding = Finding::error("attribute-invalid", &entry.path, message);
-        let finding = finding.mended_by("add \"version\": \"0.5\" to it");
+        let finding = finding.with_remedy("add \"version\": \"0.5\" to it");
         return Some(
             finding
-                .of_part("ome: version")
-                .by(Spec::Ome05.section("OME-Zarr Metadata")),
+                .with_part("ome: version")
+                .with_section(Spec::Ome05.section("OME-Zarr Metadata")),
         );
     }
-    let told = version.map_or("0.5".to_string(), |version| {
+    let stated = version.map_or("0.5".to_string(), |version| {
         version.as_str().map_or(shortened(version), str::to_string)
     });
     let (part, message, remedy) = if is_ome && entry.dialect() == Some("v2") {
         let message = format!(
-            "the attribute ome of OME-Zarr {told} lies in a store of Zarr v2, whose readers look for version 0.4 \
+            "the attribute ome of OME-Zarr {stated} lies in a store of Zarr v2, whose readers look for version 0.4 \
              without ome"
         );
         let remedy =
@@ -459,11 +469,11 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
             "state \"0.5\" if the members are those of 0.5",
         )
     };
-    let finding = Finding::error("attribute-invalid", &entry.path, message).mended_by(remedy);
+    let finding = Finding::error("attribute-invalid", &entry.path, message).with_remedy(remedy);
     Some(
         finding
-            .of_part(part)
-            .by(Spec::Ome05.section("OME-Zarr Metadata")),
+            .with_part(part)
+            .with_section(Spec::Ome05.section("OME-Zarr Metadata")),
     )
 }
 
@@ -471,7 +481,7 @@ fn name_of_axis(axis: &Value) -> Option<&str> {
     axis.get("name")?.as_str()
 }
 
-fn in_words(names: &[Option<&str>]) -> String {
+fn list_names(names: &[Option<&str>]) -> String {
     let names: Vec<&str> = names.iter().map(|name| name.unwrap_or("none")).collect();
     names.join(", ")
 }

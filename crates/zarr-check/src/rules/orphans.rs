@@ -77,7 +77,7 @@ pub(crate) fn orphan(key: &Key) -> Finding {
 pub(crate) fn leftover(key: &Key) -> Option<Finding> {
     let origin = origin_of(key.name())?;
     let message = format!("the name is left over from {origin}");
-    Some(Finding::warning("leftover", key, message).mended_by("remove it"))
+    Some(Finding::warning("leftover", key, message).with_remedy("remove it"))
 }
 
 /// Returns the origin of a name, or `None` if no program leaves such a name.

@@ -36,6 +36,14 @@ pub(crate) struct ChunkStats {
     pub(crate) with_other_separator: u64,
 }
 
+/// Keys that look like chunk keys in another encoding.
+struct MisnamedKeys {
+    count: u64,
+    /// Their encoding.
+    form: KeyForm,
+    first: Key,
+}
+
 /// Checks the keys of one array as they are visited.
 pub(crate) struct ArrayKeys<'a> {
     context: &'a CheckContext,
@@ -48,18 +56,17 @@ pub(crate) struct ArrayKeys<'a> {
     /// The documents that are stored there, with their sizes if the listing had them.
     stored_documents: Vec<(Key, Option<u64>)>,
     stats: ChunkStats,
-    /// Keys that look like chunk keys in another encoding: their number, that encoding, and the first key.
-    misnamed: Option<(u64, KeyForm, Key)>,
+    misnamed: Option<MisnamedKeys>,
     /// The last folder that was found to belong to no node; its keys get no findings of their own.
     foreign: Option<Key>,
     /// The number of chunks whose content may still be inspected.
-    looks_left: u32,
+    inspections_left: u32,
     findings: NodeFindings,
 }
 
 /// Maximum number of chunks of an array that are inspected if not all are decoded. A git-lfs pointer or an HTML page
 /// from a server usually replaces all of them.
-pub(crate) const LOOKS: u32 = 8;
+pub(crate) const MAX_INSPECTED: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
     /// Checks all keys below the folder of an array. Also returns the documents that are stored in `documents`.
@@ -79,7 +86,7 @@ impl<'a> ArrayKeys<'a> {
             stats: ChunkStats::default(),
             misnamed: None,
             foreign: None,
-            looks_left: LOOKS,
+            inspections_left: MAX_INSPECTED,
             findings: NodeFindings::default(),
         };
         let visited = visit_below(context, folder, &mut |entry| keys.visit(entry));
@@ -133,7 +140,7 @@ impl<'a> ArrayKeys<'a> {
             }
             ChunkPlace::Outside(indices) => self.outside(key, &indices),
             ChunkPlace::Misnamed(form) => self.misnamed(key, form),
-            ChunkPlace::OnTheWay | ChunkPlace::Other => self.foreign_key(key),
+            ChunkPlace::Ancestor | ChunkPlace::Other => self.foreign_key(key),
         }
     }
 
@@ -152,7 +159,8 @@ impl<'a> ArrayKeys<'a> {
         {
             let message = "a folder has the key of a chunk, so that readers find no chunk there";
             let finding = Finding::error("chunk-is-folder", key, message);
-            self.findings.add(finding.by(self.spec().chunks()));
+            self.findings
+                .add(finding.with_section(self.spec().chunks()));
             return false;
         }
         true
@@ -194,7 +202,7 @@ impl<'a> ArrayKeys<'a> {
                 Some(foreign) => foreign_chunk(code, &chunk, &foreign),
                 None => wrong_length(code, &chunk, size, pipeline.stored_length()),
             };
-            self.findings.add(finding.by(spec.chunks()));
+            self.findings.add(finding.with_section(spec.chunks()));
         } else if self.context.is_remote || self.context.data {
             // Remote chunks are only read if all chunks are read.
         } else if !pipeline.shards().is_empty() {
@@ -214,8 +222,8 @@ impl<'a> ArrayKeys<'a> {
     /// Returns the kind of foreign bytes in the place of a chunk. Only the first chunks are inspected: usually all
     /// are alike.
     fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
-        self.looks_left = self.looks_left.checked_sub(1)?;
-        let (head, size) = self.context.head_of(chunk.key, size)?;
+        self.inspections_left = self.inspections_left.checked_sub(1)?;
+        let (head, size) = self.context.read_head(chunk.key, size)?;
         in_place_of_chunk(&head, size, chunk.array)
     }
 
@@ -233,8 +241,8 @@ impl<'a> ArrayKeys<'a> {
         } else {
             spec.chunks()
         };
-        let finding = Finding::warning("chunk-outside", key, message).mended_by(remedy);
-        self.findings.add(finding.by(section));
+        let finding = Finding::warning("chunk-outside", key, message).with_remedy(remedy);
+        self.findings.add(finding.with_section(section));
     }
 
     /// Reports a key that does not belong to the array: it belongs to a node below the array, or to no node.
@@ -247,7 +255,7 @@ impl<'a> ArrayKeys<'a> {
             self.findings.add(orphan(key));
             return;
         };
-        if matches!(self.places.of(&top), ChunkPlace::OnTheWay) {
+        if matches!(self.places.of(&top), ChunkPlace::Ancestor) {
             self.findings.add(orphan(key));
             return;
         }
@@ -257,12 +265,12 @@ impl<'a> ArrayKeys<'a> {
             let message =
                 format!("the node of {key} lies in the folder of an array, where none may be");
             let finding = Finding::error("node-in-array", &top, message);
-            finding.by(self.spec().hierarchy())
+            finding.with_section(self.spec().hierarchy())
         } else if self.is_miscased(first) {
             let message = "the name differs from c in case alone, so that readers find no chunk";
             let finding =
-                Finding::error("orphan-folder", &top, message).mended_by("rename it to c");
-            finding.by(self.spec().chunks())
+                Finding::error("orphan-folder", &top, message).with_remedy("rename it to c");
+            finding.with_section(self.spec().chunks())
         } else {
             let message =
                 format!("the folder, with {key}, holds no chunk of the array that it lies in");
@@ -288,25 +296,29 @@ impl<'a> ArrayKeys<'a> {
             "the keys of {other} of {all} chunks have \"/\" between their indices, and the metadata state no \
              dimension_separator, which means \".\""
         );
-        let finding =
-            Finding::error("separator-not-stated", path, message).by(Spec::V2.section("Metadata"));
-        let finding = finding.mended_by("add \"dimension_separator\": \"/\" to .zarray");
+        let finding = Finding::error("separator-not-stated", path, message)
+            .with_section(Spec::V2.section("Metadata"));
+        let finding = finding.with_remedy("add \"dimension_separator\": \"/\" to .zarray");
         self.findings.add(if other < all {
             finding
         } else {
-            finding.habit_of("zarr-python before 2.8 with nested directories")
+            finding.with_habit("zarr-python before 2.8 with nested directories")
         });
     }
 
     /// Records a key that looks like a chunk key in another encoding.
     fn misnamed(&mut self, key: &Key, form: KeyForm) {
-        let (count, ..) = self.misnamed.get_or_insert_with(|| (0, form, key.clone()));
-        *count += 1;
+        let misnamed = self.misnamed.get_or_insert_with(|| MisnamedKeys {
+            count: 0,
+            form,
+            first: key.clone(),
+        });
+        misnamed.count += 1;
     }
 
     /// Reports all keys that do not match the stated encoding in one finding: no reader finds these chunks.
     fn check_misnamed(&mut self) {
-        let Some((count, form, first)) = self.misnamed.take() else {
+        let Some(MisnamedKeys { count, form, first }) = self.misnamed.take() else {
             return;
         };
         let (path, stated) = (self.array.path(), self.places.form);
@@ -328,8 +340,9 @@ impl<'a> ArrayKeys<'a> {
             "{keys} with {own}, and the metadata state {metadata}, so that no reader finds them"
         );
         let finding = Finding::error(code, path, message)
-            .mended_by("correct the metadata, or rename the chunks");
-        self.findings.add(finding.by(self.spec().chunks()));
+            .with_remedy("correct the metadata, or rename the chunks");
+        self.findings
+            .add(finding.with_section(self.spec().chunks()));
     }
 
     fn spec(&self) -> Spec {
@@ -358,7 +371,7 @@ fn wrong_length(
         ),
         None => "the chunk has no bytes".to_string(),
     };
-    Finding::error(code, chunk.key, message).mended_by(Remedy::CopyAgain)
+    Finding::error(code, chunk.key, message).with_remedy(Remedy::CopyAgain)
 }
 
 /// The encoding of chunk keys, with the names of Zarr v3: `default` has `c` before the indices, `v2` has no prefix.
@@ -384,7 +397,7 @@ pub(crate) enum ChunkPlace {
     /// A key that would be a chunk key in this encoding.
     Misnamed(KeyForm),
     /// A folder above the chunks.
-    OnTheWay,
+    Ancestor,
     /// A key that does not belong to the array.
     Other,
 }
@@ -439,9 +452,9 @@ impl<'a> ChunkPlaces<'a> {
             let indices = separator.and_then(|separator| self.keys.indices_of(path, separator));
             let Some(indices) = indices else { continue };
             match indices.len() {
-                length if length == self.rank => return self.judged(&indices, is_other),
+                length if length == self.rank => return self.place_in_grid(&indices, is_other),
                 length if length < self.rank && separator == Some('/') => {
-                    return ChunkPlace::OnTheWay;
+                    return ChunkPlace::Ancestor;
                 }
                 _ => {}
             }
@@ -458,7 +471,7 @@ impl<'a> ChunkPlaces<'a> {
         let other = self.other_separator_of(path).map(with_separator);
         match other.or_else(|| self.other_encoding_of(path)) {
             Some(form) => ChunkPlace::Misnamed(form),
-            None => self.on_the_way(path),
+            None => self.ancestor_or_other(path),
         }
     }
 
@@ -505,15 +518,15 @@ impl<'a> ChunkPlaces<'a> {
         (is_chunk && self.rank > 0).then_some(other)
     }
 
-    fn judged(&self, indices: &[u64], is_other: bool) -> ChunkPlace {
+    fn place_in_grid(&self, indices: &[u64], is_other: bool) -> ChunkPlace {
         match self.grid {
             Some(grid) if grid.index(indices).is_none() => ChunkPlace::Outside(indices.into()),
             _ => ChunkPlace::Chunk(indices.into(), is_other),
         }
     }
 
-    /// Returns `OnTheWay` for the folder of the chunks and the folders above it, else `Other`.
-    fn on_the_way(&self, path: &[u8]) -> ChunkPlace {
+    /// Returns `Ancestor` for the folder of the chunks and the folders above it, else `Other`.
+    fn ancestor_or_other(&self, path: &[u8]) -> ChunkPlace {
         let scalars = self.keys.scalar_keys.iter().map(Vec::as_slice);
         let leads = |to: &[u8]| {
             to == path
@@ -525,7 +538,7 @@ impl<'a> ChunkPlaces<'a> {
             .filter(|_| self.rank == 0)
             .chain([self.keys.folder()]);
         if ways.any(leads) {
-            ChunkPlace::OnTheWay
+            ChunkPlace::Ancestor
         } else {
             ChunkPlace::Other
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::context::{CheckContext, room_of_chunk, room_of_shard};
+use crate::context::{CheckContext, reserve_chunk, reserve_shard};
 use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
 use crate::rules::keys::{ChunkPart, chunk_fault, folder_unlisted};
@@ -22,7 +22,7 @@ use zarr_format::buffer;
 use zarr_format::codec::{PassedOver, Pipeline};
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Coordinates};
-use zarr_format::model::{Array, DataType, Field};
+use zarr_format::model::{DataType, Field};
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
@@ -68,11 +68,11 @@ impl ArrayData {
     }
 }
 
-/// Passes the chunks of an array to `give`, one by one.
+/// Passes the chunks of an array to `queue`, one by one.
 pub(crate) fn list_chunks(
     context: &CheckContext,
     of: &Arc<ArrayData>,
-    give: &mut dyn FnMut(ChunkTask),
+    queue: &mut dyn FnMut(ChunkTask),
 ) {
     let array = of.array.array();
     if of.array.check_decodable().is_err() {
@@ -83,7 +83,7 @@ pub(crate) fn list_chunks(
         StoredEntry::Object(key, meta) => {
             if let ChunkPlace::Chunk(indices, _) = places.of(&key) {
                 let size = context.size_of(&key, meta.as_ref());
-                give(ChunkTask {
+                queue(ChunkTask {
                     of: of.clone(),
                     key,
                     indices,
@@ -148,8 +148,8 @@ pub(crate) fn check_chunk(
     match decode(context, chunk, found) {
         Ok(bytes) => bytes,
         Err(error) => {
-            let size = || chunk.size.or_else(|| context.asked_size(chunk.key).ok());
-            let head = || context.head_of(chunk.key, size()?);
+            let size = || chunk.size.or_else(|| context.request_size(chunk.key).ok());
+            let head = || context.read_head(chunk.key, size()?);
             found.add(chunk_fault(&chunk.part(""), &error, head));
             0
         }
@@ -166,19 +166,19 @@ fn decode(
     let pipeline = chunk.array.pipeline_of(index)?;
     let size = match chunk.size {
         Some(size) => size,
-        None => context.asked_size(chunk.key)?,
+        None => context.request_size(chunk.key)?,
     };
-    let is_told = pipeline
+    let is_wrong_length = pipeline
         .stored_length()
         .is_some_and(|length| length != size)
         || size == 0;
-    if is_told && chunk.size.is_some() {
+    if is_wrong_length && chunk.size.is_some() {
         // The wrong length was already reported with the keys.
         return Ok(size);
     }
     if pipeline.shards().is_empty() {
         check_bound(chunk, size, &pipeline)?;
-        let _room = room_of_chunk(context, size, &pipeline)?;
+        let _reservation = reserve_chunk(context, size, &pipeline)?;
         let object = context.store().get(&UNLIMITED, chunk.key, size)?;
         let bytes = object.ok_or_else(|| Error::not_found(chunk.key))?.bytes;
         found.extend(decode_all(&pipeline, bytes, chunk)?);
@@ -196,13 +196,13 @@ fn decode_shard(
     size: u64,
     found: &mut NodeFindings,
 ) -> Result<()> {
-    let _room = room_of_shard(context, size, pipeline)?;
+    let _reservation = reserve_shard(context, size, pipeline)?;
     let reader = ShardReader::new(context, &chunk.part(""), size, true)?;
     let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
         let length = place.end - place.start;
         let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&place));
         match bytes.and_then(|bytes| decode_all(pipeline, bytes, chunk)) {
-            Ok(passed_over) => found.extend(passed_over.map(|finding| finding.of_part(name))),
+            Ok(lenient) => found.extend(lenient.map(|finding| finding.with_part(name))),
             Err(error) => {
                 let head = || Some((reader.read_head(&place).ok()?, length));
                 let part = ChunkPart {
@@ -220,15 +220,15 @@ fn decode_shard(
 /// Fails with `Corrupt` if a chunk is longer than its codecs can make it, and with `TooLarge` if that may be due to
 /// variable-length elements.
 fn check_bound(chunk: &StoredChunk<'_>, size: u64, pipeline: &Pipeline) -> Result<()> {
-    let (key, most) = (chunk.key, pipeline.stored_bound());
-    if size <= most {
+    let (key, bound) = (chunk.key, pipeline.stored_bound());
+    if size <= bound {
         return Ok(());
     }
     if !pipeline.has_fixed_length() {
-        let found = format!("it has {size} bytes, and {most} fit");
+        let found = format!("it has {size} bytes, and {bound} fit");
         return Err(chunk.array.with_option(Error::too_large(key, found)));
     }
-    let found = format!("it has {size} bytes, more than the {most} that the codecs make at most");
+    let found = format!("it has {size} bytes, more than the {bound} that the codecs make at most");
     Err(Error::corrupt(key, found))
 }
 
@@ -239,65 +239,52 @@ fn decode_all(
     chunk: &StoredChunk<'_>,
 ) -> Result<impl Iterator<Item = Finding> + use<>> {
     let decoded = pipeline.decode_noting(bytes);
-    let (decoded, passed_over) = decoded.map_err(|error| chunk.array.with_option(error))?;
-    let array = chunk.array.array();
-    check_text(&array.data_type, &decoded)?;
+    let (decoded, lenient) = decoded.map_err(|error| chunk.array.with_option(error))?;
+    check_text(&chunk.array.array().data_type, &decoded)?;
     buffer::recycle(decoded);
-    let chunk = DecodedChunk {
-        key: chunk.key,
-        array,
-        indices: chunk.indices,
-    };
-    Ok(passed_over_findings(&chunk, &passed_over))
-}
-
-/// A decoded chunk.
-pub(crate) struct DecodedChunk<'a> {
-    pub(crate) key: &'a Key,
-    pub(crate) array: &'a Array,
-    pub(crate) indices: &'a [u64],
+    Ok(lenient_findings(chunk, &lenient))
 }
 
 /// Returns findings for the faults of a chunk that its codecs tolerated.
-pub(crate) fn passed_over_findings(
-    chunk: &DecodedChunk<'_>,
-    passed_over: &PassedOver,
+pub(crate) fn lenient_findings(
+    chunk: &StoredChunk<'_>,
+    lenient: &PassedOver,
 ) -> impl Iterator<Item = Finding> + use<> {
-    let spec = Spec::of(Some(chunk.array.dialect));
-    let found = trailing(chunk.key, passed_over)
-        .chain(other_codec(chunk.key, passed_over))
-        .chain(small_block(chunk, passed_over));
-    found.map(move |finding| finding.by(spec.chunks()))
+    let spec = Spec::of(Some(chunk.array.array().dialect));
+    let found = trailing(chunk.key, lenient)
+        .chain(other_codec(chunk.key, lenient))
+        .chain(small_n5_block(chunk, lenient));
+    found.map(move |finding| finding.with_section(spec.chunks()))
 }
 
 /// Reports bytes after the encoded data.
-fn trailing(key: &Key, passed_over: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
-    let told = |count: u64, what: &str| {
+fn trailing(key: &Key, lenient: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
+    let follow = |count: u64, what: &str| {
         let end = if count == 1 { "" } else { "s" };
         let message =
             format!("{count} {what}{end} follow the encoded chunk, which some readers refuse");
         let finding = Finding::warning("chunk-trailing", key, message);
         (count > 0).then_some(finding)
     };
-    let bytes = told(passed_over.bytes, "byte");
-    bytes.into_iter().chain(told(passed_over.padding, "zero"))
+    let bytes = follow(lenient.bytes, "byte");
+    bytes.into_iter().chain(follow(lenient.padding, "zero"))
 }
 
 /// Reports a stream in the wrapper of another codec: not all readers detect that.
-fn other_codec(key: &Key, passed_over: &PassedOver) -> Option<Finding> {
-    let (stated, other) = passed_over.wrapper?;
+fn other_codec(key: &Key, lenient: &PassedOver) -> Option<Finding> {
+    let (stated, other) = lenient.wrapper?;
     let message = format!("the chunk is a {other} stream, and the metadata state {stated}");
     let finding = Finding::warning("chunk-other-codec", key, message);
     Some(match stated {
-        "gzip" => finding.habit_of("z5py of 2020"),
+        "gzip" => finding.with_habit("z5py of 2020"),
         _ => finding,
     })
 }
 
 /// Reports an N5 block that lacks elements inside the dataset; outside, none are needed.
-fn small_block(chunk: &DecodedChunk<'_>, passed_over: &PassedOver) -> Option<Finding> {
-    let found = passed_over.block.as_ref()?;
-    let array = chunk.array;
+fn small_n5_block(chunk: &StoredChunk<'_>, lenient: &PassedOver) -> Option<Finding> {
+    let found = lenient.block.as_ref()?;
+    let array = chunk.array.array();
     let lengths = iter::zip(&array.shape, &array.chunk_shape);
     let needed: Vec<u64> = iter::zip(lengths, chunk.indices)
         .map(|((length, block), index)| {
@@ -313,9 +300,6 @@ fn small_block(chunk: &DecodedChunk<'_>, passed_over: &PassedOver) -> Option<Fin
     );
     Some(Finding::warning("block-too-small", chunk.key, message))
 }
-
-/// The last code point of Unicode. Surrogates are allowed, as numpy accepts them as text.
-const LAST: u32 = 0x10_ffff;
 
 /// Fails with `Corrupt` if decoded text elements contain a word that is not a code point.
 pub(crate) fn check_text(data_type: &DataType, elements: &[u8]) -> Result<()> {
@@ -354,7 +338,8 @@ fn check_fields(fields: &[Field], element: &[u8]) -> Result<()> {
 fn check_words(elements: &[u8]) -> Result<()> {
     let words = elements.as_chunks::<4>().0.iter();
     let mut words = words.map(|word| u32::from_le_bytes(*word));
-    match words.find(|word| *word > LAST) {
+    // Surrogates are allowed, as numpy accepts them as text.
+    match words.find(|word| *word > u32::from(char::MAX)) {
         None => Ok(()),
         Some(word) => {
             let what = format!("an element has {word:#x}, which is no code point");
@@ -376,8 +361,10 @@ mod tests {
             shape: vec![count],
         };
         let record = DataType::Struct(vec![field(&DataType::UInt(1), 3), field(&text, 2)]);
-        let good = [0x61_u32, LAST].map(u32::to_le_bytes).concat();
-        let wrong = [0x61, LAST + 1].map(u32::to_le_bytes).concat();
+        let good = [0x61, u32::from(char::MAX)].map(u32::to_le_bytes).concat();
+        let wrong = [0x61, u32::from(char::MAX) + 1]
+            .map(u32::to_le_bytes)
+            .concat();
         let number = vec![0xff; 3];
         assert!(check_text(&text, &good).is_ok());
         assert!(check_text(&text, &wrong).is_err());

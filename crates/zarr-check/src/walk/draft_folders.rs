@@ -39,16 +39,14 @@ pub(crate) fn children(
         findings.extend(collision(child, spec));
     }
     check_data(context, entry, group, &named, findings)?;
-    let is_node = |(_, child): &(Vec<u8>, NamedChild)| {
-        child.array.is_some() || child.group.is_some() || child.has_folder
-    };
-    let children = named.into_iter().filter(is_node);
-    Ok(children
-        .map(|(name, child)| GroupChild {
-            name,
-            is_link: child.is_link,
-        })
-        .collect())
+    let is_node =
+        |child: &NamedChild| child.array.is_some() || child.group.is_some() || child.has_folder;
+    let children = named.into_iter().filter(|(_, child)| is_node(child));
+    let children = children.map(|(name, child)| GroupChild {
+        name,
+        is_link: child.is_link,
+    });
+    Ok(children.collect())
 }
 
 /// Returns the children for which the group's document folder has a document or a folder.
@@ -99,12 +97,12 @@ fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
     if let (Some(array), Some(group)) = (&child.array, &child.group) {
         let message = format!("the node has two documents, this one and {array}");
         let finding = Finding::error("nodes-collide", group, message);
-        found.push(finding.by(spec.hierarchy()));
+        found.push(finding.with_section(spec.hierarchy()));
     }
     if let Some(array) = child.array.as_ref().filter(|_| child.has_folder) {
         let message = "a folder of documents has the name of the array, below which no node may be";
         let finding = Finding::error("node-in-array", array, message);
-        found.push(finding.by(spec.hierarchy()));
+        found.push(finding.with_section(spec.hierarchy()));
     }
     found
 }

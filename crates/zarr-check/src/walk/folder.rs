@@ -6,11 +6,12 @@
 //! Symbolic links and files that a local store hides (its temporary files, pipes) are reported separately, as these
 //! faults are invisible through the store.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::mem::take;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::context::CheckContext;
 use crate::finding::Finding;
@@ -98,9 +99,6 @@ pub(crate) fn visit_folder(
     Ok(())
 }
 
-/// Maximum depth of folders that are entered below an array or a data folder.
-const MAX_DEPTH: usize = 100;
-
 /// Visits folder by folder; enters a folder if the visitor returns true.
 fn visit_folders(
     store: &dyn Store,
@@ -125,7 +123,8 @@ fn visit_folders(
             Some(entry) => visit(entry),
             None => false,
         };
-        if enters && open.len() < MAX_DEPTH {
+        // No array has folders of chunks that deep.
+        if enters && open.len() < 100 {
             enter(store, key, &mut open, visit);
         }
     }
@@ -187,49 +186,47 @@ fn link(store: &dyn Store, key: Key) -> StoredEntry {
     }
 }
 
+/// Returns the path of a key in a local store.
+fn local_path(store: &dyn Store, key: &Key) -> Option<PathBuf> {
+    let folder = store.info().folder.as_ref()?;
+    Some(folder.join(OsStr::from_bytes(key.as_bytes())))
+}
+
 /// Whether a folder of a local store is a symbolic link; the store follows it without a trace.
 pub(crate) fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
-    let folder = store.info().folder.as_ref();
-    let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
-    let meta = path.and_then(|path| fs::symlink_metadata(path).ok());
+    let meta = local_path(store, key).and_then(|path| fs::symlink_metadata(path).ok());
     meta.is_some_and(|meta| meta.is_symlink())
 }
 
 /// Whether a local symbolic link points to git-annex content that was not fetched.
-pub(crate) fn lacks_content_of_annex(store: &dyn Store, key: &Key) -> bool {
-    let folder = store.info().folder.as_ref();
-    let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
+pub(crate) fn is_unfetched_annex_link(store: &dyn Store, key: &Key) -> bool {
     let is_of_annex = |target: &Path| {
         let mut parts = target.components().map(|part| part.as_os_str());
         parts.any(|part| part == "annex") && parts.next().is_some_and(|part| part == "objects")
     };
-    path.is_some_and(|path| {
+    local_path(store, key).is_some_and(|path| {
         let target = fs::read_link(&path);
         target.is_ok_and(|target| is_of_annex(&target)) && !path.exists()
     })
 }
 
-/// Maximum number of names of a local folder that are inspected for hidden files.
-const MAX_LOOKED_AT: usize = 1 << 20;
-
-/// Returns the files of a local folder that the store hides.
+/// Returns the files that the store hides among the first 2^20 names of a local folder.
 fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
-    let Some(folder) = &store.info().folder else {
+    let Some(path) = local_path(store, key) else {
         return Vec::new();
     };
-    let path = folder.join(std::ffi::OsStr::from_bytes(key.as_bytes()));
     // A link may lead out of the store, where nothing is inspected.
     let is_link = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink());
     let Some(entries) = fs::read_dir(path).ok().filter(|_| !is_link) else {
         return Vec::new();
     };
     let mut found: Vec<(Key, &'static str)> = entries
-        .take(MAX_LOOKED_AT)
+        .take(1 << 20)
         .flatten()
         .filter_map(|entry| {
             Some((
                 key.child(entry.file_name().as_bytes()).ok()?,
-                what_hides(&entry)?,
+                hidden_kind(&entry)?,
             ))
         })
         .collect();
@@ -238,7 +235,7 @@ fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
 }
 
 /// Returns the kind of a file that the store hides, or `None` if it is visible.
-fn what_hides(entry: &fs::DirEntry) -> Option<&'static str> {
+fn hidden_kind(entry: &fs::DirEntry) -> Option<&'static str> {
     let kind = entry.file_type().ok()?;
     if local::is_reserved_name(entry.file_name().as_bytes()) {
         return Some("a write of zarrfs that was cut");
@@ -326,7 +323,7 @@ pub(crate) fn read_folder(
 }
 
 /// Reports folders that are named like documents, and removes them; returns whether there are any.
-pub(crate) fn take_documents(
+pub(crate) fn remove_documents(
     group: &Key,
     content: &mut FolderContent,
     spec: Spec,
@@ -346,13 +343,13 @@ pub(crate) fn take_documents(
 
 /// Removes names that look like chunks, in the folder of a node that may be an array. Returns their number and the
 /// first of them. A folder with such a name and a document is a node, and stays.
-pub(crate) fn take_chunks(
+pub(crate) fn remove_chunks(
     context: &CheckContext,
     node: &NodeEntry,
     content: &mut FolderContent,
     findings: &mut NodeFindings,
 ) -> Option<(u64, Key)> {
-    let look = |folder: GroupChild| {
+    let inspect = |folder: GroupChild| {
         let is_described = || match context.hierarchy.child(&UNLIMITED, node, &folder.name) {
             Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
             Ok(None) | Err(_) => true,
@@ -360,8 +357,8 @@ pub(crate) fn take_chunks(
         let is_bare = is_like_chunk(&folder.name) && !is_described();
         (is_bare, folder)
     };
-    let looked_at = parallel_map(context.threads, take(&mut content.folders), &look);
-    let (bare, others): (Vec<_>, Vec<_>) = looked_at.into_iter().partition(|(is_bare, _)| *is_bare);
+    let inspected = parallel_map(context.threads, take(&mut content.folders), &inspect);
+    let (bare, others): (Vec<_>, Vec<_>) = inspected.into_iter().partition(|(is_bare, _)| *is_bare);
     content.folders = others.into_iter().map(|(_, folder)| folder).collect();
     let objects = findings.take("orphan-key", &|key| is_like_chunk(key.name()));
     let (first, count) = objects.map_or((None, 0), |(first, count)| (Some(first), count));
@@ -373,7 +370,7 @@ pub(crate) fn take_chunks(
 
 /// Whether a folder without a document contains only chunks of an array, and nothing that may be a node: folders
 /// named like indices down to objects named like indices.
-pub(crate) fn holds_chunks_alone(context: &CheckContext, folder: &Key) -> bool {
+pub(crate) fn has_only_chunks(context: &CheckContext, folder: &Key) -> bool {
     let mut folder = folder.clone();
     for _ in 0..=MAX_RANK {
         let (mut first, mut has_object, mut is_alike) = (None, false, true);
@@ -397,7 +394,7 @@ pub(crate) fn holds_chunks_alone(context: &CheckContext, folder: &Key) -> bool {
 }
 
 /// Removes the finding about a document whose name is only wrong in case; returns its key and the right name.
-pub(crate) fn take_miscased(findings: &mut NodeFindings) -> Option<(Key, &'static str)> {
+pub(crate) fn remove_miscased(findings: &mut NodeFindings) -> Option<(Key, &'static str)> {
     let mut names = [ZARR_JSON, ZARRAY, ZGROUP].into_iter();
     names.find_map(|name| {
         let is_it = |key: &Key| key.name().eq_ignore_ascii_case(name.as_bytes());

@@ -16,9 +16,8 @@ use crate::rules::datasets::SiblingArrays;
 use crate::rules::foreign::other_format;
 use crate::rules::keys::{folder_link, hidden};
 use crate::rules::nodes::node_fault;
-use crate::walk::array_keys::LOOKS;
+use crate::walk::array_keys::MAX_INSPECTED;
 use crate::walk::chunk_data::{ArrayData, ChunkTask, check_task, list_chunks};
-use crate::walk::folder::GroupChild;
 use crate::walk::node::{CheckedNode, NextChild, NodeScope};
 use crate::walk::work_queue::{Task, Ticket, Work, WorkQueue};
 use zarr_format::error::{Result, printable};
@@ -60,7 +59,7 @@ impl CheckSummary {
         self.findings[severity as usize]
     }
 
-    fn note(&mut self, node: &CheckedNode) {
+    fn record(&mut self, node: &CheckedNode) {
         let Some(entry) = &node.entry else {
             self.unreadable += 1;
             return;
@@ -77,14 +76,14 @@ impl CheckSummary {
     }
 }
 
-/// Checks a node and all nodes below it; passes each finding to `give`, node by node.
+/// Checks a node and all nodes below it; passes each finding to `report`, node by node.
 pub fn check(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
-    give: &mut dyn FnMut(&Finding),
+    report: &mut dyn FnMut(&Finding),
 ) -> CheckSummary {
     if let Some(finding) = other_format(context, start) {
-        give(&finding);
+        report(&finding);
         let mut summary = CheckSummary::default();
         summary.findings[finding.severity as usize] += 1;
         return summary;
@@ -92,13 +91,13 @@ pub fn check(
     let worker = &Worker {
         context,
         start,
-        queue: WorkQueue::new(context.threads, is_announced(context)),
+        queue: WorkQueue::new(context.threads, prefetches_listings(context)),
     };
-    let mut report = Report {
+    let mut reporter = Reporter {
         summary: CheckSummary::default(),
         siblings: SiblingArrays::new(context.store().info().lists),
-        looked_at: (!context.data).then_some(LOOKS.into()),
-        give,
+        inspected: (!context.data).then_some(MAX_INSPECTED.into()),
+        report,
     };
     thread::scope(|scope| {
         let begin = || {
@@ -106,9 +105,9 @@ pub fn check(
             thread.spawn_scoped(scope, || worker.run()).is_ok()
         };
         let has_threads = (0..context.threads.max(1)).filter(|_| begin()).count() > 0;
-        report.follow(worker, has_threads);
+        reporter.follow(worker, has_threads);
     });
-    report.end(context, start)
+    reporter.end(context, start)
 }
 
 /// The state that the threads of a check share.
@@ -131,12 +130,12 @@ impl Worker<'_> {
     fn work(&self, work: Work) {
         match work {
             Work::Chunk(task) => self.check_chunk(task),
-            Work::Node(Task::Announce(ticket, children)) => {
-                announce(self.context, &children);
-                self.queue.note_announced(ticket, children);
+            Work::Node(Task::Prefetch(ticket, children)) => {
+                prefetch_listings(self.context, &children);
+                self.queue.mark_prefetched(ticket, children);
             }
-            Work::Node(Task::Look(ticket, next)) => {
-                self.take_node(ticket, look_at(self.context, &next));
+            Work::Node(Task::Check(ticket, next)) => {
+                self.take_node(ticket, check_child(self.context, &next));
             }
             Work::Node(Task::Start(ticket)) => {
                 let node = node::check(self.context, self.start, &NodeScope::default());
@@ -186,15 +185,15 @@ impl Drop for AbortGuard<'_> {
 }
 
 /// Reports the findings in the order of the nodes.
-struct Report<'a> {
+struct Reporter<'a> {
     summary: CheckSummary,
     siblings: SiblingArrays,
     /// The number of chunks of an array that are inspected, if not all are.
-    looked_at: Option<u64>,
-    give: &'a mut dyn FnMut(&Finding),
+    inspected: Option<u64>,
+    report: &'a mut dyn FnMut(&Finding),
 }
 
-impl Report<'_> {
+impl Reporter<'_> {
     /// Reports nodes as they are finished, until the end; does the work itself if no thread could be started.
     fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
         while !worker.queue.has_ended() {
@@ -209,28 +208,28 @@ impl Report<'_> {
     }
 
     fn take(&mut self, mut node: CheckedNode) {
-        self.summary.note(&node);
+        self.summary.record(&node);
         let found = self.siblings.take(&node);
-        self.give_all(found);
+        self.add_all(found);
         node.findings
-            .merge_chunks(&node.path, node.chunks, self.looked_at);
+            .merge_chunks(&node.path, node.chunks, self.inspected);
         for (finding, count) in node.findings.sorted(&node.path) {
-            self.give(&finding, count);
+            self.add(&finding, count);
         }
     }
 
-    fn give_all(&mut self, findings: Vec<Finding>) {
-        findings.iter().for_each(|finding| self.give(finding, 1));
+    fn add_all(&mut self, findings: Vec<Finding>) {
+        findings.iter().for_each(|finding| self.add(finding, 1));
     }
 
-    fn give(&mut self, finding: &Finding, count: u64) {
+    fn add(&mut self, finding: &Finding, count: u64) {
         self.summary.findings[finding.severity as usize] += count;
-        (self.give)(finding);
+        (self.report)(finding);
     }
 
     fn end(mut self, context: &CheckContext, start: &NodeEntry) -> CheckSummary {
         let left = take(&mut self.siblings).end();
-        self.give_all(left);
+        self.add_all(left);
         if !self.summary.is_described {
             let message = if has_folders_of_draft(context, &start.path) {
                 "the folder has no document of Zarr or N5, and has the folders meta and data, as of a draft of v3 that \
@@ -239,9 +238,9 @@ impl Report<'_> {
                 "the folder has no document of Zarr or N5"
             };
             let finding = Finding::error("no-store", &start.path, message);
-            self.give(&finding, 1);
+            self.add(&finding, 1);
         }
-        self.give_all(hidden_entries(context, &start.path));
+        self.add_all(hidden_entries(context, &start.path));
         self.summary
     }
 }
@@ -256,7 +255,7 @@ fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
 }
 
 /// Checks a child of a group.
-fn look_at(context: &CheckContext, next: &NextChild) -> CheckedNode {
+fn check_child(context: &CheckContext, next: &NextChild) -> CheckedNode {
     let NextChild {
         group,
         scope,
@@ -276,30 +275,21 @@ fn look_at(context: &CheckContext, next: &NextChild) -> CheckedNode {
         is_behind_link: scope.is_behind_link || child.is_link,
         ..scope.clone()
     };
-    let found = child_of(context, group, child);
-    match found {
+    match context.hierarchy.child(&UNLIMITED, group, &child.name) {
         Ok(Some(entry)) => node::check(context, &entry, &scope),
         Ok(None) => CheckedNode::unknown(&path, None),
         Err(error) => CheckedNode::unknown(&path, Some(node_fault(&path, &error))),
     }
 }
 
-fn child_of(
-    context: &CheckContext,
-    group: &NodeEntry,
-    child: &GroupChild,
-) -> Result<Option<Arc<NodeEntry>>> {
-    context.hierarchy.child(&UNLIMITED, group, &child.name)
-}
-
 /// Whether listings are prefetched: the store is on a network and can list.
-pub(crate) fn is_announced(context: &CheckContext) -> bool {
+pub(crate) fn prefetches_listings(context: &CheckContext) -> bool {
     context.is_remote && context.store().info().lists
 }
 
 /// Prefetches the listings below children of one group.
-pub(crate) fn announce(context: &CheckContext, nodes: &[NextChild]) {
-    for (top, folders) in folders_of(nodes) {
+pub(crate) fn prefetch_listings(context: &CheckContext, nodes: &[NextChild]) {
+    for (top, folders) in folders_by_parent(nodes) {
         context
             .hierarchy
             .hints()
@@ -308,11 +298,11 @@ pub(crate) fn announce(context: &CheckContext, nodes: &[NextChild]) {
 }
 
 /// Returns the folders with the keys of children of one group, grouped by their parent folder.
-fn folders_of(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
+fn folders_by_parent(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
     let Some(first) = nodes.first() else {
         return Vec::new();
     };
-    let tops = tops_of(&first.group).unwrap_or_default();
+    let tops = parent_folders(&first.group).unwrap_or_default();
     let folders = |top: &Key| {
         let below = |node: &NextChild| top.child(&node.child.name).ok();
         nodes.iter().filter_map(below).collect()
@@ -323,7 +313,7 @@ fn folders_of(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
 }
 
 /// Returns the folders in which the keys of a group's children lie: drafts have one for documents and one for chunks.
-fn tops_of(group: &NodeEntry) -> Result<Vec<Key>> {
+fn parent_folders(group: &NodeEntry) -> Result<Vec<Key>> {
     match group.entry_point() {
         None => Ok(vec![group.path.clone()]),
         Some(draft) => Ok(vec![draft.folder(&group.path)?, draft.data(&group.path)?]),
@@ -343,7 +333,7 @@ fn finding_of(entry: &HiddenEntry, top: &Key) -> Option<Finding> {
         let message =
             format!("the name {name} is no key, a plain path without .., and is not shown");
         let finding = Finding::error("entry-not-shown", top, message);
-        return top.is_root().then(|| finding.of_part(name));
+        return top.is_root().then(|| finding.with_part(name));
     };
     key.below(top)?;
     match entry.why {
@@ -352,7 +342,7 @@ fn finding_of(entry: &HiddenEntry, top: &Key) -> Option<Finding> {
         HiddenReason::Replaced => {
             let message = "several entries have this name, and the last one counts";
             let finding = Finding::warning("entry-twice", key, message);
-            Some(finding.habit_of("zarr-python"))
+            Some(finding.with_habit("zarr-python"))
         }
         HiddenReason::Respelled => {
             let message = format!(
@@ -360,7 +350,7 @@ fn finding_of(entry: &HiddenEntry, top: &Key) -> Option<Finding> {
                  not find the key"
             );
             let finding = Finding::warning("entry-respelled", top, message);
-            Some(finding.of_part(name))
+            Some(finding.with_part(name))
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::rules::keys::{
     document_miscased, empty_folder, folder_unlisted, store_unlisted, undescribed_chunks,
 };
 use crate::rules::nodes::{
-    chunks_missing, collisions, copies_without_group, implied, node_fault, other_dialect,
-    top_undescribed, undecodable,
+    chunks_missing, collisions, copies_without_group, implied_group, node_fault, other_dialect,
+    undecodable, undescribed_top,
 };
 use crate::rules::orphans::orphan;
 use crate::rules::{anndata, consolidated, datasets, hints, names, ome};
@@ -21,8 +21,8 @@ use crate::spec::Spec;
 use crate::walk::array_keys::ArrayKeys;
 use crate::walk::draft_folders;
 use crate::walk::folder::{
-    FolderContent, GroupChild, holds_chunks_alone, read_folder, take_chunks, take_documents,
-    take_miscased,
+    FolderContent, GroupChild, has_only_chunks, read_folder, remove_chunks, remove_documents,
+    remove_miscased,
 };
 use zarr_format::dialect::copies::CopyHolder;
 use zarr_format::dialect::draft::EntryPoint;
@@ -101,11 +101,11 @@ impl NodeCheck<'_> {
         }
         let draft = self.entry.entry_point().cloned();
         match &draft {
-            Some(draft) => self.look_into_draft(draft)?,
-            None => self.look_into_folder()?,
+            Some(draft) => self.read_draft(draft)?,
+            None => self.read_node_folder()?,
         }
         self.check_documents();
-        if self.findings.have_error_of("codecs") {
+        if self.findings.has_error_of("codecs") {
             // The fault in the document already explains this.
             self.findings.take("codecs-impossible", &|_| true);
         }
@@ -123,12 +123,12 @@ impl NodeCheck<'_> {
     }
 
     /// Finds documents, children and keys of a node whose documents are in its folder.
-    fn look_into_folder(&mut self) -> Result<()> {
+    fn read_node_folder(&mut self) -> Result<()> {
         let path = &self.entry.path;
         let keys = if !self.context.store().info().lists {
-            self.unlisted()?
+            self.probe_documents()?
         } else if self.entry.array().is_some() {
-            self.array_keys(path, Some(path))?
+            self.check_array_keys(path, Some(path))?
         } else if self.entry.is_array() {
             let broken = self
                 .entry
@@ -137,7 +137,7 @@ impl NodeCheck<'_> {
                 .flat_map(|broken| &broken.documents);
             broken.map(|document| document.key.clone()).collect()
         } else {
-            self.group_keys()
+            self.check_group_keys()
         };
         let is_n5 = self.dialect == Some("n5");
         let has = |name: &str| keys.iter().any(|key| key.name() == name.as_bytes());
@@ -147,7 +147,7 @@ impl NodeCheck<'_> {
         for key in keys {
             let is = |name: &str| key.name() == name.as_bytes();
             if is(ATTRIBUTES_JSON) && !is_n5 {
-                self.findings.add(orphan(&key).habit_of("n5-zarr"));
+                self.findings.add(orphan(&key).with_habit("n5-zarr"));
             } else if is(ZMETADATA) && !is_v2 {
                 self.check_lone_copies(&key)?;
             } else if !(is(ZMETADATA) || is(ZATTRS) && is_lone) {
@@ -185,7 +185,7 @@ impl NodeCheck<'_> {
     }
 
     /// Finds documents, children and keys of a node of a draft, whose documents and chunks are in separate trees.
-    fn look_into_draft(&mut self, draft: &EntryPoint) -> Result<()> {
+    fn read_draft(&mut self, draft: &EntryPoint) -> Result<()> {
         let path = &self.entry.path;
         let known = self.known_documents();
         for (role, key) in draft.documents(path)? {
@@ -202,9 +202,9 @@ impl NodeCheck<'_> {
                 .push((top, DocumentKind::EntryPoint(draft.name())));
         }
         if !self.context.store().info().lists {
-            self.unlisted()?;
+            self.probe_documents()?;
         } else if self.entry.array().is_some() {
-            self.array_keys(&draft.data(path)?, None)?;
+            self.check_array_keys(&draft.data(path)?, None)?;
         } else if !self.entry.is_array() {
             let children = draft_folders::children(self.context, draft, path, &mut self.findings)?;
             self.children = children;
@@ -229,15 +229,15 @@ impl NodeCheck<'_> {
     }
 
     /// Checks the keys of an array; returns the keys of its documents.
-    fn array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
+    fn check_array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
         let open = self.context.arrays.open(self.entry)?;
         let (stats, findings, stored) = ArrayKeys::check(self.context, &open, folder, documents);
         self.findings.merge(findings);
-        let has_keys = open.array().keys.is_known() && !self.findings.have_error();
+        let has_keys = open.array().keys.is_known() && !self.findings.has_error();
         if stats.count == 0 && has_keys {
             self.findings.extend(chunks_missing(&open));
         }
-        self.findings.extend(hints::of_array(&open, &stats));
+        self.findings.extend(hints::check(&open, &stats));
         if let Err(error) = open.check_decodable() {
             self.findings
                 .add(undecodable(&self.entry.path, &error, self.dialect));
@@ -252,7 +252,7 @@ impl NodeCheck<'_> {
     }
 
     /// Checks the folder of a group; returns the keys of its documents.
-    fn group_keys(&mut self) -> Vec<Key> {
+    fn check_group_keys(&mut self) -> Vec<Key> {
         let path = &self.entry.path;
         let is_document = |key: &Key| is_in_node_folder(key.name());
         let mut found = NodeFindings::default();
@@ -261,12 +261,12 @@ impl NodeCheck<'_> {
             self.findings.add(empty_folder(path));
         }
         let spec = Spec::of(self.dialect);
-        let has_broken = take_documents(path, &mut content, spec, &mut found);
+        let has_broken = remove_documents(path, &mut content, spec, &mut found);
         let has_copies = content.has(ZMETADATA);
         let is_unreadable = (has_broken && content.objects.is_empty()) || self.entry.node.is_err();
         let documents = [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON, ZMETADATA];
         if is_unreadable {
-            take_chunks(self.context, self.entry, &mut content, &mut found);
+            remove_chunks(self.context, self.entry, &mut content, &mut found);
         } else if !documents.into_iter().any(|name| content.has(name))
             && let Some(finding) = self.undescribed(&mut content, &mut found)
         {
@@ -289,11 +289,11 @@ impl NodeCheck<'_> {
         found: &mut NodeFindings,
     ) -> Option<Finding> {
         let path = &self.entry.path;
-        let miscased = take_miscased(found);
+        let miscased = remove_miscased(found);
         let is_below = self.scope.depth > 1;
-        let is_lost = is_below && holds_chunks_alone(self.context, path);
+        let is_lost = is_below && has_only_chunks(self.context, path);
         let chunks = (miscased.is_some() || is_lost)
-            .then(|| take_chunks(self.context, self.entry, content, found))
+            .then(|| remove_chunks(self.context, self.entry, content, found))
             .flatten();
         if let Some((key, right)) = miscased {
             return Some(document_miscased(&key, right));
@@ -313,8 +313,8 @@ impl NodeCheck<'_> {
         let has_attributes = content.has(ZATTRS);
         match content.folders.as_slice() {
             [] => None,
-            _ if is_below => implied(path, self.scope.dialect),
-            folders => top_undescribed(self.context, self.entry, folders, has_attributes),
+            _ if is_below => implied_group(path, self.scope.dialect),
+            folders => undescribed_top(self.context, self.entry, folders, has_attributes),
         }
     }
 
@@ -327,13 +327,13 @@ impl NodeCheck<'_> {
                 "the group has {children} children and no consolidated metadata, which open in one request"
             );
             let finding = Finding::advice("not-consolidated", path, message)
-                .mended_by("run zarrfs check --fix consolidated");
+                .with_remedy("run zarrfs check --fix consolidated");
             self.findings.add(finding);
         }
     }
 
     /// Finds documents and children of a node in a store that cannot list keys.
-    fn unlisted(&mut self) -> Result<Vec<Key>> {
+    fn probe_documents(&mut self) -> Result<Vec<Key>> {
         if self.scope.depth == 1 {
             self.findings.add(store_unlisted(&self.entry.path));
         }
@@ -386,17 +386,18 @@ impl NodeCheck<'_> {
     /// Checks each document, the consolidated metadata in it, and whether it has the copies that it should have.
     fn check_documents(&mut self) {
         for (key, kind) in self.documents.clone() {
-            let (bytes, _room) = match self.context.document(&key, self.sizes.get(&key).copied()) {
-                Ok(Some(document)) => document,
-                Ok(None) => continue,
-                Err(error) => {
-                    let message = format!("the store does not give the document: {error}");
-                    let finding = Finding::error("document-unreadable", &key, message);
-                    let finding = finding.by(kind.section(&key));
-                    self.findings.add(finding);
-                    continue;
-                }
-            };
+            let (bytes, _reservation) =
+                match self.context.document(&key, self.sizes.get(&key).copied()) {
+                    Ok(Some(document)) => document,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        let message = format!("the store does not give the document: {error}");
+                        let finding = Finding::error("document-unreadable", &key, message);
+                        let finding = finding.with_section(kind.section(&key));
+                        self.findings.add(finding);
+                        continue;
+                    }
+                };
             self.check_copied(&key, &bytes);
             self.check_own_copies(&key, &bytes);
             self.findings.extend(check_document(kind, &key, bytes));
@@ -440,7 +441,7 @@ impl NodeCheck<'_> {
     /// Checks a document of consolidated metadata, if it exists.
     fn check_copies(&mut self, holder: CopyHolder) {
         let key = holder.key();
-        let (bytes, _room) = match self.context.document(key, None) {
+        let (bytes, _reservation) = match self.context.document(key, None) {
             Ok(Some(document)) => document,
             Ok(None) => return,
             Err(error) => {
@@ -473,17 +474,17 @@ impl NodeCheck<'_> {
     /// Reports a node that cannot be read although no rule is broken, and attributes that cannot be read.
     fn check_reading(&mut self) {
         match self.entry.node() {
-            Err(error) if !self.findings.have_error() => {
+            Err(error) if !self.findings.has_error() => {
                 let finding = node_fault(&self.entry.path, &error);
                 let spec = Spec::of(self.dialect);
-                self.findings.add(finding.by(spec.metadata()));
+                self.findings.add(finding.with_section(spec.metadata()));
             }
             Err(_) => {}
             Ok(node) => {
                 if let Some(fault) = node
                     .attributes()
                     .fault()
-                    .filter(|_| !self.findings.have_error())
+                    .filter(|_| !self.findings.has_error())
                 {
                     let path = &self.entry.path;
                     let message = format!(
@@ -492,7 +493,7 @@ impl NodeCheck<'_> {
                     );
                     let finding = Finding::error("attributes-unreadable", path, message);
                     let spec = Spec::of(self.dialect);
-                    self.findings.add(finding.by(spec.metadata()));
+                    self.findings.add(finding.with_section(spec.metadata()));
                 }
             }
         }

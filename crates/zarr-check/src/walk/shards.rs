@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::context::{CheckContext, MAX_WHOLE, room_of_indexes};
+use crate::context::{CheckContext, MAX_WHOLE, reserve_indexes};
 use crate::finding::{Finding, reason};
 use crate::node_findings::NodeFindings;
 use crate::rules::foreign::{HEAD, Remedy, in_place_of_shard};
@@ -85,7 +85,7 @@ impl<'a> ShardReader<'a> {
 }
 
 /// Receives the name of an inner chunk and its byte range in the object.
-pub(crate) type VisitInner<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
+pub(crate) type VisitInnerChunk<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
 
 /// Checks the index of a shard and the indexes of nested shards.
 pub(crate) fn check_index(
@@ -95,13 +95,13 @@ pub(crate) fn check_index(
     size: u64,
     findings: &mut NodeFindings,
 ) {
-    let room = room_of_indexes(context, size, pipeline);
-    let reader = room.and_then(|room| {
+    let reservation = reserve_indexes(context, size, pipeline);
+    let reader = reservation.and_then(|reservation| {
         let reader = ShardReader::new(context, shard, size, false)?;
-        Ok((reader, room))
+        Ok((reader, reservation))
     });
     match reader {
-        Ok((reader, _room)) => walk(
+        Ok((reader, _reservation)) => walk(
             &reader,
             pipeline.shards(),
             "",
@@ -120,7 +120,7 @@ pub(crate) fn walk(
     name: &str,
     place: Range<u64>,
     findings: &mut NodeFindings,
-    visit: VisitInner<'_>,
+    visit: VisitInnerChunk<'_>,
 ) {
     let Some((level, within)) = levels.split_first() else {
         visit(name, place, findings);
@@ -131,7 +131,7 @@ pub(crate) fn walk(
         Ok(index) => index,
         Err(error) => {
             let finding = index_fault(reader, name, &place, &error);
-            findings.add(finding.of_part(name).by(FORMAT));
+            findings.add(finding.with_part(name).with_section(FORMAT));
             return;
         }
     };
@@ -162,7 +162,7 @@ fn index_fault(reader: &ShardReader<'_>, name: &str, place: &Range<u64>, error: 
     match foreign {
         Some(foreign) => {
             let message = foreign.message(named(name), reader.array);
-            Finding::error("shard-index", reader.key, message).mended_by(foreign.remedy)
+            Finding::error("shard-index", reader.key, message).with_remedy(foreign.remedy)
         }
         None => {
             let message = format!(
@@ -170,7 +170,7 @@ fn index_fault(reader: &ShardReader<'_>, name: &str, place: &Range<u64>, error: 
                 named(name),
                 reason(error)
             );
-            Finding::error("shard-index", reader.key, message).mended_by(Remedy::CopyAgain)
+            Finding::error("shard-index", reader.key, message).with_remedy(Remedy::CopyAgain)
         }
     }
 }
@@ -211,7 +211,7 @@ fn entries(
                     reason(&error)
                 );
                 let finding = Finding::error("shard-bounds", key, message);
-                findings.add(finding.of_part(part).by(FORMAT));
+                findings.add(finding.with_part(part).with_section(FORMAT));
             }
         }
     }
@@ -245,7 +245,7 @@ fn check_entries(
     for (range, number) in &parts {
         if range.start < end && range.start < range.end {
             overlapping.extend(number.or(last));
-            findings.add(overlap(key, name, last, *number).of_part(name));
+            findings.add(overlap(key, name, last, *number).with_part(name));
         }
         used += range.end.saturating_sub(range.start.max(end));
         if range.end > end {
@@ -259,8 +259,8 @@ fn check_entries(
             named(name)
         );
         let finding = Finding::advice("shard-unused", key, message)
-            .mended_by("write the shard again to save them");
-        findings.add(finding.of_part(name).by(FORMAT));
+            .with_remedy("write the shard again to save them");
+        findings.add(finding.with_part(name).with_section(FORMAT));
     }
     overlapping
 }
@@ -273,16 +273,16 @@ fn named(name: &str) -> &str {
 /// Reports two overlapping parts of a shard, each an inner chunk or the index. The index, or the first of two chunks,
 /// is still read.
 fn overlap(key: &Key, name: &str, last: Option<usize>, number: Option<usize>) -> Finding {
-    let shown = |number: Option<usize>| match number {
+    let name_of = |number: Option<usize>| match number {
         Some(number) => format!("inner chunk {number}"),
         None => "the index".to_string(),
     };
     let message = format!(
         "{} and {} lie in the same bytes of {}, so that {} is not read",
-        shown(last),
-        shown(number),
+        name_of(last),
+        name_of(number),
         named(name),
-        shown(number.or(last))
+        name_of(number.or(last))
     );
-    Finding::error("shard-overlap", key, message).by(FORMAT)
+    Finding::error("shard-overlap", key, message).with_section(FORMAT)
 }

@@ -51,10 +51,10 @@ impl WorkState {
 
 impl WorkQueue {
     /// Starts with the node at which the check starts.
-    pub(crate) fn new(threads: usize, announces: bool) -> WorkQueue {
+    pub(crate) fn new(threads: usize, prefetches: bool) -> WorkQueue {
         WorkQueue {
             state: Mutex::new(WorkState {
-                order: NodeOrder::new(threads, announces),
+                order: NodeOrder::new(threads, prefetches),
                 chunks: VecDeque::new(),
                 has_ended: false,
             }),
@@ -96,8 +96,8 @@ impl WorkQueue {
     }
 
     /// Marks children of a group as ready after their prefetch.
-    pub(crate) fn note_announced(&self, ticket: Ticket, children: Vec<NextChild>) {
-        self.state.lock().order.note_announced(ticket, children);
+    pub(crate) fn mark_prefetched(&self, ticket: Ticket, children: Vec<NextChild>) {
+        self.state.lock().order.mark_prefetched(ticket, children);
         self.has_work.notify_all();
     }
 
@@ -142,9 +142,6 @@ impl WorkQueue {
 /// Maximum number of unreported nodes per thread that may precede the next node.
 pub(crate) const AHEAD: usize = 16;
 
-/// Beyond this many windows of places, over all depths, threads only take nodes near the front.
-const MAX_HELD: usize = 8;
-
 /// Identifies a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
@@ -154,9 +151,9 @@ pub(crate) enum Task {
     /// Check the node at which the check starts.
     Start(Ticket),
     /// Prefetch the listings of children of a group, which are ready afterwards.
-    Announce(Ticket, Vec<NextChild>),
+    Prefetch(Ticket, Vec<NextChild>),
     /// Check a node.
-    Look(Ticket, NextChild),
+    Check(Ticket, NextChild),
 }
 
 /// A place in the order.
@@ -179,7 +176,7 @@ struct OpenGroup {
     /// Children that can be taken.
     ready: VecDeque<NextChild>,
     /// The ticket of the prefetch that is in progress.
-    announced: Option<Ticket>,
+    prefetching: Option<Ticket>,
 }
 
 /// All places that are not reported yet, in order.
@@ -187,17 +184,17 @@ pub(crate) struct NodeOrder {
     places: VecDeque<Place>,
     threads: usize,
     /// Whether listings are prefetched before children are checked.
-    announces: bool,
+    prefetches: bool,
     last_ticket: u64,
 }
 
 impl NodeOrder {
     /// Starts with the node at which the check starts.
-    pub(crate) fn new(threads: usize, announces: bool) -> NodeOrder {
+    pub(crate) fn new(threads: usize, prefetches: bool) -> NodeOrder {
         NodeOrder {
             places: VecDeque::from([Place::Start]),
             threads: threads.max(1),
-            announces,
+            prefetches,
             last_ticket: 0,
         }
     }
@@ -210,16 +207,17 @@ impl NodeOrder {
     /// Returns the next task for a thread, or `None` while it depends on other threads.
     pub(crate) fn next_task(&mut self) -> Option<Task> {
         let window = AHEAD * self.threads;
-        let is_full = self.places.len() > MAX_HELD * window;
-        let most = if is_full { self.threads } else { window };
+        // Beyond 8 windows of places, over all depths, threads only take nodes near the front.
+        let is_full = self.places.len() > 8 * window;
+        let max_before = if is_full { self.threads } else { window };
         let ticket = self.ticket();
         let mut before = 0;
         for index in 0..self.places.len() {
-            if before >= most {
+            if before >= max_before {
                 return None;
             }
             let task = match self.places.get_mut(index) {
-                Some(Place::Children(open)) => open.next_task(self.announces, ticket, window),
+                Some(Place::Children(open)) => open.next_task(self.prefetches, ticket, window),
                 Some(Place::Start) => Some(Task::Start(ticket)),
                 _ => {
                     before += 1;
@@ -238,19 +236,19 @@ impl NodeOrder {
     fn take(&mut self, index: usize, task: &Task) {
         match task {
             Task::Start(ticket) => self.places[index] = Place::Taken(*ticket),
-            Task::Look(ticket, _) => self.places.insert(index, Place::Taken(*ticket)),
-            Task::Announce(..) => {}
+            Task::Check(ticket, _) => self.places.insert(index, Place::Taken(*ticket)),
+            Task::Prefetch(..) => {}
         }
     }
 
     /// Marks children as ready after their prefetch.
-    pub(crate) fn note_announced(&mut self, ticket: Ticket, children: Vec<NextChild>) {
+    pub(crate) fn mark_prefetched(&mut self, ticket: Ticket, children: Vec<NextChild>) {
         let open = self.places.iter_mut().find_map(|place| match place {
-            Place::Children(open) if open.announced == Some(ticket) => Some(open),
+            Place::Children(open) if open.prefetching == Some(ticket) => Some(open),
             _ => None,
         });
         if let Some(open) = open {
-            open.announced = None;
+            open.prefetching = None;
             open.ready.extend(children);
         }
     }
@@ -310,24 +308,24 @@ impl OpenGroup {
             scope: node.scope.clone(),
             names: std::mem::take(&mut node.children).into_iter(),
             ready: VecDeque::new(),
-            announced: None,
+            prefetching: None,
         })
     }
 
     /// Returns the next task for the children. The next ones are prefetched while others are still ready.
-    fn next_task(&mut self, announces: bool, ticket: Ticket, window: usize) -> Option<Task> {
-        if !announces {
-            return Some(Task::Look(ticket, self.next_child()?));
+    fn next_task(&mut self, prefetches: bool, ticket: Ticket, window: usize) -> Option<Task> {
+        if !prefetches {
+            return Some(Task::Check(ticket, self.next_child()?));
         }
-        if self.announced.is_none() && self.ready.len() < window {
+        if self.prefetching.is_none() && self.ready.len() < window {
             let next = self.names.len().min(window);
             let next: Vec<NextChild> = (0..next).filter_map(|_| self.next_child()).collect();
             if !next.is_empty() {
-                self.announced = Some(ticket);
-                return Some(Task::Announce(ticket, next));
+                self.prefetching = Some(ticket);
+                return Some(Task::Prefetch(ticket, next));
             }
         }
-        Some(Task::Look(ticket, self.ready.pop_front()?))
+        Some(Task::Check(ticket, self.ready.pop_front()?))
     }
 
     fn next_child(&mut self) -> Option<NextChild> {
@@ -340,6 +338,6 @@ impl OpenGroup {
 
     /// Whether all children were taken.
     fn is_done(&self) -> bool {
-        self.announced.is_none() && self.ready.is_empty() && self.names.len() == 0
+        self.prefetching.is_none() && self.ready.is_empty() && self.names.len() == 0
     }
 }

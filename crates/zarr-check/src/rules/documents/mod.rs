@@ -1,6 +1,6 @@
 //! Checks metadata documents against the specifications of their dialects.
 //!
-//! Each member is checked by itself, so that no fault hides another. A document is judged by its text alone. `node`
+//! Each member is checked by itself, so that no fault hides another. A document is place_in_grid by its text alone. `node`
 //! checks whether the node can be read: a node that cannot, although no rule was broken, gets an error of its own.
 //! Copies of documents are checked by `consolidated`.
 
@@ -90,7 +90,7 @@ pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
         Ok(None) => {}
         Err(error) => {
             let finding = no_object(key, &document, &error);
-            found.push(finding.by(kind.section(key)));
+            found.push(finding.with_section(kind.section(key)));
         }
     }
     found
@@ -110,7 +110,7 @@ fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     match in_place_of_document(bytes) {
         Some(foreign) => {
             let message = format!("the document is {}, not JSON", foreign.what);
-            Finding::error("not-json", key, message).mended_by(foreign.remedy)
+            Finding::error("not-json", key, message).with_remedy(foreign.remedy)
         }
         None => {
             let why = reason(error.within(&key.to_string()));
@@ -119,7 +119,7 @@ fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
                 "the document does not read as JSON: {}",
                 why.trim_start_matches("not JSON: ")
             );
-            Finding::error("not-json", key, message).mended_by(Remedy::CopyAgain)
+            Finding::error("not-json", key, message).with_remedy(Remedy::CopyAgain)
         }
     }
 }
@@ -135,7 +135,7 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         let message = "a byte order mark stands before the JSON, which strict readers refuse";
         let finding = Finding::warning("byte-order-mark", key, message);
-        found.push(finding.by(Spec::Json.section("Character Encoding")));
+        found.push(finding.with_section(Spec::Json.section("Character Encoding")));
     }
     let plain = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(plain) {
@@ -143,8 +143,8 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
         let message =
             format!("strict readers of JSON refuse the document at line {line}, column {column}");
         let finding = Finding::error("strict-json", key, message);
-        let finding = finding.by(Spec::Json.section("Numbers"));
-        found.push(finding.habit_of("Python's json with NaN or Infinity as bare words"));
+        let finding = finding.with_section(Spec::Json.section("Numbers"));
+        found.push(finding.with_habit("Python's json with NaN or Infinity as bare words"));
     }
     let text = str::from_utf8(plain).unwrap_or_default();
     if let Some(error) = ObjectText::parse(text)
@@ -155,8 +155,8 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
         let finding = Finding::error("member-twice", key, message);
         found.push(
             finding
-                .of_part(error.subject())
-                .by(Spec::Json.section("Objects")),
+                .with_part(error.subject())
+                .with_section(Spec::Json.section("Objects")),
         );
     }
     found

@@ -131,7 +131,7 @@ pub(crate) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
                 demand.finding((rule.check)(value, members), key)
             }
         };
-        found.extend(finding.map(|finding| finding.of_part(rule.name).by(section)));
+        found.extend(finding.map(|finding| finding.with_part(rule.name).with_section(section)));
     }
     let is_defined = |name: &str| rules.members.iter().any(|rule| rule.name == name);
     for (name, value) in members.iter().filter(|(name, _)| !is_defined(name)) {
@@ -145,7 +145,7 @@ pub(crate) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
             verb: "have",
         };
         let finding = demand.finding((rules.others)(name, value), key);
-        found.extend(finding.map(|finding| finding.of_part(name).by(section)));
+        found.extend(finding.map(|finding| finding.with_part(name).with_section(section)));
     }
     found
 }
@@ -161,7 +161,7 @@ fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
         Absence::Allowed => None,
         Absence::Fails => Some(finding),
         Absence::FailsWithout(other) => (!members.contains_key(other)).then_some(finding),
-        Absence::Habit(writer) => Some(finding.habit_of(writer)),
+        Absence::Habit(writer) => Some(finding.with_habit(writer)),
     }
 }
 
@@ -187,7 +187,7 @@ impl Demand {
             }
             Verdict::Tolerated(demand) => Finding::warning(code, key, must(demand)),
             Verdict::Habit(demand, writer) => {
-                Finding::error(code, key, must(demand)).habit_of(writer)
+                Finding::error(code, key, must(demand)).with_habit(writer)
             }
         })
     }

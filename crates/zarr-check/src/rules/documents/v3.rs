@@ -173,8 +173,8 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
         return Verdict::Habit(expected.to_string(), "GDAL before 3.12");
     }
     let data_type = members.get("data_type").and_then(Value::as_str);
-    let lacks_order = lacks_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
-    odd.unwrap_or(if lacks_order {
+    let needs_order = needs_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
+    odd.unwrap_or(if needs_order {
         let expected = "a list in which \"bytes\" has the endian \"little\" or \"big\"; without one little is read";
         Verdict::Tolerated(expected.to_string())
     } else {
@@ -194,7 +194,7 @@ fn has_byte_order(data_type: &str) -> bool {
 }
 
 /// Whether a codec `bytes`, also inside shards, lacks a byte order that it needs.
-fn lacks_byte_order(codecs: &[Value], of_elements: bool) -> bool {
+fn needs_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     codecs.iter().any(|codec| {
         let configuration = codec.get("configuration");
         let member = |name: &str| configuration.and_then(|members| members.get(name));
@@ -202,8 +202,8 @@ fn lacks_byte_order(codecs: &[Value], of_elements: bool) -> bool {
         match name_of(codec) {
             Some("bytes") => of_elements && member("endian").is_none_or(Value::is_null),
             Some("sharding_indexed") => {
-                inner("codecs").is_some_and(|codecs| lacks_byte_order(codecs, of_elements))
-                    || inner("index_codecs").is_some_and(|codecs| lacks_byte_order(codecs, true))
+                inner("codecs").is_some_and(|codecs| needs_byte_order(codecs, of_elements))
+                    || inner("index_codecs").is_some_and(|codecs| needs_byte_order(codecs, true))
             }
             _ => false,
         }

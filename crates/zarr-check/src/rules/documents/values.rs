@@ -76,8 +76,8 @@ pub(crate) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Ver
         let expected = format!("{} lengths, one a dimension of the array", shape.len());
         return Verdict::Fails(expected);
     }
-    let is_empty = |(chunk, length): (&u64, &u64)| *chunk == 0 && *length > 0;
-    if chunk.iter().zip(&shape).any(is_empty) {
+    let mut sides = chunk.iter().zip(&shape);
+    if sides.any(|(&chunk, &length)| chunk == 0 && length > 0) {
         return Verdict::Fails("lengths above 0".to_string());
     }
     if chunk.contains(&0) {
@@ -252,15 +252,15 @@ mod tests {
 
     #[test]
     fn fill_values_have_the_range_of_their_type() {
-        const WORDS: &[&str] = &["NaN", "Infinity"];
-        let holds = |kind, value: Value| matches!(fill_value(kind, &value, WORDS), Verdict::Holds);
+        let words = &["NaN", "Infinity"];
+        let holds = |kind, value: Value| matches!(fill_value(kind, &value, words), Verdict::Holds);
         assert!(holds(ElementKind::UInt(64), json!(u64::MAX)));
         assert!(holds(ElementKind::Int(8), json!(-128)) && !holds(ElementKind::Int(8), json!(128)));
         assert!(holds(ElementKind::Float(32), json!("0x7fc00000")));
         assert!(!holds(ElementKind::Float(64), json!("0x7fc00000")));
         assert!(!holds(ElementKind::Int(32), json!(1.0)) && !holds(ElementKind::Bool, json!("x")));
         let is_read = |kind, text: &str| {
-            let verdict = fill_value(kind, &json!(text), WORDS);
+            let verdict = fill_value(kind, &json!(text), words);
             matches!(verdict, Verdict::Habit(..) | Verdict::Tolerated(_))
         };
         assert!(is_read(ElementKind::Int(8), "0") && is_read(ElementKind::Float(32), "1.5"));
