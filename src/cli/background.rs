@@ -1,29 +1,31 @@
-//! Starts a mount in the background, and waits until it answers.
+//! Starts a mount in the background, waits until it answers, and notifies systemd.
 //!
 //! A fork would lose threads, so the daemon is a new process with the same arguments; it recognizes its parent by an
 //! environment variable with the parent's process number. It writes one line to its stdout, a pipe: `ready` and a
 //! description of the mount, or `failed` with the exit status and the error. Nothing is added to the arguments, which
 //! other users can read.
+//!
+//! A daemon that kept inherited descriptors would hold a script's locks, and pipes whose reader waits for their end.
 
-use std::env;
-use std::fmt;
-use std::fs;
 use std::fs::File;
-use std::io;
 use std::io::{PipeReader, Read, Write};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fmt, fs, io, thread};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::time::Timespec;
 use rustix::{event, process, stdio};
 
-use super::inherited::InheritedDescriptors;
-use super::plan::MountPlan;
+use crate::cli::plan::MountPlan;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{mountinfo, mountpoint};
 use zarr_format::error::{Error, Result, printable};
@@ -231,6 +233,67 @@ pub(super) fn report_failure(status: u8, error: &Error) {
 fn write_line(line: fmt::Arguments<'_>) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{line}").and_then(|()| out.flush())
+}
+
+/// The kernel's list of this process's descriptors.
+const OWN: &str = "/proc/self/fd";
+
+/// Descriptors that this process has not opened itself.
+pub(super) struct InheritedDescriptors(Vec<RawFd>);
+
+impl InheritedDescriptors {
+    /// Finds them: descriptors without close-on-exec, which this process sets on all of its own. Must be called before
+    /// threads are started.
+    pub(super) fn find() -> InheritedDescriptors {
+        let entries = fs::read_dir(OWN).into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let numbers: Vec<RawFd> = numbers.filter(|&number| number > 2).collect();
+        InheritedDescriptors(numbers.into_iter().filter(is_passed_on).collect())
+    }
+
+    /// Closes them. Files opened by their names, such as `/dev/fd/9`, stay open.
+    #[expect(
+        unsafe_code,
+        reason = "descriptors that nothing here owns have numbers alone"
+    )]
+    pub(super) fn close(self) {
+        for number in self.0 {
+            // SAFETY: it was open before this process opened anything and has no owner here, so that no other code has
+            // closed it, and its number is not reused for another file.
+            unsafe { rustix::io::close(number) };
+        }
+    }
+}
+
+/// Whether a descriptor is open and inherited by child processes.
+#[expect(
+    unsafe_code,
+    reason = "descriptors that nothing here owns have numbers alone"
+)]
+fn is_passed_on(number: &RawFd) -> bool {
+    // SAFETY: the number is only queried, and a closed one is an error.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
+    fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
+}
+
+/// Sends `state` if there is a socket; a failure is only logged, since the mount works without it.
+pub(super) fn send(state: &str) {
+    let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send_to(name.as_bytes(), Path::new(&name), state) {
+        log::warn!("NOTIFY_SOCKET: {error}");
+    }
+}
+
+/// A name that begins with `@` is in the abstract namespace.
+fn send_to(name: &[u8], path: &Path, state: &str) -> io::Result<()> {
+    let address = match name {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(path)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
 }
 
 #[cfg(test)]

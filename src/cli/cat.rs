@@ -1,25 +1,25 @@
 //! `zarrfs cat`: prints a stored key, a decoded chunk or array elements on stdout.
 //!
-//! It reads in pieces, so that an object of any length takes the memory of one piece.
+//! It reads in pieces, so that an object of any length takes the memory of one piece. Elements as text have one row a
+//! line, and planes are separated by an empty line.
 
 use std::io;
 use std::io::Write;
 use std::sync::Arc;
 
-use super::named_faults::named;
-use super::source_array::{SourceArray, in_group, within, within_group};
-use super::store_args::StoreArgs;
-use super::{CatArgs, elements, report};
+use crate::cli::source::{SourceArray, in_group, named, open_array, select};
+use crate::cli::{CatArgs, format, report};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Selection;
+use zarr_format::model::DataType;
 use zarrfs_array::array::OpenArray;
-use zarrfs_export::inspect::access::OpenedStore;
-use zarrfs_export::inspect::coordinates::{ArrayInGroup, names_dimensions};
+use zarrfs_export::formats::txt;
 use zarrfs_export::inspect::file_ending::FileContent;
 use zarrfs_export::inspect::key_of_chunk::chunk_of;
 use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::selected::{SelectedElements, TakeBytes};
 use zarrfs_export::inspect::shard_info::ShardPart;
-use zarrfs_export::inspect::written_file::write_file;
+use zarrfs_export::inspect::written_file::{DescribedArray, write_file};
 use zarrfs_store::request_context::UNLIMITED;
 
 /// Number of bytes read at a time.
@@ -52,45 +52,6 @@ fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> 
     Ok(true)
 }
 
-/// Opens the array at the path; `NotFound` if the path does not exist, `Invalid` if it is not an array.
-pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
-    let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
-    match entry {
-        Some(entry) => {
-            entry.node()?;
-            located.opened.arrays.open(&entry)
-        }
-        None => Err(Error::not_found(&located.path)),
-    }
-}
-
-/// Parses a selection of the array that was typed as `path`. Labels are in the array's group or an ancestor; if the
-/// array was opened as a store of its own, the group is opened for them.
-pub(super) fn select(
-    store: &StoreArgs,
-    path: &str,
-    located: &StorePath,
-    text: &str,
-) -> Result<Selection> {
-    let open = || within_group(store, path).or_else(|| within(store, path));
-    let above = (located.path.is_root() && names_dimensions(text)).then(open);
-    let above = above.flatten();
-    let located = above.as_ref().unwrap_or(located);
-    let OpenedStore {
-        hierarchy, arrays, ..
-    } = &located.opened;
-    let missing = || Error::not_found(&located.path);
-    let entry = hierarchy
-        .node(&UNLIMITED, &located.path)?
-        .ok_or_else(missing)?;
-    let array = ArrayInGroup {
-        hierarchy,
-        arrays,
-        entry: &entry,
-    };
-    array.select(&UNLIMITED, text)
-}
-
 /// Returns the file format of the elements, or `None` for rows of text.
 fn content_of(format: &str) -> Result<Option<FileContent>> {
     match format {
@@ -106,7 +67,7 @@ fn print_elements(
     content: Option<FileContent>,
 ) -> Result<()> {
     let Some(content) = content else {
-        return elements::write_text(&array, selection, &mut write);
+        return write_text(&array, selection, &mut write);
     };
     let source = SourceArray::of(located, array, content.format)?;
     write_file(
@@ -175,5 +136,115 @@ fn write(bytes: &[u8]) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Error::os("stdout", error)),
+    }
+}
+
+/// Writes selected elements as text; one line for each element without a fixed length.
+pub(super) fn write_text(
+    array: &Arc<OpenArray>,
+    selection: &Selection,
+    take: &mut TakeBytes<'_>,
+) -> Result<()> {
+    if array.array().data_type.is_variable() {
+        let content = FileContent {
+            format: &txt::FORMAT,
+            is_meant: false,
+        };
+        return write_file(
+            &UNLIMITED,
+            &DescribedArray::alone(array),
+            selection,
+            content,
+            take,
+        );
+    }
+    let elements = SelectedElements::new(array.clone(), selection.clone())?;
+    let mut rows = TextRows::new(&array.array().data_type, &elements.shape());
+    let size = elements.element_size();
+    if size == 0 {
+        return Ok(());
+    }
+    elements.read(&UNLIMITED, &mut |bytes| {
+        let mut text = String::new();
+        bytes
+            .chunks_exact(size)
+            .for_each(|element| rows.add(element, &mut text));
+        take(text.as_bytes())
+    })
+}
+
+/// Arranges elements in rows and planes.
+struct TextRows<'a> {
+    data_type: &'a DataType,
+    /// Elements in a row, and in a plane.
+    row: u64,
+    plane: u64,
+    /// Total number of elements.
+    all: u64,
+    written: u64,
+}
+
+impl TextRows<'_> {
+    fn new<'a>(data_type: &'a DataType, shape: &[u64]) -> TextRows<'a> {
+        let product = |lengths: &[u64]| lengths.iter().fold(1_u64, |all, &n| all.saturating_mul(n));
+        let last = |count: usize| {
+            product(
+                shape
+                    .get(shape.len().saturating_sub(count)..)
+                    .unwrap_or_default(),
+            )
+        };
+        TextRows {
+            data_type,
+            row: last(1),
+            plane: last(2),
+            all: product(shape),
+            written: 0,
+        }
+    }
+
+    fn add(&mut self, element: &[u8], text: &mut String) {
+        text.push_str(&format::element(self.data_type, element));
+        self.written += 1;
+        if !self.written.is_multiple_of(self.row) {
+            text.push(' ');
+            return;
+        }
+        text.push('\n');
+        if self.written.is_multiple_of(self.plane)
+            && self.written < self.all
+            && self.plane > self.row
+        {
+            text.push('\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_lines_and_planes_are_apart() {
+        let mut rows = TextRows::new(&DataType::UInt(1), &[2, 2, 3]);
+        let mut text = String::new();
+        (0..12).for_each(|number| rows.add(&[number], &mut text));
+        assert_eq!(text, "0 1 2\n3 4 5\n\n6 7 8\n9 10 11\n");
+        let mut rows = TextRows::new(&DataType::Float(4), &[]);
+        text.clear();
+        rows.add(&f32::NAN.to_le_bytes(), &mut text);
+        assert_eq!(text, "NaN\n");
+    }
+
+    #[test]
+    fn text_of_elements_is_escaped() {
+        let element: Vec<u8> = "\u{1b}a"
+            .chars()
+            .flat_map(|c| u32::from(c).to_le_bytes())
+            .collect();
+        assert_eq!(
+            format::element(&DataType::FixedText(2), &element),
+            "\"\\u001ba\""
+        );
     }
 }

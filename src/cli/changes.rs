@@ -7,11 +7,11 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::json;
 
-use super::mount_facts::{CONTROL, MountFacts};
-use super::upper::ChangesLocation;
-use super::{
-    CommitArgs, DiffArgs, DiscardArgs, PlaceArgs, StatusArgs, diff_arrays, diff_stores,
-    mount_facts, report, shown, units, upper,
+use crate::cli::mount_facts::{CONTROL, MountFacts};
+use crate::cli::upper::ChangesLocation;
+use crate::cli::{
+    CommitArgs, DiffArgs, DiscardArgs, PlaceArgs, StatusArgs, diff, format, mount_facts, report,
+    upper,
 };
 use crate::mount::protocol::{
     CommitReport, ControlAnswer, ControlRequest, DiscardReport, StatusReport,
@@ -104,7 +104,7 @@ fn print_failures(path: &Path, failures: &KeptFailures) {
     if failures.count == 0 {
         return;
     }
-    let count = units::count(failures.count, "failure");
+    let count = format::count(failures.count, "failure");
     if failures.hides_control {
         report::print(format_args!("{count}, see the log of the mount"));
     } else {
@@ -124,7 +124,7 @@ fn print_status(status: &StatusReport) {
             "{store}: {} new, {changed} changed, {} removed, {} to write",
             status.new,
             status.erased,
-            shown::bytes(status.bytes),
+            format::bytes(status.bytes),
         ));
     }
     if status.pending > 0 && status.committing {
@@ -149,7 +149,7 @@ fn print_rescued(paths: &[String]) {
     if paths.is_empty() {
         return;
     }
-    let count = units::count(paths.len() as u64, "file");
+    let count = format::count(paths.len() as u64, "file");
     report::print(format_args!(
         "{count} not whole when zarrfs or the machine stopped, and not part of the changes; look at them, then remove them:"
     ));
@@ -169,7 +169,7 @@ fn print_kept(kept: &[(String, String)]) {
 
 /// Lists the committed keys with data that the store cannot hold.
 fn print_lost(lost: &[(String, String)], lose: &str) {
-    let count = units::count(lost.len() as u64, "name");
+    let count = format::count(lost.len() as u64, "name");
     print_reasons(
         lost,
         format_args!("{count} {lose} what the store cannot hold"),
@@ -178,7 +178,7 @@ fn print_lost(lost: &[(String, String)], lose: &str) {
 
 /// Lists the arrays with dirty decoded files.
 fn print_in_writing(arrays: &[(String, String)]) {
-    let count = units::count(arrays.len() as u64, "array");
+    let count = format::count(arrays.len() as u64, "array");
     print_reasons(arrays, format_args!("{count} being written"));
 }
 
@@ -200,7 +200,7 @@ fn print_json(report: &impl Serialize) {
 /// Lists the changes; returns whether there are none.
 pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
     if let Some(other) = &args.other {
-        return diff_stores::diff(args, other);
+        return diff::diff(args, other);
     }
     if args.arrays {
         return diff_of_arrays(args);
@@ -226,7 +226,7 @@ fn diff_of_arrays(args: &DiffArgs) -> Result<bool> {
     if args.json {
         print_json(&diff);
     } else {
-        diff_arrays::print(&diff.nodes);
+        diff::print(&diff.nodes);
     }
     Ok(diff.nodes.is_empty())
 }
@@ -266,7 +266,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
         "{}{} put ({}), {} removed",
         if dry_run { "would do: " } else { "" },
         report.put,
-        shown::bytes(report.bytes),
+        format::bytes(report.bytes),
         report.erased,
     ));
     print_without_etag(report);
@@ -278,7 +278,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
 /// Prints that conflicts were detected without ETags.
 fn print_without_etag(report: &CommitReport) {
     if report.without_etag > 0 {
-        let keys = units::count(report.without_etag, "key");
+        let keys = format::count(report.without_etag, "key");
         report::print(format_args!(
             "{keys} without ETag: compared by length and digest of what was read before, or else by size and time"
         ));
@@ -291,7 +291,7 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
         report::print(format_args!("{}: {}", printable(key), printable(why)));
     }
     print_without_etag(report);
-    let count = units::count(report.conflicts.len() as u64, "conflict");
+    let count = format::count(report.conflicts.len() as u64, "conflict");
     let is_copy = args.to.is_some();
     let hint = if is_copy { "" } else { " (see --force)" };
     // A dry run counts planned changes, and a copy overwrites nothing.
@@ -310,9 +310,9 @@ fn print_rest(report: &CommitReport) {
     report::print(format_args!(
         "{} put ({}), {} removed before the commit ended; {} left: `zarrfs commit` goes on with {}",
         report.put,
-        shown::bytes(report.bytes),
+        format::bytes(report.bytes),
         report.erased,
-        units::count(report.left, "change"),
+        format::count(report.left, "change"),
         if report.left == 1 { "it" } else { "them" },
     ));
 }
@@ -345,10 +345,10 @@ fn print_discard(report: &DiscardReport) {
         report::print("nothing to discard");
         return;
     }
-    let count = units::count(report.discarded, "change");
+    let count = format::count(report.discarded, "change");
     report::print(format_args!("{count} discarded"));
     if report.stored > 0 {
-        let keys = units::count(report.stored, "key");
+        let keys = format::count(report.stored, "key");
         report::print(format_args!(
             "{keys} had been put by a commit that did not finish: the store has them as they were changed"
         ));
@@ -365,7 +365,7 @@ fn confirm_all(place: &PlaceArgs) -> Result<bool> {
     if count == 0 {
         return Ok(true);
     }
-    let changes = units::count(count, "change");
+    let changes = format::count(count, "change");
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let why = format!("{changes} would be lost: name a path, or give --all to discard all");
         return Err(Error::invalid("discard", why));

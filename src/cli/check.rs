@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::report::json_line;
-use super::{CheckArgs, Mendable, report, units};
+use crate::cli::report::json_line;
+use crate::cli::{CheckArgs, Mendable, format, report};
 use zarr_check::{
     CheckContext, CheckProgress, CheckSummary, Finding, Severity, check as check_store,
     rebuild_consolidated,
@@ -105,7 +105,7 @@ fn show_progress(bar: &ProgressBar, progress: &CheckProgress, is_done: &AtomicBo
             let [nodes, keys, chunks, bytes] = progress.counts();
             let data = match chunks {
                 0 => String::new(),
-                _ => format!(", {chunks} chunks decoded, {}", units::show_size(bytes)),
+                _ => format!(", {chunks} chunks decoded, {}", format::show_size(bytes)),
             };
             bar.set_message(format!("{nodes} nodes, {keys} keys{data}"));
             bar.tick();
@@ -214,16 +214,16 @@ fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgres
         some => format!("{}, ", some.join(" and ")),
     };
     let [_, keys, chunks, _] = progress.counts();
-    let arrays = units::count(summary.arrays, "array");
-    let groups = units::count(summary.groups, "group");
+    let arrays = format::count(summary.arrays, "array");
+    let groups = format::count(summary.groups, "group");
     let decoded = match chunks {
         0 => String::new(),
-        _ => format!(", {} decoded", units::count(chunks, "chunk")),
+        _ => format!(", {} decoded", format::count(chunks, "chunk")),
     };
-    let errors = units::count(summary.count(Severity::Error), "error");
-    let warnings = units::count(summary.count(Severity::Warning), "warning");
+    let errors = format::count(summary.count(Severity::Error), "error");
+    let warnings = format::count(summary.count(Severity::Warning), "warning");
     let advice = summary.count(Severity::Advice);
-    let keys = units::count(keys, "name");
+    let keys = format::count(keys, "name");
     format!(
         "{place}: {dialects}{arrays} in {groups}, {keys}{decoded}: {errors}, {warnings}, {advice} advice"
     )

@@ -4,12 +4,10 @@
 
 use std::sync::Arc;
 
-use super::cat::{open_array, select};
-use super::named_faults::named;
-use super::output_file::OutputFile;
-use super::progress::Progress;
-use super::source_array::{SourceArray, in_group};
-use super::{CpArgs, report};
+use crate::cli::output_file::OutputFile;
+use crate::cli::progress::Progress;
+use crate::cli::source::{SourceArray, in_group, named, open_array, select};
+use crate::cli::{CpArgs, report};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::Node;
 use zarrfs_array::hierarchy::NodeEntry;

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
-use super::source_array::{above, is_of_array, within, within_group};
-use super::{InfoArgs, report, shown, units};
+use crate::cli::source::{
+    NAMED_ONLY, above, is_of_array, named, note_unread_copies, within, within_group,
+};
+use crate::cli::{InfoArgs, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarr_format::grid::joined_indices;
 use zarr_format::json_text;
@@ -86,7 +87,7 @@ fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
     if args.json {
         report::print_json(&json!({
             "store": located.source,
-            "path": shown::text(&located.path),
+            "path": format::text(&located.path),
             "name": file.name,
             "kind": "file",
             "format": file.format,
@@ -103,11 +104,11 @@ fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
     };
     sheet.add("kind", "decoded file");
     if let Some((data_type, shape)) = &file.elements {
-        sheet.add("elements", format!("{data_type}, {}", shown::shape(shape)));
+        sheet.add("elements", format!("{data_type}, {}", format::shape(shape)));
     }
     match (error, length) {
         (Some(why), _) => sheet.add("opens", format!("no: {why}")),
-        (None, Some(length)) => sheet.add("length", units::show_size(length)),
+        (None, Some(length)) => sheet.add("length", format::show_size(length)),
         (None, None) => sheet.add("length", "known when it is read"),
     }
     sheet.print();
@@ -131,7 +132,7 @@ fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<
             );
             let members = json!({
                 "kind": "inner chunk",
-                "key": shown::text(&inner.shard.key),
+                "key": format::text(&inner.shard.key),
                 "index": inner.shard.indices(inner.number).to_vec(),
                 "stored": place.as_ref().map(range_json),
             });
@@ -139,14 +140,14 @@ fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<
         }
     };
     if args.json {
-        let mut found = json!({"store": located.source, "path": shown::text(&located.path)});
+        let mut found = json!({"store": located.source, "path": format::text(&located.path)});
         if let (Some(found), Value::Object(members)) = (found.as_object_mut(), members) {
             found.extend(members);
         }
         report::print_json(&found);
     } else {
         let title = String::from_utf8_lossy(located.path.name()).into_owned();
-        let path = format!("{} at {}", located.source, shown::text(&located.path));
+        let path = format!("{} at {}", located.source, format::text(&located.path));
         let mut lines = vec![("store", printable(&path))];
         lines.extend(sheet.lines);
         Sheet { title, lines }.print();
@@ -157,7 +158,7 @@ fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<
 fn shown_range(range: &Range<u64>) -> String {
     format!(
         "{} at {}",
-        units::count(range.end - range.start, "byte"),
+        format::count(range.end - range.start, "byte"),
         range.start
     )
 }
@@ -187,12 +188,12 @@ fn shard_sheet(info: &ShardInfo) -> Sheet {
             return sheet;
         }
     };
-    let grid = shown::shape(&info.chunks_per_shard);
+    let grid = format::shape(&info.chunks_per_shard);
     sheet.add(
         "inner chunks",
         format!("{} of {grid} stored", chunks.stored),
     );
-    sheet.add("unused", units::count(chunks.unused, "byte"));
+    sheet.add("unused", format::count(chunks.unused, "byte"));
     for (place, (indices, range)) in chunks.places.iter().enumerate() {
         let title = if place == 0 { "@" } else { "" };
         let range = range.as_ref().map_or_else(Error::to_string, shown_range);
@@ -207,7 +208,7 @@ fn shard_sheet(info: &ShardInfo) -> Sheet {
 fn shard_json(info: &ShardInfo) -> Value {
     let mut members = json!({
         "kind": "shard",
-        "key": shown::text(&info.key),
+        "key": format::text(&info.key),
         "offset": info.bytes.start,
         "length": info.bytes.end - info.bytes.start,
         "index": {
@@ -248,10 +249,10 @@ fn kind(info: &NodeInfo) -> &'static str {
 }
 
 fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
-    let documents: Vec<String> = info.documents.iter().map(shown::text).collect();
+    let documents: Vec<String> = info.documents.iter().map(format::text).collect();
     let mut found = json!({
         "store": located.source,
-        "path": shown::text(&located.path),
+        "path": format::text(&located.path),
         "name": info.name,
         "kind": kind(info),
         "dialect": info.dialect,
@@ -260,10 +261,10 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
     });
     let mut others = Vec::new();
     if let NodeFacts::Array(array) = &info.facts {
-        others.extend(shown::array_json(array));
+        others.extend(format::array_json(array));
     }
     if let Some(stored) = &info.stored {
-        let stored = stored.as_ref().map_or_else(error_json, shown::stored_json);
+        let stored = stored.as_ref().map_or_else(error_json, format::stored_json);
         others.push(("stored".to_string(), stored));
     }
     if let Some(children) = &info.children {
@@ -350,7 +351,7 @@ impl Sheet {
         let path = if located.path.is_root() {
             located.source.clone()
         } else {
-            format!("{} at {}", located.source, shown::text(&located.path))
+            format!("{} at {}", located.source, format::text(&located.path))
         };
         self.add("store", path);
         let dialect = info.dialect.map(|dialect| format!(", {dialect}"));
@@ -358,7 +359,7 @@ impl Sheet {
             "kind",
             format!("{}{}", kind(info), dialect.unwrap_or_default()),
         );
-        let documents: Vec<String> = info.documents.iter().map(shown::text).collect();
+        let documents: Vec<String> = info.documents.iter().map(format::text).collect();
         self.add(
             "documents",
             match documents.as_slice() {
@@ -388,11 +389,11 @@ impl Sheet {
             Some(Ok(counts)) => {
                 let mut text = format!(
                     "{}, {}",
-                    units::count(counts.groups as u64, "group"),
-                    units::count(counts.arrays as u64, "array")
+                    format::count(counts.groups as u64, "group"),
+                    format::count(counts.arrays as u64, "array")
                 );
                 if counts.broken > 0 {
-                    text += &format!(", {}", units::count(counts.broken as u64, "broken node"));
+                    text += &format!(", {}", format::count(counts.broken as u64, "broken node"));
                 }
                 if counts.is_partial {
                     text += &format!(", {NAMED_ONLY}");
@@ -442,7 +443,7 @@ impl Sheet {
 
     fn add_array(&mut self, array: &ArrayInfo, stored: Option<&Result<StoredFacts>>) {
         self.add("data type", data_type(array));
-        self.add("shape", shown::shape(&array.shape));
+        self.add("shape", format::shape(&array.shape));
         if !array.dimension_names.is_empty() {
             let names = array.dimension_names.iter();
             let names: Vec<&str> = names.map(|name| name.as_deref().unwrap_or("-")).collect();
@@ -452,14 +453,14 @@ impl Sheet {
             None => (&array.chunk_shape, None),
             Some((inner, outer)) => (inner, Some(outer)),
         };
-        self.add("chunks", shown::shape(chunk));
+        self.add("chunks", format::shape(chunk));
         if let Some(outer) = rest {
             let shards = std::iter::once(&array.chunk_shape).chain(outer);
-            let shards: Vec<String> = shards.map(|lengths| shown::shape(lengths)).collect();
+            let shards: Vec<String> = shards.map(|lengths| format::shape(lengths)).collect();
             self.add("shards", shards.join(" of "));
         }
         match &array.grid {
-            Ok(counts) => self.add("grid", shown::shape(counts)),
+            Ok(counts) => self.add("grid", format::shape(counts)),
             Err(error) => self.add("grid", format!("not known: {error}")),
         }
         for (place, codec) in array.codecs.iter().enumerate() {
@@ -489,7 +490,7 @@ impl Sheet {
             .element
             .map(|element| stored.elements.saturating_mul(element as u128));
         let ratio = decoded.filter(|_| stored.present > 0);
-        let ratio = ratio.and_then(|decoded| shown::ratio(decoded, stored.bytes));
+        let ratio = ratio.and_then(|decoded| format::ratio(decoded, stored.bytes));
         let ratio = ratio.map_or(String::new(), |ratio| format!(", ratio {ratio}"));
         self.add("stored", format!("{}{ratio}", exact_bytes(stored.bytes)));
         let missing = stored.total.saturating_sub(stored.present);
@@ -509,7 +510,7 @@ impl Sheet {
             if let Some(chunk) = chunk {
                 self.add(
                     name,
-                    format!("{}, {}", exact_bytes(chunk.bytes), shown::text(&chunk.key)),
+                    format!("{}, {}", exact_bytes(chunk.bytes), format::text(&chunk.key)),
                 );
             }
         }
@@ -517,8 +518,8 @@ impl Sheet {
 
     fn add_reads(&mut self, array: &ArrayInfo) {
         let cost = |cost: ReadCost, most: &str| {
-            let memory = cost.memory.map_or("unknown".to_string(), shown::bytes);
-            let requests = units::count(cost.requests, "request");
+            let memory = cost.memory.map_or("unknown".to_string(), format::bytes);
+            let requests = format::count(cost.requests, "request");
             format!("{memory} of memory, {most}{requests}")
         };
         if let Some(costs) = &array.costs {
@@ -567,7 +568,7 @@ impl Sheet {
 
 /// Formats a length in a unit and in bytes, if they differ.
 fn exact_bytes(bytes: u64) -> String {
-    let short = shown::bytes(bytes);
+    let short = format::bytes(bytes);
     if bytes < 1024 {
         return short;
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::mount_facts::MountFacts;
-use super::{ListArgs, control_client, report, units};
+use crate::cli::mount_facts::MountFacts;
+use crate::cli::{ListArgs, control_client, format, report};
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo};
@@ -142,7 +142,7 @@ impl MountLine {
     fn cells(&self) -> [String; 4] {
         let changes = match self.changes {
             Changes::ReadOnly => "read-only".to_string(),
-            Changes::Pending(count) => format!("{} pending", units::count(count, "change")),
+            Changes::Pending(count) => format!("{} pending", format::count(count, "change")),
             Changes::Unknown(why) => why.to_string(),
         };
         [

@@ -3,24 +3,22 @@
 //! stderr is used in the foreground and syslog in the background. Until the mount is ready, warnings of a background
 //! process are also written to the terminal.
 
-use std::env;
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
-use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::{env, io, panic};
 
 use env_logger::fmt::Formatter;
 use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
 
-use super::output_file;
+use crate::cli::output_file;
 use zarr_format::error::{Error, Result};
 
 /// The socket of syslog.

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::cat::open_array;
-use super::named_faults::named;
-use super::paint::{Paint, terminal_width};
-use super::picture::{Drawing, Picture, Rgb, scaled_colour};
-use super::progress::Progress;
-use super::source_array::{SourceArray, in_group};
-use super::{MapArgs, Measure, report, shown, units};
+use crate::cli::picture::{Drawing, Picture, Rgb, scaled_colour};
+use crate::cli::progress::Progress;
+use crate::cli::source::{SourceArray, in_group, named, open_array};
+use crate::cli::terminal::{Paint, terminal_width};
+use crate::cli::{MapArgs, Measure, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarrfs_array::array::{OpenArray, ScanDetail};
 use zarrfs_export::inspect::array_info::inner_shapes;
@@ -272,11 +270,11 @@ impl ToldMap<'_> {
         report::print(format_args!(
             "{} of {} stored, grid {}",
             self.map.present,
-            units::count(self.map.total, "chunk"),
-            shown::shape(&self.map.grid)
+            format::count(self.map.total, "chunk"),
+            format::shape(&self.map.grid)
         ));
         if let Some(inner) = self.inner.filter(|_| self.map.present > 0) {
-            let inner = units::count(inner, "inner chunk");
+            let inner = format::count(inner, "inner chunk");
             report::print(format_args!(
                 "each chunk is a shard of {inner}, some of which it may not have: zarrfs map of its key shows them"
             ));
@@ -316,15 +314,15 @@ impl ToldMap<'_> {
         for (what, axis) in [("rows", rows), ("columns", columns)] {
             let count = axis.and_then(|axis| self.map.grid.get(axis));
             if let Some((axis, &count)) = axis.zip(count) {
-                let name = shown::dimension(self.names, axis);
-                parts.push(format!("{what}: {name}, {}", units::count(count, "chunk")));
+                let name = format::dimension(self.names, axis);
+                parts.push(format!("{what}: {name}, {}", format::count(count, "chunk")));
             }
         }
         let grid = self.map.grid.iter().enumerate();
         let others = grid.filter(|(axis, _)| Some(*axis) != rows && Some(*axis) != columns);
         let others: Vec<String> = others
             .map(|(axis, &count)| {
-                let name = shown::dimension(self.names, axis);
+                let name = format::dimension(self.names, axis);
                 match count {
                     0 | 1 => format!("{name} 0"),
                     _ => format!("{name} 0 to {} together", count - 1),
@@ -358,7 +356,7 @@ impl ToldMap<'_> {
             signs.push(self.sign(CORRUPT_LETTER, "red", CORRUPT, what));
         }
         if most > 1 {
-            let up_to = units::count(most, "chunk");
+            let up_to = format::count(most, "chunk");
             signs.push(format!("a cell stands for up to {up_to}"));
         }
         signs.join(", ")
@@ -430,8 +428,9 @@ impl ToldMap<'_> {
             })
         });
         let corrupt = map.corrupt.iter();
-        let corrupt = corrupt
-            .map(|chunk| json!({"key": shown::text(&chunk.key), "error": chunk.error.to_string()}));
+        let corrupt = corrupt.map(
+            |chunk| json!({"key": format::text(&chunk.key), "error": chunk.error.to_string()}),
+        );
         json!({
             "grid": map.grid,
             "dimension_names": self.names,

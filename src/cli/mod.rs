@@ -1,68 +1,60 @@
-//! The command line: its commands, their arguments in `*_args`, one file for each.
+//! Parses the command line and runs the command: one file for each.
 //!
-//! The manual pages are generated from the same definitions. `options` parses `-o`; `run` selects the command. Commands
-//! on changes send a request to the mount that has them (`control_client`); `mount/` executes it.
+//! `args` defines the arguments; the manual pages are generated from the same definitions. `argv_forms` and `options`
+//! parse the forms of mount(8). `store_args` and `source` open what a command reads. Commands on changes send a request
+//! to the mount that has them (`control_client`); `mount/` executes it.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use plan::MountPlan;
+use report::ExitPolicy;
+
+mod args;
+mod argv_forms;
 mod background;
 mod cat;
-mod change_args;
 mod changes;
 mod check;
 mod completions;
 mod control_client;
 mod cp;
-mod diff_arrays;
-mod diff_stores;
-mod elements;
-mod examples;
+mod diff;
+mod format;
 mod info;
-mod inherited;
-mod input_watch;
-mod inspect_args;
 mod list;
 mod log_target;
 mod map;
 mod mount;
-mod mount_args;
 mod mount_facts;
-mod named_faults;
-mod notify;
 mod options;
 mod output_file;
-mod owners;
-mod paint;
 mod picture;
 mod plan;
-mod planning;
 mod preview;
 mod progress;
 mod remote;
-mod removed_options;
 mod report;
-mod run;
 mod secrets;
-mod shown;
 mod signals;
-mod source_array;
+mod source;
 mod spill;
 mod stats;
 mod store_args;
+mod terminal;
 mod tree;
-mod typed;
 mod umount;
-mod units;
 mod upper;
 mod usage;
+mod values;
 
-pub use change_args::{CommitArgs, DiffArgs, DiscardArgs, PlaceArgs, StatusArgs};
-pub use inspect_args::{
-    CatArgs, CheckArgs, CompletionsArgs, CpArgs, InfoArgs, LsArgs, MapArgs, Measure, Mendable,
-    PreviewArgs, StatsArgs, TreeArgs,
+pub use args::{
+    CatArgs, CheckArgs, CommitArgs, CompletionsArgs, CpArgs, DiffArgs, DiscardArgs, HelperArgs,
+    InfoArgs, ListArgs, LsArgs, MapArgs, Measure, Mendable, MountArgs, PlaceArgs, PreviewArgs,
+    StatsArgs, StatusArgs, TreeArgs, UmountArgs,
 };
-pub use mount_args::{HelperArgs, ListArgs, MountArgs, UmountArgs};
-pub use run::run;
 pub use secrets::arguments;
 
 /// Mounts Zarr stores as directories.
@@ -72,7 +64,14 @@ pub use secrets::arguments;
     version,
     propagate_version = true,
     disable_help_subcommand = true,
-    after_help = examples::PROGRAM
+    after_help = concat!(
+    args::with_files!(
+        "  zarrfs mount data.zarr /mnt/data   # or: zarrfs data.zarr /mnt/data\n  \
+           ls /mnt/data/.zarrfs/files\n  \
+           zarrfs umount /mnt/data\n"
+    ),
+    "\n'zarrfs help COMMAND' tells all of a command; zarrfs(7) is the manual."
+)
 )]
 pub struct Cli {
     /// What to do.
@@ -205,4 +204,89 @@ pub enum Command {
 /// Returns the clap definitions, for the manual pages.
 pub fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Runs the program; the first of `args` is its own name.
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    if let Some(policy) = argv_forms::helper(&args) {
+        return run_helper(args, policy);
+    }
+    let args = argv_forms::with_command(args);
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error, &Cli::command(), &args, ExitPolicy::Command),
+    };
+    match cli.command {
+        Command::Mount(args) => start(MountPlan::of_command(&args), ExitPolicy::Command),
+        Command::Umount(args) => match umount::umount(&args.dir) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report::fail(report::FAILED, error),
+        },
+        Command::List(args) => exit_code(list::list(&args)),
+        Command::Status(args) => exit_code(changes::status(&args)),
+        Command::Diff(args) => exit_code(changes::diff(&args)),
+        Command::Commit(args) => exit_code(changes::commit(&args)),
+        Command::Discard(args) => exit_code(changes::discard(&args)),
+        Command::Tree(args) => exit_code(tree::tree(&args)),
+        Command::Ls(args) => exit_code(tree::ls(&args)),
+        Command::Info(args) => exit_code(info::info(&args)),
+        Command::Cp(args) => exit_code(cp::cp(&args)),
+        Command::Map(args) => exit_code(map::map(&args)),
+        Command::Preview(args) => exit_code(preview::preview(&args)),
+        Command::Stats(args) => exit_code(stats::stats(&args)),
+        Command::Cat(args) => exit_code(cat::cat(&args)),
+        Command::Check(args) => exit_code(check::check(&args)),
+        Command::Completions(args) => exit_code(completions::completions(&args)),
+    }
+}
+
+/// Returns the exit status of a command's result, or of a failed write to stdout.
+fn exit_code(answer: zarr_format::error::Result<bool>) -> ExitCode {
+    match answer {
+        Ok(_) if report::is_lost() => ExitCode::from(report::FAILED),
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(report::NO),
+        Err(error) => report::fail(report::FAILED, error),
+    }
+}
+
+fn run_helper(args: Vec<OsString>, policy: ExitPolicy) -> ExitCode {
+    match HelperArgs::try_parse_from(&args) {
+        Ok(args) => start(MountPlan::of_helper(&args), policy),
+        Err(error) => explain(&error, &HelperArgs::command(), &args, policy),
+    }
+}
+
+fn start(plan: zarr_format::error::Result<MountPlan>, policy: ExitPolicy) -> ExitCode {
+    match plan {
+        Ok(plan) => mount::mount(&plan, policy),
+        Err(error) => report::fail(policy.usage(), error),
+    }
+}
+
+/// Prints help or the version, or the error in the arguments.
+fn explain(
+    error: &clap::Error,
+    command: &clap::Command,
+    args: &[OsString],
+    policy: ExitPolicy,
+) -> ExitCode {
+    if error.exit_code() != 0 {
+        return report::fail(policy.usage(), usage::line(error, command, args));
+    }
+    if let Err(error) = error.print() {
+        report::note_lost(error);
+    }
+    exit_code(Ok(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_sound() {
+        Cli::command().debug_assert();
+        HelperArgs::command().debug_assert();
+    }
 }

@@ -3,18 +3,16 @@
 //! The store is opened and the mountpoint is checked before the mount, so that errors appear on the terminal and not as
 //! EIO. Without `-f` the program restarts itself in the background for this (`background`).
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::{fs, io};
 
-use super::background::{Parent, StartFailure};
-use super::input_watch::InputWatch;
-use super::plan::MountPlan;
-use super::report::ExitPolicy;
-use super::signals::Hangup;
-use super::{background, log_target, notify, report, signals};
+use crate::cli::background::{Parent, StartFailure};
+use crate::cli::plan::MountPlan;
+use crate::cli::report::ExitPolicy;
+use crate::cli::signals::{Hangup, InputWatch};
+use crate::cli::{background, log_target, report, signals};
 use crate::fuse::mount;
 use crate::fuse::mount::{Connection, MountRequest, mountpoint};
 use crate::fuse::serve::MountServer;
@@ -89,7 +87,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     let mount = server.serve(connect(plan, dir)?, vfs.clone(), &stats, settings)?;
     idle_memory::start(views.memory())?;
     announce(&what, parent)?;
-    mount.wait(|| notify::send("STOPPING=1"));
+    mount.wait(|| background::send("STOPPING=1"));
     // Programs may still have files open and write to them.
     views.arrays().refuse_writes();
     vfs.end_all(&UNLIMITED);
@@ -237,7 +235,7 @@ fn announce(what: &str, parent: Option<Parent>) -> Result<()> {
             report::print(what);
         }
     }
-    notify::send("READY=1");
+    background::send("READY=1");
     allocator::release_program();
     Ok(())
 }

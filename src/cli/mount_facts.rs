@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::units;
+use crate::cli::values;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use crate::view::control;
@@ -43,7 +43,7 @@ pub(super) fn around(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     if ours.is_empty() {
         return Ok(None);
     }
-    let absolute = units::absolute(path)?;
+    let absolute = values::absolute(path)?;
     let path = mountpoint::resolve(&absolute).unwrap_or(absolute);
     let above = ours
         .into_iter()

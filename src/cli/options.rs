@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::plan::MountPlan;
-use super::{owners, remote, removed_options, spill, units};
+use crate::cli::plan::MountPlan;
+use crate::cli::{remote, spill, usage, values};
 use crate::view::files::ListedForm;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::edit_distance::nearest;
@@ -184,17 +184,17 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
     match name {
         "fsname" => plan.fsname = Some(value.to_string()),
         "cow" => plan.set_cow(Path::new(value))?,
-        "log" => plan.log = Some(units::absolute(Path::new(value))?),
+        "log" => plan.log = Some(values::absolute(Path::new(value))?),
         "view" => plan.view = value.parse()?,
         "dialect" => plan.hierarchy.dialect = Some(value.parse()?),
-        "uid" => plan.uid = owners::user(value)?,
-        "gid" => plan.gid = owners::group(value)?,
-        "umask" => plan.umask = units::octal(value)?,
-        "memory" => plan.memory = units::memory(value)?,
-        "max_chunk" => plan.max_chunk = units::size(value)?,
+        "uid" => plan.uid = values::user(value)?,
+        "gid" => plan.gid = values::group(value)?,
+        "umask" => plan.umask = values::octal(value)?,
+        "memory" => plan.memory = values::memory(value)?,
+        "max_chunk" => plan.max_chunk = values::size(value)?,
         "spill" => plan.spill = spill::choice(value)?,
-        "readahead" => plan.readahead = units::size(value)?,
-        "timeout" => set_timeout(plan, units::duration(value)?),
+        "readahead" => plan.readahead = values::size(value)?,
+        "timeout" => set_timeout(plan, values::duration(value)?),
         "list" => plan.list = forms(value)?,
         _ => return Err(Error::invalid("", "takes no value")),
     }
@@ -211,7 +211,7 @@ fn set_timeout(plan: &mut MountPlan, timeout: Duration) {
 }
 
 fn unknown(name: &str) -> Error {
-    if let Some(instead) = removed_options::instead(name) {
+    if let Some(instead) = usage::instead(name) {
         return Error::new(Kind::Removed, format!("-o {name}"), instead);
     }
     let hint = match nearest(name, KNOWN.iter().chain(&IGNORED).copied()) {

@@ -6,21 +6,19 @@
 //! earlier output, whatever file it is.
 
 use std::ffi::OsString;
-use std::fs;
 use std::fs::{File, OpenOptions, Permissions};
-use std::io;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::{fs, io, thread};
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use super::signals;
+use crate::cli::signals;
 use zarr_format::error::{Error, Kind, Result};
 
 /// Maximum number of symbolic links to follow, as in the kernel.

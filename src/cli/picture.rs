@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::output_file::OutputFile;
-use super::paint::Paint;
+use crate::cli::output_file::OutputFile;
+use crate::cli::terminal::Paint;
 use zarr_format::error::{Error, Result};
 
 /// Red, green and blue.

@@ -1,4 +1,4 @@
-//! The plan of a mount: all of its options with their defaults.
+//! Plans a mount: all of its options with their defaults.
 //!
 //! Paths are absolute from here on, since the daemon changes its working directory. Nothing is opened here.
 
@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use rustix::process;
 
-use super::remote;
-use super::spill;
-use super::spill::SpillChoice;
-use super::units;
-use super::units::absolute;
+use crate::cli::spill::SpillChoice;
+use crate::cli::values::absolute;
+use crate::cli::{HelperArgs, MountArgs, format, options, remote, spill, values};
 use crate::fuse::mount::Flags;
 use crate::mount::open::{ViewKind, ViewsConfig};
 use crate::vfs::VfsConfig;
@@ -72,7 +70,7 @@ pub(super) struct MountPlan {
 impl MountPlan {
     /// Returns the plan of a mount without options.
     pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
-        units::check_store(store)?;
+        values::check_store(store)?;
         let source = match zarrfs_store::local_folder(store) {
             // The daemon changes its working directory.
             Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
@@ -186,18 +184,18 @@ impl MountPlan {
             ("umask", format!("{:03o}", self.umask)),
             ("allow_other", self.allow_other.to_string()),
             ("read_only", self.flags.read_only.to_string()),
-            ("memory", units::show_size(self.memory)),
-            ("max_chunk", units::show_size(self.max_chunk)),
+            ("memory", format::show_size(self.memory)),
+            ("max_chunk", format::show_size(self.max_chunk)),
             ("spill", self.spill.to_string()),
             ("cow", shown_path(self.cow.as_deref())),
             ("write_through", self.write_through.to_string()),
             ("lossy", self.lossy.to_string()),
-            ("timeout", units::show_duration(self.timeout)),
+            ("timeout", format::show_duration(self.timeout)),
             ("list", self.listed()),
             ("follow_symlinks", self.store.follow_symlinks.to_string()),
             ("dialect", self.dialect()),
             ("consolidated", self.hierarchy.consolidated.to_string()),
-            ("readahead", units::show_size(self.readahead)),
+            ("readahead", format::show_size(self.readahead)),
             ("until_eof", self.until_eof.to_string()),
             ("rmdir", self.rmdir.to_string()),
         ];
@@ -256,6 +254,75 @@ fn total_memory(meminfo: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
     kib.checked_mul(1024)
+}
+
+impl MountPlan {
+    /// Returns the plan of `zarrfs mount`; `Invalid` for an invalid option.
+    pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
+        let mut plan = MountPlan {
+            view: args.view,
+            foreground: args.foreground,
+            until_eof: args.until_eof,
+            rmdir: args.rmdir,
+            allow_other: args.allow_other,
+            umask: args.umask,
+            max_chunk: args.max_chunk,
+            spill: args.spill.clone(),
+            passthrough: args.passthrough,
+            timeout: args.timeout,
+            list: args.list.clone(),
+            store: store_config(args)?,
+            hierarchy: hierarchy_config(args),
+            lossy: args.lossy,
+            read_only: args.read_only,
+            rebind: args.rebind,
+            log: args.log.as_deref().map(values::absolute).transpose()?,
+            verbose: args.verbose,
+            ..MountPlan::plain(&args.store, &args.dir)?
+        };
+        if let Some(upper) = &args.cow {
+            plan.set_cow(upper)?;
+        }
+        if args.write_through {
+            plan.set_write_through()?;
+        }
+        plan.uid = args.uid.unwrap_or(plan.uid);
+        plan.gid = args.gid.unwrap_or(plan.gid);
+        plan.memory = args.memory.unwrap_or(plan.memory);
+        options::apply_all(&mut plan, &args.options, false)?;
+        if plan.rebind && plan.cow.is_none() {
+            let why = "needs the folder that holds changes of the store: --cow UPPER";
+            return Err(Error::invalid("--rebind", why));
+        }
+        Ok(plan)
+    }
+
+    /// Returns the plan of `mount.zarrfs`; `Invalid` for an invalid option.
+    pub(super) fn of_helper(args: &HelperArgs) -> Result<MountPlan> {
+        let mut plan = MountPlan::plain(&args.store, &args.dir)?;
+        plan.verbose = args.verbose;
+        plan.fake = args.fake;
+        plan.read_only = args.read_only;
+        options::apply_all(&mut plan, &args.options, args.sloppy)?;
+        Ok(plan)
+    }
+}
+
+/// Returns the configuration of the store.
+fn store_config(args: &MountArgs) -> Result<StoreConfig> {
+    Ok(StoreConfig {
+        follow_symlinks: args.follow_symlinks,
+        remote: args.remote.config(args.timeout)?,
+        ..StoreConfig::default()
+    })
+}
+
+/// Returns the configuration for finding nodes.
+fn hierarchy_config(args: &MountArgs) -> HierarchyConfig {
+    HierarchyConfig {
+        dialect: args.dialect,
+        consolidated: args.consolidated,
+    }
 }
 
 #[cfg(test)]

@@ -2,15 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::cat::{open_array, select};
-use super::cp::split;
-use super::elements::value_text;
-use super::named_faults::named;
-use super::paint::terminal_width;
-use super::picture::{Drawing, Picture, Rgb, scaled_colour};
-use super::progress::Progress;
-use super::source_array::{SourceArray, in_group};
-use super::{PreviewArgs, report, shown, units};
+use crate::cli::cp::split;
+use crate::cli::picture::{Drawing, Picture, Rgb, scaled_colour};
+use crate::cli::progress::Progress;
+use crate::cli::source::{SourceArray, in_group, named, open_array, select};
+use crate::cli::terminal::terminal_width;
+use crate::cli::{PreviewArgs, format, report};
 use zarr_format::dialect::fill_json;
 use zarr_format::error::Result;
 use zarr_format::model::{Array, DataType};
@@ -188,8 +185,8 @@ impl ToldPlane<'_> {
         if let Some(chunks) = self.plane.unread {
             line += &format!(
                 "; of the drawn elements only, since the whole plane has {} ({} decoded)",
-                units::count(chunks.count, "chunk"),
-                shown::bytes(chunks.bytes)
+                format::count(chunks.count, "chunk"),
+                format::bytes(chunks.bytes)
             );
         }
         line
@@ -214,19 +211,19 @@ impl ToldPlane<'_> {
             let time = i128::from(count).checked_mul(nanoseconds(unit)?)?;
             Some(time_text(time, Calendar::Gregorian))
         };
-        time().unwrap_or_else(|| value_text(&self.array.data_type, element))
+        time().unwrap_or_else(|| format::element(&self.array.data_type, element))
     }
 
     /// Describes the plane, and the part of it that is drawn.
     fn plane_line(&self) -> String {
         let (rows, columns) = self.plane.axes;
         let axes = self.plane.selection.axes.iter().enumerate();
-        let place = |axis: usize| shown::dimension(self.names, axis);
+        let place = |axis: usize| format::dimension(self.names, axis);
         let mut parts = Vec::new();
         for (what, axis) in [("row", rows), ("column", columns)] {
             let selected = axis.and_then(|axis| self.plane.selection.axes.get(axis));
             if let Some((axis, selected)) = axis.zip(selected) {
-                let count = units::count(selected.count, what);
+                let count = format::count(selected.count, what);
                 parts.push(format!("{count}: {}", place(axis)));
             }
         }

@@ -4,17 +4,16 @@
 //! follows from the pace since the first work, with decreasing weight for older work; indicatif's own estimate starts
 //! when its bar appears, and counts all earlier work as done in that moment.
 
-use std::io;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::thread;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
 
-use super::units;
+use crate::cli::format;
 
 /// How long a command runs before the line appears.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
@@ -139,7 +138,7 @@ impl Shared {
             match &state.count {
                 None => bar.set_message(format!("{what}, {}", shown_seconds(now))),
                 Some((Counted::Chunks, pace)) => {
-                    bar.set_message(format!("{what}, {}", units::count(pace.done, "chunk")));
+                    bar.set_message(format!("{what}, {}", format::count(pace.done, "chunk")));
                 }
                 Some((_, pace)) => {
                     bar.set_length(pace.total);
@@ -232,7 +231,7 @@ fn shown_seconds(seconds: f64) -> String {
         (0, ..) => format!("{seconds} s"),
         (_, 0, _) => format!("{minutes} min {} s", seconds % 60),
         (_, _, 0) => format!("{hours} h {} min", minutes % 60),
-        _ => format!("{} {} h", units::count(days, "day"), hours % 24),
+        _ => format!("{} {} h", format::count(days, "day"), hours % 24),
     }
 }
 

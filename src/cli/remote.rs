@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::units;
+use crate::cli::{format, values};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::RemoteConfig;
 
@@ -32,7 +32,7 @@ pub struct RemoteArgs {
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
     /// For how long names and metadata are taken for true before the store is asked again; 0 asks each time
-    #[arg(long, value_name = "DURATION", value_parser = units::duration_or_zero, default_value = "60s")]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration_or_zero, default_value = "60s")]
     pub metadata_ttl: Duration,
     /// The store never changes: nothing is asked twice
     #[arg(long)]
@@ -44,7 +44,7 @@ pub struct RemoteArgs {
     #[arg(long, value_name = "PATH")]
     pub cache_dir: Option<PathBuf>,
     /// The most that the folder takes
-    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "10G")]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "10G")]
     pub cache_size: u64,
 }
 
@@ -55,7 +55,11 @@ impl RemoteArgs {
     /// Returns the configuration of the store layer; a request takes at most `timeout`.
     pub(super) fn config(&self, timeout: Duration) -> Result<RemoteConfig> {
         Ok(RemoteConfig {
-            cache_dir: self.cache_dir.as_deref().map(units::absolute).transpose()?,
+            cache_dir: self
+                .cache_dir
+                .as_deref()
+                .map(values::absolute)
+                .transpose()?,
             cache_size: self.cache_size,
             options: self.options(),
             anonymous: self.anon,
@@ -121,10 +125,10 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         PROFILE => config
             .options
             .push((PROFILE.to_string(), value.to_string())),
-        "metadata_ttl" => config.metadata_ttl = units::duration_or_zero(value)?,
+        "metadata_ttl" => config.metadata_ttl = values::duration_or_zero(value)?,
         "concurrency" => config.concurrency = concurrency(value)?,
-        "cache_dir" => config.cache_dir = Some(units::absolute(Path::new(value))?),
-        "cache_size" => config.cache_size = units::size(value)?,
+        "cache_dir" => config.cache_dir = Some(values::absolute(Path::new(value))?),
+        "cache_size" => config.cache_size = values::size(value)?,
         _ => return Ok(false),
     }
     Ok(true)
@@ -154,7 +158,7 @@ pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
     let cache_dir = config.cache_dir.as_ref();
     let ttl = match config.metadata_ttl {
         FOREVER => "immutable".to_string(),
-        ttl => units::show_duration(ttl),
+        ttl => format::show_duration(ttl),
     };
     vec![
         ("option", names.collect::<Vec<_>>().join(",")),
@@ -173,7 +177,7 @@ pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
             "cache_dir",
             cache_dir.map_or_else(String::new, |path| path.display().to_string()),
         ),
-        ("cache_size", units::show_size(config.cache_size)),
+        ("cache_size", format::show_size(config.cache_size)),
     ]
 }
 

@@ -3,18 +3,17 @@
 //! A program cannot change the arguments that `ps` shows, so it restarts itself without the secret values, and passes
 //! the real arguments in a memory file that only this user can open. The daemon inherits both.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::{env, fs};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::background::own_program;
+use crate::cli::background::own_program;
 
 /// The environment variable with the descriptor number of the real arguments.
 const VARIABLE: &str = "ZARRFS_ARGUMENTS";

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use super::units;
+use crate::cli::values;
 use zarr_format::error::Result;
 use zarrfs_array::array::SpillConfig;
 
@@ -38,7 +38,7 @@ pub(super) fn choice(text: &str) -> Result<SpillChoice> {
     match text {
         "none" => Ok(SpillChoice::Nowhere),
         "auto" => Ok(SpillChoice::Usual),
-        folder => units::absolute(Path::new(folder)).map(SpillChoice::Folder),
+        folder => values::absolute(Path::new(folder)).map(SpillChoice::Folder),
     }
 }
 

@@ -1,15 +1,14 @@
 //! `zarrfs stats`: prints a mount's counters as a table, JSON or Prometheus text.
 
 use std::fmt::Write as _;
-use std::io;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::thread;
 use std::time::Instant;
+use std::{io, thread};
 
 use serde_json::{Map, Value};
 
-use super::{StatsArgs, mount_facts};
+use crate::cli::{StatsArgs, mount_facts};
 use crate::view::control::STATS_ATTRIBUTE;
 use zarr_format::error::{Error, Result};
 

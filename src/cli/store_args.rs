@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::mount_facts;
-use super::mount_facts::{CONTROL, MountFacts};
-use super::plan::default_memory;
-use super::remote::RemoteArgs;
-use super::spill;
-use super::spill::SpillChoice;
-use super::units;
-use super::upper::open_upper;
+use crate::cli::mount_facts::{CONTROL, MountFacts};
+use crate::cli::plan::default_memory;
+use crate::cli::remote::RemoteArgs;
+use crate::cli::spill::SpillChoice;
+use crate::cli::upper::open_upper;
+use crate::cli::{mount_facts, spill, values};
 use crate::fuse::mount::mountpoint;
 use zarr_format::dialect::Choice;
 use zarr_format::error::{Error, Result};
@@ -48,13 +46,13 @@ pub struct StoreArgs {
     pub follow_symlinks: bool,
     /// Most memory for what is held of a store, above all decoded chunks, such as 256M; at least 1M [default: a quarter of
     /// the machine's or the container's, at most 4G]
-    #[arg(long, value_name = "SIZE", value_parser = units::memory, help_heading = READING)]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory, help_heading = READING)]
     pub memory: Option<u64>,
     /// Longest decoded chunk that is read; a longer one is refused
-    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1G", help_heading = READING)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", help_heading = READING)]
     pub max_chunk: u64,
     /// How long a request may wait for the store, such as 5s; then it is an error
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = READING)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "60s", help_heading = READING)]
     pub timeout: Duration,
     /// How a store on the network is reached
     #[command(flatten)]
@@ -77,7 +75,7 @@ impl StoreArgs {
 
     /// Opens the store of `typed`, a path or URL of a store or of an entry in it, and finds the path in the store.
     pub(super) fn open(&self, typed: &str) -> Result<StorePath> {
-        units::check_store(typed)?;
+        values::check_store(typed)?;
         let place = MountedPath::find(typed)?;
         let source = place
             .as_ref()
@@ -119,7 +117,7 @@ impl StoreArgs {
         if let Some(store) = zarrfs_store::local_path(&located.config.source) {
             mountpoint::check_outside("--cow", upper, &store, "store")?;
         }
-        let upper = units::absolute(upper)?;
+        let upper = values::absolute(upper)?;
         let name = located.source.clone();
         located.reopened(&UNLIMITED, &Arc::default(), |stack| {
             let overlay = open_upper(&upper, stack.store, &name)?;

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
-use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
-use super::paint::Paint;
-use super::report::JsonList;
-use super::{LsArgs, TreeArgs, report, shown, units};
+use crate::cli::report::JsonList;
+use crate::cli::source::{NAMED_ONLY, named, note_unread_copies};
+use crate::cli::terminal::Paint;
+use crate::cli::{LsArgs, TreeArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
 use zarrfs_array::hierarchy::LEADS_BACK;
 use zarrfs_export::inspect::locate::StorePath;
@@ -110,7 +110,7 @@ fn walk(
         report::note(format_args!("{place}: these nodes are {NAMED_ONLY}"));
     }
     if let Some(link) = located.opened.hierarchy.link_back() {
-        report::note(format_args!("{}: {LEADS_BACK}", shown::text(&link)));
+        report::note(format_args!("{}: {LEADS_BACK}", format::text(&link)));
     }
     if matches!(walked, Ok(None)) {
         note_unread_copies(located);
@@ -201,7 +201,7 @@ fn whole_name(located: &StorePath) -> String {
     let path = if located.path.is_root() {
         String::new()
     } else {
-        format!("/{}", shown::text(&located.path))
+        format!("/{}", format::text(&located.path))
     };
     printable(&format!("{}{path}", located.source))
 }
@@ -215,7 +215,7 @@ fn facts(node: &TreeNode, paint: Paint) -> String {
                 .map(|dialect| paint.faint(&format!("{dialect} group"))),
         ),
         NodeFacts::Array(array) => {
-            parts.push(shown::array_line(array, &paint));
+            parts.push(format::array_line(array, &paint));
             let unit = if array.inner_chunk_shapes.is_empty() {
                 "chunk"
             } else {
@@ -224,13 +224,13 @@ fn facts(node: &TreeNode, paint: Paint) -> String {
             parts.extend(
                 node.stored
                     .as_ref()
-                    .map(|stored| shown::stored_line(stored, unit)),
+                    .map(|stored| format::stored_line(stored, unit)),
             );
         }
         NodeFacts::Broken(error) => parts.push(paint.fault(&format!("broken: {error}"))),
     }
     if node.attributes > 0 {
-        parts.push(units::count(node.attributes as u64, "attribute"));
+        parts.push(format::count(node.attributes as u64, "attribute"));
     }
     if node.is_cut {
         parts.push(paint.faint("..."));
@@ -265,10 +265,10 @@ impl Counts {
     }
 
     fn in_words(&self) -> String {
-        let groups = units::count(self.groups, "group");
-        let mut text = format!("{groups}, {}", units::count(self.arrays, "array"));
+        let groups = format::count(self.groups, "group");
+        let mut text = format!("{groups}, {}", format::count(self.arrays, "array"));
         if self.broken > 0 {
-            text += &format!(", {}", units::count(self.broken, "broken node"));
+            text += &format!(", {}", format::count(self.broken, "broken node"));
         }
         if !self.has_metadata {
             text += "; no Zarr metadata found";
@@ -280,11 +280,11 @@ impl Counts {
 fn node_json(node: &TreeNode) -> Value {
     let (kind, members) = match &node.facts {
         NodeFacts::Group => ("group", None),
-        NodeFacts::Array(array) => ("array", Some(shown::array_json(array))),
+        NodeFacts::Array(array) => ("array", Some(format::array_json(array))),
         NodeFacts::Broken(_) => ("broken", None),
     };
     let mut found = json!({
-        "path": shown::text(&node.path),
+        "path": format::text(&node.path),
         "kind": kind,
         "dialect": node.dialect,
         "attributes": node.attributes,
@@ -299,7 +299,7 @@ fn node_json(node: &TreeNode) -> Value {
     let stored = node
         .stored
         .as_ref()
-        .map(|stored| ("stored", shown::stored_json(stored)));
+        .map(|stored| ("stored", format::stored_json(stored)));
     if let Some(found) = found.as_object_mut() {
         found.extend(members.into_iter().flatten());
         let others = [stored, cut, partial, error].into_iter().flatten();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::report;
+use crate::cli::report;
 use crate::fuse::mount;
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::{Device, Mounted};

@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use rustix::process;
 
-use super::mount_facts;
-use super::mount_facts::MountFacts;
-use super::progress::Progress;
-use super::{PlaceArgs, control_client};
+use crate::cli::mount_facts::MountFacts;
+use crate::cli::progress::Progress;
+use crate::cli::{PlaceArgs, control_client, mount_facts};
 use crate::mount::commands;
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_overlay::commit;
 use zarrfs_overlay::commit::copy;
-use zarrfs_overlay::{Overlay, OverlayConfig};
+use zarrfs_overlay::{Overlay, OverlayConfig, commit};
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{RemoteConfig, Store, StoreConfig};

@@ -1,11 +1,10 @@
-//! Formats errors in arguments on one line, with a hint if possible.
+//! Formats errors in arguments on one line, with a hint or the replacement of a removed option.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use super::removed_options;
 use zarr_format::error::printable;
 
 /// Returns one line about arguments that cannot be parsed; `command` is their definition.
@@ -36,7 +35,7 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
 fn removed_option(error: &Error) -> Option<(&str, &'static str)> {
     match (error.kind(), error.get(ContextKind::InvalidArg)?) {
         (ErrorKind::UnknownArgument, ContextValue::String(option)) => {
-            removed_options::instead(option).map(|instead| (option.as_str(), instead))
+            instead(option).map(|instead| (option.as_str(), instead))
         }
         _ => None,
     }
@@ -53,6 +52,37 @@ fn parts(text: &str) -> Vec<String> {
         }
     }
     parts
+}
+
+/// The removed options, without the leading `--`, and their error texts.
+const REMOVED: [(&str, &str); 4] = [
+    (
+        "access-log",
+        "was removed; RUST_LOG=zarrfs::access=trace puts a line for each request into the log",
+    ),
+    (
+        "files",
+        "was removed; DIR/.zarrfs/files has the decoded arrays, and a second mount with --view files shows them at \
+         another directory",
+    ),
+    (
+        "no-fallback",
+        "was removed; a data type that is not known is read as the fallback that its metadata names, with a warning in \
+         the log",
+    ),
+    (
+        "spill-size",
+        "was removed; use --spill DIR or --spill none: a spill file takes at most 64G and half of the free space",
+    ),
+];
+
+/// Returns the replacement of a removed option, with hyphens or underscores, or `None` if no such option was removed.
+pub(super) fn instead(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches('-').replace('_', "-");
+    let mut removed = REMOVED.iter();
+    removed
+        .find(|(known, _)| *known == name)
+        .map(|&(_, instead)| instead)
 }
 
 #[cfg(test)]
@@ -146,5 +176,17 @@ mod tests {
             assert_eq!(text.lines().count(), 1, "{arguments}");
             assert!(!text.contains('\x1b'), "{text:?}");
         }
+    }
+
+    #[test]
+    fn no_option_is_removed_and_still_there() {
+        for (name, _) in REMOVED {
+            for command in Cli::command().get_subcommands() {
+                let mut options = command.get_arguments();
+                assert!(options.all(|option| option.get_long() != Some(name)));
+            }
+        }
+        assert_eq!(instead("spill_size"), instead("--spill-size"));
+        assert!(instead("spill").is_none());
     }
 }

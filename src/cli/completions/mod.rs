@@ -6,7 +6,7 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Cli, CompletionsArgs, report};
+use crate::cli::{Cli, CompletionsArgs, report};
 use zarr_format::error::Result;
 
 /// The text after the definitions in bash and fish, and the wrapper of the main function in zsh.

@@ -1,12 +1,12 @@
-//! `zarrfs diff A B`: prints the differences of two stores, node by node.
+//! `zarrfs diff --arrays` and `zarrfs diff A B`: prints differences, node by node.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::store_args::StoreArgs;
-use super::{DiffArgs, diff_arrays, report};
-use zarr_format::error::{Error, Result};
+use crate::cli::store_args::StoreArgs;
+use crate::cli::{DiffArgs, report};
+use zarr_format::error::{Error, Result, printable};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_export::compare;
 use zarrfs_export::compare::{Compared, HierarchyState};
@@ -37,7 +37,7 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
         if args.json {
             nodes.push(node);
         } else {
-            diff_arrays::print(&[node]);
+            print(&[node]);
         }
         Ok(())
     })?;
@@ -106,4 +106,43 @@ fn state(place: &StorePath) -> HierarchyState {
         arrays: Arc::clone(&place.opened.arrays),
         base: place.path.clone(),
     }
+}
+
+/// Prints the differences: a line for each node, with its details below.
+pub(super) fn print(nodes: &[Value]) {
+    for node in nodes {
+        let word = |name: &str| printable(node[name].as_str().unwrap_or_default());
+        let (change, kind, path) = (word("change"), word("kind"), word("path"));
+        report::print(format_args!("{change} {kind} /{path}"));
+        for what in ["attributes", "metadata"] {
+            for member in list(node, what) {
+                print_member(what, member);
+            }
+        }
+        for region in list(node, "regions") {
+            let bounds = list(region, "start").iter().zip(list(region, "stop"));
+            let bounds: Vec<String> = bounds.map(|(from, to)| format!("{from}:{to}")).collect();
+            let count = &region["count"];
+            report::print(format_args!("    [{}] {count} elements", bounds.join(", ")));
+        }
+        if let Some(error) = node["error"].as_str() {
+            report::print(format_args!("    cannot be compared: {}", printable(error)));
+        }
+    }
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn print_member(what: &str, member: &Value) {
+    let name = printable(member["name"].as_str().unwrap_or_default());
+    let shown = |which: &str| member.get(which).map(|value| printable(&value.to_string()));
+    let text = match (shown("before"), shown("after")) {
+        (Some(before), Some(after)) => format!("{before} -> {after}"),
+        (None, Some(after)) => format!("+ {after}"),
+        (Some(before), None) => format!("- {before}"),
+        (None, None) => String::new(),
+    };
+    report::print(format_args!("    {what} {name}: {text}"));
 }

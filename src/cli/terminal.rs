@@ -1,8 +1,7 @@
-//! Colours text, if stdout is a terminal and `NO_COLOR` is not set.
+//! Colours text, and measures the terminal.
 
-use std::env;
-use std::io;
 use std::io::IsTerminal;
+use std::{env, io};
 
 /// Colours text, or leaves it unchanged.
 #[derive(Clone, Copy, Debug)]

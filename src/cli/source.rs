@@ -1,21 +1,27 @@
-//! An array as the source of files: its elements, metadata and group.
+//! Opens the node that a command names, and names it as typed in errors.
 //!
-//! The files are those of the files view; their names and headers also depend on the array's group.
+//! The files of an array are those of the files view; their names and headers also depend on the array's group.
 
 use std::sync::Arc;
 
-use super::store_args::StoreArgs;
-use zarr_format::error::Result;
+use crate::cli::report;
+use crate::cli::store_args::StoreArgs;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::Selection;
+use zarr_format::model::document::is_document;
 use zarrfs_array::array::OpenArray;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_export::formats::axes::axes_of;
 use zarrfs_export::formats::{Format, Subject, npy};
+use zarrfs_export::inspect::access::OpenedStore;
 use zarrfs_export::inspect::coordinate_lines::CoordinateLines;
+use zarrfs_export::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::map_nodes::MapSource;
 use zarrfs_export::inspect::root_name::root_name;
 use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_export::inspect::written_file::DescribedArray;
+use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
 /// An array with its metadata and its group's metadata.
@@ -160,4 +166,112 @@ pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {
     above.path = above.path.child(name.as_bytes()).ok()?;
     let found = above.opened.hierarchy.node(&UNLIMITED, &above.path).ok()?;
     found.map(|_| above)
+}
+
+/// Opens the array at the path; `NotFound` if the path does not exist, `Invalid` if it is not an array.
+pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
+    let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
+    match entry {
+        Some(entry) => {
+            entry.node()?;
+            located.opened.arrays.open(&entry)
+        }
+        None => Err(Error::not_found(&located.path)),
+    }
+}
+
+/// Parses a selection of the array that was typed as `path`. Labels are in the array's group or an ancestor; if the
+/// array was opened as a store of its own, the group is opened for them.
+pub(super) fn select(
+    store: &StoreArgs,
+    path: &str,
+    located: &StorePath,
+    text: &str,
+) -> Result<Selection> {
+    let open = || within_group(store, path).or_else(|| within(store, path));
+    let above = (located.path.is_root() && names_dimensions(text)).then(open);
+    let above = above.flatten();
+    let located = above.as_ref().unwrap_or(located);
+    let OpenedStore {
+        hierarchy, arrays, ..
+    } = &located.opened;
+    let missing = || Error::not_found(&located.path);
+    let entry = hierarchy
+        .node(&UNLIMITED, &located.path)?
+        .ok_or_else(missing)?;
+    let array = ArrayInGroup {
+        hierarchy,
+        arrays,
+        entry: &entry,
+    };
+    array.select(&UNLIMITED, text)
+}
+
+/// Prefixes the key of an error with the store as typed.
+pub(super) fn named<T>(located: &StorePath, typed: &str, outcome: Result<T>) -> Result<T> {
+    outcome.map_err(|error| {
+        if is_key(located, error.subject()) {
+            let name = joined(&base(located, typed), error.subject());
+            Error::new(error.kind(), name, error.detail())
+        } else {
+            error
+        }
+    })
+}
+
+/// Reports consolidated metadata that were requested but cannot be read.
+pub(super) fn note_unread_copies(located: &StorePath) {
+    for why in located.opened.hierarchy.unread_copies() {
+        let store = &located.source;
+        report::note(format_args!(
+            "{store}: the consolidated metadata do not read: {why}"
+        ));
+    }
+}
+
+/// The note about nodes known only from attributes, in a store that cannot list.
+pub(super) const NAMED_ONLY: &str = "named by attributes; other nodes are not known";
+
+/// Whether an error is about a key: the typed path, a path below it, or a stored key.
+fn is_key(located: &StorePath, subject: &str) -> bool {
+    let path = located.path.to_string();
+    let is_below = subject
+        .strip_prefix(&path)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if subject == "/" || (is_below && !located.path.is_root()) {
+        return true;
+    }
+    let store = &located.opened.stack.store;
+    Key::new(subject).is_ok_and(|key| {
+        // If the key cannot be queried, the error is about it.
+        let is_stored = || !matches!(store.head(&UNLIMITED, &key), Ok(None));
+        !key.is_root() && (is_document(key.name()) || is_stored())
+    })
+}
+
+/// Returns the store as typed: the part before the path in it. For a URL, which may contain secrets, returns the shown
+/// source.
+fn base(located: &StorePath, typed: &str) -> String {
+    let typed = typed.trim_end_matches('/');
+    if typed.is_empty() || typed.contains("://") {
+        return located.source.clone();
+    }
+    if located.path.is_root() {
+        return typed.to_string();
+    }
+    match typed.strip_suffix(&located.path.to_string()) {
+        Some("") => String::new(),
+        Some(base) if base.ends_with('/') => base.to_string(),
+        _ => located.source.clone(),
+    }
+}
+
+/// Appends a key to its store.
+fn joined(base: &str, key: &str) -> String {
+    let base = base.trim_end_matches('/');
+    match (base, key) {
+        (base, "/") => base.to_string(),
+        ("", key) => key.to_string(),
+        (base, key) => format!("{base}/{key}"),
+    }
 }

@@ -1,12 +1,14 @@
-//! Parses and formats sizes, durations, modes and paths of the command line.
+//! Parses the values of options: sizes, durations, modes, paths, users and groups.
+//!
+//! Names of users and groups are looked up in the local files, and then with getent(1), which also knows directory
+//! services.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use zarr_format::error::{Error, Result};
-
-/// Minimum memory of a mount in bytes.
-const MIN_MEMORY: u64 = 1 << 20;
 
 /// Parses `256M`, `0.5GiB` or a number of bytes; the units are powers of 1024.
 pub(super) fn size(text: &str) -> Result<u64> {
@@ -50,15 +52,14 @@ fn fraction(digits: &str, shift: u32) -> Option<u64> {
     Some((number << shift) / unit)
 }
 
-/// Parses a memory budget; refuses a size below `MIN_MEMORY`.
+/// Parses a memory budget of at least 1 MiB.
 pub(super) fn memory(text: &str) -> Result<u64> {
     let bytes = size(text)?;
-    if bytes < MIN_MEMORY {
-        let why = format!(
-            "is too little memory: at least {}, such as 256M",
-            show_size(MIN_MEMORY)
-        );
-        return Err(invalid(text, &why));
+    if bytes < 1 << 20 {
+        return Err(invalid(
+            text,
+            "is too little memory: at least 1M, such as 256M",
+        ));
     }
     Ok(bytes)
 }
@@ -124,30 +125,6 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
 }
 
-/// Formats a size in the largest unit that is exact.
-pub(super) fn show_size(bytes: u64) -> String {
-    let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
-    let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;
-    match units.iter().find(|(_, shift)| fits(*shift)) {
-        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
-        None => bytes.to_string(),
-    }
-}
-
-/// Formats a count: `1 conflict`, `2 conflicts`.
-pub(super) fn count(number: u64, what: &str) -> String {
-    let end = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{end}")
-}
-
-/// Formats a duration in seconds or milliseconds.
-pub(super) fn show_duration(duration: Duration) -> String {
-    match duration.subsec_millis() {
-        0 => format!("{}s", duration.as_secs()),
-        _ => format!("{}ms", duration.as_millis()),
-    }
-}
-
 fn split(text: &str) -> (&str, &str) {
     text.split_at(
         text.find(|c: char| !c.is_ascii_digit())
@@ -157,6 +134,47 @@ fn split(text: &str) -> (&str, &str) {
 
 fn invalid(text: &str, detail: &str) -> Error {
     Error::invalid(format!("'{text}'"), detail)
+}
+
+/// Parses a user.
+pub(super) fn user(text: &str) -> Result<u32> {
+    number(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no user here"))
+}
+
+/// Parses a group.
+pub(super) fn group(text: &str) -> Result<u32> {
+    number(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
+}
+
+/// The number that means no user or group in system calls.
+const NONE: u32 = u32::MAX;
+
+fn number(text: &str, table: &str) -> Option<u32> {
+    if let Ok(number) = text.parse() {
+        return Some(number).filter(|number| *number != NONE);
+    }
+    let is_name = !text.is_empty() && !text.starts_with(['-', '+']) && !text.contains([':', '\n']);
+    if !is_name {
+        return None;
+    }
+    let local = fs::read_to_string(format!("/etc/{table}")).unwrap_or_default();
+    find(&local, text).or_else(|| find(&service(table, text)?, text))
+}
+
+/// Returns the getent(1) line of a name.
+fn service(table: &str, name: &str) -> Option<String> {
+    let mut command = Command::new("getent");
+    command.args([table, name]).stdin(Stdio::null());
+    let output = command.stderr(Stdio::null()).output().ok()?;
+    String::from_utf8(output.stdout).ok()
+}
+
+/// Finds the number in lines such as `name:x:1000:...`.
+fn find(table: &str, name: &str) -> Option<u32> {
+    let line = table
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split(':').nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -188,8 +206,6 @@ mod tests {
         ] {
             assert!(size(bad).is_err(), "{bad}");
         }
-        assert_eq!(show_size(256 << 20), "256M");
-        assert_eq!(show_size(1500), "1500");
     }
 
     #[test]
@@ -210,7 +226,6 @@ mod tests {
         assert!(duration("0s").is_err());
         assert_eq!(duration_or_zero("0").unwrap(), Duration::ZERO);
         assert!(duration("5 s").is_err());
-        assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
     }
 
     #[test]
@@ -218,5 +233,19 @@ mod tests {
         assert_eq!(octal("022").unwrap(), 0o022);
         assert!(octal("1000").is_err());
         assert!(octal("9").is_err());
+    }
+
+    #[test]
+    fn owners_have_names_and_numbers() {
+        assert_eq!((user("7").unwrap(), group("0").unwrap()), (7, 0));
+        assert_eq!((user("root").unwrap(), group("root").unwrap()), (0, 0));
+        let error = user("no.such.user").unwrap_err().to_string();
+        assert_eq!(error, "'no.such.user': is no user here");
+        for bad in ["", "-1", "--help", "root:x", "4294967295", "4294967296"] {
+            assert!(user(bad).is_err() && group(bad).is_err(), "{bad}");
+        }
+        let table = "root:x:0:0\nrooty:x:5:5\nbad:x:y\n";
+        assert_eq!(find(table, "rooty"), Some(5));
+        assert_eq!((find(table, "bad"), find(table, "roo")), (None, None));
     }
 }

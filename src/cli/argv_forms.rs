@@ -5,8 +5,8 @@ use std::path::Path;
 
 use clap::CommandFactory;
 
-use super::Cli;
-use super::report::ExitPolicy;
+use crate::cli::Cli;
+use crate::cli::report::ExitPolicy;
 use zarrfs_store::edit_distance::nearest;
 
 /// Returns the exit policy if the arguments are for the mount helper: the program's name is `mount.zarrfs`, or the form

@@ -1,11 +1,13 @@
-//! Formats facts as text and JSON: shapes, byte lengths, codecs and arrays.
+//! Formats facts as text and JSON: shapes, lengths, durations, codecs, arrays.
+
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::paint::Paint;
-use super::units;
+use crate::cli::terminal::Paint;
+use zarr_format::dialect::fill_json;
 use zarr_format::error::{Error, printable};
-use zarr_format::model::CodecSpec;
+use zarr_format::model::{CodecSpec, DataType};
 use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
 use zarrfs_export::inspect::stored::{ChunkLength, StoredFacts};
 use zarrfs_store::Key;
@@ -45,7 +47,7 @@ pub(super) fn bytes(bytes: u64) -> String {
         (unit, tenths) = (next, tenths.div_ceil(1024));
     }
     if unit.is_empty() {
-        return units::count(bytes, "byte");
+        return count(bytes, "byte");
     }
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
@@ -105,10 +107,10 @@ pub(super) fn array_line(array: &ArrayInfo, paint: &Paint) -> String {
 /// Formats the stored size briefly; `unit` is chunk or shard.
 pub(super) fn stored_line(stored: &StoredFacts, unit: &str) -> String {
     if !stored.is_whole {
-        let found = units::count(stored.present, unit);
+        let found = count(stored.present, unit);
         return format!("more than {} in more than {found}", bytes(stored.bytes));
     }
-    let total = units::count(stored.total, unit);
+    let total = count(stored.total, unit);
     if stored.present == stored.total {
         return format!("{} in {total}", bytes(stored.bytes));
     }
@@ -171,6 +173,39 @@ pub(super) fn stored_json(stored: &StoredFacts) -> Value {
     })
 }
 
+/// Formats a size in the largest unit that is exact.
+pub(super) fn show_size(bytes: u64) -> String {
+    let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
+    let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;
+    match units.iter().find(|(_, shift)| fits(*shift)) {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+/// Formats a count: `1 conflict`, `2 conflicts`.
+pub(super) fn count(number: u64, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{end}")
+}
+
+/// Formats a duration in seconds or milliseconds.
+pub(super) fn show_duration(duration: Duration) -> String {
+    match duration.subsec_millis() {
+        0 => format!("{}s", duration.as_secs()),
+        _ => format!("{}ms", duration.as_millis()),
+    }
+}
+
+/// Formats an element.
+pub(super) fn element(data_type: &DataType, element: &[u8]) -> String {
+    let value = fill_json::value(data_type, element);
+    match (&value, data_type) {
+        (Value::String(word), DataType::Float(_) | DataType::Small(_)) => word.clone(),
+        _ => printable(&value.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,6 +225,9 @@ mod tests {
         for (number, text) in expected {
             assert_eq!(bytes(number), text);
         }
+        assert_eq!(show_size(256 << 20), "256M");
+        assert_eq!(show_size(1500), "1500");
+        assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
     }
 
     #[test]
