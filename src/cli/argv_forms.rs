@@ -11,7 +11,7 @@ use zarrfs_store::edit_distance::nearest;
 
 /// Returns the exit policy if the arguments are for the mount helper: the program's name is `mount.zarrfs`, or the form
 /// is mount.fuse's, `zarrfs STORE DIR -o OPTIONS`.
-pub(super) fn helper(args: &[OsString]) -> Option<ExitPolicy> {
+pub(super) fn helper_policy(args: &[OsString]) -> Option<ExitPolicy> {
     let called = args.first().map(Path::new).and_then(Path::file_name);
     if called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount.")) {
         return Some(ExitPolicy::Helper);
@@ -157,8 +157,8 @@ mod tests {
         line.split(' ').map(OsString::from).collect()
     }
 
-    fn called_as(line: &str) -> Option<ExitPolicy> {
-        helper(&words(line))
+    fn policy_of(line: &str) -> Option<ExitPolicy> {
+        helper_policy(&words(line))
     }
 
     #[test]
@@ -169,13 +169,13 @@ mod tests {
             "zarrfs a.zarr /mnt -o rw,fsname=x,dev,suid",
             "zarrfs a.zarr /mnt -o ro,nosuid,nodev",
         ] {
-            assert_eq!(called_as(line), Some(ExitPolicy::Helper), "{line}");
+            assert_eq!(policy_of(line), Some(ExitPolicy::Helper), "{line}");
         }
         for line in [
             "zarrfs a.zarr /mnt -o ro",
             "zarrfs a.zarr /mnt -oro,device,no",
         ] {
-            assert_eq!(called_as(line), Some(ExitPolicy::BareForm), "{line}");
+            assert_eq!(policy_of(line), Some(ExitPolicy::BareForm), "{line}");
         }
     }
 
@@ -188,13 +188,13 @@ mod tests {
             "zarrfs a.zarr /mnt -f -o ro",
             "zarrfs --version",
         ] {
-            assert_eq!(called_as(line), None, "{line}");
+            assert_eq!(policy_of(line), None, "{line}");
         }
     }
 
     #[test]
     fn a_store_and_a_directory_are_mounted() {
-        for (typed, meant) in [
+        for (typed, expected) in [
             ("zarrfs a.zarr /mnt", "zarrfs mount a.zarr /mnt"),
             (
                 "zarrfs s3://b/a /mnt --anon",
@@ -222,7 +222,7 @@ mod tests {
                 "zarrfs mount --memory=1G -fo ro -oro -- ./a.zarr m",
             ),
         ] {
-            assert_eq!(with_command(words(typed)), words(meant), "{typed}");
+            assert_eq!(with_command(words(typed)), words(expected), "{typed}");
         }
         for other in [
             "zarrfs mount a.zarr /mnt",

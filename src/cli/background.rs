@@ -37,13 +37,6 @@ const PARENT: &str = "ZARRFS_PARENT";
 const READY: &str = "ready";
 const FAILED: &str = "failed";
 
-/// Time limit of starting and mounting, in addition to the time limit of the store.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Time limit of the unmount by a failed daemon, and the polling interval.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-const STOP_PAUSE: Duration = Duration::from_millis(20);
-
 /// The error of a failed start, and the exit status if the daemon sent one.
 pub(super) struct StartFailure {
     pub(super) status: Option<u8>,
@@ -62,11 +55,12 @@ impl From<Error> for StartFailure {
 /// Starts the daemon; returns the daemon's description when the mount answers.
 pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailure> {
     let (reader, mut child) = spawn(plan)?;
-    let line = match read_line(reader, plan.timeout + START_TIMEOUT) {
+    // Starting and mounting take time in addition to the first request to the store.
+    let line = match read_line(reader, plan.timeout + Duration::from_secs(10)) {
         Ok(line) => line,
         Err(error) => {
             stop(&mut child);
-            return Err(error.about(plan.shown_source()).into());
+            return Err(error.about(plan.redacted_source()).into());
         }
     };
     if let Some(failure) = line.strip_prefix(FAILED) {
@@ -77,7 +71,7 @@ pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailur
             .wait()
             .map_or_else(|error| error.to_string(), |status| status.to_string());
         let detail = format!("the daemon ended before it was ready ({end})");
-        return Err(Error::unavailable(plan.shown_source(), detail).into());
+        return Err(Error::unavailable(plan.redacted_source(), detail).into());
     };
     check_answers(plan).inspect_err(|_| stop(&mut child))?;
     Ok(what.trim().to_string())
@@ -178,12 +172,12 @@ fn check_answers(plan: &MountPlan) -> Result<()> {
 /// Ends a daemon with SIGTERM, on which it unmounts, or with SIGKILL if that takes too long.
 fn stop(child: &mut Child) {
     let signalled = process::kill_process(process::Pid::from_child(child), process::Signal::TERM);
-    let end = Instant::now() + STOP_TIMEOUT;
+    let end = Instant::now() + Duration::from_secs(5);
     while signalled.is_ok() && Instant::now() < end {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
-        thread::sleep(STOP_PAUSE);
+        thread::sleep(Duration::from_millis(20));
     }
     // Fails if the daemon has already ended.
     let _ = child.kill();
@@ -235,9 +229,6 @@ fn write_line(line: fmt::Arguments<'_>) -> io::Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush())
 }
 
-/// The kernel's list of this process's descriptors.
-const OWN: &str = "/proc/self/fd";
-
 /// Descriptors that this process has not opened itself.
 pub(super) struct InheritedDescriptors(Vec<RawFd>);
 
@@ -245,10 +236,13 @@ impl InheritedDescriptors {
     /// Finds them: descriptors without close-on-exec, which this process sets on all of its own. Must be called before
     /// threads are started.
     pub(super) fn find() -> InheritedDescriptors {
-        let entries = fs::read_dir(OWN).into_iter().flatten().flatten();
+        let entries = fs::read_dir("/proc/self/fd")
+            .into_iter()
+            .flatten()
+            .flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let numbers: Vec<RawFd> = numbers.filter(|&number| number > 2).collect();
-        InheritedDescriptors(numbers.into_iter().filter(is_passed_on).collect())
+        InheritedDescriptors(numbers.into_iter().filter(is_inherited).collect())
     }
 
     /// Closes them. Files opened by their names, such as `/dev/fd/9`, stay open.
@@ -270,14 +264,14 @@ impl InheritedDescriptors {
     unsafe_code,
     reason = "descriptors that nothing here owns have numbers alone"
 )]
-fn is_passed_on(number: &RawFd) -> bool {
+fn is_inherited(number: &RawFd) -> bool {
     // SAFETY: the number is only queried, and a closed one is an error.
     let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
     fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
 }
 
-/// Sends `state` if there is a socket; a failure is only logged, since the mount works without it.
-pub(super) fn send(state: &str) {
+/// Notifies systemd of READY=1 or STOPPING=1 on the socket NOTIFY_SOCKET, see sd_notify(3). Sends `state` if there is a socket; a failure is only logged, since the mount works without it.
+pub(super) fn notify(state: &str) {
     let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;
     };

@@ -25,9 +25,6 @@ use zarrfs_store::request_context::UNLIMITED;
 /// Number of bytes read at a time.
 const READ_SIZE: usize = 4 << 20;
 
-/// The format name for elements as rows of text.
-const TEXT: &str = "text";
-
 /// Prints the key, chunk or elements that the arguments select.
 pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let content = content_of(&args.format)?;
@@ -55,7 +52,7 @@ fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> 
 /// Returns the file format of the elements, or `None` for rows of text.
 fn content_of(format: &str) -> Result<Option<FileContent>> {
     match format {
-        TEXT => Ok(None),
+        "text" => Ok(None),
         name => FileContent::of_format(name).map(Some),
     }
 }
@@ -110,7 +107,7 @@ fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
         Some(ShardPart::Inner(inner)) => match inner.range()? {
             Some(range) => (inner.shard, range),
             None => {
-                report::note(format_args!(
+                report::warn(format_args!(
                     "{}: the inner chunk is not stored",
                     located.path
                 ));

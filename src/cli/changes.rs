@@ -33,7 +33,8 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
             report::print(format_args!("{store}: mounted read-only"));
         }
         ChangesLocation::Upper(_) => {
-            let ControlAnswer::Status(status) = upper::ask(&args.place, &ControlRequest::Status)?
+            let ControlAnswer::Status(status) =
+                upper::execute(&args.place, &ControlRequest::Status)?
             else {
                 return Err(mismatch());
             };
@@ -51,14 +52,14 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
 }
 
 /// The recorded failures of a mount.
-struct KeptFailures {
+struct FailureCount {
     count: u64,
     /// Whether only the log shows them, because the mount has no control directory.
     hides_control: bool,
 }
 
 /// Prints the status, and the number of failures if it is the status of a mount.
-fn print_status_json(status: &StatusReport, failures: Option<&KeptFailures>) {
+fn print_status_json(status: &StatusReport, failures: Option<&FailureCount>) {
     let mut report = json!(status);
     if let (Some(members), Some(failures)) = (report.as_object_mut(), failures) {
         members.insert("failures".to_string(), failures.count.into());
@@ -85,7 +86,7 @@ fn read_only_status(store: &str) -> StatusReport {
 }
 
 /// Returns the recorded failures of a mount, or `None` if `path` is not a mountpoint.
-fn count_failures(path: &Path) -> Result<Option<KeptFailures>> {
+fn count_failures(path: &Path) -> Result<Option<FailureCount>> {
     let Some(mount) = mount_facts::mountpoint_at(path)? else {
         return Ok(None);
     };
@@ -93,14 +94,14 @@ fn count_failures(path: &Path) -> Result<Option<KeptFailures>> {
     let count = str::from_utf8(&count)
         .ok()
         .and_then(|text| text.parse().ok());
-    Ok(Some(KeptFailures {
+    Ok(Some(FailureCount {
         count: count.unwrap_or_default(),
         hides_control: MountFacts::ask(&mount)?.hides_control(),
     }))
 }
 
 /// Prints the number of recorded failures, and where they are listed, if there are any.
-fn print_failures(path: &Path, failures: &KeptFailures) {
+fn print_failures(path: &Path, failures: &FailureCount) {
     if failures.count == 0 {
         return;
     }
@@ -138,7 +139,7 @@ fn print_status(status: &StatusReport) {
             status.pending
         ));
     }
-    print_kept(&status.kept);
+    print_staying(&status.kept);
     print_rescued(&status.rescued);
     print_lost(&status.lost, "will lose");
     print_in_writing(&status.in_writing);
@@ -159,7 +160,7 @@ fn print_rescued(paths: &[String]) {
 }
 
 /// Lists the paths that stay in the upper folder.
-fn print_kept(kept: &[(String, String)]) {
+fn print_staying(kept: &[(String, String)]) {
     let stay = if kept.len() == 1 { "stays" } else { "stay" };
     print_reasons(
         kept,
@@ -205,7 +206,7 @@ pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
     if args.arrays {
         return diff_of_arrays(args);
     }
-    let ControlAnswer::Diff(diff) = upper::ask(&args.place, &ControlRequest::Diff)? else {
+    let ControlAnswer::Diff(diff) = upper::execute(&args.place, &ControlRequest::Diff)? else {
         return Err(mismatch());
     };
     if args.json {
@@ -219,7 +220,7 @@ pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
 }
 
 fn diff_of_arrays(args: &DiffArgs) -> Result<bool> {
-    let ControlAnswer::DiffArrays(diff) = upper::ask(&args.place, &ControlRequest::DiffArrays)?
+    let ControlAnswer::DiffArrays(diff) = upper::execute(&args.place, &ControlRequest::DiffArrays)?
     else {
         return Err(mismatch());
     };
@@ -235,7 +236,7 @@ fn diff_of_arrays(args: &DiffArgs) -> Result<bool> {
 pub(super) fn commit(args: &CommitArgs) -> Result<bool> {
     let report = match &args.to {
         Some(to) => upper::copy_to(&args.place, to)?,
-        None => ask_commit(args)?,
+        None => execute_commit(args)?,
     };
     if args.json {
         print_json(&report);
@@ -253,9 +254,9 @@ pub(super) fn commit(args: &CommitArgs) -> Result<bool> {
     }
 }
 
-fn ask_commit(args: &CommitArgs) -> Result<CommitReport> {
+fn execute_commit(args: &CommitArgs) -> Result<CommitReport> {
     let (dry_run, force) = (args.dry_run, args.force);
-    match upper::ask(&args.place, &ControlRequest::Commit { dry_run, force })? {
+    match upper::execute(&args.place, &ControlRequest::Commit { dry_run, force })? {
         ControlAnswer::Commit(report) => Ok(report),
         _ => Err(mismatch()),
     }
@@ -270,7 +271,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
         report.erased,
     ));
     print_without_etag(report);
-    print_kept(&report.kept);
+    print_staying(&report.kept);
     print_lost(&report.lost, if dry_run { "would lose" } else { "lost" });
     print_in_writing(&report.in_writing);
 }
@@ -331,7 +332,7 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
             return Ok(false);
         }
     };
-    match upper::ask(&args.place, &ControlRequest::Discard { path })? {
+    match upper::execute(&args.place, &ControlRequest::Discard { path })? {
         ControlAnswer::Discard(report) => {
             print_discard(&report);
             Ok(true)
@@ -357,7 +358,7 @@ fn print_discard(report: &DiscardReport) {
 
 /// Asks on a terminal whether to discard all changes; `Invalid` without a terminal, unless there are none.
 fn confirm_all(place: &PlaceArgs) -> Result<bool> {
-    let ControlAnswer::Status(status) = upper::ask(place, &ControlRequest::Status)? else {
+    let ControlAnswer::Status(status) = upper::execute(place, &ControlRequest::Status)? else {
         return Err(mismatch());
     };
     let others = status.kept.len() + status.in_writing.len();
@@ -370,7 +371,7 @@ fn confirm_all(place: &PlaceArgs) -> Result<bool> {
         let why = format!("{changes} would be lost: name a path, or give --all to discard all");
         return Err(Error::invalid("discard", why));
     }
-    report::ask(format_args!(
+    report::prompt(format_args!(
         "Discard {changes} of {}? [y/N] ",
         status.store
     ));

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::cli::progress::{SHOW_AFTER, SHOW_EVERY};
 use crate::cli::report::json_line;
 use crate::cli::{CheckArgs, Mendable, format, report};
 use zarr_check::{
@@ -21,15 +22,11 @@ use zarrfs_array::hierarchy::{NodeEntry, RebuiltCopies};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How long a check runs before it shows progress, and the interval between updates.
-const SHOW_AFTER: Duration = Duration::from_secs(1);
-const SHOW_EVERY: Duration = Duration::from_millis(200);
-
 /// Checks a store; returns whether it has no errors.
 pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     let located = open(args)?;
     let context = context(args, &located);
-    let mended = match args.fix {
+    let rebuilt = match args.fix {
         Some(Mendable::Consolidated) => {
             rebuild_consolidated(&context, &start(&context, &located)?)?
         }
@@ -43,15 +40,15 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
         bar: &bar,
     };
     let is_done = AtomicBool::new(false);
-    printer.begin(&located, args.fix.is_some().then_some(mended.as_slice()));
+    printer.begin(&located, args.fix.is_some().then_some(rebuilt.as_slice()));
     let summary = thread::scope(|scope| {
         let show = || show_progress(&bar, &context.progress, &is_done);
         // Without a thread the check shows no progress.
-        let shown = thread::Builder::new().spawn_scoped(scope, show).ok();
+        let drawing = thread::Builder::new().spawn_scoped(scope, show).ok();
         let summary = check_store(&context, &start, &mut |finding| printer.finding(finding));
         is_done.store(true, Ordering::Release);
-        if let Some(shown) = shown {
-            shown.thread().unpark();
+        if let Some(drawing) = drawing {
+            drawing.thread().unpark();
         }
         summary
     });
@@ -64,14 +61,14 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
 fn open(args: &CheckArgs) -> Result<StorePath> {
     match (&args.cow, args.yes) {
         _ if args.fix.is_none() => args.store.open(&args.path),
-        (None, false) => Err(Error::invalid("--fix", NOWHERE)),
+        (None, false) => {
+            let why = "writes: say where, with --cow UPPER into a folder of changes that leaves the store as it is, or with \
+                --yes into the store";
+            Err(Error::invalid("--fix", why))
+        }
         (upper, _) => args.store.open_to_write(&args.path, upper.as_deref()),
     }
 }
-
-/// The error of --fix without a place to write.
-const NOWHERE: &str = "writes: say where, with --cow UPPER into a folder of changes that leaves the store as it is, or with \
-     --yes into the store";
 
 /// Returns the node to check.
 fn start(context: &CheckContext, located: &StorePath) -> Result<Arc<NodeEntry>> {
@@ -105,7 +102,7 @@ fn show_progress(bar: &ProgressBar, progress: &CheckProgress, is_done: &AtomicBo
             let [nodes, keys, chunks, bytes] = progress.counts();
             let data = match chunks {
                 0 => String::new(),
-                _ => format!(", {chunks} chunks decoded, {}", format::show_size(bytes)),
+                _ => format!(", {chunks} chunks decoded, {}", format::size(bytes)),
             };
             bar.set_message(format!("{nodes} nodes, {keys} keys{data}"));
             bar.tick();
@@ -121,22 +118,22 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn begin(&self, located: &StorePath, mended: Option<&[RebuiltCopies]>) {
+    fn begin(&self, located: &StorePath, rebuilt: Option<&[RebuiltCopies]>) {
         if !self.is_json {
-            mended.unwrap_or_default().iter().for_each(print_mended);
+            rebuilt.unwrap_or_default().iter().for_each(print_rebuilt);
             return;
         }
         let path = String::from_utf8_lossy(located.path.as_bytes()).into_owned();
         let [store, path] = [json!(located.source), json!(path)].map(|name| json_line(&name));
-        let mended = match mended {
-            Some(mended) => {
-                let mended: Vec<Value> = mended.iter().map(mended_to_json).collect();
-                format!("\"fixed\": {}, ", json_line(&json!(mended)))
+        let rebuilt = match rebuilt {
+            Some(rebuilt) => {
+                let rebuilt: Vec<Value> = rebuilt.iter().map(rebuilt_to_json).collect();
+                format!("\"fixed\": {}, ", json_line(&json!(rebuilt)))
             }
             None => String::new(),
         };
         report::print(format_args!(
-            "{{\"store\": {store}, \"path\": {path}, {mended}\"findings\": ["
+            "{{\"store\": {store}, \"path\": {path}, {rebuilt}\"findings\": ["
         ));
     }
 
@@ -159,14 +156,14 @@ impl Printer<'_> {
     }
 }
 
-fn print_mended(mended: &RebuiltCopies) {
+fn print_rebuilt(rebuilt: &RebuiltCopies) {
     let RebuiltCopies {
         key,
         made,
         changed,
         removed,
         is_put,
-    } = mended;
+    } = rebuilt;
     if *is_put {
         report::print(format_args!(
             "fixed: {key}: copies: {made} made, {changed} changed, {removed} removed"
@@ -176,13 +173,13 @@ fn print_mended(mended: &RebuiltCopies) {
     }
 }
 
-fn mended_to_json(mended: &RebuiltCopies) -> Value {
+fn rebuilt_to_json(rebuilt: &RebuiltCopies) -> Value {
     json!({
-        "key": String::from_utf8_lossy(mended.key.as_bytes()),
-        "made": mended.made,
-        "changed": mended.changed,
-        "removed": mended.removed,
-        "is_put": mended.is_put,
+        "key": String::from_utf8_lossy(rebuilt.key.as_bytes()),
+        "made": rebuilt.made,
+        "changed": rebuilt.changed,
+        "removed": rebuilt.removed,
+        "is_put": rebuilt.is_put,
     })
 }
 

@@ -12,7 +12,7 @@ use crate::mount::protocol::{
 use zarr_format::error::{Error, Result};
 
 /// Sends a request to the mount that has `upper` open; returns `None` if there is no such mount.
-pub(super) fn ask(
+pub(super) fn request(
     upper: &Path,
     request: &ControlRequest,
     progress: &dyn Fn(usize, usize),
@@ -99,7 +99,7 @@ mod tests {
             let mut steps: std::sync::MutexGuard<'_, Vec<_>> = steps.lock().unwrap();
             steps.push((done, total));
         };
-        let answer = ask(upper.path(), &ControlRequest::Status, &progress);
+        let answer = request(upper.path(), &ControlRequest::Status, &progress);
         mount.join().unwrap();
         (answer, steps.into_inner().unwrap())
     }
@@ -150,7 +150,7 @@ mod tests {
         assert!(error.to_string().contains("goes on with the next commit"));
         assert_eq!((error.kind(), steps), (Kind::Unavailable, Vec::new()));
         let upper = tempfile::tempdir().unwrap();
-        let nothing = ask(upper.path(), &ControlRequest::Status, &|_, _| ());
+        let nothing = request(upper.path(), &ControlRequest::Status, &|_, _| ());
         assert_eq!(nothing.unwrap(), None);
     }
 }

@@ -66,7 +66,7 @@ fn write(
 /// Prints what the file omits.
 fn note_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
     for sentence in sentences {
-        report::note(format_args!("the file leaves out {sentence}"));
+        report::warn(format_args!("the file leaves out {sentence}"));
     }
 }
 

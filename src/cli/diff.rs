@@ -19,8 +19,8 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     let reading = StoreArgs::of_two(&args.place.remote);
     let before = reading.open(&args.place.place.to_string_lossy())?;
     let after = reading.open(other)?;
-    refuse_undescribed(&before)?;
-    refuse_undescribed(&after)?;
+    check_described(&before)?;
+    check_described(&after)?;
     let what = if args.values {
         Compared::Values
     } else {
@@ -30,7 +30,7 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     let mut is_equal = true;
     let mut first_fault = None;
     compare::compare(&state(&before), &state(&after), what, &mut |node: Value| {
-        is_equal &= node["error"].is_string() && !tells_difference(&node);
+        is_equal &= node["error"].is_string() && !has_difference(&node);
         if let (None, Some(why)) = (&first_fault, node["error"].as_str()) {
             first_fault = Some((node["path"].clone(), why.to_string()));
         }
@@ -55,17 +55,14 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
 }
 
 /// Whether a node has differences, in addition to an error.
-fn tells_difference(node: &Value) -> bool {
+fn has_difference(node: &Value) -> bool {
     let lists = ["attributes", "metadata", "regions"];
     lists.iter().any(|name| node.get(name).is_some())
 }
 
-/// Maximum number of names that are searched for a document: links may form a cycle.
-const MAX_NAMES: usize = 100_000;
-
 /// Fails with `Invalid` if neither the node nor a descendant has a document: an unrelated folder would be compared as a
 /// store of groups.
-fn refuse_undescribed(place: &StorePath) -> Result<()> {
+fn check_described(place: &StorePath) -> Result<()> {
     let hierarchy = &place.opened.hierarchy;
     let Some(start) = hierarchy.node(&UNLIMITED, &place.path)? else {
         return Ok(());
@@ -82,7 +79,7 @@ fn refuse_undescribed(place: &StorePath) -> Result<()> {
 /// Whether a node or one of its descendants has a document.
 fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<bool> {
     let has_document = |node: &NodeEntry| node.version != 0 || node.dialect().is_some();
-    let mut seen = 0;
+    let mut visited = 0;
     let mut open = vec![start];
     while let Some(node) = open.pop() {
         if node.node.is_err() || has_document(&node) {
@@ -90,8 +87,9 @@ fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<boo
         }
         let mut children = hierarchy.children(&UNLIMITED, &node)?;
         while let Some(name) = children.next(&UNLIMITED)? {
-            seen += 1;
-            if seen > MAX_NAMES {
+            visited += 1;
+            // Links may form a cycle.
+            if visited > 100_000 {
                 return Ok(true);
             }
             open.extend(hierarchy.child(&UNLIMITED, &node, &name.name)?);
@@ -137,8 +135,8 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 
 fn print_member(what: &str, member: &Value) {
     let name = printable(member["name"].as_str().unwrap_or_default());
-    let shown = |which: &str| member.get(which).map(|value| printable(&value.to_string()));
-    let text = match (shown("before"), shown("after")) {
+    let text = |which: &str| member.get(which).map(|value| printable(&value.to_string()));
+    let text = match (text("before"), text("after")) {
         (Some(before), Some(after)) => format!("{before} -> {after}"),
         (None, Some(after)) => format!("+ {after}"),
         (Some(before), None) => format!("- {before}"),

@@ -21,15 +21,12 @@ pub(super) fn shape(lengths: &[u64]) -> String {
     }
 }
 
-/// Maximum number of printed letters of a dimension's name.
-const MAX_NAME: usize = 40;
-
-/// Formats a dimension by its name, if it has one, and its number.
+/// Formats a dimension by the first 40 letters of its name, if it has one, and its number.
 pub(super) fn dimension(names: &[Option<String>], axis: usize) -> String {
     let name = names.get(axis).and_then(Option::as_deref);
     match name.filter(|name| !name.is_empty()) {
         Some(name) => {
-            let short: String = name.chars().take(MAX_NAME).collect();
+            let short: String = name.chars().take(40).collect();
             format!("{} (dimension {axis})", printable(&short))
         }
         None => format!("dimension {axis}"),
@@ -174,7 +171,7 @@ pub(super) fn stored_json(stored: &StoredFacts) -> Value {
 }
 
 /// Formats a size in the largest unit that is exact.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
     let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;
     match units.iter().find(|(_, shift)| fits(*shift)) {
@@ -190,7 +187,7 @@ pub(super) fn count(number: u64, what: &str) -> String {
 }
 
 /// Formats a duration in seconds or milliseconds.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub(super) fn duration(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}s", duration.as_secs()),
         _ => format!("{}ms", duration.as_millis()),
@@ -225,9 +222,9 @@ mod tests {
         for (number, text) in expected {
             assert_eq!(bytes(number), text);
         }
-        assert_eq!(show_size(256 << 20), "256M");
-        assert_eq!(show_size(1500), "1500");
-        assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
+        assert_eq!(size(256 << 20), "256M");
+        assert_eq!(size(1500), "1500");
+        assert_eq!(duration(Duration::from_millis(1500)), "1500ms");
     }
 
     #[test]

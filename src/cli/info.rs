@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use crate::cli::source::{
-    NAMED_ONLY, above, is_of_array, named, note_unread_copies, within, within_group,
+    NAMED_ONLY, above, is_of_array, named, warn_unread_copies, within, within_group,
 };
 use crate::cli::{InfoArgs, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
@@ -58,7 +58,7 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
         Sheet::default().fill(located, &info).print();
     }
     if !matches!(info.children, Some(Err(_))) {
-        note_unread_copies(located);
+        warn_unread_copies(located);
     }
     Ok(true)
 }
@@ -108,7 +108,7 @@ fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
     }
     match (error, length) {
         (Some(why), _) => sheet.add("opens", format!("no: {why}")),
-        (None, Some(length)) => sheet.add("length", format::show_size(length)),
+        (None, Some(length)) => sheet.add("length", format::size(length)),
         (None, None) => sheet.add("length", "known when it is read"),
     }
     sheet.print();

@@ -3,23 +3,17 @@
 //! A mount that does not answer is still listed: each mount is queried in its own thread with a time limit.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::cli::mount_facts::MountFacts;
+use crate::cli::mount_facts::{ANSWER_TIMEOUT, MountFacts};
 use crate::cli::{ListArgs, control_client, format, report};
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo};
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Kind, Result, printable};
-
-/// Time limit of a mount's answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The column headings of the table.
-const HEADINGS: [&str; 4] = ["STORE", "DIRECTORY", "VIEW", "CHANGES"];
 
 /// A listed mount.
 struct MountLine {
@@ -54,14 +48,14 @@ pub(super) fn list(args: &ListArgs) -> Result<bool> {
 fn find() -> Result<Vec<MountLine>> {
     let table = mountinfo::read()?;
     let ours = table.into_iter().filter(Mounted::is_ours);
-    let asked: Vec<_> = ours
+    let queries: Vec<_> = ours
         .map(|mounted| {
-            let asked = mounted.clone();
-            (mounted, liveness::put(move || describe(&asked)))
+            let queried = mounted.clone();
+            (mounted, liveness::put(move || describe(&queried)))
         })
         .collect();
-    let end = Instant::now() + TIMEOUT;
-    let lines = asked.into_iter().map(|(mounted, answer)| {
+    let end = Instant::now() + ANSWER_TIMEOUT;
+    let lines = queries.into_iter().map(|(mounted, answer)| {
         let left = end.saturating_duration_since(Instant::now());
         let line = answer
             .ok()
@@ -73,30 +67,30 @@ fn find() -> Result<Vec<MountLine>> {
 
 /// Queries the facts about a mount.
 fn describe(mounted: &Mounted) -> MountLine {
-    let said = match MountFacts::wait(&mounted.path) {
-        Ok(said) => said,
-        Err(error) => return MountLine::unknown(mounted, why_silent(mounted, &error)),
+    let facts = match MountFacts::wait(&mounted.path) {
+        Ok(facts) => facts,
+        Err(error) => return MountLine::unknown(mounted, reason_of_silence(mounted, &error)),
     };
-    let view = if said.is_files() {
+    let view = if facts.is_files() {
         "files"
     } else {
-        said.option("view")
+        facts.option("view")
     };
-    let changes = match (said.upper(), said.option("read_only")) {
+    let changes = match (facts.upper(), facts.option("read_only")) {
         (None, _) | (_, "true") => Changes::ReadOnly,
         (Some(upper), _) => pending(&upper),
     };
     MountLine {
-        store: said.source().to_string(),
+        store: facts.source().to_string(),
         directory: mounted.path.clone(),
         view: Some(view.to_string()),
         changes,
     }
 }
 
-fn why_silent(mounted: &Mounted, error: &Error) -> &'static str {
+fn reason_of_silence(mounted: &Mounted, error: &Error) -> &'static str {
     match error.kind() {
-        Kind::Unavailable => match liveness::ask(&mounted.path, TIMEOUT) {
+        Kind::Unavailable => match liveness::ask(&mounted.path, ANSWER_TIMEOUT) {
             Liveness::Gone => "its process is gone",
             Liveness::Answers | Liveness::Silent => "does not answer",
         },
@@ -107,7 +101,7 @@ fn why_silent(mounted: &Mounted, error: &Error) -> &'static str {
 
 /// Queries the number of keys to commit.
 fn pending(upper: &Path) -> Changes {
-    match control_client::ask(upper, &ControlRequest::Status, &|_, _| ()) {
+    match control_client::request(upper, &ControlRequest::Status, &|_, _| ()) {
         Ok(Some(ControlAnswer::Status(status))) => Changes::Pending(status.put + status.erased),
         _ => Changes::Unknown("unknown"),
     }
@@ -156,7 +150,7 @@ impl MountLine {
 
 /// Prints the mounts as a table.
 fn print_table(lines: &[MountLine]) {
-    let headings = HEADINGS.map(str::to_string);
+    let headings = ["STORE", "DIRECTORY", "VIEW", "CHANGES"].map(str::to_string);
     let rows: Vec<_> = std::iter::once(headings)
         .chain(lines.iter().map(MountLine::cells))
         .collect();

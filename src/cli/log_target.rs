@@ -21,17 +21,8 @@ use parking_lot::Mutex;
 use crate::cli::output_file;
 use zarr_format::error::{Error, Result};
 
-/// The socket of syslog.
-const SYSLOG: &str = "/dev/log";
-
-/// The facility of daemons in syslog, as the upper bits of a priority.
-const DAEMON: u8 = 3 << 3;
-
-/// The environment variable with device and inode of the journal's stream, see systemd.exec(5).
-const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
-
 /// Whether warnings are also written to the terminal.
-static TELLS_TERMINAL: AtomicBool = AtomicBool::new(false);
+static COPIES_TO_TERMINAL: AtomicBool = AtomicBool::new(false);
 
 /// Starts the log: `file`, or the journal if stderr is its stream, or stderr (`foreground`), or syslog; fails if the
 /// file cannot be opened. `verbose` is the number of `-v`; `RUST_LOG` sets levels by target. Panics are logged as
@@ -44,7 +35,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     }
     let journal = journal_stream();
     let is_on_stderr = file.is_none() && (foreground || journal.is_some());
-    TELLS_TERMINAL.store(!is_on_stderr, Relaxed);
+    COPIES_TO_TERMINAL.store(!is_on_stderr, Relaxed);
     let mut place = LogPlace(None);
     match (file, journal) {
         (Some(path), _) => {
@@ -78,7 +69,7 @@ pub(super) struct LogPlace(Option<Arc<LogFile>>);
 
 impl LogPlace {
     /// Reopens the file after logrotate or another program has renamed or removed it.
-    pub(super) fn open_anew(&self) {
+    pub(super) fn reopen(&self) {
         let Some(log) = &self.0 else { return };
         match LogFile::open(&log.path) {
             Ok(opened) => *log.file.lock() = opened.file.into_inner(),
@@ -120,7 +111,7 @@ impl Write for LogWriter {
 
 /// Stops writing to the terminal: the mount is ready.
 pub(super) fn leave_terminal() {
-    TELLS_TERMINAL.store(false, Relaxed);
+    COPIES_TO_TERMINAL.store(false, Relaxed);
 }
 
 /// Logs records through env_logger, and warnings to the terminal until the mount is ready.
@@ -133,7 +124,10 @@ impl Log for MountLogger {
 
     fn log(&self, record: &Record<'_>) {
         self.0.log(record);
-        if TELLS_TERMINAL.load(Relaxed) && record.level() <= Level::Warn && self.0.matches(record) {
+        if COPIES_TO_TERMINAL.load(Relaxed)
+            && record.level() <= Level::Warn
+            && self.0.matches(record)
+        {
             // A closed stderr cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "{}", terminal_line(record));
         }
@@ -148,12 +142,12 @@ fn filter(builder: &mut Builder, verbose: u8) {
     builder.filter_level(level(verbose));
     let is_all = verbose > 2;
     // fuser's warnings about requests repeat ours or are useless.
-    let most = |level| if is_all { LevelFilter::Trace } else { level };
-    builder.filter_module("fuser", most(LevelFilter::Error));
+    let at_most = |level| if is_all { LevelFilter::Trace } else { level };
+    builder.filter_module("fuser", at_most(LevelFilter::Error));
     // Errors of replies to killed programs.
-    builder.filter_module("fuser::reply", most(LevelFilter::Off));
+    builder.filter_module("fuser::reply", at_most(LevelFilter::Off));
     // The error of the request has the same message.
-    builder.filter_module("rustls_platform_verifier", most(LevelFilter::Off));
+    builder.filter_module("rustls_platform_verifier", at_most(LevelFilter::Off));
 }
 
 fn level(verbose: u8) -> LevelFilter {
@@ -182,7 +176,8 @@ fn level_name(level: Level) -> &'static str {
 /// Returns stderr if it is a stream of the journal; a copy of the descriptor, since a background process closes its
 /// stderr.
 fn journal_stream() -> Option<File> {
-    let stream = env::var(JOURNAL_STREAM).ok()?;
+    // Device and inode of the journal's stream, see systemd.exec(5).
+    let stream = env::var("JOURNAL_STREAM").ok()?;
     let (device, inode) = stream.split_once(':')?;
     let stat = rustix::fs::fstat(rustix::stdio::stderr()).ok()?;
     if device.parse() != Ok(stat.st_dev) || inode.parse() != Ok(stat.st_ino) {
@@ -207,7 +202,8 @@ fn to_syslog(builder: &mut Builder) {
     }
     builder.target(Target::Pipe(Box::new(Syslog(socket))));
     builder.format(|out, record| {
-        let priority = DAEMON | severity(record.level());
+        // The facility of daemons, 3, is the upper bits of a priority.
+        let priority = (3 << 3) | severity(record.level());
         write!(
             out,
             "<{priority}>zarrfs[{}]: {}",
@@ -231,7 +227,7 @@ struct Syslog(UnixDatagram);
 
 impl Write for Syslog {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        let _ = self.0.send_to(record, SYSLOG);
+        let _ = self.0.send_to(record, "/dev/log");
         Ok(record.len())
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cli::picture::{Drawing, Picture, Rgb, scaled_colour};
+use crate::cli::picture::{Drawing, GREY, Picture, Rgb, scaled_colour};
 use crate::cli::progress::Progress;
 use crate::cli::source::{SourceArray, in_group, named, open_array};
-use crate::cli::terminal::{Paint, terminal_width};
+use crate::cli::terminal::Paint;
 use crate::cli::{MapArgs, Measure, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarrfs_array::array::{OpenArray, ScanDetail};
@@ -17,16 +17,6 @@ use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::shard_info::ShardPart;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Maximum number of cells along each side of a picture file.
-const MAX_SIDE: u64 = 1024;
-
-/// Maximum number of cells along each side in JSON.
-const MAX_JSON_SIDE: u64 = 256;
-
-/// Maximum number of lines of a picture on a terminal.
-const MAX_LINES: u64 = 32;
-
-const MISSING: Rgb = [48, 48, 48];
 const PRESENT: Rgb = [80, 200, 120];
 const PARTLY: Rgb = [235, 215, 70];
 const CORRUPT: Rgb = [230, 50, 50];
@@ -39,16 +29,11 @@ pub(super) fn map(args: &MapArgs) -> Result<bool> {
 
 fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
     let drawing = Drawing::of(args.output.is_some(), args.json);
-    let (rows, columns) = match drawing {
-        Drawing::Letters => (MAX_LINES, terminal_width() as u64),
-        Drawing::Colours => (2 * MAX_LINES, terminal_width() as u64),
-        Drawing::Facts => (MAX_JSON_SIDE, MAX_JSON_SIDE),
-        Drawing::File => (MAX_SIDE, MAX_SIDE),
-    };
+    let (max_rows, max_columns) = drawing.max_cells(256);
     let config = MapConfig {
         axes: args.axes,
-        max_rows: rows,
-        max_columns: columns,
+        max_rows,
+        max_columns,
         detail: match args.by {
             Measure::Presence => ScanDetail::Presence,
             Measure::Size | Measure::Ratio => ScanDetail::Length,
@@ -66,7 +51,7 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
             (map, names, inner_chunks(&array))
         }
     };
-    let told = ToldMap {
+    let drawn = DrawnMap {
         shades: Shades::of(&map, args.by),
         map: &map,
         names: &names,
@@ -74,12 +59,12 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         drawing,
     };
     if let Some(path) = &args.output {
-        told.picture().write(path)?;
+        drawn.picture().write(path)?;
     }
     if args.json {
-        report::print_json(&told.to_json());
+        report::print_json(&drawn.to_json());
     } else {
-        told.print();
+        drawn.print();
     }
     Ok(map.corrupt.is_empty())
 }
@@ -139,10 +124,9 @@ struct Shades {
 impl Shades {
     fn of(map: &ChunkMap, by: Measure) -> Shades {
         let ends = map.cells.iter().filter_map(|cell| measures(cell, by));
-        let wider = |(low, high): (f64, f64), (least, largest)| (low.min(least), high.max(largest));
         Shades {
             by,
-            range: ends.reduce(wider),
+            range: ends.reduce(|all, cell| (all.0.min(cell.0), all.1.max(cell.1))),
         }
     }
 
@@ -159,13 +143,13 @@ impl Shades {
         let state = CellState::of(cell);
         match (state, self.by) {
             (CellState::Corrupt, _) => CORRUPT,
-            (CellState::Missing, _) => MISSING,
+            (CellState::Missing, _) => GREY,
             (CellState::Stored, Measure::Presence) => PRESENT,
             (CellState::Partly, Measure::Presence) => {
-                mix(MISSING, PARTLY, float(cell.present) / float(cell.chunks))
+                mix(GREY, PARTLY, float(cell.present) / float(cell.chunks))
             }
             // An empty chunk has no ratio.
-            _ => self.share(cell).map_or(MISSING, scaled_colour),
+            _ => self.share(cell).map_or(GREY, scaled_colour),
         }
     }
 
@@ -248,7 +232,7 @@ fn digit(share: f64) -> char {
 }
 
 /// A map and how to show it.
-struct ToldMap<'a> {
+struct DrawnMap<'a> {
     map: &'a ChunkMap,
     shades: Shades,
     /// The names of the array's dimensions.
@@ -258,7 +242,7 @@ struct ToldMap<'a> {
     drawing: Drawing,
 }
 
-impl ToldMap<'_> {
+impl DrawnMap<'_> {
     fn print(&self) {
         match self.drawing {
             Drawing::Colours => self.picture().to_lines().iter().for_each(report::print),
@@ -340,37 +324,37 @@ impl ToldMap<'_> {
 
     /// Returns the legend of letters or colours.
     fn legend(&self) -> String {
-        let most = self.map.cells.iter().map(|cell| cell.chunks).max();
-        let most = most.unwrap_or_default();
+        let per_cell = self.map.cells.iter().map(|cell| cell.chunks).max();
+        let per_cell = per_cell.unwrap_or_default();
         let mut signs = match self.shades.by {
-            Measure::Presence => self.signs_of_presence(most),
-            Measure::Size | Measure::Ratio => self.signs_of_measure(most),
+            Measure::Presence => self.signs_of_presence(per_cell),
+            Measure::Size | Measure::Ratio => self.signs_of_measure(per_cell),
         };
-        signs.push(self.sign(MISSING_LETTER, "grey", MISSING, "missing"));
+        signs.push(self.sign(MISSING_LETTER, "grey", GREY, "missing"));
         if !self.map.corrupt.is_empty() {
-            let what = if most > 1 {
+            let what = if per_cell > 1 {
                 "one or more do not decode"
             } else {
                 "does not decode"
             };
             signs.push(self.sign(CORRUPT_LETTER, "red", CORRUPT, what));
         }
-        if most > 1 {
-            let up_to = format::count(most, "chunk");
+        if per_cell > 1 {
+            let up_to = format::count(per_cell, "chunk");
             signs.push(format!("a cell stands for up to {up_to}"));
         }
         signs.join(", ")
     }
 
-    fn signs_of_presence(&self, most: u64) -> Vec<String> {
+    fn signs_of_presence(&self, per_cell: u64) -> Vec<String> {
         let mut signs = vec![self.sign('\u{2588}', "green", PRESENT, "stored")];
-        if most > 1 {
+        if per_cell > 1 {
             signs.push(self.sign('\u{2591}', "yellow", PARTLY, "partly stored"));
         }
         signs
     }
 
-    fn signs_of_measure(&self, most: u64) -> Vec<String> {
+    fn signs_of_measure(&self, per_cell: u64) -> Vec<String> {
         let Some((low, high)) = self.shades.range else {
             return Vec::new();
         };
@@ -389,7 +373,7 @@ impl ToldMap<'_> {
         } else {
             format!("{yellow} {what}: {low_text}")
         };
-        if most > 1 {
+        if per_cell > 1 {
             sign += ", of a cell the largest";
         }
         vec![sign]

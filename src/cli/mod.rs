@@ -208,7 +208,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the program; the first of `args` is its own name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    if let Some(policy) = argv_forms::helper(&args) {
+    if let Some(policy) = argv_forms::helper_policy(&args) {
         return run_helper(args, policy);
     }
     let args = argv_forms::with_command(args);
@@ -243,7 +243,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 /// Returns the exit status of a command's result, or of a failed write to stdout.
 fn exit_code(answer: zarr_format::error::Result<bool>) -> ExitCode {
     match answer {
-        Ok(_) if report::is_lost() => ExitCode::from(report::FAILED),
+        Ok(_) if report::has_write_failure() => ExitCode::from(report::FAILED),
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(report::NO),
         Err(error) => report::fail(report::FAILED, error),
@@ -275,7 +275,7 @@ fn explain(
         return report::fail(policy.usage(), usage::line(error, command, args));
     }
     if let Err(error) = error.print() {
-        report::note_lost(error);
+        report::record_write_failure(error);
     }
     exit_code(Ok(true))
 }

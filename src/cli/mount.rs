@@ -56,7 +56,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     let hangup = Hangup::of_process();
     let log = log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
     if hangup == Hangup::OpensLog {
-        let listening = signals::at_hangup(move || log.open_anew());
+        let listening = signals::at_hangup(move || log.reopen());
         listening.map_err(|error| Error::os("listening for signals", error))?;
     }
     let input = plan.until_eof.then(|| watch_input(plan)).transpose()?;
@@ -87,7 +87,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     let mount = server.serve(connect(plan, dir)?, vfs.clone(), &stats, settings)?;
     idle_memory::start(views.memory())?;
     announce(&what, parent)?;
-    mount.wait(|| background::send("STOPPING=1"));
+    mount.wait(|| background::notify("STOPPING=1"));
     // Programs may still have files open and write to them.
     views.arrays().refuse_writes();
     vfs.end_all(&UNLIMITED);
@@ -173,7 +173,10 @@ fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
         return mount::take_over(number);
     }
     mount::mount(&MountRequest {
-        source: plan.fsname.clone().unwrap_or_else(|| plan.shown_source()),
+        source: plan
+            .fsname
+            .clone()
+            .unwrap_or_else(|| plan.redacted_source()),
         path: dir,
         allow_other: plan.allow_other,
         flags: plan.flags,
@@ -182,7 +185,7 @@ fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
 
 /// Returns the line that describes the mount and the place of its decoded arrays.
 fn description(plan: &MountPlan, views: &Views) -> Result<String> {
-    let source = printable(&plan.shown_source());
+    let source = printable(&plan.redacted_source());
     let found = views.describe(&source)?;
     let files = match plan.view {
         ViewKind::Files => plan.dir.clone(),
@@ -235,7 +238,7 @@ fn announce(what: &str, parent: Option<Parent>) -> Result<()> {
             report::print(what);
         }
     }
-    background::send("READY=1");
+    background::notify("READY=1");
     allocator::release_program();
     Ok(())
 }

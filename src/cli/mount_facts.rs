@@ -21,23 +21,20 @@ use zarr_format::error::{Error, Kind, Result};
 /// The control directory of a mount.
 pub(super) const CONTROL: &str = ".zarrfs";
 
-/// Time limit of a mount's answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Maximum length of an extended attribute's value.
-const MAX_VALUE: usize = 1 << 16;
+/// Time limit of a mount's answer, which needs no store.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The facts about a mount.
 pub(super) struct MountFacts {
     dir: PathBuf,
     /// The contents of its `mount.json`.
-    said: Value,
+    members: Value,
     hides_control: bool,
 }
 
 /// Returns the zarrfs mountpoint that contains a path, and the path without symbolic links; `None` if no mount contains
 /// it.
-pub(super) fn around(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+pub(super) fn containing_mount(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     let table = mountinfo::read().unwrap_or_default();
     let ours: Vec<Mounted> = table.into_iter().filter(Mounted::is_ours).collect();
     if ours.is_empty() {
@@ -54,22 +51,22 @@ pub(super) fn around(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
 
 /// Returns the mountpoint if the path is one, or `None`.
 pub(super) fn mountpoint_at(path: &Path) -> Result<Option<PathBuf>> {
-    let found = around(path)?.filter(|(dir, path)| dir == path);
-    Ok(found.map(|(dir, _)| dir))
+    let mount = containing_mount(path)?.filter(|(dir, path)| dir == path);
+    Ok(mount.map(|(dir, _)| dir))
 }
 
 /// Returns an extended attribute of a mount's root; `Unavailable` if the mount does not answer in time.
 pub(super) fn attribute(dir: &Path, name: &'static [u8]) -> Result<Vec<u8>> {
-    in_time(dir, move |dir| read_attribute(dir, name))
+    with_timeout(dir, move |dir| read_attribute(dir, name))
 }
 
 /// Runs a query on the mount at `dir`; `Unavailable` if the mount does not answer in time.
-fn in_time<T: Send + 'static>(
+fn with_timeout<T: Send + 'static>(
     dir: &Path,
-    question: impl FnOnce(&Path) -> Result<T> + Send + 'static,
+    query: impl FnOnce(&Path) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let asked = dir.to_path_buf();
-    let answer = liveness::put(move || question(&asked));
+    let queried = dir.to_path_buf();
+    let answer = liveness::put(move || query(&queried));
     let answer = answer.map_err(|error| Error::os(dir.display(), error))?;
     answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| {
         let why = "the mount does not answer; 'zarrfs umount' removes it";
@@ -79,15 +76,16 @@ fn in_time<T: Send + 'static>(
 
 /// Returns an extended attribute, without a time limit.
 fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
-    let mut value = vec![0; MAX_VALUE];
+    // No value of an extended attribute is longer.
+    let mut value = vec![0; 1 << 16];
     let read = rustix::fs::getxattr(dir, OsStr::from_bytes(name), value.as_mut_slice());
-    let length = read.map_err(|error| silent(dir, error.into()))?;
+    let length = read.map_err(|error| unanswered(dir, error.into()))?;
     value.truncate(length);
     Ok(value)
 }
 
 /// Returns the error of a mount that does not answer with its facts.
-fn silent(dir: &Path, error: io::Error) -> Error {
+fn unanswered(dir: &Path, error: io::Error) -> Error {
     if liveness::is_gone(&error) {
         let why = "the process of the mount is gone; 'zarrfs umount' removes it";
         return Error::unavailable(dir.display(), why);
@@ -104,30 +102,30 @@ fn silent(dir: &Path, error: io::Error) -> Error {
 impl MountFacts {
     /// Queries the zarrfs mountpoint `dir`; `Unavailable` if it does not answer in time.
     pub(super) fn ask(dir: &Path) -> Result<MountFacts> {
-        in_time(dir, MountFacts::wait)
+        with_timeout(dir, MountFacts::wait)
     }
 
     /// Queries the mount, without a time limit.
     pub(super) fn wait(dir: &Path) -> Result<MountFacts> {
         let text = read_attribute(dir, control::MOUNT_ATTRIBUTE)?;
-        let said =
+        let members =
             serde_json::from_slice(&text).map_err(|error| Error::corrupt(dir.display(), error))?;
         let hides_control = read_attribute(dir, control::CONTROL_ATTRIBUTE)? == control::HIDDEN;
         Ok(MountFacts {
             dir: dir.to_path_buf(),
-            said,
+            members,
             hides_control,
         })
     }
 
     /// Returns the source of the mount, without secrets.
     pub(super) fn source(&self) -> &str {
-        self.said["source"].as_str().unwrap_or_default()
+        self.members["source"].as_str().unwrap_or_default()
     }
 
     /// Returns an option in force, or "" if it is missing.
     pub(super) fn option(&self, name: &str) -> &str {
-        self.said["options"][name].as_str().unwrap_or_default()
+        self.members["options"][name].as_str().unwrap_or_default()
     }
 
     /// Returns the upper folder, or `None` if the mount has none.
@@ -138,7 +136,7 @@ impl MountFacts {
 
     /// Whether the mounted store can list its keys.
     pub(super) fn lists(&self) -> bool {
-        self.said["listings"].is_null()
+        self.members["listings"].is_null()
     }
 
     /// Whether the store has a key with the name of the control directory, so that the mount has no control directory.

@@ -211,7 +211,7 @@ fn set_timeout(plan: &mut MountPlan, timeout: Duration) {
 }
 
 fn unknown(name: &str) -> Error {
-    if let Some(instead) = usage::instead(name) {
+    if let Some(instead) = usage::replacement_of(name) {
         return Error::new(Kind::Removed, format!("-o {name}"), instead);
     }
     let hint = match nearest(name, KNOWN.iter().chain(&IGNORED).copied()) {

@@ -21,13 +21,6 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::cli::signals;
 use zarr_format::error::{Error, Kind, Result};
 
-/// Maximum number of symbolic links to follow, as in the kernel.
-const MAX_LINKS: usize = 40;
-
-/// The mode bits that a file keeps when its content is replaced, without set-ID bits: they must not apply to new
-/// content.
-const KEPT_MODE: u32 = 0o777;
-
 /// A file that is being written.
 pub(super) struct OutputFile<'a> {
     /// The path as typed.
@@ -54,10 +47,10 @@ impl OutputFile<'_> {
             Ok(there) if there.is_file() => {
                 let target = fs::canonicalize(path).map_err(failed)?;
                 let created = OutputFile::partial(path, target)?;
-                // A file keeps its mode when its content is replaced.
-                let mode = there.permissions().mode() & KEPT_MODE;
-                let kept = created.file.set_permissions(Permissions::from_mode(mode));
-                kept.map_err(failed)?;
+                // A file keeps its mode when its content is replaced, but set-ID bits must not apply to new content.
+                let mode = there.permissions().mode() & 0o777;
+                let set = created.file.set_permissions(Permissions::from_mode(mode));
+                set.map_err(failed)?;
                 Ok(created)
             }
             Ok(_) => Ok(OutputFile {
@@ -143,8 +136,8 @@ impl Drop for OutputFile<'_> {
 /// On a signal that ends the process, first removes the file at `path`, if it exists.
 fn remove_on_signal(path: &Path) -> io::Result<()> {
     let ignored = signals::ignored_signals();
-    let heard = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    let mut listener = Signals::new(heard.filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
+    let handled = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let mut listener = Signals::new(handled.filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
     let path = path.to_path_buf();
     let wait = move || {
         if let Some(signal) = listener.forever().next() {
@@ -161,7 +154,8 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
 pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     let own = fs::canonicalize("/proc/self").ok()?;
     let mut path = path.to_path_buf();
-    for _ in 0..MAX_LINKS {
+    // The kernel follows as many symbolic links.
+    for _ in 0..40 {
         let folder = match path.parent()? {
             folder if folder.as_os_str().is_empty() => Path::new("."),
             folder => folder,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::cli::output_file::OutputFile;
-use crate::cli::terminal::Paint;
+use crate::cli::terminal::{Paint, terminal_width};
 use zarr_format::error::{Error, Result};
 
 /// Red, green and blue.
@@ -36,13 +36,22 @@ impl Drawing {
             (false, false) => Drawing::Letters,
         }
     }
+
+    /// Returns the maximum numbers of rows and columns; `in_json` is the maximum of both in JSON.
+    pub(super) fn max_cells(self, in_json: u64) -> (u64, u64) {
+        let (lines, columns) = (32, terminal_width() as u64);
+        match self {
+            Drawing::Letters => (lines, columns),
+            // A line of half blocks has two rows.
+            Drawing::Colours => (2 * lines, columns),
+            Drawing::Facts => (in_json, in_json),
+            Drawing::File => (1024, 1024),
+        }
+    }
 }
 
-/// Minimum width or height of a picture file in pixels, if its cells can be enlarged.
-const MIN_SIDE: usize = 512;
-
-/// Maximum width of a cell in pixels.
-const MAX_SCALE: usize = 32;
+/// The colour of missing chunks, and of values that have none.
+pub(super) const GREY: Rgb = [48, 48, 48];
 
 impl Picture {
     fn height(&self) -> usize {
@@ -88,10 +97,11 @@ impl Picture {
         output.keep()
     }
 
-    /// Returns the width of a cell in pixels of the file.
+    /// Returns the width of a cell in pixels of the file: a small picture is enlarged to at least 512 pixels, by cells of
+    /// at most 32.
     fn scale(&self) -> usize {
         let side = self.width.max(self.height()).max(1);
-        MIN_SIDE.div_ceil(side).clamp(1, MAX_SCALE)
+        512_usize.div_ceil(side).clamp(1, 32)
     }
 
     /// Returns the picture as PNG; errors name the path.

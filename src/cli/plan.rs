@@ -9,7 +9,6 @@ use std::time::Duration;
 use rustix::process;
 
 use crate::cli::spill::SpillChoice;
-use crate::cli::values::absolute;
 use crate::cli::{HelperArgs, MountArgs, format, options, remote, spill, values};
 use crate::fuse::mount::Flags;
 use crate::mount::open::{ViewKind, ViewsConfig};
@@ -20,12 +19,11 @@ use zarrfs_array::hierarchy::HierarchyConfig;
 use zarrfs_overlay::OverlayConfig;
 use zarrfs_store::StoreConfig;
 
-/// The kernel's read-ahead in bytes. A page fault in a randomly read mmap reads this much.
-const READAHEAD: u64 = 1 << 20;
+/// Default of --max-chunk, for plans and commands without that option.
+pub(super) const DEFAULT_MAX_CHUNK: u64 = 1 << 30;
 
-/// Default memory budget in bytes: if the machine's memory is unknown, and at most.
-const FALLBACK_MEMORY: u64 = 256 << 20;
-const MAX_DEFAULT_MEMORY: u64 = 4 << 30;
+/// Default of --timeout, for plans and commands without that option.
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The options of a mount.
 #[derive(Clone, Debug, Default)]
@@ -73,12 +71,14 @@ impl MountPlan {
         values::check_store(store)?;
         let source = match zarrfs_store::local_folder(store) {
             // The daemon changes its working directory.
-            Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
+            Some(folder) => values::absolute(Path::new(&folder))?
+                .to_string_lossy()
+                .into_owned(),
             None => zarrfs_store::normalized(store),
         };
         Ok(MountPlan {
             source,
-            dir: absolute(dir)?,
+            dir: values::absolute(dir)?,
             flags: Flags {
                 read_only: true,
                 ..Flags::default()
@@ -86,177 +86,14 @@ impl MountPlan {
             uid: process::geteuid().as_raw(),
             gid: process::getegid().as_raw(),
             memory: default_memory(),
-            max_chunk: 1 << 30,
-            timeout: Duration::from_secs(60),
-            readahead: READAHEAD,
+            max_chunk: DEFAULT_MAX_CHUNK,
+            timeout: DEFAULT_TIMEOUT,
+            // A page fault in a randomly read mmap reads this much.
+            readahead: 1 << 20,
             ..MountPlan::default()
         })
     }
 
-    /// Returns the store's name without passwords and tokens.
-    pub(super) fn shown_source(&self) -> String {
-        zarrfs_store::redacted(&self.source)
-    }
-
-    /// Returns the configuration of the views.
-    pub(super) fn views_config(&self) -> ViewsConfig {
-        ViewsConfig {
-            source: self.source.clone(),
-            list: self.list.clone(),
-            memory: self.memory,
-            max_chunk: self.max_chunk,
-            spill: spill::config(&self.spill, self.store.remote.cache_dir.as_deref()),
-            timeout: self.timeout,
-            store: self.store.clone(),
-            overlay: self.overlay(),
-            rebind: self.rebind,
-            lossy: self.lossy,
-            hierarchy: self.hierarchy.clone(),
-            options: self.shown(),
-        }
-    }
-
-    /// Returns the descriptor number N of a mountpoint `/dev/fd/N`, which a privileged program has mounted, or `None`.
-    pub(super) fn descriptor(dir: &Path) -> Option<i32> {
-        dir.strip_prefix("/dev/fd").ok()?.to_str()?.parse().ok()
-    }
-
-    /// Returns the owner and permission bits of the files.
-    pub(super) fn vfs_config(&self) -> VfsConfig {
-        VfsConfig {
-            uid: self.uid,
-            gid: self.gid,
-            umask: self.umask,
-            writable: !self.flags.read_only,
-        }
-    }
-
-    /// Keeps changes in an upper folder.
-    pub(super) fn set_cow(&mut self, upper: &Path) -> Result<()> {
-        self.cow = Some(absolute(upper)?);
-        Ok(())
-    }
-
-    /// Writes changes to the store when files are closed, through an upper folder.
-    pub(super) fn set_write_through(&mut self) -> Result<()> {
-        self.write_through = true;
-        if self.cow.is_none() {
-            self.cow = Some(state_folder(&zarrfs_store::canonical_location(
-                &self.source,
-            ))?);
-        }
-        Ok(())
-    }
-
-    /// Returns the upper folder and its configuration, or `None` without one.
-    fn overlay(&self) -> Option<(PathBuf, OverlayConfig)> {
-        let config = OverlayConfig {
-            uid: self.uid,
-            gid: self.gid,
-            write_through: self.write_through,
-        };
-        self.cow.clone().map(|upper| (upper, config))
-    }
-
-    /// Returns the chosen dialect.
-    fn dialect(&self) -> String {
-        let chosen = self.hierarchy.dialect;
-        chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
-    }
-
-    /// Returns the forms that are listed in addition to the default one.
-    fn listed(&self) -> String {
-        let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
-        if words.is_empty() {
-            "none".to_string()
-        } else {
-            words.join(",")
-        }
-    }
-
-    /// Returns the options in force for `mount.json`, without secrets.
-    fn shown(&self) -> Vec<(String, String)> {
-        let options = [
-            ("store", self.shown_source()),
-            ("view", self.view.to_string()),
-            ("uid", self.uid.to_string()),
-            ("gid", self.gid.to_string()),
-            ("umask", format!("{:03o}", self.umask)),
-            ("allow_other", self.allow_other.to_string()),
-            ("read_only", self.flags.read_only.to_string()),
-            ("memory", format::show_size(self.memory)),
-            ("max_chunk", format::show_size(self.max_chunk)),
-            ("spill", self.spill.to_string()),
-            ("cow", shown_path(self.cow.as_deref())),
-            ("write_through", self.write_through.to_string()),
-            ("lossy", self.lossy.to_string()),
-            ("timeout", format::show_duration(self.timeout)),
-            ("list", self.listed()),
-            ("follow_symlinks", self.store.follow_symlinks.to_string()),
-            ("dialect", self.dialect()),
-            ("consolidated", self.hierarchy.consolidated.to_string()),
-            ("readahead", format::show_size(self.readahead)),
-            ("until_eof", self.until_eof.to_string()),
-            ("rmdir", self.rmdir.to_string()),
-        ];
-        let remote = match zarrfs_store::local_folder(&self.source) {
-            Some(_) => Vec::new(),
-            None => remote::shown(&self.store.remote),
-        };
-        let options = options.into_iter().chain(remote);
-        options
-            .map(|(name, value)| (name.to_string(), value))
-            .collect()
-    }
-}
-
-/// Formats the value of an option that is a folder.
-fn shown_path(path: Option<&Path>) -> String {
-    path.map_or_else(|| "none".to_string(), |path| path.display().to_string())
-}
-
-/// Returns the default upper folder of `--write-through` for the store at `place`.
-fn state_folder(place: &str) -> Result<PathBuf> {
-    let state = match std::env::var_os("XDG_STATE_HOME") {
-        Some(state) if !state.is_empty() => PathBuf::from(state),
-        _ => match std::env::home_dir() {
-            Some(home) => home.join(".local/state"),
-            None => {
-                let why = "there is no home directory to keep changes in; name a folder by --cow";
-                return Err(Error::invalid("--write-through", why));
-            }
-        },
-    };
-    let name = format!(
-        "{:016x}",
-        zarrfs_store::Version::of(place.as_bytes()).number()
-    );
-    Ok(state.join("zarrfs").join(name))
-}
-
-/// Returns the default memory budget: a quarter of the memory of the machine or container.
-pub(super) fn default_memory() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| total_memory(&text));
-    let container = fs::read_to_string("/sys/fs/cgroup/memory.max")
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    let total = machine.into_iter().chain(container).min();
-    total.map_or(FALLBACK_MEMORY, |total: u64| {
-        (total / 4).min(MAX_DEFAULT_MEMORY)
-    })
-}
-
-fn total_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-impl MountPlan {
     /// Returns the plan of `zarrfs mount`; `Invalid` for an invalid option.
     pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
         let mut plan = MountPlan {
@@ -271,8 +108,15 @@ impl MountPlan {
             passthrough: args.passthrough,
             timeout: args.timeout,
             list: args.list.clone(),
-            store: store_config(args)?,
-            hierarchy: hierarchy_config(args),
+            store: StoreConfig {
+                follow_symlinks: args.follow_symlinks,
+                remote: args.remote.config(args.timeout)?,
+                ..StoreConfig::default()
+            },
+            hierarchy: HierarchyConfig {
+                dialect: args.dialect,
+                consolidated: args.consolidated,
+            },
             lossy: args.lossy,
             read_only: args.read_only,
             rebind: args.rebind,
@@ -306,23 +150,168 @@ impl MountPlan {
         options::apply_all(&mut plan, &args.options, args.sloppy)?;
         Ok(plan)
     }
-}
 
-/// Returns the configuration of the store.
-fn store_config(args: &MountArgs) -> Result<StoreConfig> {
-    Ok(StoreConfig {
-        follow_symlinks: args.follow_symlinks,
-        remote: args.remote.config(args.timeout)?,
-        ..StoreConfig::default()
-    })
-}
-
-/// Returns the configuration for finding nodes.
-fn hierarchy_config(args: &MountArgs) -> HierarchyConfig {
-    HierarchyConfig {
-        dialect: args.dialect,
-        consolidated: args.consolidated,
+    /// Returns the store's name without passwords and tokens.
+    pub(super) fn redacted_source(&self) -> String {
+        zarrfs_store::redacted(&self.source)
     }
+
+    /// Returns the configuration of the views.
+    pub(super) fn views_config(&self) -> ViewsConfig {
+        ViewsConfig {
+            source: self.source.clone(),
+            list: self.list.clone(),
+            memory: self.memory,
+            max_chunk: self.max_chunk,
+            spill: spill::config(&self.spill, self.store.remote.cache_dir.as_deref()),
+            timeout: self.timeout,
+            store: self.store.clone(),
+            overlay: self.overlay(),
+            rebind: self.rebind,
+            lossy: self.lossy,
+            hierarchy: self.hierarchy.clone(),
+            options: self.options_in_force(),
+        }
+    }
+
+    /// Returns the descriptor number N of a mountpoint `/dev/fd/N`, which a privileged program has mounted, or `None`.
+    pub(super) fn descriptor(dir: &Path) -> Option<i32> {
+        dir.strip_prefix("/dev/fd").ok()?.to_str()?.parse().ok()
+    }
+
+    /// Returns the owner and permission bits of the files.
+    pub(super) fn vfs_config(&self) -> VfsConfig {
+        VfsConfig {
+            uid: self.uid,
+            gid: self.gid,
+            umask: self.umask,
+            writable: !self.flags.read_only,
+        }
+    }
+
+    /// Keeps changes in an upper folder.
+    pub(super) fn set_cow(&mut self, upper: &Path) -> Result<()> {
+        self.cow = Some(values::absolute(upper)?);
+        Ok(())
+    }
+
+    /// Writes changes to the store when files are closed, through an upper folder.
+    pub(super) fn set_write_through(&mut self) -> Result<()> {
+        self.write_through = true;
+        if self.cow.is_none() {
+            self.cow = Some(state_folder(&zarrfs_store::canonical_location(
+                &self.source,
+            ))?);
+        }
+        Ok(())
+    }
+
+    /// Returns the upper folder and its configuration, or `None` without one.
+    fn overlay(&self) -> Option<(PathBuf, OverlayConfig)> {
+        let config = OverlayConfig {
+            uid: self.uid,
+            gid: self.gid,
+            write_through: self.write_through,
+        };
+        self.cow.clone().map(|upper| (upper, config))
+    }
+
+    /// Returns the upper folder as text.
+    fn upper_text(&self) -> String {
+        let upper = self.cow.as_ref();
+        upper.map_or_else(|| "none".to_string(), |path| path.display().to_string())
+    }
+
+    /// Returns the chosen dialect.
+    fn dialect_text(&self) -> String {
+        let chosen = self.hierarchy.dialect;
+        chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
+    }
+
+    /// Returns the forms that are listed in addition to the default one.
+    fn list_text(&self) -> String {
+        let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
+        if words.is_empty() {
+            "none".to_string()
+        } else {
+            words.join(",")
+        }
+    }
+
+    /// Returns the options in force for `mount.json`, without secrets.
+    fn options_in_force(&self) -> Vec<(String, String)> {
+        let options = [
+            ("store", self.redacted_source()),
+            ("view", self.view.to_string()),
+            ("uid", self.uid.to_string()),
+            ("gid", self.gid.to_string()),
+            ("umask", format!("{:03o}", self.umask)),
+            ("allow_other", self.allow_other.to_string()),
+            ("read_only", self.flags.read_only.to_string()),
+            ("memory", format::size(self.memory)),
+            ("max_chunk", format::size(self.max_chunk)),
+            ("spill", self.spill.to_string()),
+            ("cow", self.upper_text()),
+            ("write_through", self.write_through.to_string()),
+            ("lossy", self.lossy.to_string()),
+            ("timeout", format::duration(self.timeout)),
+            ("list", self.list_text()),
+            ("follow_symlinks", self.store.follow_symlinks.to_string()),
+            ("dialect", self.dialect_text()),
+            ("consolidated", self.hierarchy.consolidated.to_string()),
+            ("readahead", format::size(self.readahead)),
+            ("until_eof", self.until_eof.to_string()),
+            ("rmdir", self.rmdir.to_string()),
+        ];
+        let remote = match zarrfs_store::local_folder(&self.source) {
+            Some(_) => Vec::new(),
+            None => remote::options_in_force(&self.store.remote),
+        };
+        let options = options.into_iter().chain(remote);
+        options
+            .map(|(name, value)| (name.to_string(), value))
+            .collect()
+    }
+}
+
+/// Returns the default upper folder of `--write-through` for the store at `place`.
+fn state_folder(place: &str) -> Result<PathBuf> {
+    let state = match std::env::var_os("XDG_STATE_HOME") {
+        Some(state) if !state.is_empty() => PathBuf::from(state),
+        _ => match std::env::home_dir() {
+            Some(home) => home.join(".local/state"),
+            None => {
+                let why = "there is no home directory to keep changes in; name a folder by --cow";
+                return Err(Error::invalid("--write-through", why));
+            }
+        },
+    };
+    let name = format!(
+        "{:016x}",
+        zarrfs_store::Version::of(place.as_bytes()).number()
+    );
+    Ok(state.join("zarrfs").join(name))
+}
+
+/// Returns the default memory budget: a quarter of the memory of the machine or container, at most 4 GiB; 256 MiB if
+/// that memory is unknown.
+pub(super) fn default_memory() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| total_memory(&text));
+    let container = fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    let total = machine.into_iter().chain(container).min();
+    total.map_or(256 << 20, |total: u64| (total / 4).min(4 << 30))
+}
+
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -336,6 +325,6 @@ mod tests {
             Some(2 << 20)
         );
         assert_eq!(total_memory(""), None);
-        assert!(default_memory() <= MAX_DEFAULT_MEMORY);
+        assert!(default_memory() <= 4 << 30);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cli::cp::split;
-use crate::cli::picture::{Drawing, Picture, Rgb, scaled_colour};
+use crate::cli::picture::{Drawing, GREY, Picture, scaled_colour};
 use crate::cli::progress::Progress;
 use crate::cli::source::{SourceArray, in_group, named, open_array, select};
 use crate::cli::terminal::terminal_width;
@@ -18,83 +18,63 @@ use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::preview::{NumberPlane, PictureRoom, Range};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Maximum number of pixels along each side of a picture file.
-const MAX_SIDE: u64 = 1024;
-
-/// Maximum number of lines of a picture on a terminal.
-const MAX_LINES: u64 = 32;
-
-/// The colour of the fill value and of values that are not numbers.
-const NOTHING: Rgb = [48, 48, 48];
-
-/// Letters from light to dark, for a terminal without colours; a blank means no colour.
-const LETTERS: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
-
-/// Returns the space for a picture.
-fn room(drawing: Drawing) -> PictureRoom {
-    let (rows, columns) = match drawing {
-        Drawing::File | Drawing::Facts => (MAX_SIDE, MAX_SIDE),
-        Drawing::Colours => (2 * MAX_LINES, terminal_width() as u64),
-        Drawing::Letters => (MAX_LINES, terminal_width() as u64),
-    };
-    PictureRoom {
-        rows,
-        columns,
-        is_tall: drawing == Drawing::Letters,
-    }
-}
-
 /// Prints or writes the picture.
 pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let located = in_group(&args.store, path, args.store.open(path)?);
-    let shown = show(args, &located, path, selection.unwrap_or("..."));
-    named(&located, path, shown)
+    let drawn = draw(args, &located, path, selection.unwrap_or("..."));
+    named(&located, path, drawn)
 }
 
 /// Shows a selection of the array that was typed as `path`.
-fn show(args: &PreviewArgs, located: &StorePath, path: &str, selection: &str) -> Result<bool> {
+fn draw(args: &PreviewArgs, located: &StorePath, path: &str, selection: &str) -> Result<bool> {
     let array = open_array(located)?;
     let drawing = Drawing::of(args.output.is_some(), args.json);
     let selection = select(&args.store, path, located, selection)?;
     let names = SourceArray::dimension_names(located, &array)?;
+    let (rows, columns) = drawing.max_cells(1024);
+    let room = PictureRoom {
+        rows,
+        columns,
+        is_tall: drawing == Drawing::Letters,
+    };
     let bar = Progress::new("reading");
     let progress = |done, total| bar.bytes(done, total);
-    let plane = NumberPlane::read(&UNLIMITED, &array, &selection, room(drawing), &progress);
+    let plane = NumberPlane::read(&UNLIMITED, &array, &selection, room, &progress);
     drop(bar);
-    let told = ToldPlane {
+    let drawn = DrawnPlane {
         plane: &plane?,
         array: array.array(),
         names: &names,
     };
     match &args.output {
-        Some(path) => told.picture().write(path)?,
+        Some(path) => drawn.picture().write(path)?,
         None if drawing == Drawing::Colours => {
-            told.picture().to_lines().iter().for_each(report::print);
+            drawn.picture().to_lines().iter().for_each(report::print);
         }
-        None if drawing == Drawing::Letters => told.letters().iter().for_each(report::print),
+        None if drawing == Drawing::Letters => drawn.letters().iter().for_each(report::print),
         None => {}
     }
     if args.json {
-        report::print_json(&told.to_json());
+        report::print_json(&drawn.to_json());
     } else {
-        told.legend(drawing).iter().for_each(report::print);
+        drawn.legend(drawing).iter().for_each(report::print);
     }
     Ok(true)
 }
 
 /// A plane and how to show it.
-struct ToldPlane<'a> {
+struct DrawnPlane<'a> {
     plane: &'a NumberPlane,
     array: &'a Array,
     /// The names of the array's dimensions.
     names: &'a [Option<String>],
 }
 
-impl ToldPlane<'_> {
+impl DrawnPlane<'_> {
     fn picture(&self) -> Picture {
         let shares = self.plane.shares();
-        let colours = shares.map(|share| share.map_or(NOTHING, scaled_colour));
+        let colours = shares.map(|share| share.map_or(GREY, scaled_colour));
         Picture {
             width: self.plane.width,
             pixels: colours.collect(),
@@ -270,7 +250,7 @@ impl ToldPlane<'_> {
     }
 }
 
-/// Returns the letter of a value from 0 to 1.
+/// Returns the letter of a value from 0 to 1, from light to dark; a blank means no colour.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -278,5 +258,6 @@ impl ToldPlane<'_> {
 )]
 fn letter(share: f64) -> char {
     let place = (share * 8.0).round() as usize;
-    LETTERS.get(place).copied().unwrap_or('@')
+    let letters = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
+    letters.get(place).copied().unwrap_or('@')
 }

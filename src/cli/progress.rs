@@ -16,13 +16,10 @@ use parking_lot::{Condvar, Mutex};
 use crate::cli::format;
 
 /// How long a command runs before the line appears.
-const SHOW_AFTER: Duration = Duration::from_secs(1);
+pub(super) const SHOW_AFTER: Duration = Duration::from_secs(1);
 
 /// Interval between updates of the line.
-const SHOW_EVERY: Duration = Duration::from_millis(200);
-
-/// Seconds of work before the remaining time is shown.
-const JUDGE_AFTER: f64 = 1.0;
+pub(super) const SHOW_EVERY: Duration = Duration::from_millis(200);
 
 /// Seconds after which work has half the weight in the pace.
 const HALF_LIFE: f64 = 8.0;
@@ -86,17 +83,17 @@ impl Progress {
 
     /// Updates the number of finished keys; 0 when the work begins.
     pub(super) fn keys(&self, done: u64, total: u64) {
-        self.shared.note(Counted::Keys, done, total);
+        self.shared.record(Counted::Keys, done, total);
     }
 
     /// Updates the number of finished bytes; 0 when the work begins.
     pub(super) fn bytes(&self, done: u64, total: u64) {
-        self.shared.note(Counted::Bytes, done, total);
+        self.shared.record(Counted::Bytes, done, total);
     }
 
     /// Updates the number of chunks that were found.
     pub(super) fn chunks(&self, found: u64) {
-        self.shared.note(Counted::Chunks, found, 0);
+        self.shared.record(Counted::Chunks, found, 0);
     }
 }
 
@@ -112,12 +109,12 @@ impl Drop for Progress {
 }
 
 impl Shared {
-    fn note(&self, counted: Counted, done: u64, total: u64) {
+    fn record(&self, counted: Counted, done: u64, total: u64) {
         let now = self.started.elapsed().as_secs_f64();
         let mut state = self.state.lock();
         let (_, pace) = state.count.get_or_insert((counted, Pace::beginning(now)));
         pace.total = total;
-        pace.note(done, now);
+        pace.record(done, now);
     }
 
     /// Draws the line until the work has ended; then indicatif removes it.
@@ -136,14 +133,14 @@ impl Shared {
                 drawn = Some(counted);
             }
             match &state.count {
-                None => bar.set_message(format!("{what}, {}", shown_seconds(now))),
+                None => bar.set_message(format!("{what}, {}", seconds_text(now))),
                 Some((Counted::Chunks, pace)) => {
                     bar.set_message(format!("{what}, {}", format::count(pace.done, "chunk")));
                 }
                 Some((_, pace)) => {
                     bar.set_length(pace.total);
                     bar.set_position(pace.done);
-                    let left = pace.left(now).map(shown_seconds);
+                    let left = pace.left(now).map(seconds_text);
                     bar.set_message(left.map_or(String::new(), |left| format!("{left} left")));
                 }
             }
@@ -183,7 +180,7 @@ impl Pace {
     }
 
     /// Records that `done` is finished at `now`.
-    fn note(&mut self, done: u64, now: f64) {
+    fn record(&mut self, done: u64, now: f64) {
         let work = done.saturating_sub(self.done);
         if work == 0 {
             return;
@@ -198,7 +195,8 @@ impl Pace {
 
     /// Returns the remaining seconds, or `None` while they are unknown.
     fn left(&self, now: f64) -> Option<f64> {
-        if now - self.began < JUDGE_AFTER || self.recent_work == 0.0 {
+        // A pace of less than a second of work says nothing.
+        if now - self.began < 1.0 || self.recent_work == 0.0 {
             return None;
         }
         // A pause slows the pace only once it is longer than the earlier pauses.
@@ -224,7 +222,7 @@ fn float(number: u64) -> f64 {
     clippy::cast_sign_loss,
     reason = "a float beyond any number of seconds becomes the largest one"
 )]
-fn shown_seconds(seconds: f64) -> String {
+fn seconds_text(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (minutes, hours, days) {
@@ -250,7 +248,7 @@ mod tests {
             let now = f64::from(tenth) / 10.0;
             while next <= now && done < pieces.len() {
                 done += 1;
-                pace.note(done as u64, next);
+                pace.record(done as u64, next);
                 next += pieces.get(done).copied().unwrap_or(f64::INFINITY);
             }
             let left = end - now;
@@ -260,8 +258,8 @@ mod tests {
             if now < judged_from {
                 continue;
             }
-            let told = pace.left(now).unwrap_or(f64::INFINITY).max(0.1);
-            worst = worst.max(told / left).max(left / told);
+            let estimate = pace.left(now).unwrap_or(f64::INFINITY).max(0.1);
+            worst = worst.max(estimate / left).max(left / estimate);
         }
         worst
     }
@@ -297,7 +295,7 @@ mod tests {
         let mut pace = Pace::beginning(0.0);
         pace.total = 20;
         assert_eq!(pace.left(5.0), None);
-        (1..=10).for_each(|done| pace.note(done, done as f64));
+        (1..=10).for_each(|done| pace.record(done, done as f64));
         assert_eq!(pace.left(10.0), Some(10.0));
         assert_eq!(pace.left(10.5), Some(9.5));
         let times = [11.0, 20.0, 40.0].map(|now| pace.left(now).unwrap());
@@ -314,8 +312,8 @@ mod tests {
             (7500.0, "2 h 5 min"),
             (200_000.0, "2 days 7 h"),
         ] {
-            assert_eq!(shown_seconds(seconds), text);
+            assert_eq!(seconds_text(seconds), text);
         }
-        assert!(shown_seconds(f64::INFINITY).contains(" days "));
+        assert!(seconds_text(f64::INFINITY).contains(" days "));
     }
 }

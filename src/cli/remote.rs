@@ -76,19 +76,14 @@ impl RemoteArgs {
             },
         })
     }
-}
 
-impl RemoteArgs {
     /// Returns the options of the store, including the profile.
     fn options(&self) -> Vec<(String, String)> {
         let profile = self.profile.iter();
-        let profile = profile.map(|name| (PROFILE.to_string(), name.clone()));
+        let profile = profile.map(|name| ("profile".to_string(), name.clone()));
         self.settings.iter().cloned().chain(profile).collect()
     }
 }
-
-/// The store option that names an AWS profile.
-const PROFILE: &str = "profile";
 
 /// Parses `key=value`.
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
@@ -122,9 +117,7 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
             let status = missing_status(value).map_err(|text| Error::invalid("", text))?;
             config.missing_is = Some(status);
         }
-        PROFILE => config
-            .options
-            .push((PROFILE.to_string(), value.to_string())),
+        "profile" => config.options.push((name.to_string(), value.to_string())),
         "metadata_ttl" => config.metadata_ttl = values::duration_or_zero(value)?,
         "concurrency" => config.concurrency = concurrency(value)?,
         "cache_dir" => config.cache_dir = Some(values::absolute(Path::new(value))?),
@@ -152,13 +145,13 @@ fn concurrency(value: &str) -> Result<usize> {
 }
 
 /// Returns the options in force for `mount.json`, without values that may be secrets.
-pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
+pub(super) fn options_in_force(config: &RemoteConfig) -> Vec<(&'static str, String)> {
     let names = config.options.iter().map(|(name, _)| name.as_str());
     let endpoint = config.endpoint.as_deref().map(zarrfs_store::redacted);
     let cache_dir = config.cache_dir.as_ref();
     let ttl = match config.metadata_ttl {
         FOREVER => "immutable".to_string(),
-        ttl => format::show_duration(ttl),
+        ttl => format::duration(ttl),
     };
     vec![
         ("option", names.collect::<Vec<_>>().join(",")),
@@ -177,7 +170,7 @@ pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
             "cache_dir",
             cache_dir.map_or_else(String::new, |path| path.display().to_string()),
         ),
-        ("cache_size", format::show_size(config.cache_size)),
+        ("cache_size", format::size(config.cache_size)),
     ]
 }
 
@@ -192,7 +185,7 @@ mod tests {
         assert!(apply_value(&mut config, "endpoint", "http://me:hush@host/?a=hush").unwrap());
         assert!(apply_value(&mut config, "concurrency", "0").is_err());
         assert!(apply_value(&mut config, "missing_is", "500").is_err());
-        let text = format!("{:?} {config:?}", shown(&config));
+        let text = format!("{:?} {config:?}", options_in_force(&config));
         assert!(
             text.contains("secret_access_key") && !text.contains("hush"),
             "{text}"

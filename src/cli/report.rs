@@ -16,11 +16,6 @@ pub(super) const NO: u8 = 1;
 /// Exit status for wrong usage or a failure.
 pub(super) const FAILED: u8 = 2;
 
-/// Exit statuses of mount(8).
-const USAGE: u8 = 1;
-const SYSTEM: u8 = 2;
-const MOUNT_FAILED: u8 = 32;
-
 /// The exit statuses of a form of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExitPolicy {
@@ -37,9 +32,10 @@ impl ExitPolicy {
     pub(super) fn status(self, error: &Error) -> u8 {
         match (self, error.kind()) {
             (ExitPolicy::Command, _) => FAILED,
-            (_, Kind::Invalid | Kind::Denied) => USAGE,
-            (_, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
-            _ => MOUNT_FAILED,
+            // The statuses of mount(8): wrong usage, a system error, a failed mount.
+            (_, Kind::Invalid | Kind::Denied) => 1,
+            (_, Kind::NoSpace | Kind::Interrupted) => 2,
+            _ => 32,
         }
     }
 
@@ -47,25 +43,25 @@ impl ExitPolicy {
     pub(super) fn usage(self) -> u8 {
         match self {
             ExitPolicy::Command => FAILED,
-            ExitPolicy::Helper | ExitPolicy::BareForm => USAGE,
+            ExitPolicy::Helper | ExitPolicy::BareForm => 1,
         }
     }
 }
 
 /// Prints an error; returns the exit status.
 pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
-    note(text);
+    warn(text);
     ExitCode::from(status)
 }
 
 /// Prints a message about a command that continues, escaped for a terminal.
-pub(super) fn note(text: impl std::fmt::Display) {
+pub(super) fn warn(text: impl std::fmt::Display) {
     // A closed stderr cannot be reported.
     let _ = writeln!(io::stderr(), "zarrfs: {}", printable(&text.to_string()));
 }
 
 /// Prints a question, escaped for a terminal; the answer follows on the same line.
-pub(super) fn ask(text: impl std::fmt::Display) {
+pub(super) fn prompt(text: impl std::fmt::Display) {
     let mut stderr = io::stderr();
     let _ = write!(stderr, "{}", printable(&text.to_string()));
     let _ = stderr.flush();
@@ -166,26 +162,26 @@ fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
     match out.write_fmt(text).and_then(|()| out.flush()) {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => {
-            note_lost(error);
+            record_write_failure(error);
             ControlFlow::Break(())
         }
     }
 }
 
 /// Whether a write of the result has failed although it had a reader.
-static IS_LOST: AtomicBool = AtomicBool::new(false);
+static HAS_WRITE_FAILURE: AtomicBool = AtomicBool::new(false);
 
 /// Reports once that the result could not be written; a reader that has gone is no error.
-pub(super) fn note_lost(error: io::Error) {
+pub(super) fn record_write_failure(error: io::Error) {
     let is_fault = error.kind() != io::ErrorKind::BrokenPipe;
-    if is_fault && !IS_LOST.swap(true, Ordering::Relaxed) {
-        note(Error::os("stdout", error));
+    if is_fault && !HAS_WRITE_FAILURE.swap(true, Ordering::Relaxed) {
+        warn(Error::os("stdout", error));
     }
 }
 
-/// Whether a write of the result has failed; `note_lost` has reported it.
-pub(super) fn is_lost() -> bool {
-    IS_LOST.load(Ordering::Relaxed)
+/// Whether a write of the result has failed; `record_write_failure` has reported it.
+pub(super) fn has_write_failure() -> bool {
+    HAS_WRITE_FAILURE.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

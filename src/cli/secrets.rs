@@ -21,22 +21,22 @@ const VARIABLE: &str = "ZARRFS_ARGUMENTS";
 /// Returns the real arguments, the program's name first. If some are secret, restarts the program without the secrets,
 /// and does not return.
 pub fn arguments() -> Vec<OsString> {
-    let given: Vec<OsString> = env::args_os().collect();
-    if let Some(real) = passed_on() {
+    let args: Vec<OsString> = env::args_os().collect();
+    if let Some(real) = passed_arguments() {
         return real;
     }
-    let shown = hidden(&given);
-    if shown != given
-        && let Err(error) = start_again(&given, &shown)
+    let redacted_args = redacted(&args);
+    if redacted_args != args
+        && let Err(error) = restart(&args, &redacted_args)
     {
         // A mount with visible secrets is better than no mount.
         eprintln!("zarrfs: arguments stay in the list of processes: {error}");
     }
-    given
+    args
 }
 
 /// Returns the arguments that the program has passed to itself, or `None`.
-fn passed_on() -> Option<Vec<OsString>> {
+fn passed_arguments() -> Option<Vec<OsString>> {
     let number: u32 = env::var(VARIABLE).ok()?.parse().ok()?;
     let text = fs::read(format!("/proc/self/fd/{number}")).ok()?;
     let words = text.strip_suffix(b"\0")?.split(|&byte| byte == 0);
@@ -48,7 +48,7 @@ fn passed_on() -> Option<Vec<OsString>> {
 }
 
 /// Replaces this process with a new run of the program; returns only on failure.
-fn start_again(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
+fn restart(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
     let mut file = fs::File::from(memfd_create("zarrfs-arguments", MemfdFlags::empty())?);
     for word in real {
         file.write_all(word.as_bytes())?;
@@ -65,17 +65,17 @@ fn start_again(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
 }
 
 /// Returns the arguments without the values of store options and possible secrets in URLs.
-fn hidden(args: &[OsString]) -> Vec<OsString> {
+fn redacted(args: &[OsString]) -> Vec<OsString> {
     let mut before = OsStr::new("");
     let mut shown = Vec::with_capacity(args.len());
     for arg in args {
-        shown.push(hide(before, arg));
+        shown.push(redact(before, arg));
         before = arg;
     }
     shown
 }
 
-fn hide(before: &OsStr, arg: &OsStr) -> OsString {
+fn redact(before: &OsStr, arg: &OsStr) -> OsString {
     let Some(text) = arg.to_str() else {
         return arg.to_os_string();
     };
@@ -108,7 +108,7 @@ mod tests {
 
     fn shown(line: &str) -> String {
         let words: Vec<_> = line.split(' ').map(OsString::from).collect();
-        let words = hidden(&words).into_iter().map(|word| word.into_string());
+        let words = redacted(&words).into_iter().map(|word| word.into_string());
         words.collect::<Result<Vec<_>, _>>().unwrap().join(" ")
     }
 

@@ -119,12 +119,12 @@ pub(super) fn is_of_array(located: &StorePath) -> bool {
 }
 
 /// Opens the highest ancestor of an array as a store, such that it and all groups below have documents; `None` if there
-/// is no such group. An OME-Zarr image may be described three groups above its labels.
+/// is no such group. At most five are tried: an OME-Zarr image may be described three groups above its labels.
 pub(super) fn within_group(store: &StoreArgs, path: &str) -> Option<StorePath> {
     let mut found: Option<StorePath> = None;
     let mut folder = path.trim_end_matches('/');
     let mut names: Vec<&[u8]> = Vec::new();
-    while names.len() < MAX_ABOVE {
+    while names.len() < 5 {
         let (group, name) = folder.rsplit_once('/').unwrap_or((".", folder));
         names.push(name.as_bytes());
         let is_described = |opened: &StorePath| {
@@ -152,9 +152,6 @@ pub(super) fn within_group(store: &StoreArgs, path: &str) -> Option<StorePath> {
     }
     found
 }
-
-/// Maximum number of groups above an array that are tried.
-const MAX_ABOVE: usize = 5;
 
 /// Opens the parent folder of a path as a store or part of one; `None` if the path is not a node in it.
 pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {
@@ -220,10 +217,10 @@ pub(super) fn named<T>(located: &StorePath, typed: &str, outcome: Result<T>) -> 
 }
 
 /// Reports consolidated metadata that were requested but cannot be read.
-pub(super) fn note_unread_copies(located: &StorePath) {
+pub(super) fn warn_unread_copies(located: &StorePath) {
     for why in located.opened.hierarchy.unread_copies() {
         let store = &located.source;
-        report::note(format_args!(
+        report::warn(format_args!(
             "{store}: the consolidated metadata do not read: {why}"
         ));
     }

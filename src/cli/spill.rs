@@ -7,12 +7,6 @@ use crate::cli::values;
 use zarr_format::error::Result;
 use zarrfs_array::array::SpillConfig;
 
-/// Maximum spill size in bytes. A spill file also takes at most half of the free space.
-const LIMIT: u64 = 64 << 30;
-
-/// The folder for large temporary files (hier(7)).
-const LARGE_TEMPORARY: &str = "/var/tmp";
-
 /// The folder for spilled chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpillChoice {
@@ -51,7 +45,8 @@ pub(super) fn config(choice: &SpillChoice, cache_dir: Option<&Path>) -> SpillCon
     };
     SpillConfig {
         folders,
-        limit: LIMIT,
+        // A spill file also takes at most half of the free space.
+        limit: 64 << 30,
     }
 }
 
@@ -59,8 +54,13 @@ fn usual(cache_dir: Option<&Path>) -> Vec<PathBuf> {
     let named = |name| env::var_os(name).filter(|value| !value.is_empty());
     let cache = named("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
-    let temporary = named("TMPDIR").map_or(PathBuf::from(LARGE_TEMPORARY), PathBuf::from);
-    let folders = [cache_dir.map(Path::to_path_buf), cache, Some(temporary)];
+    // The folder for large temporary files is /var/tmp (hier(7)).
+    let temporary = named("TMPDIR").unwrap_or("/var/tmp".into());
+    let folders = [
+        cache_dir.map(Path::to_path_buf),
+        cache,
+        Some(temporary.into()),
+    ];
     folders.into_iter().flatten().collect()
 }
 

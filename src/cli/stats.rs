@@ -21,9 +21,6 @@ const GAUGES: [&str; 5] = [
     "memory_budget_bytes",
 ];
 
-/// Clears a terminal and moves to its first line.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
-
 /// Prints the counters; with --watch repeatedly, until stdout is closed or the mount is gone.
 pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     let (text, mut before) = read(&args.dir)?;
@@ -35,19 +32,20 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
         print(&prometheus(&args.dir, &before))?;
         return Ok(true);
     }
-    let mut asked = Instant::now();
-    let mut goes_on = print(&table(&before, None))?;
-    while args.watch && goes_on {
+    let mut queried = Instant::now();
+    let mut has_reader = print(&table(&before, None))?;
+    while args.watch && has_reader {
         thread::sleep(args.interval);
         let (_, now) = read(&args.dir)?;
-        let seconds = asked.elapsed().as_secs_f64();
-        asked = Instant::now();
+        let seconds = queried.elapsed().as_secs_f64();
+        queried = Instant::now();
+        // Clears a terminal and moves to its first line.
         let clear = if io::stdout().is_terminal() {
-            CLEAR
+            "\u{1b}[H\u{1b}[2J"
         } else {
             "\n"
         };
-        goes_on = print(&format!("{clear}{}", table(&now, Some((&before, seconds)))))?;
+        has_reader = print(&format!("{clear}{}", table(&now, Some((&before, seconds)))))?;
         before = now;
     }
     Ok(true)

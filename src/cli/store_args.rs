@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::mount_facts::{CONTROL, MountFacts};
-use crate::cli::plan::default_memory;
+use crate::cli::plan::{DEFAULT_MAX_CHUNK, DEFAULT_TIMEOUT, default_memory};
 use crate::cli::remote::RemoteArgs;
 use crate::cli::spill::SpillChoice;
 use crate::cli::upper::open_upper;
@@ -26,10 +26,6 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, StoreConfig};
 
 const READING: &str = "How the store is read";
-
-/// The option defaults, for commands without these options.
-const MAX_CHUNK: u64 = 1 << 30;
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a command reads a store.
 #[derive(Args, Debug)]
@@ -67,8 +63,8 @@ impl StoreArgs {
             consolidated: false,
             follow_symlinks: false,
             memory: Some(default_memory() / 2),
-            max_chunk: MAX_CHUNK,
-            timeout: TIMEOUT,
+            max_chunk: DEFAULT_MAX_CHUNK,
+            timeout: DEFAULT_TIMEOUT,
             remote: remote.clone(),
         }
     }
@@ -96,7 +92,7 @@ impl StoreArgs {
             if place.is_files {
                 located.path = longest_node(&located, &place.path)?;
             }
-            located.source = place.shown(&located.source);
+            located.source = place.redacted_path(&located.source);
         }
         Ok(located)
     }
@@ -152,12 +148,12 @@ impl StoreArgs {
 fn longest_node(located: &StorePath, path: &Path) -> Result<Key> {
     let path = Key::new(path.as_os_str().as_encoded_bytes())?;
     let hierarchy = &located.opened.hierarchy;
-    let mut found = hierarchy.root(&UNLIMITED)?;
+    let mut node = hierarchy.root(&UNLIMITED)?;
     let mut longest = Key::root();
     for name in path.names() {
-        let Some(parent) = found else { break };
-        found = hierarchy.child(&UNLIMITED, &parent, name)?;
-        if let Some(child) = &found {
+        let Some(parent) = node else { break };
+        node = hierarchy.child(&UNLIMITED, &parent, name)?;
+        if let Some(child) = &node {
             longest = child.path.clone();
         }
     }
@@ -184,18 +180,18 @@ impl MountedPath {
         let Some(folder) = zarrfs_store::local_folder(typed) else {
             return Ok(None);
         };
-        let found = mount_facts::around(Path::new(&folder))?;
-        found
+        let mount = mount_facts::containing_mount(Path::new(&folder))?;
+        mount
             .map(|(mount, path)| MountedPath::within(&mount, &path))
             .transpose()
     }
 
     fn within(mount: &Path, path: &Path) -> Result<MountedPath> {
-        let said = MountFacts::ask(mount)?;
+        let facts = MountFacts::ask(mount)?;
         let rest = path.strip_prefix(mount).unwrap_or(Path::new(""));
         let control = rest.strip_prefix(CONTROL).ok();
-        let (is_files, rest) = match control.filter(|_| !said.hides_control()) {
-            None => (said.is_files(), rest),
+        let (is_files, rest) = match control.filter(|_| !facts.hides_control()) {
+            None => (facts.is_files(), rest),
             Some(control) => match (control.strip_prefix("store"), control.strip_prefix("files")) {
                 (Ok(rest), _) => (false, rest),
                 (_, Ok(rest)) => (true, rest),
@@ -206,16 +202,16 @@ impl MountedPath {
             },
         };
         Ok(MountedPath {
-            keys: said.keys()?,
+            keys: facts.keys()?,
             path: rest.to_path_buf(),
             is_files,
-            unlisted: !said.lists(),
-            store: said.source().to_string(),
+            unlisted: !facts.lists(),
+            store: facts.source().to_string(),
         })
     }
 
     /// Returns the store of a folder in the mount, without secrets.
-    fn shown(&self, opened: &str) -> String {
+    fn redacted_path(&self, opened: &str) -> String {
         let below = Path::new(opened).strip_prefix(&self.keys);
         let below = below.unwrap_or(Path::new("")).to_string_lossy();
         let source = format!("{}/{below}", self.store.trim_end_matches('/'));

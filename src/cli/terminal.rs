@@ -63,13 +63,10 @@ impl Paint {
     }
 }
 
-/// The width of a terminal of unknown width, in letters.
-const USUAL_WIDTH: u16 = 80;
-
-/// Returns the width of the terminal in letters.
+/// Returns the width of the terminal in letters; 80 if it is unknown.
 pub(super) fn terminal_width() -> usize {
-    let said = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);
-    let columns = || env::var("COLUMNS").ok()?.parse().ok();
-    let width = said.ok().filter(|&width| width > 0).or_else(columns);
-    usize::from(width.unwrap_or(USUAL_WIDTH).clamp(1, 1000))
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);
+    let variable = || env::var("COLUMNS").ok()?.parse().ok();
+    let width = columns.ok().filter(|&width| width > 0).or_else(variable);
+    usize::from(width.unwrap_or(80).clamp(1, 1000))
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde_json::{Value, json};
 
 use crate::cli::report::JsonList;
-use crate::cli::source::{NAMED_ONLY, named, note_unread_copies};
+use crate::cli::source::{NAMED_ONLY, named, warn_unread_copies};
 use crate::cli::terminal::Paint;
 use crate::cli::{LsArgs, TreeArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
@@ -20,9 +20,6 @@ use zarrfs_store::request_context::UNLIMITED;
 
 /// Maximum number of chunks counted in an array without --sizes.
 const USUAL_CHUNKS: u64 = 10_000;
-
-/// Minimum number of nodes in a table of `ls -l` with equal columns.
-const TABLE: usize = 1024;
 
 /// Prints the nodes of a store as a tree, each as soon as the earlier ones are known.
 pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
@@ -78,7 +75,8 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
             return list.item(&node_json(&node));
         }
         table.push(node);
-        if args.long && table.len() < TABLE {
+        // At least this many nodes have equal columns.
+        if args.long && table.len() < 1024 {
             return ControlFlow::Continue(());
         }
         print_list(&take(&mut table), &args.path, args.long)
@@ -107,13 +105,13 @@ fn walk(
     });
     if is_partial {
         let place = whole_name(located);
-        report::note(format_args!("{place}: these nodes are {NAMED_ONLY}"));
+        report::warn(format_args!("{place}: these nodes are {NAMED_ONLY}"));
     }
     if let Some(link) = located.opened.hierarchy.link_back() {
-        report::note(format_args!("{}: {LEADS_BACK}", format::text(&link)));
+        report::warn(format_args!("{}: {LEADS_BACK}", format::text(&link)));
     }
     if matches!(walked, Ok(None)) {
-        note_unread_copies(located);
+        warn_unread_copies(located);
     }
     named(located, typed, walked)
 }
@@ -121,14 +119,14 @@ fn walk(
 /// Prints nodes, one a line; the typed node itself as `typed`.
 fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()> {
     let paint = Paint::of_stdout();
-    let shown = |node: &TreeNode| {
+    let name_of = |node: &TreeNode| {
         if node.depth == 0 {
             printable(typed)
         } else {
             name(node)
         }
     };
-    let names: Vec<String> = nodes.iter().map(shown).collect();
+    let names: Vec<String> = nodes.iter().map(name_of).collect();
     let lengths = names.iter().map(|name| name.chars().count());
     let width = lengths.max().unwrap_or(0);
     nodes.iter().zip(&names).try_for_each(|(node, name)| {
@@ -332,8 +330,8 @@ mod tests {
             counts.add(&node);
             counts.in_words()
         };
-        let told = counts(folder(None));
-        assert_eq!(told, "1 group, 0 arrays; no Zarr metadata found");
+        let text = counts(folder(None));
+        assert_eq!(text, "1 group, 0 arrays; no Zarr metadata found");
         let fault = Error::unavailable("a.zarr", "no answer");
         assert_eq!(counts(folder(Some(fault))), "1 group, 0 arrays");
     }

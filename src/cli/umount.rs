@@ -8,18 +8,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cli::mount_facts::ANSWER_TIMEOUT;
 use crate::cli::report;
 use crate::fuse::mount;
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::{Device, Mounted};
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use zarr_format::error::{Error, Result};
-
-/// Time limit of a query that needs no store.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Time limit for the end of the mount and its daemon.
-const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Polling interval.
 const END_PAUSE: Duration = Duration::from_millis(10);
@@ -42,7 +37,8 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     if is_mounted(&path, ours.device)? {
         mount::unmount_at(&ours)?;
     }
-    let end = Instant::now() + END_TIMEOUT;
+    // The mount and its daemon end within milliseconds, unless a program still uses it.
+    let end = Instant::now() + Duration::from_secs(3);
     while is_mounted(&path, ours.device)? {
         if Instant::now() > end {
             return Err(Error::unavailable(dir.display(), "is still mounted"));
@@ -61,7 +57,7 @@ fn is_mounted(path: &Path, device: Device) -> Result<bool> {
 /// Aborts the connection of a daemon that does not answer, so that waiting programs continue.
 fn end_connection(dir: &Path, mounted: &Mounted) {
     let dir = dir.display();
-    report::note(match liveness::abort(mounted) {
+    report::warn(match liveness::abort(mounted) {
         Ok(()) => format!("{dir}: the mount did not answer; its connection was ended"),
         Err(error) => format!("{dir}: the mount does not answer, nor can it be ended: {error}"),
     });

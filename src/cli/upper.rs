@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::process;
 
 use crate::cli::mount_facts::MountFacts;
+use crate::cli::plan::DEFAULT_TIMEOUT;
 use crate::cli::progress::Progress;
 use crate::cli::{PlaceArgs, control_client, mount_facts};
 use crate::mount::commands;
@@ -19,21 +19,15 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{RemoteConfig, Store, StoreConfig};
 
-/// Time limit of a request to the store.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The file extensions of archives.
-const ARCHIVES: [&str; 2] = [".zip", ".ozx"];
-
 /// Executes a request: in the mount that has the upper folder open, so that the folder does not change under it, or
 /// here if there is no such mount.
-pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
+pub(super) fn execute(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
     let upper = find(&args.place)?;
     let bar = Progress::new("comparing with the store");
     let show = |done: usize, total: usize| bar.keys(done as u64, total as u64);
     let is_moved = names_other_place(args, &upper)?;
     // A mount that has the folder open uses the store at its old place.
-    if !is_moved && let Some(answer) = control_client::ask(&upper, request, &show)? {
+    if !is_moved && let Some(answer) = control_client::request(&upper, request, &show)? {
         return Ok(answer);
     }
     let overlay = open(args, &upper)?;
@@ -58,7 +52,7 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     check_no_archive(to)?;
     if let Some(folder) = zarrfs_store::local_folder(to) {
         let folder = Path::new(&folder);
-        if mount_facts::around(folder)?.is_some() {
+        if mount_facts::containing_mount(folder)?.is_some() {
             let why = "lies in a mount of zarrfs: name a place in the store that is mounted there";
             return Err(Error::new(Kind::ReadOnly, folder.display(), why));
         }
@@ -86,7 +80,7 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
 /// the new array.
 fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
     let (dry_run, force) = (true, false);
-    let mut conflicts = match ask(args, &ControlRequest::Commit { dry_run, force }) {
+    let mut conflicts = match execute(args, &ControlRequest::Commit { dry_run, force }) {
         Ok(ControlAnswer::Commit(report)) => report.conflicts,
         Ok(_) => Vec::new(),
         // An archive cannot be committed to.
@@ -100,7 +94,7 @@ fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
 /// Fails with `Unsupported` for a new store with the name of an archive.
 fn check_no_archive(to: &str) -> Result<()> {
     let place = zarrfs_store::canonical_location(to).to_ascii_lowercase();
-    let is_named = ARCHIVES.iter().any(|ending| place.ends_with(ending));
+    let is_named = place.ends_with(".zip") || place.ends_with(".ozx");
     if !is_named || zarrfs_store::local_folder(to).is_some_and(|folder| Path::new(&folder).is_dir())
     {
         return Ok(());
@@ -153,7 +147,7 @@ fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn St
     let config = StoreConfig {
         remote: RemoteConfig {
             may_be_empty: is_new,
-            ..args.remote.config(TIMEOUT)?
+            ..args.remote.config(DEFAULT_TIMEOUT)?
         },
         ..StoreConfig::default()
     };
@@ -178,8 +172,8 @@ pub(super) enum ChangesLocation {
 
 /// Returns the location of the changes for a mountpoint or an upper folder.
 pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
-    let Some((mount, resolved)) = mount_facts::around(path)? else {
-        return by_itself(path);
+    let Some((mount, resolved)) = mount_facts::containing_mount(path)? else {
+        return unmounted_upper(path);
     };
     if resolved != mount {
         let why = format!(
@@ -188,15 +182,15 @@ pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
         );
         return Err(Error::invalid(path.display(), why));
     }
-    let said = MountFacts::ask(&mount)?;
-    Ok(match said.upper() {
+    let facts = MountFacts::ask(&mount)?;
+    Ok(match facts.upper() {
         Some(upper) => ChangesLocation::Upper(upper),
-        None => ChangesLocation::ReadOnly(said.source().to_string()),
+        None => ChangesLocation::ReadOnly(facts.source().to_string()),
     })
 }
 
 /// Returns the location of an upper folder that is not in a mount.
-fn by_itself(path: &Path) -> Result<ChangesLocation> {
+fn unmounted_upper(path: &Path) -> Result<ChangesLocation> {
     fs::metadata(path).map_err(|error| Error::os(path.display(), error))?;
     if !path.join("zarrfs.json").is_file() {
         let why = "is neither a mount of zarrfs nor an upper folder";

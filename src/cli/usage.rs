@@ -35,7 +35,7 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
 fn removed_option(error: &Error) -> Option<(&str, &'static str)> {
     match (error.kind(), error.get(ContextKind::InvalidArg)?) {
         (ErrorKind::UnknownArgument, ContextValue::String(option)) => {
-            instead(option).map(|instead| (option.as_str(), instead))
+            replacement_of(option).map(|instead| (option.as_str(), instead))
         }
         _ => None,
     }
@@ -77,7 +77,7 @@ const REMOVED: [(&str, &str); 4] = [
 ];
 
 /// Returns the replacement of a removed option, with hyphens or underscores, or `None` if no such option was removed.
-pub(super) fn instead(name: &str) -> Option<&'static str> {
+pub(super) fn replacement_of(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').replace('_', "-");
     let mut removed = REMOVED.iter();
     removed
@@ -186,7 +186,7 @@ mod tests {
                 assert!(options.all(|option| option.get_long() != Some(name)));
             }
         }
-        assert_eq!(instead("spill_size"), instead("--spill-size"));
-        assert!(instead("spill").is_none());
+        assert_eq!(replacement_of("spill_size"), replacement_of("--spill-size"));
+        assert!(replacement_of("spill").is_none());
     }
 }

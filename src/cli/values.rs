@@ -146,12 +146,10 @@ pub(super) fn group(text: &str) -> Result<u32> {
     number(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
 }
 
-/// The number that means no user or group in system calls.
-const NONE: u32 = u32::MAX;
-
 fn number(text: &str, table: &str) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        return Some(number).filter(|number| *number != NONE);
+        // That number means no user or group in system calls.
+        return Some(number).filter(|number| *number != u32::MAX);
     }
     let is_name = !text.is_empty() && !text.starts_with(['-', '+']) && !text.contains([':', '\n']);
     if !is_name {

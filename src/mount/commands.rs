@@ -26,9 +26,6 @@ use zarrfs_store::{Key, Store};
 /// Memory limit of comparing arrays, in bytes, in addition to the mount's own memory.
 const COMPARE_MEMORY: u64 = 1 << 30;
 
-/// Time limit of a request to the store while arrays are compared.
-const COMPARE_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// Executes a request; a commit reports the number of finished keys to `progress`.
 pub fn execute(
     overlay: &Overlay,
@@ -152,7 +149,7 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
     let limits = Limits {
         memory: COMPARE_MEMORY / 2,
         max_chunk: COMPARE_MEMORY / 4,
-        timeout: COMPARE_TIMEOUT,
+        timeout: Duration::from_secs(60),
         fetches: 0,
         lossy: false,
     };

@@ -22,9 +22,6 @@ const VERSION: u32 = 3;
 /// The name of the socket in the upper folder.
 const SOCKET: &str = "socket";
 
-/// Maximum length of a line in bytes: a list of all changed keys.
-const MAX_LINE: u64 = 1 << 30;
-
 /// A request of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -258,7 +255,8 @@ fn send(mut to: impl Write, line: &impl Serialize) -> io::Result<()> {
 /// Reads a line, including its newline unless the other end has gone.
 pub fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
-    from.take(MAX_LINE).read_line(&mut line)?;
+    // The longest lines list all changed keys.
+    from.take(1 << 30).read_line(&mut line)?;
     Ok(line)
 }
 

@@ -12,10 +12,6 @@ use zarr_format::model::Node;
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Limits of counting nodes: time and number.
-const MAX_TIME: Duration = Duration::from_millis(30);
-const MAX_NODES: usize = 300;
-
 /// The dialect of a store, and the number of nodes counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreSummary {
@@ -43,27 +39,27 @@ enum Root {
 impl StoreSummary {
     /// Reads the root, and the nodes below it if `is_local` or if they are in consolidated metadata.
     pub(super) fn read(hierarchy: &Arc<Hierarchy>, is_local: bool) -> Result<StoreSummary> {
-        let mut found = StoreSummary::default();
+        let mut summary = StoreSummary::default();
         let Some(root) = hierarchy.root(&UNLIMITED)? else {
-            return Ok(found);
+            return Ok(summary);
         };
-        found.root = match &root.node {
+        summary.root = match &root.node {
             Err(_) => Root::Broken,
             Ok(_) if root.version == 0 => Root::Folder,
             Ok(_) => Root::Node,
         };
-        found.count(&root);
-        if (is_local || root.is_consolidated()) && found.root != Root::Broken {
+        summary.count(&root);
+        if (is_local || root.is_consolidated()) && summary.root != Root::Broken {
             // An error below the root is reported when the path is looked up.
-            found.is_whole = found.walk(hierarchy, root).unwrap_or(false);
+            summary.is_whole = summary.walk(hierarchy, root).unwrap_or(false);
         }
-        Ok(found)
+        Ok(summary)
     }
 
-    /// Counts the nodes below the root; returns whether all were counted.
+    /// Counts at most 300 nodes below the root, for at most 30 ms; returns whether all were counted.
     fn walk(&mut self, hierarchy: &Arc<Hierarchy>, root: Arc<NodeEntry>) -> Result<bool> {
-        let end = Instant::now() + MAX_TIME;
-        let mut seen = 0;
+        let end = Instant::now() + Duration::from_millis(30);
+        let mut visited = 0;
         let mut groups = vec![root];
         while let Some(group) = groups.pop() {
             if group.node.is_err() || group.array().is_some() {
@@ -71,10 +67,10 @@ impl StoreSummary {
             }
             let mut children = hierarchy.children(&UNLIMITED, &group)?;
             while let Some(name) = children.next(&UNLIMITED)? {
-                if seen == MAX_NODES || Instant::now() > end {
+                if visited == 300 || Instant::now() > end {
                     return Ok(false);
                 }
-                seen += 1;
+                visited += 1;
                 if let Some(child) = hierarchy.child(&UNLIMITED, &group, &name.name)? {
                     self.count(&child);
                     groups.push(child);

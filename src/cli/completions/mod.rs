@@ -9,16 +9,6 @@ use clap_complete::Shell;
 use crate::cli::{Cli, CompletionsArgs, report};
 use zarr_format::error::Result;
 
-/// The text after the definitions in bash and fish, and the wrapper of the main function in zsh.
-const BASH: &str = include_str!("control.bash");
-const FISH: &str = include_str!("control.fish");
-const ZSH: &str = include_str!("control.zsh");
-
-/// The beginning of zsh's main function, its wrapped name, and the first line that runs.
-const ZSH_MAIN: &str = "\n_zarrfs() {";
-const ZSH_WRAPPED: &str = "\n_zarrfs_words() {";
-const ZSH_START: &str = "if [ \"$funcstack[1]\"";
-
 /// Prints the completions for a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<bool> {
     report::print(text(args.shell).trim_end());
@@ -32,13 +22,15 @@ fn text(shell: Shell) -> String {
     clap_complete::generate(shell, &mut program, "zarrfs", &mut text);
     let text = String::from_utf8_lossy(&text);
     match shell {
-        Shell::Bash => format!("{text}{BASH}"),
-        Shell::Fish => format!("{text}{FISH}"),
-        Shell::Zsh => text.replacen(ZSH_MAIN, ZSH_WRAPPED, 1).replacen(
-            ZSH_START,
-            &format!("{ZSH}{ZSH_START}"),
-            1,
-        ),
+        Shell::Bash => format!("{text}{}", include_str!("control.bash")),
+        Shell::Fish => format!("{text}{}", include_str!("control.fish")),
+        Shell::Zsh => {
+            // The main function gets another name, and a wrapper before the first line that runs.
+            let start = "if [ \"$funcstack[1]\"";
+            let wrapper = format!("{}{start}", include_str!("control.zsh"));
+            text.replacen("\n_zarrfs() {", "\n_zarrfs_words() {", 1)
+                .replacen(start, &wrapper, 1)
+        }
         _ => text.into_owned(),
     }
 }
