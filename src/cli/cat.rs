@@ -7,7 +7,7 @@ use std::io;
 use std::io::Write;
 use std::sync::Arc;
 
-use crate::cli::source::{SourceArray, in_group, named, open_array, select};
+use crate::cli::source::{SourceArray, SourceNode};
 use crate::cli::{CatArgs, format, report};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Selection;
@@ -28,17 +28,18 @@ const READ_SIZE: usize = 4 << 20;
 /// Prints the key, chunk or elements that the arguments select.
 pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let content = content_of(&args.format)?;
-    let mut located = args.store.open(&args.path)?;
+    let mut node = SourceNode::open(&args.store, &args.path)?;
     if args.select.is_some() && content.is_some() {
-        located = in_group(&args.store, &args.path, located);
+        node = node.in_group();
     }
-    named(&located, &args.path, cat_of(args, &located, content))
+    node.name_errors(cat_of(args, &node, content))
 }
 
-fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> Result<bool> {
+fn cat_of(args: &CatArgs, node: &SourceNode<'_>, content: Option<FileContent>) -> Result<bool> {
+    let located = &node.located;
     if let Some(selection) = &args.select {
-        let array = open_array(located)?;
-        let selection = select(&args.store, &args.path, located, selection)?;
+        let array = node.open_array()?;
+        let selection = node.select(selection)?;
         print_elements(located, array, &selection, content)?;
     } else if args.decode {
         let (array, selection) = chunk_of(&UNLIMITED, &located.opened, &located.path)?;

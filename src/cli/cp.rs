@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cli::output_file::OutputFile;
 use crate::cli::progress::Progress;
-use crate::cli::source::{SourceArray, in_group, named, open_array, select};
+use crate::cli::source::{SourceArray, SourceNode};
 use crate::cli::{CpArgs, report};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::Node;
@@ -24,36 +24,36 @@ use zarrfs_store::sync::read_bytes::ReadAt;
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
-    let located = args.store.open(path)?;
+    let node = SourceNode::open(&args.store, path)?;
+    let located = &node.located;
     let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
     if let Some(group) = entry.filter(|entry| matches!(entry.node, Ok(Node::Group(_)))) {
-        return cp_group(args, &located, &group, selection);
+        return cp_group(args, located, &group, selection);
     }
-    let located = in_group(&args.store, path, located);
+    let node = node.in_group();
     if let Some(choice) = variable_choice(args) {
         let choice = GroupChoice {
             selection,
             ..choice
         };
-        let written = cp_variable(args, &located, &choice);
-        return named(&located, path, written);
+        let written = cp_variable(args, &node.located, &choice);
+        return node.name_errors(written);
     }
     let content = content_of(args)?;
-    let written = write(args, &located, path, selection.unwrap_or("..."), content);
-    named(&located, path, written)
+    let written = write(args, &node, selection.unwrap_or("..."), content);
+    node.name_errors(written)
 }
 
-/// Writes a selection of the array that was typed as `path`.
+/// Writes a selection of an array.
 fn write(
     args: &CpArgs,
-    located: &StorePath,
-    path: &str,
+    node: &SourceNode<'_>,
     selection: &str,
     content: FileContent,
 ) -> Result<bool> {
-    let array = open_array(located)?;
-    let selection = select(&args.store, path, located, selection)?;
-    let source = SourceArray::of(located, array, content.format)?;
+    let array = node.open_array()?;
+    let selection = node.select(selection)?;
+    let source = SourceArray::of(&node.located, array, content.format)?;
     // The length of a generated file needs its elements.
     let reading = Progress::new("reading");
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;

@@ -4,9 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use crate::cli::source::{
-    NAMED_ONLY, above, is_of_array, named, warn_unread_copies, within, within_group,
-};
+use crate::cli::source::{NAMED_ONLY, SourceNode};
 use crate::cli::{InfoArgs, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarr_format::grid::joined_indices;
@@ -26,25 +24,26 @@ use zarrfs_store::request_context::UNLIMITED;
 
 /// Prints all facts about a node.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
-    let located = args.store.open(&args.path)?;
-    named(&located, &args.path, info_of(args, &located))
+    let node = SourceNode::open(&args.store, &args.path)?;
+    node.name_errors(info_of(args, &node))
 }
 
-fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
-    let above = above(&args.store, &args.path, located);
+fn info_of(args: &InfoArgs, node: &SourceNode<'_>) -> Result<bool> {
+    let located = &node.located;
+    let above = node.above();
     let info = match NodeInfo::of(&UNLIMITED, located, above.as_ref()) {
         Err(error) if error.kind() == Kind::NotFound => {
             let part = ShardPart::at(&UNLIMITED, &located.opened, &located.path);
             if let Ok(Some(part)) = &part {
                 return print_part(args, located, part);
             }
-            let above = above_file(args, located);
-            let near = above.as_ref().unwrap_or(located);
-            let Some(file) = NamedFile::of(&UNLIMITED, near)? else {
+            let above = above_file(args, node);
+            let near = above.as_ref().unwrap_or(node);
+            let Some(file) = NamedFile::of(&UNLIMITED, &near.located)? else {
                 return Err(part.err().unwrap_or(error));
             };
             let file = NamedFile {
-                length: named(near, &args.path, file.length),
+                length: near.name_errors(file.length),
                 ..file
             };
             print_file(args, located, &file);
@@ -58,26 +57,27 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
         Sheet::default().fill(located, &info).print();
     }
     if !matches!(info.children, Some(Err(_))) {
-        warn_unread_copies(located);
+        node.warn_unread_copies();
     }
     Ok(true)
 }
 
 /// If the array is a store of its own, reopens its decoded file through the array's group, which has labels and header
 /// data; `None` if there is no such group.
-fn above_file(args: &InfoArgs, located: &StorePath) -> Option<StorePath> {
+fn above_file<'a>(args: &InfoArgs, node: &SourceNode<'a>) -> Option<SourceNode<'a>> {
+    let located = &node.located;
     let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
     let (array, file) = args.path.rsplit_once('/').filter(|_| is_top)?;
     let content = FileContent::of_name(file);
     let mut above = if names_dimensions(file) {
-        within(&args.store, array)?
-    } else if is_of_array(located) && content.is_ok_and(|content| !content.format.is_basic) {
-        within_group(&args.store, array)?
+        args.store.open_in_parent(array)?
+    } else if node.is_array_store() && content.is_ok_and(|content| !content.format.is_basic) {
+        args.store.open_in_top_group(array)?
     } else {
         return None;
     };
     above.path = above.path.child(file.as_bytes()).ok()?;
-    Some(above)
+    Some(node.at(above))
 }
 
 /// Prints the contents of a decoded file, or why it cannot be made.

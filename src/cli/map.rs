@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::picture::{Drawing, GREY, Picture, Rgb, scaled_colour};
 use crate::cli::progress::Progress;
-use crate::cli::source::{SourceArray, in_group, named, open_array};
+use crate::cli::source::{SourceArray, SourceNode};
 use crate::cli::terminal::Paint;
 use crate::cli::{MapArgs, Measure, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
@@ -23,11 +23,12 @@ const CORRUPT: Rgb = [230, 50, 50];
 
 /// Prints or writes the map; returns false if a chunk does not decode.
 pub(super) fn map(args: &MapArgs) -> Result<bool> {
-    let located = in_group(&args.store, &args.path, args.store.open(&args.path)?);
-    named(&located, &args.path, map_of(args, &located))
+    let node = SourceNode::open(&args.store, &args.path)?.in_group();
+    node.name_errors(map_of(args, &node))
 }
 
-fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
+fn map_of(args: &MapArgs, node: &SourceNode<'_>) -> Result<bool> {
+    let located = &node.located;
     let drawing = Drawing::of(args.output.is_some(), args.json);
     let (max_rows, max_columns) = drawing.max_cells(256);
     let config = MapConfig {
@@ -41,7 +42,7 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         decode: args.data,
         threads: located.concurrency,
     };
-    let (map, names, inner) = match open_array(located) {
+    let (map, names, inner) = match node.open_array() {
         Err(error) if error.kind() == Kind::NotFound => {
             (of_shard(args, located, &config, error)?, Vec::new(), None)
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::cli::cp::split;
 use crate::cli::picture::{Drawing, GREY, Picture, scaled_colour};
 use crate::cli::progress::Progress;
-use crate::cli::source::{SourceArray, in_group, named, open_array, select};
+use crate::cli::source::{SourceArray, SourceNode};
 use crate::cli::terminal::terminal_width;
 use crate::cli::{PreviewArgs, format, report};
 use zarr_format::dialect::fill_json;
@@ -14,24 +14,23 @@ use zarr_format::model::{Array, DataType};
 use zarrfs_export::formats::calendar::Calendar;
 use zarrfs_export::formats::times::time_text;
 use zarrfs_export::inspect::coordinates::nanoseconds;
-use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::preview::{NumberPlane, PictureRoom, Range};
 use zarrfs_store::request_context::UNLIMITED;
 
 /// Prints or writes the picture.
 pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
-    let located = in_group(&args.store, path, args.store.open(path)?);
-    let drawn = draw(args, &located, path, selection.unwrap_or("..."));
-    named(&located, path, drawn)
+    let node = SourceNode::open(&args.store, path)?.in_group();
+    let drawn = draw(args, &node, selection.unwrap_or("..."));
+    node.name_errors(drawn)
 }
 
-/// Shows a selection of the array that was typed as `path`.
-fn draw(args: &PreviewArgs, located: &StorePath, path: &str, selection: &str) -> Result<bool> {
-    let array = open_array(located)?;
+/// Shows a selection of an array.
+fn draw(args: &PreviewArgs, node: &SourceNode<'_>, selection: &str) -> Result<bool> {
+    let array = node.open_array()?;
     let drawing = Drawing::of(args.output.is_some(), args.json);
-    let selection = select(&args.store, path, located, selection)?;
-    let names = SourceArray::dimension_names(located, &array)?;
+    let selection = node.select(selection)?;
+    let names = SourceArray::dimension_names(&node.located, &array)?;
     let (rows, columns) = drawing.max_cells(1024);
     let room = PictureRoom {
         rows,

@@ -24,6 +24,152 @@ use zarrfs_export::inspect::written_file::DescribedArray;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
+/// A node that a command names.
+pub(super) struct SourceNode<'a> {
+    store: &'a StoreArgs,
+    /// The path or URL as typed.
+    typed: &'a str,
+    pub(super) located: StorePath,
+}
+
+impl<'a> SourceNode<'a> {
+    /// Opens the store of `typed`, a path or URL of a store or of an entry in it.
+    pub(super) fn open(store: &'a StoreArgs, typed: &'a str) -> Result<SourceNode<'a>> {
+        let located = store.open(typed)?;
+        Ok(SourceNode {
+            store,
+            typed,
+            located,
+        })
+    }
+
+    /// Returns the node as typed, found at another place.
+    pub(super) fn at(&self, located: StorePath) -> SourceNode<'a> {
+        SourceNode { located, ..*self }
+    }
+
+    /// Reopens an array that was opened as a store of its own through its group, if the group has a document: its files
+    /// contain group metadata, as in the files view.
+    pub(super) fn in_group(self) -> SourceNode<'a> {
+        match self.above() {
+            Some(located) => self.at(located),
+            None => self,
+        }
+    }
+
+    /// Like `in_group`; `None` if the array was not opened as a store of its own, or its group has no document.
+    pub(super) fn above(&self) -> Option<StorePath> {
+        (self.located.path.is_root() && self.is_array_store())
+            .then(|| self.store.open_in_top_group(self.typed))
+            .flatten()
+    }
+
+    /// Whether an array was opened as a store of its own.
+    pub(super) fn is_array_store(&self) -> bool {
+        let root = self.located.opened.hierarchy.root(&UNLIMITED);
+        matches!(root, Ok(Some(root)) if root.is_array())
+    }
+
+    /// Opens the array at the path; `NotFound` if the path does not exist, `Invalid` if it is not an array.
+    pub(super) fn open_array(&self) -> Result<Arc<OpenArray>> {
+        let located = &self.located;
+        let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
+        match entry {
+            Some(entry) => {
+                entry.node()?;
+                located.opened.arrays.open(&entry)
+            }
+            None => Err(Error::not_found(&located.path)),
+        }
+    }
+
+    /// Parses a selection of the array. Labels are in the array's group or an ancestor; if the
+    /// array was opened as a store of its own, the group is opened for them.
+    pub(super) fn select(&self, text: &str) -> Result<Selection> {
+        let open = || {
+            let above = self.store.open_in_top_group(self.typed);
+            above.or_else(|| self.store.open_in_parent(self.typed))
+        };
+        let above = (self.located.path.is_root() && names_dimensions(text)).then(open);
+        let above = above.flatten();
+        let located = above.as_ref().unwrap_or(&self.located);
+        let OpenedStore {
+            hierarchy, arrays, ..
+        } = &located.opened;
+        let missing = || Error::not_found(&located.path);
+        let entry = hierarchy
+            .node(&UNLIMITED, &located.path)?
+            .ok_or_else(missing)?;
+        let array = ArrayInGroup {
+            hierarchy,
+            arrays,
+            entry: &entry,
+        };
+        array.select(&UNLIMITED, text)
+    }
+
+    /// Prefixes the key of an error with the store as typed.
+    ///
+    /// Internally a key is relative to the store's root, but the user typed a longer path: its longest leading part with
+    /// metadata is the store. A subject that is not a key (an option, a selection, another file) is unchanged.
+    pub(super) fn name_errors<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| {
+            if self.is_key(error.subject()) {
+                let name = joined(&self.typed_store(), error.subject());
+                Error::new(error.kind(), name, error.detail())
+            } else {
+                error
+            }
+        })
+    }
+
+    /// Reports consolidated metadata that were requested but cannot be read.
+    pub(super) fn warn_unread_copies(&self) {
+        for why in self.located.opened.hierarchy.unread_copies() {
+            let store = &self.located.source;
+            report::warn(format_args!(
+                "{store}: the consolidated metadata do not read: {why}"
+            ));
+        }
+    }
+
+    /// Whether an error is about a key: the typed path, a path below it, or a stored key.
+    fn is_key(&self, subject: &str) -> bool {
+        let located = &self.located;
+        let path = located.path.to_string();
+        let is_below = subject
+            .strip_prefix(&path)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if subject == "/" || (is_below && !located.path.is_root()) {
+            return true;
+        }
+        let store = &located.opened.stack.store;
+        Key::new(subject).is_ok_and(|key| {
+            // If the key cannot be queried, the error is about it.
+            let is_stored = || !matches!(store.head(&UNLIMITED, &key), Ok(None));
+            !key.is_root() && (is_document(key.name()) || is_stored())
+        })
+    }
+
+    /// Returns the store as typed: the part before the path in it. For a URL, which may contain secrets, returns the shown
+    /// source.
+    fn typed_store(&self) -> String {
+        let located = &self.located;
+        let typed = self.typed.trim_end_matches('/');
+        if typed.is_empty() || typed.contains("://") {
+            return located.source.clone();
+        }
+        if located.path.is_root() {
+            return typed.to_string();
+        }
+        match typed.strip_suffix(&located.path.to_string()) {
+            Some("") => String::new(),
+            Some(base) if base.ends_with('/') => base.to_string(),
+            _ => located.source.clone(),
+        }
+    }
+}
+
 /// An array with its metadata and its group's metadata.
 pub(super) struct SourceArray {
     /// The array.
@@ -99,169 +245,8 @@ impl SourceArray {
     }
 }
 
-/// Reopens an array that was opened as a store of its own through its group, if the group has a document: its files
-/// contain group metadata, as in the files view.
-pub(super) fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> StorePath {
-    above(store, path, &located).unwrap_or(located)
-}
-
-/// Like `in_group`; `None` if the array was not opened as a store of its own, or its group has no document.
-pub(super) fn above(store: &StoreArgs, path: &str, located: &StorePath) -> Option<StorePath> {
-    (located.path.is_root() && is_of_array(located))
-        .then(|| within_group(store, path))
-        .flatten()
-}
-
-/// Whether an array was opened as a store of its own.
-pub(super) fn is_of_array(located: &StorePath) -> bool {
-    let root = located.opened.hierarchy.root(&UNLIMITED);
-    matches!(root, Ok(Some(root)) if root.is_array())
-}
-
-/// Opens the highest ancestor of an array as a store, such that it and all groups below have documents; `None` if there
-/// is no such group. At most five are tried: an OME-Zarr image may be described three groups above its labels.
-pub(super) fn within_group(store: &StoreArgs, path: &str) -> Option<StorePath> {
-    let mut found: Option<StorePath> = None;
-    let mut folder = path.trim_end_matches('/');
-    let mut names: Vec<&[u8]> = Vec::new();
-    while names.len() < 5 {
-        let (group, name) = folder.rsplit_once('/').unwrap_or((".", folder));
-        names.push(name.as_bytes());
-        let is_described = |opened: &StorePath| {
-            let node = opened.opened.hierarchy.node(&UNLIMITED, &opened.path);
-            let node = node.ok().flatten();
-            node.is_some_and(|node| !node.described_by().is_empty())
-        };
-        let Some(mut opened) = store.open(group).ok().filter(is_described) else {
-            break;
-        };
-        let is_whole = !opened.path.is_root();
-        let mut below = names.iter().rev();
-        let array = below.try_fold(opened.path.clone(), |path, name| path.child(name));
-        let Ok(array) = array else { break };
-        opened.path = array;
-        let node = opened.opened.hierarchy.node(&UNLIMITED, &opened.path);
-        if !matches!(node, Ok(Some(_))) {
-            break;
-        }
-        found = Some(opened);
-        if is_whole || group == "." {
-            break;
-        }
-        folder = group;
-    }
-    found
-}
-
-/// Opens the parent folder of a path as a store or part of one; `None` if the path is not a node in it.
-pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {
-    let (folder, name) = match path.trim_end_matches('/').rsplit_once('/') {
-        Some((folder, name)) => (folder, name),
-        None => (".", path),
-    };
-    let mut above = store.open(folder).ok()?;
-    above.path = above.path.child(name.as_bytes()).ok()?;
-    let found = above.opened.hierarchy.node(&UNLIMITED, &above.path).ok()?;
-    found.map(|_| above)
-}
-
-/// Opens the array at the path; `NotFound` if the path does not exist, `Invalid` if it is not an array.
-pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
-    let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
-    match entry {
-        Some(entry) => {
-            entry.node()?;
-            located.opened.arrays.open(&entry)
-        }
-        None => Err(Error::not_found(&located.path)),
-    }
-}
-
-/// Parses a selection of the array that was typed as `path`. Labels are in the array's group or an ancestor; if the
-/// array was opened as a store of its own, the group is opened for them.
-pub(super) fn select(
-    store: &StoreArgs,
-    path: &str,
-    located: &StorePath,
-    text: &str,
-) -> Result<Selection> {
-    let open = || within_group(store, path).or_else(|| within(store, path));
-    let above = (located.path.is_root() && names_dimensions(text)).then(open);
-    let above = above.flatten();
-    let located = above.as_ref().unwrap_or(located);
-    let OpenedStore {
-        hierarchy, arrays, ..
-    } = &located.opened;
-    let missing = || Error::not_found(&located.path);
-    let entry = hierarchy
-        .node(&UNLIMITED, &located.path)?
-        .ok_or_else(missing)?;
-    let array = ArrayInGroup {
-        hierarchy,
-        arrays,
-        entry: &entry,
-    };
-    array.select(&UNLIMITED, text)
-}
-
-/// Prefixes the key of an error with the store as typed.
-pub(super) fn named<T>(located: &StorePath, typed: &str, outcome: Result<T>) -> Result<T> {
-    outcome.map_err(|error| {
-        if is_key(located, error.subject()) {
-            let name = joined(&base(located, typed), error.subject());
-            Error::new(error.kind(), name, error.detail())
-        } else {
-            error
-        }
-    })
-}
-
-/// Reports consolidated metadata that were requested but cannot be read.
-pub(super) fn warn_unread_copies(located: &StorePath) {
-    for why in located.opened.hierarchy.unread_copies() {
-        let store = &located.source;
-        report::warn(format_args!(
-            "{store}: the consolidated metadata do not read: {why}"
-        ));
-    }
-}
-
 /// The note about nodes known only from attributes, in a store that cannot list.
 pub(super) const NAMED_ONLY: &str = "named by attributes; other nodes are not known";
-
-/// Whether an error is about a key: the typed path, a path below it, or a stored key.
-fn is_key(located: &StorePath, subject: &str) -> bool {
-    let path = located.path.to_string();
-    let is_below = subject
-        .strip_prefix(&path)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if subject == "/" || (is_below && !located.path.is_root()) {
-        return true;
-    }
-    let store = &located.opened.stack.store;
-    Key::new(subject).is_ok_and(|key| {
-        // If the key cannot be queried, the error is about it.
-        let is_stored = || !matches!(store.head(&UNLIMITED, &key), Ok(None));
-        !key.is_root() && (is_document(key.name()) || is_stored())
-    })
-}
-
-/// Returns the store as typed: the part before the path in it. For a URL, which may contain secrets, returns the shown
-/// source.
-fn base(located: &StorePath, typed: &str) -> String {
-    let typed = typed.trim_end_matches('/');
-    if typed.is_empty() || typed.contains("://") {
-        return located.source.clone();
-    }
-    if located.path.is_root() {
-        return typed.to_string();
-    }
-    match typed.strip_suffix(&located.path.to_string()) {
-        Some("") => String::new(),
-        Some(base) if base.ends_with('/') => base.to_string(),
-        _ => located.source.clone(),
-    }
-}
 
 /// Appends a key to its store.
 fn joined(base: &str, key: &str) -> String {

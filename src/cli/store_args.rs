@@ -97,6 +97,53 @@ impl StoreArgs {
         Ok(located)
     }
 
+    /// Opens the highest ancestor of an array as a store, such that it and all groups below have documents; `None` if there
+    /// is no such group. At most five are tried: an OME-Zarr image may be described three groups above its labels.
+    pub(super) fn open_in_top_group(&self, path: &str) -> Option<StorePath> {
+        let mut highest: Option<StorePath> = None;
+        let mut folder = path.trim_end_matches('/');
+        let mut names: Vec<&[u8]> = Vec::new();
+        while names.len() < 5 {
+            let (group, name) = folder.rsplit_once('/').unwrap_or((".", folder));
+            names.push(name.as_bytes());
+            let is_described = |opened: &StorePath| {
+                let node = opened.opened.hierarchy.node(&UNLIMITED, &opened.path);
+                let node = node.ok().flatten();
+                node.is_some_and(|node| !node.described_by().is_empty())
+            };
+            let Some(mut opened) = self.open(group).ok().filter(is_described) else {
+                break;
+            };
+            let is_whole = !opened.path.is_root();
+            let mut below = names.iter().rev();
+            let array = below.try_fold(opened.path.clone(), |path, name| path.child(name));
+            let Ok(array) = array else { break };
+            opened.path = array;
+            let node = opened.opened.hierarchy.node(&UNLIMITED, &opened.path);
+            if !matches!(node, Ok(Some(_))) {
+                break;
+            }
+            highest = Some(opened);
+            if is_whole || group == "." {
+                break;
+            }
+            folder = group;
+        }
+        highest
+    }
+
+    /// Opens the parent folder of a path as a store or part of one; `None` if the path is not a node in it.
+    pub(super) fn open_in_parent(&self, path: &str) -> Option<StorePath> {
+        let (folder, name) = match path.trim_end_matches('/').rsplit_once('/') {
+            Some((folder, name)) => (folder, name),
+            None => (".", path),
+        };
+        let mut above = self.open(folder).ok()?;
+        above.path = above.path.child(name.as_bytes()).ok()?;
+        let node = above.opened.hierarchy.node(&UNLIMITED, &above.path).ok()?;
+        node.map(|_| above)
+    }
+
     /// Opens the store of a path for writing: with the changes in an upper folder, which is created if necessary, or
     /// the store itself.
     ///

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde_json::{Value, json};
 
 use crate::cli::report::JsonList;
-use crate::cli::source::{NAMED_ONLY, named, warn_unread_copies};
+use crate::cli::source::{NAMED_ONLY, SourceNode};
 use crate::cli::terminal::Paint;
 use crate::cli::{LsArgs, TreeArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
@@ -23,7 +23,8 @@ const USUAL_CHUNKS: u64 = 10_000;
 
 /// Prints the nodes of a store as a tree, each as soon as the earlier ones are known.
 pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
-    let located = args.store.open(&args.path)?;
+    let source = SourceNode::open(&args.store, &args.path)?;
+    let located = &source.located;
     let config = TreeConfig {
         depth: args.depth.unwrap_or(usize::MAX),
         chunks: if args.sizes { u64::MAX } else { USUAL_CHUNKS },
@@ -32,7 +33,7 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     let mut fault = None;
     let late = if args.json {
         let mut list = JsonList::member("nodes", ("store", &json!(located.source)));
-        let late = walk(&located, &args.path, &config, &mut |node| {
+        let late = walk(&source, &config, &mut |node| {
             let printed = list.item(&node_json(&node));
             fault = fault.take().or(node.fault);
             printed
@@ -40,8 +41,8 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
         list.end();
         late
     } else {
-        let mut printer = TreePrinter::new(&located);
-        let late = walk(&located, &args.path, &config, &mut |node| {
+        let mut printer = TreePrinter::new(located);
+        let late = walk(&source, &config, &mut |node| {
             let printed = printer.print(&node);
             fault = fault.take().or(node.fault);
             printed
@@ -49,12 +50,13 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
         report::print(printer.counts.in_words());
         late
     };
-    named(&located, &args.path, fault.or(late).map_or(Ok(true), Err))
+    source.name_errors(fault.or(late).map_or(Ok(true), Err))
 }
 
 /// Prints the children of a group, or the array itself.
 pub(super) fn ls(args: &LsArgs) -> Result<bool> {
-    let located = args.store.open(&args.path)?;
+    let source = SourceNode::open(&args.store, &args.path)?;
+    let located = &source.located;
     let config = TreeConfig {
         depth: 1,
         chunks: if args.long { USUAL_CHUNKS } else { 0 },
@@ -63,7 +65,7 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
     let mut fault = None;
     let mut list = JsonList::plain();
     let mut table = Vec::new();
-    let late = walk(&located, &args.path, &config, &mut |node| {
+    let late = walk(&source, &config, &mut |node| {
         let is_group = matches!(node.facts, NodeFacts::Group);
         if node.depth == 0 {
             fault.clone_from(&node.fault);
@@ -86,16 +88,12 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
     } else {
         let _ = print_list(&table, &args.path, args.long);
     }
-    named(&located, &args.path, fault.or(late).map_or(Ok(true), Err))
+    source.name_errors(fault.or(late).map_or(Ok(true), Err))
 }
 
 /// Passes the nodes of a tree to `take`; returns the error of a node whose group was already passed.
-fn walk(
-    located: &StorePath,
-    typed: &str,
-    config: &TreeConfig,
-    take: TakeNode<'_>,
-) -> Result<Option<Error>> {
+fn walk(source: &SourceNode<'_>, config: &TreeConfig, take: TakeNode<'_>) -> Result<Option<Error>> {
+    let located = &source.located;
     let root = root_name(&located.source);
     let place = (&located.path, root.as_str());
     let mut is_partial = false;
@@ -111,9 +109,9 @@ fn walk(
         report::warn(format_args!("{}: {LEADS_BACK}", format::text(&link)));
     }
     if matches!(walked, Ok(None)) {
-        warn_unread_copies(located);
+        source.warn_unread_copies();
     }
-    named(located, typed, walked)
+    source.name_errors(walked)
 }
 
 /// Prints nodes, one a line; the typed node itself as `typed`.

@@ -198,7 +198,8 @@ pub(crate) fn shortened(value: &Value) -> String {
     let mut text = value.to_string();
     let limit = 100;
     if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit));
+        let end = (0..=limit).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
         text.push_str("...");
     }
     text
