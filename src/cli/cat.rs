@@ -3,8 +3,6 @@
 //! It reads in pieces, so that an object of any length takes the memory of one piece. Elements as text have one row a
 //! line, and planes are separated by an empty line.
 
-use std::io;
-use std::io::Write;
 use std::sync::Arc;
 
 use crate::cli::source::{SourceArray, SourceNode};
@@ -65,7 +63,7 @@ fn print_elements(
     content: Option<FileContent>,
 ) -> Result<()> {
     let Some(content) = content else {
-        return write_text(&array, selection, &mut write);
+        return write_text(&array, selection, &mut report::write_bytes);
     };
     let source = SourceArray::of(located, array, content.format)?;
     write_file(
@@ -73,7 +71,7 @@ fn print_elements(
         &source.described(),
         selection,
         content,
-        &mut write,
+        &mut report::write_bytes,
     )
 }
 
@@ -90,7 +88,7 @@ fn print_stored(located: &StorePath) -> Result<bool> {
     let mut offset = 0;
     loop {
         let bytes = reader.read_at(&UNLIMITED, offset, READ_SIZE)?;
-        if bytes.is_empty() || !write(&bytes)? {
+        if bytes.is_empty() || !report::write_bytes(&bytes)? {
             return Ok(true);
         }
         offset += bytes.len() as u64;
@@ -119,22 +117,12 @@ fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
     let mut start = range.start;
     while start < range.end {
         let end = range.end.min(start.saturating_add(READ_SIZE as u64));
-        if !write(&shard.read(&UNLIMITED, start..end)?)? {
+        if !report::write_bytes(&shard.read(&UNLIMITED, start..end)?)? {
             break;
         }
         start = end;
     }
     Ok(true)
-}
-
-/// Writes bytes to stdout; returns false if the reader has gone.
-fn write(bytes: &[u8]) -> Result<bool> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Error::os("stdout", error)),
-    }
 }
 
 /// Writes selected elements as text; one line for each element without a fixed length.

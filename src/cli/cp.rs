@@ -58,13 +58,13 @@ fn write(
     let reading = Progress::new("reading");
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
     drop(reading);
-    note_left_out(opened.left_out());
+    warn_left_out(opened.left_out());
     write_opened(args, &opened, opened.len())?;
     Ok(true)
 }
 
 /// Prints what the file omits.
-fn note_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
+fn warn_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
     for sentence in sentences {
         report::warn(format_args!("the file leaves out {sentence}"));
     }
@@ -133,19 +133,19 @@ fn write_planned(
     plan: impl FnOnce() -> Result<OrWhyNot<PlannedFile>>,
 ) -> Result<bool> {
     let reading = Progress::new("reading");
-    let planned = plan()?.map_err(|why| {
-        let found = format!("{}: {why}", choice.format.extension);
-        Error::unsupported(shown(located), found)
+    let planned = plan()?.map_err(|reason| {
+        let why = format!("{}: {reason}", choice.format.extension);
+        Error::unsupported(group_name(located), why)
     })?;
     let opened = planned.open(&UNLIMITED)?;
     drop(reading);
-    note_left_out(planned.left_out());
+    warn_left_out(planned.left_out());
     write_opened(args, &opened, opened.len())?;
     Ok(true)
 }
 
 /// Returns the path of a group in its store, or the store for its root.
-fn shown(located: &StorePath) -> String {
+fn group_name(located: &StorePath) -> String {
     if located.path.is_root() {
         located.source.clone()
     } else {

@@ -104,8 +104,8 @@ pub(super) fn array_line(array: &ArrayInfo, paint: &Paint) -> String {
 /// Formats the stored size briefly; `unit` is chunk or shard.
 pub(super) fn stored_line(stored: &StoredFacts, unit: &str) -> String {
     if !stored.is_whole {
-        let found = count(stored.present, unit);
-        return format!("more than {} in more than {found}", bytes(stored.bytes));
+        let counted = count(stored.present, unit);
+        return format!("more than {} in more than {counted}", bytes(stored.bytes));
     }
     let total = count(stored.total, unit);
     if stored.present == stored.total {
@@ -201,6 +201,12 @@ pub(super) fn element(data_type: &DataType, element: &[u8]) -> String {
         (Value::String(word), DataType::Float(_) | DataType::Small(_)) => word.clone(),
         _ => printable(&value.to_string()),
     }
+}
+
+/// Converts a number to a float; lost digits are invisible in rates, colours and times.
+#[expect(clippy::cast_precision_loss, reason = "digits that nobody sees")]
+pub(super) fn float(number: u64) -> f64 {
+    number as f64
 }
 
 #[cfg(test)]

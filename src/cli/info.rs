@@ -128,7 +128,7 @@ fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<
             sheet.add("kind", "inner chunk");
             sheet.add(
                 "stored",
-                place.as_ref().map_or("no".to_string(), shown_range),
+                place.as_ref().map_or("no".to_string(), range_text),
             );
             let members = json!({
                 "kind": "inner chunk",
@@ -140,11 +140,11 @@ fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<
         }
     };
     if args.json {
-        let mut found = json!({"store": located.source, "path": format::text(&located.path)});
-        if let (Some(found), Value::Object(members)) = (found.as_object_mut(), members) {
-            found.extend(members);
+        let mut report = json!({"store": located.source, "path": format::text(&located.path)});
+        if let (Some(report), Value::Object(members)) = (report.as_object_mut(), members) {
+            report.extend(members);
         }
-        report::print_json(&found);
+        report::print_json(&report);
     } else {
         let title = String::from_utf8_lossy(located.path.name()).into_owned();
         let path = format!("{} at {}", located.source, format::text(&located.path));
@@ -155,7 +155,7 @@ fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<
     Ok(is_sound)
 }
 
-fn shown_range(range: &Range<u64>) -> String {
+fn range_text(range: &Range<u64>) -> String {
     format!(
         "{} at {}",
         format::count(range.end - range.start, "byte"),
@@ -172,11 +172,11 @@ fn range_json(range: &Range<u64>) -> Value {
 fn shard_sheet(info: &ShardInfo) -> Sheet {
     let mut sheet = Sheet::default();
     sheet.add("kind", "shard");
-    sheet.add("stored", shown_range(&info.bytes));
+    sheet.add("stored", range_text(&info.bytes));
     let index = info
         .index
         .as_ref()
-        .map_or("no room for one".to_string(), shown_range);
+        .map_or("no room for one".to_string(), range_text);
     sheet.add(
         "index",
         format!("{index}, checksum {}", info.checksum.name()),
@@ -196,7 +196,7 @@ fn shard_sheet(info: &ShardInfo) -> Sheet {
     sheet.add("unused", format::count(chunks.unused, "byte"));
     for (place, (indices, range)) in chunks.places.iter().enumerate() {
         let title = if place == 0 { "@" } else { "" };
-        let range = range.as_ref().map_or_else(Error::to_string, shown_range);
+        let range = range.as_ref().map_or_else(Error::to_string, range_text);
         sheet.add(title, format!("{}: {range}", joined_indices(indices)));
     }
     if chunks.not_listed() > 0 {
@@ -250,7 +250,7 @@ fn kind(info: &NodeInfo) -> &'static str {
 
 fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
     let documents: Vec<String> = info.documents.iter().map(format::text).collect();
-    let mut found = json!({
+    let mut members = json!({
         "store": located.source,
         "path": format::text(&located.path),
         "name": info.name,
@@ -278,7 +278,7 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
     ));
     if !info.renamed_attributes.is_empty() {
         let names = info.renamed_attributes.iter();
-        let names = names.map(|(own, held)| (own.clone(), json!(held)));
+        let names = names.map(|(own, renamed)| (own.clone(), json!(renamed)));
         others.push((
             "renamed_attributes".to_string(),
             Value::Object(names.collect()),
@@ -287,10 +287,10 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
     if let NodeFacts::Broken(error) = &info.facts {
         others.push(("error".to_string(), json!(error.to_string())));
     }
-    if let Some(found) = found.as_object_mut() {
-        found.extend(others);
+    if let Some(members) = members.as_object_mut() {
+        members.extend(others);
     }
-    found
+    members
 }
 
 fn error_json(error: &Error) -> Value {
@@ -298,12 +298,12 @@ fn error_json(error: &Error) -> Value {
 }
 
 fn children_json(counts: &ChildCounts) -> Value {
-    let mut found =
+    let mut members =
         json!({"groups": counts.groups, "arrays": counts.arrays, "broken": counts.broken});
     if counts.is_partial {
-        found["is_partial"] = json!(true);
+        members["is_partial"] = json!(true);
     }
-    found
+    members
 }
 
 /// Returns the files of a group, and the formats that a node has no file in.
@@ -546,9 +546,9 @@ impl Sheet {
             let title = if place == 0 { "attributes" } else { "" };
             self.add(title, format!("{name}: {}", json_text::compact(value)));
         }
-        for (place, (own, held)) in info.renamed_attributes.iter().enumerate() {
+        for (place, (own, renamed)) in info.renamed_attributes.iter().enumerate() {
             let title = if place == 0 { "in netCDF" } else { "" };
-            self.add(title, format!("{own} is {held}"));
+            self.add(title, format!("{own} is {renamed}"));
         }
     }
 

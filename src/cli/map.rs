@@ -83,7 +83,7 @@ fn of_array(
     }
     let names = SourceArray::dimension_names(located, array)?;
     let bar = Progress::new("looking for chunks");
-    let map = ChunkMap::of(&UNLIMITED, array, config, &|found| bar.chunks(found))?;
+    let map = ChunkMap::of(&UNLIMITED, array, config, &|count| bar.chunks(count))?;
     Ok((map, names))
 }
 
@@ -146,9 +146,11 @@ impl Shades {
             (CellState::Corrupt, _) => CORRUPT,
             (CellState::Missing, _) => GREY,
             (CellState::Stored, Measure::Presence) => PRESENT,
-            (CellState::Partly, Measure::Presence) => {
-                mix(GREY, PARTLY, float(cell.present) / float(cell.chunks))
-            }
+            (CellState::Partly, Measure::Presence) => mix(
+                GREY,
+                PARTLY,
+                format::float(cell.present) / format::float(cell.chunks),
+            ),
             // An empty chunk has no ratio.
             _ => self.share(cell).map_or(GREY, scaled_colour),
         }
@@ -199,15 +201,9 @@ fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
         Measure::Presence => None,
         Measure::Size => cell
             .lengths
-            .map(|(least, largest)| (float(least), float(largest))),
+            .map(|(least, largest)| (format::float(least), format::float(largest))),
         Measure::Ratio => cell.ratios,
     }
-}
-
-/// Converts a number to a float; lost digits are invisible in a colour.
-#[expect(clippy::cast_precision_loss, reason = "colours have 8 bits")]
-fn float(number: u64) -> f64 {
-    number as f64
 }
 
 /// Mixes two colours; a small share is still visible.

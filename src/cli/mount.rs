@@ -186,7 +186,7 @@ fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
 /// Returns the line that describes the mount and the place of its decoded arrays.
 fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let source = printable(&plan.redacted_source());
-    let found = views.describe(&source)?;
+    let summary = views.describe(&source)?;
     let files = match plan.view {
         ViewKind::Files => plan.dir.clone(),
         // The mountpoint of a descriptor is unknown.
@@ -201,7 +201,7 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
         format!("decoded arrays are in {}", files.display())
     };
     let line = format!(
-        "{source} is mounted at {}: {found}; {files}{}",
+        "{source} is mounted at {}: {summary}; {files}{}",
         plan.dir.display(),
         where_changes_go(plan)
     );

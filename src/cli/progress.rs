@@ -91,9 +91,9 @@ impl Progress {
         self.shared.record(Counted::Bytes, done, total);
     }
 
-    /// Updates the number of chunks that were found.
-    pub(super) fn chunks(&self, found: u64) {
-        self.shared.record(Counted::Chunks, found, 0);
+    /// Updates the number of chunks that were count.
+    pub(super) fn chunks(&self, count: u64) {
+        self.shared.record(Counted::Chunks, count, 0);
     }
 }
 
@@ -187,7 +187,7 @@ impl Pace {
         }
         let pause = (now - self.last).max(0.0);
         let weight = 0.5_f64.powf(pause / HALF_LIFE);
-        self.recent_work = self.recent_work * weight + float(work);
+        self.recent_work = self.recent_work * weight + format::float(work);
         self.recent_time = self.recent_time * weight + pause;
         self.longest_pause = self.longest_pause.max(pause);
         (self.done, self.last) = (done, now);
@@ -202,18 +202,10 @@ impl Pace {
         // A pause slows the pace only once it is longer than the earlier pauses.
         let pause = (now - self.last).max(0.0);
         let usual = pause.min(self.longest_pause);
-        let rest = float(self.total.saturating_sub(self.done));
+        let rest = format::float(self.total.saturating_sub(self.done));
         let time = rest * (self.recent_time + pause - usual) / self.recent_work;
         Some((time - usual).max(0.0))
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "nobody waits for the last digits"
-)]
-fn float(number: u64) -> f64 {
-    number as f64
 }
 
 /// Formats seconds, rounded up, in the two largest units that fit: `12 s`, `3 min 20 s`, `2 h 5 min`.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use zarr_format::error::{Error, Kind, printable};
+use zarr_format::error::{Error, Kind, Result, printable};
 
 /// Exit status for a negative result: there are changes or conflicts.
 pub(super) const NO: u8 = 1;
@@ -165,6 +165,16 @@ fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
             record_write_failure(error);
             ControlFlow::Break(())
         }
+    }
+}
+
+/// Writes bytes to stdout; returns false if the reader has gone.
+pub(super) fn write_bytes(bytes: &[u8]) -> Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::os("stdout", error)),
     }
 }
 

@@ -48,13 +48,13 @@ fn passed_arguments() -> Option<Vec<OsString>> {
 }
 
 /// Replaces this process with a new run of the program; returns only on failure.
-fn restart(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
+fn restart(real: &[OsString], redacted: &[OsString]) -> std::io::Result<()> {
     let mut file = fs::File::from(memfd_create("zarrfs-arguments", MemfdFlags::empty())?);
     for word in real {
         file.write_all(word.as_bytes())?;
         file.write_all(b"\0")?;
     }
-    let mut words = shown.iter();
+    let mut words = redacted.iter();
     let mut command = Command::new(own_program());
     if let Some(name) = words.next() {
         command.arg0(name);
@@ -67,12 +67,12 @@ fn restart(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
 /// Returns the arguments without the values of store options and possible secrets in URLs.
 fn redacted(args: &[OsString]) -> Vec<OsString> {
     let mut before = OsStr::new("");
-    let mut shown = Vec::with_capacity(args.len());
+    let mut redacted = Vec::with_capacity(args.len());
     for arg in args {
-        shown.push(redact(before, arg));
+        redacted.push(redact(before, arg));
         before = arg;
     }
-    shown
+    redacted
 }
 
 fn redact(before: &OsStr, arg: &OsStr) -> OsString {
@@ -106,7 +106,7 @@ fn without_value(pair: &str) -> String {
 mod tests {
     use super::*;
 
-    fn shown(line: &str) -> String {
+    fn redacted_line(line: &str) -> String {
         let words: Vec<_> = line.split(' ').map(OsString::from).collect();
         let words = redacted(&words).into_iter().map(|word| word.into_string());
         words.collect::<Result<Vec<_>, _>>().unwrap().join(" ")
@@ -116,14 +116,17 @@ mod tests {
     fn values_of_options_and_passwords_are_left_out() {
         let line = "zarrfs mount https://me:hush@h/a?s=hush d --option k=hush --option=k=hush --endpoint=http://u:hush@h";
         let expected = "zarrfs mount https://h/a d --option k= --option=k= --endpoint=http://h";
-        assert_eq!(shown(line), expected);
+        assert_eq!(redacted_line(line), expected);
         let line = "mount.zarrfs s3://b/a /mnt -o ro,option=k=hush,region=x";
-        assert_eq!(shown(line), "mount.zarrfs s3://b/a /mnt -o ro,option=k=");
+        assert_eq!(
+            redacted_line(line),
+            "mount.zarrfs s3://b/a /mnt -o ro,option=k="
+        );
     }
 
     #[test]
     fn other_arguments_stay() {
         let line = "zarrfs mount ./a@b?c /mnt --memory=1G -o allow_other,view=files";
-        assert_eq!(shown(line), line);
+        assert_eq!(redacted_line(line), line);
     }
 }

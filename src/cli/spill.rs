@@ -79,9 +79,9 @@ mod tests {
 
     #[test]
     fn the_folder_of_the_cache_is_tried_first() {
-        let found = config(&SpillChoice::Usual, Some(Path::new("/cache")));
-        assert_eq!(found.folders[0], Path::new("/cache"));
-        assert!(found.folders.len() > 1);
+        let spill = config(&SpillChoice::Usual, Some(Path::new("/cache")));
+        assert_eq!(spill.folders[0], Path::new("/cache"));
+        assert!(spill.folders.len() > 1);
         let none = config(&SpillChoice::Nowhere, None);
         assert_eq!(none.folders, Vec::<PathBuf>::new());
     }

@@ -1,14 +1,14 @@
 //! `zarrfs stats`: prints a mount's counters as a table, JSON or Prometheus text.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Instant;
 use std::{io, thread};
 
 use serde_json::{Map, Value};
 
-use crate::cli::{StatsArgs, mount_facts};
+use crate::cli::{StatsArgs, format, mount_facts, report};
 use crate::view::control::STATS_ATTRIBUTE;
 use zarr_format::error::{Error, Result};
 
@@ -25,15 +25,15 @@ const GAUGES: [&str; 5] = [
 pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     let (text, mut before) = read(&args.dir)?;
     if args.json {
-        print(&text)?;
+        report::write_bytes(text.as_bytes())?;
         return Ok(true);
     }
     if args.prometheus {
-        print(&prometheus(&args.dir, &before))?;
+        report::write_bytes(prometheus(&args.dir, &before).as_bytes())?;
         return Ok(true);
     }
     let mut queried = Instant::now();
-    let mut has_reader = print(&table(&before, None))?;
+    let mut has_reader = report::write_bytes(table(&before, None).as_bytes())?;
     while args.watch && has_reader {
         thread::sleep(args.interval);
         let (_, now) = read(&args.dir)?;
@@ -45,20 +45,11 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
         } else {
             "\n"
         };
-        has_reader = print(&format!("{clear}{}", table(&now, Some((&before, seconds)))))?;
+        let text = format!("{clear}{}", table(&now, Some((&before, seconds))));
+        has_reader = report::write_bytes(text.as_bytes())?;
         before = now;
     }
     Ok(true)
-}
-
-/// Writes text; returns false if the reader has gone.
-fn print(text: &str) -> Result<bool> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Error::os("stdout", error)),
-    }
 }
 
 /// Names and numbers.
@@ -86,7 +77,7 @@ fn table(now: &Numbers, before: Option<(&Numbers, f64)>) -> String {
         let rate = before.and_then(|(before, seconds)| {
             let (_, old) = before.get(place)?;
             let is_rate = !GAUGES.contains(&name.as_str()) && seconds > 0.0;
-            is_rate.then(|| float(number.saturating_sub(*old)) / seconds)
+            is_rate.then(|| format::float(number.saturating_sub(*old)) / seconds)
         });
         // Writing to a String cannot fail.
         let _ = match rate {
@@ -95,12 +86,6 @@ fn table(now: &Numbers, before: Option<(&Numbers, f64)>) -> String {
         };
     }
     text
-}
-
-/// Converts a number to a float; lost digits are invisible in a rate.
-#[expect(clippy::cast_precision_loss, reason = "rates are shown with one digit")]
-fn float(number: u64) -> f64 {
-    number as f64
 }
 
 /// Formats Prometheus text: a type and a number for each counter.

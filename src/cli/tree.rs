@@ -279,7 +279,7 @@ fn node_json(node: &TreeNode) -> Value {
         NodeFacts::Array(array) => ("array", Some(format::array_json(array))),
         NodeFacts::Broken(_) => ("broken", None),
     };
-    let mut found = json!({
+    let mut report = json!({
         "path": format::text(&node.path),
         "kind": kind,
         "dialect": node.dialect,
@@ -296,12 +296,12 @@ fn node_json(node: &TreeNode) -> Value {
         .stored
         .as_ref()
         .map(|stored| ("stored", format::stored_json(stored)));
-    if let Some(found) = found.as_object_mut() {
-        found.extend(members.into_iter().flatten());
+    if let Some(report) = report.as_object_mut() {
+        report.extend(members.into_iter().flatten());
         let others = [stored, cut, partial, error].into_iter().flatten();
-        found.extend(others.map(|(name, value)| (name.to_string(), value)));
+        report.extend(others.map(|(name, value)| (name.to_string(), value)));
     }
-    found
+    report
 }
 
 #[cfg(test)]

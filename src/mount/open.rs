@@ -149,8 +149,8 @@ impl Views {
             return self.has_copies_of_control();
         }
         let name = Key::root().child(CONTROL);
-        let found = name.and_then(|name| self.stored.lookup(&UNLIMITED, &name));
-        matches!(found, Ok(Some(_)))
+        let entry = name.and_then(|name| self.stored.lookup(&UNLIMITED, &name));
+        matches!(entry, Ok(Some(_)))
     }
 
     /// Whether the listing would show a node with the name of the control directory: some servers hide names that begin
@@ -189,11 +189,11 @@ impl Views {
 
     /// Describes the contents of the store, if they are known soon; warns if it is not a Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<String> {
-        let found = StoreSummary::read(&self.hierarchy, self.is_local)?;
-        if let Some(warning) = found.warning() {
+        let summary = StoreSummary::read(&self.hierarchy, self.is_local)?;
+        if let Some(warning) = summary.warning() {
             log::warn!("{source}: {warning}");
         }
-        Ok(found.to_string())
+        Ok(summary.to_string())
     }
 
     /// Returns the underlying store.

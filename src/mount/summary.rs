@@ -145,7 +145,7 @@ mod tests {
     const ARRAY: &str = r#"{"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "fill_value": 0,
         "order": "C", "compressor": null, "filters": null}"#;
 
-    fn found(documents: &[(&str, &str)], is_local: bool) -> StoreSummary {
+    fn summary(documents: &[(&str, &str)], is_local: bool) -> StoreSummary {
         let memory = MemoryStore::default();
         for (key, text) in documents {
             memory.set(Key::new(*key).unwrap(), text.as_bytes().to_vec());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn words(documents: &[(&str, &str)]) -> String {
-        found(documents, true).to_string()
+        summary(documents, true).to_string()
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(words(&[(".zarray", ARRAY)]), "v2, an array");
         assert_eq!(words(&[one, two]), "v2, 2 arrays in folders");
         assert_eq!(words(&[("zarr.json", "{")]), "metadata that do not read");
-        assert_eq!(found(&[group, one], false).to_string(), "v3, a group");
+        assert_eq!(summary(&[group, one], false).to_string(), "v3, a group");
         let names: Vec<String> = (0..400).map(|number| format!("{number}/.zarray")).collect();
         let mut many: Vec<_> = names.iter().map(|name| (name.as_str(), ARRAY)).collect();
         many.push(group);
@@ -184,7 +184,7 @@ mod tests {
     fn what_is_no_hierarchy_is_warned_of() {
         let folder = [("a/b/text", "no metadata")];
         assert_eq!(words(&folder), "no Zarr metadata");
-        let warning = |documents, is_local| found(documents, is_local).warning();
+        let warning = |documents, is_local| summary(documents, is_local).warning();
         let whole = "no Zarr metadata at the root or below; each folder is shown as a group";
         assert_eq!(warning(&folder, true), Some(whole));
         let root = "no Zarr metadata at the root; each folder is shown as a group";

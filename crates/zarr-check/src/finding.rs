@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn a_habit_is_no_error() {
-        let found = Finding::error("member-unknown", &Key::root(), "").with_habit("netcdf-c");
-        assert_eq!(found.severity, Severity::Warning);
+        let habit = Finding::error("member-unknown", &Key::root(), "").with_habit("netcdf-c");
+        assert_eq!(habit.severity, Severity::Warning);
         let advice = Finding::advice("small-chunks", &Key::root(), "").with_habit("x");
         assert_eq!(advice.severity, Severity::Advice);
     }

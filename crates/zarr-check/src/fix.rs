@@ -125,14 +125,14 @@ fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNod
     let mut waiting = Vec::new();
     let mut length: u64 = 0;
     loop {
-        for found in open.drain(..) {
-            let keys = found.documents.iter();
+        for node in open.drain(..) {
+            let keys = node.documents.iter();
             length += keys
                 .map(|document| document.key.as_bytes().len() as u64)
                 .sum::<u64>();
-            all.documents.extend(found.documents);
-            all.holders.extend(found.holders);
-            waiting.extend(found.children);
+            all.documents.extend(node.documents);
+            all.holders.extend(node.holders);
+            waiting.extend(node.children);
         }
         if length > MAX_DOCUMENT {
             let why = "there are more nodes than consolidated metadata can have";
@@ -173,10 +173,10 @@ fn visit(
     is_behind_link: bool,
 ) -> Result<FoundNode> {
     context.progress.add_node();
-    let mut found = FoundNode::default();
+    let mut node = FoundNode::default();
     let children = match entry.entry_point() {
-        Some(draft) => visit_draft_node(context, entry, draft, &mut found)?,
-        None => visit_folder_node(context, entry, &mut found)?,
+        Some(draft) => visit_draft_node(context, entry, draft, &mut node)?,
+        None => visit_folder_node(context, entry, &mut node)?,
     };
     let next = |child| NextNode {
         group: entry.clone(),
@@ -184,20 +184,20 @@ fn visit(
         depth: depth + 1,
         is_behind_link,
     };
-    found.children = children.into_iter().map(next).collect();
-    Ok(found)
+    node.children = children.into_iter().map(next).collect();
+    Ok(node)
 }
 
 /// Finds the documents of a node in its own folder; returns its children.
 fn visit_folder_node(
     context: &CheckContext,
     entry: &NodeEntry,
-    found: &mut FoundNode,
+    node: &mut FoundNode,
 ) -> Result<Vec<GroupChild>> {
     let path = &entry.path;
     for name in [ZARR_JSON, ZGROUP, ZARRAY, ZATTRS] {
         let key = path.child(name.as_bytes())?;
-        found.documents.push(KnownDocument { key, top: None });
+        node.documents.push(KnownDocument { key, top: None });
     }
     if entry.is_array() {
         return Ok(Vec::new());
@@ -209,11 +209,11 @@ fn visit_folder_node(
     let v2 = CopyHolder::of_v2(path)?;
     let has = |key: &Key| content.objects.contains(key);
     if has(v2.key()) && has(&path.child(ZGROUP.as_bytes())?) {
-        found.holders.push(v2);
+        node.holders.push(v2);
     }
     let v3 = CopyHolder::of_v3(path)?;
     if has(v3.key()) && has_consolidated(context, v3.key())? {
-        found.holders.push(v3);
+        node.holders.push(v3);
     }
     Ok(content.folders)
 }
@@ -233,7 +233,7 @@ fn visit_draft_node(
     context: &CheckContext,
     entry: &NodeEntry,
     draft: &EntryPoint,
-    found: &mut FoundNode,
+    node: &mut FoundNode,
 ) -> Result<Vec<GroupChild>> {
     let (path, top) = (&entry.path, draft.top());
     let is_top = path == top;
@@ -249,14 +249,14 @@ fn visit_draft_node(
         if let Some(holder) = holder
             && is_there(&holder)?.is_some()
         {
-            found.holders.push(holder);
+            node.holders.push(holder);
         }
     }
     let document = |key| KnownDocument {
         key,
         top: Some(top.clone()),
     };
-    found.documents.extend(keys.into_iter().map(document));
+    node.documents.extend(keys.into_iter().map(document));
     if entry.is_array() {
         return Ok(Vec::new());
     }

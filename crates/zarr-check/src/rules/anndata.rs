@@ -145,18 +145,18 @@ impl Group<'_> {
         };
         let columns = self.attributes.get("column-order");
         let columns = columns.as_ref().and_then(serde_json::Value::as_array);
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         for column in columns.into_iter().flatten().take(MAX_LOOKED_AT) {
             let Some(name) = column.as_str() else {
                 continue;
             };
             match (self.part(name), rows) {
                 ((_, Part::Missing), _) => {
-                    found.push(self.missing(name, "the table names a column"));
+                    findings.push(self.missing(name, "the table names a column"));
                 }
                 ((key, Part::Stored(shape)), Some(rows)) => {
                     let length = shape.first().filter(|&&length| length != rows);
-                    found.extend(length.map(|length| {
+                    findings.extend(length.map(|length| {
                         let message = format!(
                             "the column has {length} elements and the index {index:?} of its table {rows}"
                         );
@@ -166,7 +166,7 @@ impl Group<'_> {
                 _ => {}
             }
         }
-        found
+        findings
     }
 
     /// Checks a group of two arrays, which have one shape if `are_alike`.
@@ -176,7 +176,7 @@ impl Group<'_> {
             Part::Missing => Some(self.missing(name, "the values need")),
             Part::Stored(_) => None,
         });
-        let mut found: Vec<Finding> = missing.collect();
+        let mut findings: Vec<Finding> = missing.collect();
         if let [(one, Part::Stored(first)), (other, Part::Stored(second))] = &shapes
             && are_alike
             && !first.is_empty()
@@ -184,19 +184,19 @@ impl Group<'_> {
             && first != second
         {
             let message = format!("{one} has the shape {first:?} and {other} {second:?}");
-            found.push(self.differs(self.path, message));
+            findings.push(self.differs(self.path, message));
         }
-        found
+        findings
     }
 
     /// Checks a sparse matrix that is compressed along an axis.
     fn sparse(&self, axis: usize) -> Vec<Finding> {
         let names = ["data", "indices", "indptr"];
         let mut lengths = [None; 3];
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         for (length, name) in lengths.iter_mut().zip(names) {
             match self.part(name).1 {
-                Part::Missing => found.push(self.missing(name, "the matrix needs")),
+                Part::Missing => findings.push(self.missing(name, "the matrix needs")),
                 Part::Stored(shape) => *length = shape.first().copied(),
             }
         }
@@ -205,7 +205,7 @@ impl Group<'_> {
             && data != indices
         {
             let message = format!("data has {data} elements and indices {indices}");
-            found.push(self.differs(self.path, message));
+            findings.push(self.differs(self.path, message));
         }
         let shape = self.sparse_shape();
         if let (Some(pointers), Some(side)) = (pointers, shape.get(axis))
@@ -216,9 +216,9 @@ impl Group<'_> {
                 "indptr has {pointers} elements and the matrix {side} {what}, which need {}",
                 side.saturating_add(1)
             );
-            found.push(self.differs(self.path, message));
+            findings.push(self.differs(self.path, message));
         }
-        found
+        findings
     }
 
     /// Checks an AnnData object: the shape of each matrix must match the lengths of the tables.
@@ -228,10 +228,10 @@ impl Group<'_> {
             Part::Missing => None,
         };
         let (cells, genes, raw_genes) = (rows("obs"), rows("var"), rows("raw/var"));
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         let mut check = |name: &str, sides: [Option<(&str, u64)>; 2]| {
             if let (key, Part::Stored(shape)) = self.part(name) {
-                found.extend(self.matrix_fault(&key, &shape, sides));
+                findings.extend(self.matrix_fault(&key, &shape, sides));
             }
         };
         let [cells, genes] = [("obs", cells), ("var", genes)]
@@ -252,7 +252,7 @@ impl Group<'_> {
                 check(&format!("{folder}/{name}"), sides);
             }
         }
-        found
+        findings
     }
 
     /// Returns the names of the children of a group.

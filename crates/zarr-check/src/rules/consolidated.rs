@@ -88,11 +88,11 @@ pub(crate) fn check(
     }
     let reservation = reserve_keys(context, places.len());
     let mut keys = HashSet::new();
-    compare_parts(context, &holder, bytes, &places, &mut |copied, found| {
+    compare_parts(context, &holder, bytes, &places, &mut |copied, faults| {
         if reservation.is_some() {
             keys.extend(copied);
         }
-        findings.extend(found.into_iter().map(|finding| by(finding, section)));
+        findings.extend(faults.into_iter().map(|finding| by(finding, section)));
     });
     let Some(reservation) = reservation else {
         findings.add(too_many(key, places.len()));
@@ -437,14 +437,14 @@ mod tests {
         let stored = r#"{"a": 1, "b": {"c": [1, 2]}, "d": 2.0}"#;
         let same = r#"{"d": 2, "b": {"c": [1, 2]}, "a": 1}"#;
         assert_eq!(of(".zattrs", stored, same), None);
-        let found = of(
+        let difference = of(
             ".zattrs",
             stored,
             r#"{"a": 1, "b": {"c": [1, 3]}, "d": 2.0}"#,
         );
-        assert_eq!(found, member("b: c", Some("[1,2]"), Some("[1,3]")));
-        let found = of(".zattrs", stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#);
-        assert_eq!(found, member("d", Some("2.0"), None));
+        assert_eq!(difference, member("b: c", Some("[1,2]"), Some("[1,3]")));
+        let difference = of(".zattrs", stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#);
+        assert_eq!(difference, member("d", Some("2.0"), None));
         // Attributes are the user's: null is a value.
         assert!(of(".zattrs", "{}", r#"{"a": null}"#).is_some());
     }

@@ -75,15 +75,15 @@ impl SiblingArrays {
 
     /// Adds the next node; returns findings about groups that are complete.
     pub(crate) fn take(&mut self, node: &CheckedNode) -> Vec<Finding> {
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         while let Some(last) = self
             .open
             .pop_if(|last| node.path.below(&last.group).is_none())
         {
-            found.extend(self.close(last));
+            findings.extend(self.close(last));
         }
         let Some(entry) = &node.entry else {
-            return found;
+            return findings;
         };
         if let Some(array) = entry.array() {
             let parent = self.open.last_mut();
@@ -94,16 +94,16 @@ impl SiblingArrays {
         } else if node.has_children {
             self.open.push(GroupArrays::of(entry));
         }
-        found
+        findings
     }
 
     /// Returns findings about the remaining groups.
     pub(crate) fn end(mut self) -> Vec<Finding> {
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         while let Some(last) = self.open.pop() {
-            found.extend(self.close(last));
+            findings.extend(self.close(last));
         }
-        found
+        findings
     }
 
     /// Returns findings about a complete group. Arrays that are named but missing are passed to the group above,
@@ -113,10 +113,10 @@ impl SiblingArrays {
         if let Some(above) = self.open.last_mut() {
             above.named_arrays.append(&mut missing);
         }
-        let mut found = group.findings();
+        let mut findings = group.findings();
         let missing = missing.iter().filter(|_| self.are_all_known);
-        found.extend(missing.map(NamedArray::missing));
-        found
+        findings.extend(missing.map(NamedArray::missing));
+        findings
     }
 }
 
@@ -229,16 +229,16 @@ impl GroupArrays {
     }
 
     fn findings(self) -> Vec<Finding> {
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         for (name, dimension) in &self.dimensions {
-            found.extend(self.lengths_differ(name, dimension));
+            findings.extend(self.lengths_differ(name, dimension));
         }
         let names_needed = self.named >= self.unnamed.len() as u64;
         for (path, is_v3) in self.unnamed.iter().filter(|_| self.named > 0) {
             let is_error = names_needed && (!is_v3 || self.has_coordinates);
-            found.extend(self.names_missing(path, *is_v3, is_error));
+            findings.extend(self.names_missing(path, *is_v3, is_error));
         }
-        found
+        findings
     }
 
     /// Reports a dimension with several lengths, as an interrupted append leaves them.

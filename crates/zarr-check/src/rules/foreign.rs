@@ -169,16 +169,16 @@ impl Foreign {
 /// Recognizes foreign bytes in the place of a chunk; `None` if a codec of the array makes such bytes. `size` is the
 /// length of the object.
 pub(crate) fn in_place_of_chunk(head: &[u8], size: u64, array: &Array) -> Option<Foreign> {
-    let found = recognized(head, size)?;
+    let foreign = recognized(head, size)?;
     let is_own = names_of(&array.codecs)
         .iter()
-        .any(|name| found.codecs.iter().any(|codec| name.contains(codec)));
-    (!is_own).then_some(found)
+        .any(|name| foreign.codecs.iter().any(|codec| name.contains(codec)));
+    (!is_own).then_some(foreign)
 }
 
 /// Recognizes foreign bytes in the place of a shard. Unsure matches are excluded, as a shard may begin with elements.
 pub(crate) fn in_place_of_shard(head: &[u8], size: u64, array: &Array) -> Option<Foreign> {
-    in_place_of_chunk(head, size, array).filter(|found| found.is_sure)
+    in_place_of_chunk(head, size, array).filter(|foreign| foreign.is_sure)
 }
 
 /// Recognizes foreign bytes in the place of a document; `None` if they may be JSON.
@@ -353,7 +353,8 @@ mod tests {
 
     #[test]
     fn bytes_are_named_by_how_they_begin() {
-        let named = |bytes: &[u8]| recognized(bytes, bytes.len() as u64).map(|found| found.what);
+        let named =
+            |bytes: &[u8]| recognized(bytes, bytes.len() as u64).map(|foreign| foreign.what);
         for (bytes, what) in [
             (
                 b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7\nsize 9\n".as_slice(),

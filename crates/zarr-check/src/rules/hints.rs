@@ -27,13 +27,13 @@ const IDLE_PERCENT: u128 = 98;
 pub(crate) fn check(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
     let array = open.array();
     let pipeline = open.pipeline_of(ChunkIndex(0)).ok();
-    let mut found = Vec::new();
-    found.extend(chunk_sizes(open, array, pipeline.as_deref()));
+    let mut findings = Vec::new();
+    findings.extend(chunk_sizes(open, array, pipeline.as_deref()));
     if let Some(pipeline) = pipeline.as_deref() {
-        found.extend(shards(open, pipeline));
-        found.extend(compression(open, pipeline, stats));
+        findings.extend(shards(open, pipeline));
+        findings.extend(compression(open, pipeline, stats));
     }
-    found
+    findings
 }
 
 /// Reports chunks that are small and many, or too large.

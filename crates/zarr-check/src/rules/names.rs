@@ -19,32 +19,32 @@ const MAX_KEY: usize = 1024;
 
 /// Returns the findings about the name of a node.
 pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let text = String::from_utf8_lossy(path.name()).into_owned();
     let is_draft = dialect.is_some_and(|name| name.starts_with("draft"));
     let spec = Spec::of(dialect);
     if (is_draft || dialect == Some("v3")) && path.name().iter().all(|&byte| byte == b'.') {
         let message = format!("the name {text} is of periods alone, which the text forbids");
         let finding = Finding::error("name-not-allowed", path, message);
-        found.push(finding.with_section(spec.section("Node names")));
+        findings.push(finding.with_section(spec.section("Node names")));
     } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
             "the name {text} has other signs than letters, digits, hyphen, underscore and period"
         );
         let finding = Finding::error("name-not-allowed", path, message);
-        found.push(finding.with_section(spec.section("Node names")));
+        findings.push(finding.with_section(spec.section("Node names")));
     } else if dialect == Some("v3") && text.starts_with("__") {
         let message = format!("the name {text} begins with __, which the text reserves");
         let finding = Finding::error("name-reserved", path, message);
-        found.push(finding.with_section(Spec::V3.section("Node names")));
+        findings.push(finding.with_section(Spec::V3.section("Node names")));
     } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
             "the name {text} has other signs than letters, digits, hyphen, underscore and period, which the text recommends"
         );
         let finding = Finding::warning("name-not-recommended", path, message);
-        found.push(finding.with_section(Spec::V3.section("Node names")));
+        findings.push(finding.with_section(Spec::V3.section("Node names")));
     }
-    found.extend(portability(path).map(|why| {
+    findings.extend(portability(path).map(|why| {
         let message = format!("not every system can hold the name: it {why}");
         Finding::warning("name-not-portable", path, message)
     }));
@@ -53,9 +53,9 @@ pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
         let message = format!(
             "the key has {length} bytes, and S3 and Google Cloud Storage hold {MAX_KEY} at most"
         );
-        found.push(Finding::warning("key-too-long", path, message));
+        findings.push(Finding::warning("key-too-long", path, message));
     }
-    found
+    findings
 }
 
 fn is_plain(byte: u8) -> bool {
@@ -93,7 +93,7 @@ pub(crate) fn check_siblings(
     dialect: Option<&str>,
 ) -> Vec<Finding> {
     let mut by_folded: HashMap<String, &[u8]> = HashMap::new();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for name in names {
         let text = String::from_utf8_lossy(name);
         let Some(first) = by_folded.insert(folded(&text), name) else {
@@ -104,19 +104,19 @@ pub(crate) fn check_siblings(
         };
         let first = String::from_utf8_lossy(first);
         if text.to_lowercase() != first.to_lowercase() {
-            found.push(other_form(&path, &text, &first));
+            findings.push(other_form(&path, &text, &first));
             continue;
         }
         let message = format!(
             "the names {text} and {first} differ in case alone, and macOS and Windows take them for one"
         );
-        found.push(match dialect {
+        findings.push(match dialect {
             Some("draft2019") => Finding::error("names-differ-in-case", &path, message)
                 .with_section(Spec::of(dialect).section("Node names")),
             _ => Finding::warning("names-differ-in-case", &path, message),
         });
     }
-    found
+    findings
 }
 
 /// Returns a name as macOS compares it: in lower case, with decomposed letters.
@@ -168,8 +168,8 @@ mod tests {
     fn siblings_that_macos_takes_for_one_are_found() {
         let codes = |names: &[&str]| {
             let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
-            let found = check_siblings(&Key::root(), &names, Some("v2")).into_iter();
-            found.map(|finding| finding.code).collect::<Vec<_>>()
+            let findings = check_siblings(&Key::root(), &names, Some("v2")).into_iter();
+            findings.map(|finding| finding.code).collect::<Vec<_>>()
         };
         let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
         assert_eq!(codes(&[decomposed, composed]), ["names-differ-in-form"]);

@@ -158,24 +158,24 @@ pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
         keys.find(|key| key.name() == name.as_bytes())
     };
     let (v3, array, group, attributes) = (has(ZARR_JSON), has(ZARRAY), has(ZGROUP), has(ZATTRS));
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if let (Some(_), Some(key)) = (array, group) {
         let message = "the documents of an array and of a group lie in one folder";
         let finding = Finding::error("nodes-collide", key, message);
-        found.push(finding.with_section(Spec::V2.section("Groups")));
+        findings.push(finding.with_section(Spec::V2.section("Groups")));
     }
     if let (Some(key), Some(_)) = (v3, array.or(group)) {
         let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
         let finding = Finding::warning("nodes-collide", key, message);
-        found.push(finding.with_section(Spec::V3.section("Comparison with Zarr v2")));
+        findings.push(finding.with_section(Spec::V3.section("Comparison with Zarr v2")));
     }
     if let (Some(key), None) = (attributes, array.or(group)) {
         let message =
             "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
         let finding = Finding::warning("orphan-key", key, message);
-        found.push(finding.with_section(Spec::V2.section("Attributes")));
+        findings.push(finding.with_section(Spec::V2.section("Attributes")));
     }
-    found
+    findings
 }
 
 /// Returns a finding about the start of a check that has nodes below it but no document. Returns `None` if it is a

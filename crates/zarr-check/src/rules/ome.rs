@@ -56,13 +56,13 @@ pub(crate) fn check(
         Some(ome) => ome.get(name).cloned(),
         None => attributes.get(name),
     };
-    let mut found = Vec::new();
-    found.extend(outer.and_then(|ome| version_fault(entry, ome)));
+    let mut findings = Vec::new();
+    findings.extend(outer.and_then(|ome| version_fault(entry, ome)));
     for (number, image) in items(member("multiscales").as_ref()).iter().enumerate() {
         let part = format!("{prefix}multiscales[{number}]");
-        found.extend(check.levels(&part, image));
+        findings.extend(check.levels(&part, image));
     }
-    found.extend(check.wells(prefix, member("plate").as_ref()));
+    findings.extend(check.wells(prefix, member("plate").as_ref()));
     let named = [
         check.labels(prefix, member("labels").as_ref()),
         check.listed(
@@ -82,8 +82,8 @@ pub(crate) fn check(
     ];
     let named = named.into_iter().flatten().collect();
     let nodes = check.look_up(named).into_iter();
-    found.extend(nodes.filter_map(|node| node.fault));
-    found
+    findings.extend(nodes.filter_map(|node| node.fault));
+    findings
 }
 
 /// The heading on the levels of images; headings are the same in both versions of OME-Zarr.
@@ -149,7 +149,7 @@ impl ImageCheck<'_> {
         let look_up = |named: NamedNode| {
             let node = key_of(self.group, &named.path)
                 .map(|key| self.context.hierarchy.node(&UNLIMITED, &key));
-            let found = match &node {
+            let problem = match &node {
                 Ok(Ok(Some(node))) if named.is_level && !node.is_array() && node.node().is_ok() => {
                     Some("a group and no array")
                 }
@@ -157,7 +157,7 @@ impl ImageCheck<'_> {
                 Ok(_) => None,
             };
             FoundNode {
-                fault: found.map(|found| self.missing_node(&named, found)),
+                fault: problem.map(|problem| self.missing_node(&named, problem)),
                 node: node.ok().and_then(Result::ok).flatten(),
                 named,
             }
@@ -165,9 +165,9 @@ impl ImageCheck<'_> {
         parallel_map(self.context.threads, named, &look_up)
     }
 
-    fn missing_node(&self, named: &NamedNode, found: &str) -> Finding {
+    fn missing_node(&self, named: &NamedNode, problem: &str) -> Finding {
         let (part, path) = (&named.part, &named.path);
-        let message = format!("{part} names {path:?}, where {found} is");
+        let message = format!("{part} names {path:?}, where {problem} is");
         let finding = Finding::error("image-path-missing", self.group, message);
         named.annotate(finding.with_remedy("copy the node again, or take it out of the attribute"))
     }
@@ -181,11 +181,12 @@ impl ImageCheck<'_> {
             Some((named, dataset))
         });
         let (named, datasets): (Vec<_>, Vec<_>) = named.flatten().unzip();
-        let mut found: Vec<Finding> = self.unnamed(part, image, named.len()).into_iter().collect();
+        let mut findings: Vec<Finding> =
+            self.unnamed(part, image, named.len()).into_iter().collect();
         let mut last = None;
         let (mut scales, mut axes, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for (level, dataset) in self.look_up(named).into_iter().zip(datasets) {
-            found.extend(level.fault);
+            findings.extend(level.fault);
             scales.extend(self.scale(&level.named, image, dataset));
             let Some(array) = level.node.as_ref().and_then(|node| node.array()) else {
                 continue;
@@ -200,12 +201,12 @@ impl ImageCheck<'_> {
                     level.named.part
                 );
                 let finding = Finding::warning("image-levels-unordered", self.group, message);
-                found.push(level.named.annotate(finding));
+                findings.push(level.named.annotate(finding));
             }
         }
         let alike = [scales, axes, numbers].into_iter().filter_map(merge_alike);
-        found.extend(alike);
-        found
+        findings.extend(alike);
+        findings
     }
 
     /// Reports an image without levels, or with a level without a path; `named` levels have one.
@@ -216,9 +217,9 @@ impl ImageCheck<'_> {
         if datasets.is_some_and(is_right) {
             return None;
         }
-        let found = datasets.map_or("missing".to_string(), shortened);
+        let stored = datasets.map_or("missing".to_string(), shortened);
         let message = format!(
-            "{part}: datasets is {found}; it must be a list of levels, each an object with \"path\""
+            "{part}: datasets is {stored}; it must be a list of levels, each an object with \"path\""
         );
         let finding = Finding::error("attribute-invalid", self.group, message);
         Some(
@@ -289,10 +290,10 @@ impl ImageCheck<'_> {
             return None;
         }
         let part = format!("{}: coordinateTransformations", named.part);
-        let found = list.map_or("missing".to_string(), |list| {
+        let stored = list.map_or("missing".to_string(), |list| {
             format!("{} and has no scale", shortened(list))
         });
-        let message = format!("{part} is {found}, so that no reader knows the size of a pixel");
+        let message = format!("{part} is {stored}, so that no reader knows the size of a pixel");
         let remedy = "add {\"type\": \"scale\", \"scale\": [one number an axis]} to it";
         let finding = Finding::error("attribute-invalid", self.group, message).with_remedy(remedy);
         Some(

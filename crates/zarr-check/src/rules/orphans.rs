@@ -88,8 +88,8 @@ fn origin_of(name: &[u8]) -> Option<&'static str> {
         Ends(end) => name.ends_with(end.as_bytes()),
         Looks(is_it) => is_it(name),
     };
-    let found = LEFTOVERS.iter().find(|(pattern, _)| fits(pattern));
-    found.map(|(_, origin)| *origin)
+    let leftover = LEFTOVERS.iter().find(|(pattern, _)| fits(pattern));
+    leftover.map(|(_, origin)| *origin)
 }
 
 /// Whether a name has a dot in front, and ends with a dot and six letters or digits in mixed case.

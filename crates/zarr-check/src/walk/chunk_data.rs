@@ -133,24 +133,24 @@ pub(crate) fn check_task(context: &CheckContext, task: &ChunkTask) {
         indices: &task.indices,
         size: task.size,
     };
-    let mut found = NodeFindings::default();
-    let bytes = check_chunk(context, &chunk, &mut found);
+    let mut findings = NodeFindings::default();
+    let bytes = check_chunk(context, &chunk, &mut findings);
     context.progress.add_chunk(bytes);
-    task.of.findings.lock().merge(found);
+    task.of.findings.lock().merge(findings);
 }
 
 /// Reads and decodes a chunk; returns its stored length in bytes.
 pub(crate) fn check_chunk(
     context: &CheckContext,
     chunk: &StoredChunk<'_>,
-    found: &mut NodeFindings,
+    findings: &mut NodeFindings,
 ) -> u64 {
-    match decode(context, chunk, found) {
+    match decode(context, chunk, findings) {
         Ok(bytes) => bytes,
         Err(error) => {
             let size = || chunk.size.or_else(|| context.request_size(chunk.key).ok());
             let head = || context.read_head(chunk.key, size()?);
-            found.add(chunk_fault(&chunk.part(""), &error, head));
+            findings.add(chunk_fault(&chunk.part(""), &error, head));
             0
         }
     }
@@ -159,7 +159,7 @@ pub(crate) fn check_chunk(
 fn decode(
     context: &CheckContext,
     chunk: &StoredChunk<'_>,
-    found: &mut NodeFindings,
+    findings: &mut NodeFindings,
 ) -> Result<u64> {
     let grid = chunk.array.stored_grid()?;
     let index = grid.index(chunk.indices).unwrap_or(ChunkIndex(0));
@@ -181,9 +181,9 @@ fn decode(
         let _reservation = reserve_chunk(context, size, &pipeline)?;
         let object = context.store().get(&UNLIMITED, chunk.key, size)?;
         let bytes = object.ok_or_else(|| Error::not_found(chunk.key))?.bytes;
-        found.extend(decode_all(&pipeline, bytes, chunk)?);
+        findings.extend(decode_all(&pipeline, bytes, chunk)?);
     } else {
-        decode_shard(context, chunk, &pipeline, size, found)?;
+        decode_shard(context, chunk, &pipeline, size, findings)?;
     }
     Ok(size)
 }
@@ -194,26 +194,33 @@ fn decode_shard(
     chunk: &StoredChunk<'_>,
     pipeline: &Pipeline,
     size: u64,
-    found: &mut NodeFindings,
+    findings: &mut NodeFindings,
 ) -> Result<()> {
     let _reservation = reserve_shard(context, size, pipeline)?;
     let reader = ShardReader::new(context, &chunk.part(""), size, true)?;
-    let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
+    let mut visit = |name: &str, place: std::ops::Range<u64>, findings: &mut NodeFindings| {
         let length = place.end - place.start;
         let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&place));
         match bytes.and_then(|bytes| decode_all(pipeline, bytes, chunk)) {
-            Ok(lenient) => found.extend(lenient.map(|finding| finding.with_part(name))),
+            Ok(lenient) => findings.extend(lenient.map(|finding| finding.with_part(name))),
             Err(error) => {
                 let head = || Some((reader.read_head(&place).ok()?, length));
                 let part = ChunkPart {
                     part: name,
                     ..chunk.part("")
                 };
-                found.add(chunk_fault(&part, &error, head));
+                findings.add(chunk_fault(&part, &error, head));
             }
         }
     };
-    walk(&reader, pipeline.shards(), "", 0..size, found, &mut visit);
+    walk(
+        &reader,
+        pipeline.shards(),
+        "",
+        0..size,
+        findings,
+        &mut visit,
+    );
     Ok(())
 }
 
@@ -225,11 +232,11 @@ fn check_bound(chunk: &StoredChunk<'_>, size: u64, pipeline: &Pipeline) -> Resul
         return Ok(());
     }
     if !pipeline.has_fixed_length() {
-        let found = format!("it has {size} bytes, and {bound} fit");
-        return Err(chunk.array.with_option(Error::too_large(key, found)));
+        let why = format!("it has {size} bytes, and {bound} fit");
+        return Err(chunk.array.with_option(Error::too_large(key, why)));
     }
-    let found = format!("it has {size} bytes, more than the {bound} that the codecs make at most");
-    Err(Error::corrupt(key, found))
+    let why = format!("it has {size} bytes, more than the {bound} that the codecs make at most");
+    Err(Error::corrupt(key, why))
 }
 
 /// Decodes a chunk; returns findings about faults that the codecs tolerate.
@@ -251,10 +258,10 @@ pub(crate) fn lenient_findings(
     lenient: &PassedOver,
 ) -> impl Iterator<Item = Finding> + use<> {
     let spec = Spec::of(Some(chunk.array.array().dialect));
-    let found = trailing(chunk.key, lenient)
+    let findings = trailing(chunk.key, lenient)
         .chain(other_codec(chunk.key, lenient))
         .chain(small_n5_block(chunk, lenient));
-    found.map(move |finding| finding.with_section(spec.chunks()))
+    findings.map(move |finding| finding.with_section(spec.chunks()))
 }
 
 /// Reports bytes after the encoded data.
@@ -283,7 +290,7 @@ fn other_codec(key: &Key, lenient: &PassedOver) -> Option<Finding> {
 
 /// Reports an N5 block that lacks elements inside the dataset; outside, none are needed.
 fn small_n5_block(chunk: &StoredChunk<'_>, lenient: &PassedOver) -> Option<Finding> {
-    let found = lenient.block.as_ref()?;
+    let stored = lenient.block.as_ref()?;
     let array = chunk.array.array();
     let lengths = iter::zip(&array.shape, &array.chunk_shape);
     let needed: Vec<u64> = iter::zip(lengths, chunk.indices)
@@ -292,11 +299,11 @@ fn small_n5_block(chunk: &StoredChunk<'_>, lenient: &PassedOver) -> Option<Findi
             length.saturating_sub(start).min(*block)
         })
         .collect();
-    if iter::zip(found, &needed).all(|(found, needed)| found >= needed) {
+    if iter::zip(stored, &needed).all(|(stored, needed)| stored >= needed) {
         return None;
     }
     let message = format!(
-        "the block has {found:?} elements, the dataset needs {needed:?}, and those that it lacks read as zeros"
+        "the block has {stored:?} elements, the dataset needs {needed:?}, and those that it lacks read as zeros"
     );
     Some(Finding::warning("block-too-small", chunk.key, message))
 }

@@ -93,18 +93,18 @@ fn copies(entry: &EntryPoint) -> Result<Vec<Key>> {
 
 /// Reports a node with two documents, and nodes below an array.
 fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if let (Some(array), Some(group)) = (&child.array, &child.group) {
         let message = format!("the node has two documents, this one and {array}");
         let finding = Finding::error("nodes-collide", group, message);
-        found.push(finding.with_section(spec.hierarchy()));
+        findings.push(finding.with_section(spec.hierarchy()));
     }
     if let Some(array) = child.array.as_ref().filter(|_| child.has_folder) {
         let message = "a folder of documents has the name of the array, below which no node may be";
         let finding = Finding::error("node-in-array", array, message);
-        found.push(finding.with_section(spec.hierarchy()));
+        findings.push(finding.with_section(spec.hierarchy()));
     }
-    found
+    findings
 }
 
 /// Checks the chunk folder of a group: it may only contain folders of children.

@@ -220,7 +220,7 @@ fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
     let Some(entries) = fs::read_dir(path).ok().filter(|_| !is_link) else {
         return Vec::new();
     };
-    let mut found: Vec<(Key, &'static str)> = entries
+    let mut files: Vec<(Key, &'static str)> = entries
         .take(1 << 20)
         .flatten()
         .filter_map(|entry| {
@@ -230,8 +230,8 @@ fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
             ))
         })
         .collect();
-    found.sort();
-    found
+    files.sort();
+    files
 }
 
 /// Returns the kind of a file that the store hides, or `None` if it is visible.

@@ -209,8 +209,8 @@ impl Reporter<'_> {
 
     fn take(&mut self, mut node: CheckedNode) {
         self.summary.record(&node);
-        let found = self.siblings.take(&node);
-        self.add_all(found);
+        let findings = self.siblings.take(&node);
+        self.add_all(findings);
         node.findings
             .merge_chunks(&node.path, node.chunks, self.inspected);
         for (finding, count) in node.findings.sorted(&node.path) {

@@ -255,20 +255,20 @@ impl NodeCheck<'_> {
     fn check_group_keys(&mut self) -> Vec<Key> {
         let path = &self.entry.path;
         let is_document = |key: &Key| is_in_node_folder(key.name());
-        let mut found = NodeFindings::default();
-        let mut content = read_folder(self.context, path, &is_document, &mut found);
+        let mut findings = NodeFindings::default();
+        let mut content = read_folder(self.context, path, &is_document, &mut findings);
         if content.is_empty {
             self.findings.add(empty_folder(path));
         }
         let spec = Spec::of(self.dialect);
-        let has_broken = remove_documents(path, &mut content, spec, &mut found);
+        let has_broken = remove_documents(path, &mut content, spec, &mut findings);
         let has_copies = content.has(ZMETADATA);
         let is_unreadable = (has_broken && content.objects.is_empty()) || self.entry.node.is_err();
         let documents = [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON, ZMETADATA];
         if is_unreadable {
-            remove_chunks(self.context, self.entry, &mut content, &mut found);
+            remove_chunks(self.context, self.entry, &mut content, &mut findings);
         } else if !documents.into_iter().any(|name| content.has(name))
-            && let Some(finding) = self.undescribed(&mut content, &mut found)
+            && let Some(finding) = self.undescribed(&mut content, &mut findings)
         {
             self.findings.add(finding);
             // The attributes belong to the node whose document is missing.
@@ -276,7 +276,7 @@ impl NodeCheck<'_> {
                 .objects
                 .retain(|key| key.name() != ZATTRS.as_bytes());
         }
-        self.findings.merge(found);
+        self.findings.merge(findings);
         self.advise_copies(has_copies, content.folders.len());
         self.children = content.folders;
         content.objects
@@ -286,14 +286,14 @@ impl NodeCheck<'_> {
     fn undescribed(
         &self,
         content: &mut FolderContent,
-        found: &mut NodeFindings,
+        findings: &mut NodeFindings,
     ) -> Option<Finding> {
         let path = &self.entry.path;
-        let miscased = remove_miscased(found);
+        let miscased = remove_miscased(findings);
         let is_below = self.scope.depth > 1;
         let is_lost = is_below && has_only_chunks(self.context, path);
         let chunks = (miscased.is_some() || is_lost)
-            .then(|| remove_chunks(self.context, self.entry, content, found))
+            .then(|| remove_chunks(self.context, self.entry, content, findings))
             .flatten();
         if let Some((key, right)) = miscased {
             return Some(document_miscased(&key, right));

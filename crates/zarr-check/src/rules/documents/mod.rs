@@ -76,24 +76,24 @@ pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
         bytes: Some(bytes.into()),
         ..Document::default()
     };
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     match document.object() {
         Ok(Some(mut members)) => {
             if let Ok(Some(text)) = document.text() {
                 restore(text, &mut members);
             }
-            found.extend(strict);
+            findings.extend(strict);
             if let Some(rules) = rules_of(kind, key, &members) {
-                found.extend(apply(rules, key, &members));
+                findings.extend(apply(rules, key, &members));
             }
         }
         Ok(None) => {}
         Err(error) => {
             let finding = no_object(key, &document, &error);
-            found.push(finding.with_section(kind.section(key)));
+            findings.push(finding.with_section(kind.section(key)));
         }
     }
-    found
+    findings
 }
 
 /// Reports a document that is not a JSON object, and guesses what it is instead.
@@ -131,11 +131,11 @@ fn is_other_json(text: &str) -> bool {
 
 /// Returns the faults for which a strict JSON parser would reject a document that is accepted here.
 fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if bytes.starts_with(b"\xef\xbb\xbf") {
         let message = "a byte order mark stands before the JSON, which strict readers refuse";
         let finding = Finding::warning("byte-order-mark", key, message);
-        found.push(finding.with_section(Spec::Json.section("Character Encoding")));
+        findings.push(finding.with_section(Spec::Json.section("Character Encoding")));
     }
     let plain = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(plain) {
@@ -144,7 +144,7 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
             format!("strict readers of JSON refuse the document at line {line}, column {column}");
         let finding = Finding::error("strict-json", key, message);
         let finding = finding.with_section(Spec::Json.section("Numbers"));
-        found.push(finding.with_habit("Python's json with NaN or Infinity as bare words"));
+        findings.push(finding.with_habit("Python's json with NaN or Infinity as bare words"));
     }
     let text = str::from_utf8(plain).unwrap_or_default();
     if let Some(error) = ObjectText::parse(text)
@@ -153,13 +153,13 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     {
         let message = format!("the document has a name twice: {error}");
         let finding = Finding::error("member-twice", key, message);
-        found.push(
+        findings.push(
             finding
                 .with_part(error.subject())
                 .with_section(Spec::Json.section("Objects")),
         );
     }
-    found
+    findings
 }
 
 /// Restores members that the parser skips because they may be long, if their value is not an object. A list or string

@@ -116,7 +116,7 @@ pub(crate) struct DocumentRules {
 
 /// Applies the rules to a document; returns all faults.
 pub(crate) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for rule in rules.members {
         let section = rule.section.unwrap_or(rules.section);
         let finding = match members.get(rule.name) {
@@ -131,7 +131,7 @@ pub(crate) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
                 demand.finding((rule.check)(value, members), key)
             }
         };
-        found.extend(finding.map(|finding| finding.with_part(rule.name).with_section(section)));
+        findings.extend(finding.map(|finding| finding.with_part(rule.name).with_section(section)));
     }
     let is_defined = |name: &str| rules.members.iter().any(|rule| rule.name == name);
     for (name, value) in members.iter().filter(|(name, _)| !is_defined(name)) {
@@ -145,9 +145,9 @@ pub(crate) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
             verb: "have",
         };
         let finding = demand.finding((rules.others)(name, value), key);
-        found.extend(finding.map(|finding| finding.with_part(name).with_section(section)));
+        findings.extend(finding.map(|finding| finding.with_part(name).with_section(section)));
     }
-    found
+    findings
 }
 
 /// Returns the finding about a missing member.

@@ -236,7 +236,7 @@ fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
         },
         Some("zstd") => match member("level") {
             None => Verdict::Holds,
-            found => level(found, -131_072..=22, "zstd"),
+            stated => level(stated, -131_072..=22, "zstd"),
         },
         Some("gzip") => level(member("level"), 0..=9, "gzip"),
         Some("blosc") => blosc(&member),
@@ -262,13 +262,13 @@ fn blosc<'a>(member: &dyn Fn(&str) -> Option<&'a Value>) -> Verdict {
     level(member("clevel"), 0..=9, "blosc")
 }
 
-fn level(found: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &str) -> Verdict {
+fn level(stated: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &str) -> Verdict {
     let expected = format!(
         "a list in which {codec} has a level from {} to {}",
         range.start(),
         range.end()
     );
-    match found {
+    match stated {
         None => Verdict::Habit(expected, "tensorstore"),
         Some(level) => demand(
             level.as_i64().is_some_and(|level| range.contains(&level)),

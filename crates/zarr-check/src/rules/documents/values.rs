@@ -37,7 +37,7 @@ pub(crate) fn shape(value: &Value, _: &Members) -> Verdict {
     let expected = "a list of whole numbers, none negative and each below 2^64";
     match lengths(value) {
         Some(_) if value.is_number() => Verdict::Habit(expected.to_string(), JSON_OF_R),
-        found => demand(found.is_some(), expected),
+        numbers => demand(numbers.is_some(), expected),
     }
 }
 
