@@ -14,8 +14,8 @@ use crate::cli::progress::{SHOW_AFTER, SHOW_EVERY};
 use crate::cli::report::json_line;
 use crate::cli::{CheckArgs, Mendable, format, report};
 use zarr_check::{
-    CheckContext, CheckProgress, CheckSummary, Finding, Severity, check as check_store,
-    rebuild_consolidated,
+    CheckContext, CheckCounts, CheckProgress, CheckSummary, Finding, Severity,
+    check as check_store, rebuild_consolidated,
 };
 use zarr_format::error::{Error, Result, printable};
 use zarrfs_array::hierarchy::{NodeEntry, RebuiltCopies};
@@ -99,7 +99,12 @@ fn show_progress(bar: &ProgressBar, progress: &CheckProgress, is_done: &AtomicBo
     while !is_done.load(Ordering::Acquire) {
         thread::park_timeout(SHOW_EVERY);
         if started.elapsed() >= SHOW_AFTER {
-            let [nodes, keys, chunks, bytes] = progress.counts();
+            let CheckCounts {
+                nodes,
+                keys,
+                chunks,
+                bytes,
+            } = progress.counts();
             let data = match chunks {
                 0 => String::new(),
                 _ => format!(", {chunks} chunks decoded, {}", format::size(bytes)),
@@ -184,15 +189,15 @@ fn rebuilt_to_json(rebuilt: &RebuiltCopies) -> Value {
 }
 
 fn to_json(summary: &CheckSummary, progress: &CheckProgress) -> Value {
-    let [_, keys, chunks, bytes] = progress.counts();
+    let counts = progress.counts();
     json!({
         "dialects": summary.dialects,
         "arrays": summary.arrays,
         "groups": summary.groups,
         "unreadable": summary.unreadable,
-        "keys": keys,
-        "chunks_decoded": chunks,
-        "bytes_decoded": bytes,
+        "keys": counts.keys,
+        "chunks_decoded": counts.chunks,
+        "bytes_decoded": counts.bytes,
         "errors": summary.count(Severity::Error),
         "warnings": summary.count(Severity::Warning),
         "advice": summary.count(Severity::Advice),
@@ -210,7 +215,7 @@ fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgres
         [] => String::new(),
         some => format!("{}, ", some.join(" and ")),
     };
-    let [_, keys, chunks, _] = progress.counts();
+    let CheckCounts { keys, chunks, .. } = progress.counts();
     let arrays = format::count(summary.arrays, "array");
     let groups = format::count(summary.groups, "group");
     let decoded = match chunks {

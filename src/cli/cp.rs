@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cli::output_file::OutputFile;
 use crate::cli::progress::Progress;
-use crate::cli::source::{SourceArray, SourceNode};
+use crate::cli::source::{SourceArray, SourceNode, base_name};
 use crate::cli::{CpArgs, report};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::Node;
@@ -15,7 +15,6 @@ use zarrfs_export::formats::group::OrWhyNot;
 use zarrfs_export::inspect::file_ending::{FileContent, GroupChoice};
 use zarrfs_export::inspect::group_file::{GroupSource, PlannedFile};
 use zarrfs_export::inspect::locate::StorePath;
-use zarrfs_export::inspect::root_name::root_name;
 use zarrfs_export::inspect::variable_file::VariableSource;
 use zarrfs_export::inspect::written_file::{open_file, write_whole};
 use zarrfs_store::request_context::UNLIMITED;
@@ -111,11 +110,7 @@ fn cp_variable(args: &CpArgs, located: &StorePath, choice: &GroupChoice<'_>) -> 
     let hierarchy = &located.opened.hierarchy;
     let entry = hierarchy.node(&UNLIMITED, &located.path)?;
     let entry = entry.ok_or_else(|| Error::not_found(&located.path))?;
-    let name = if located.path.is_root() {
-        root_name(&located.source).into_bytes()
-    } else {
-        located.path.name().to_vec()
-    };
+    let name = base_name(located, &located.path);
     let source = VariableSource {
         hierarchy,
         arrays: &located.opened.arrays,

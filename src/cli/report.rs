@@ -74,8 +74,10 @@ pub(super) fn print_json(value: &Value) {
 
 /// A JSON list that is printed item by item, in the format of `print_json`.
 pub(super) struct JsonList {
-    /// The text before and after the list.
-    around: (String, &'static str),
+    /// The text before the list.
+    before: String,
+    /// The text after the list.
+    after: &'static str,
     /// The indentation of the items.
     indent: &'static str,
     has_items: bool,
@@ -85,20 +87,19 @@ impl JsonList {
     /// Builds a list that is the whole result.
     pub(super) fn plain() -> JsonList {
         JsonList {
-            around: (String::new(), ""),
+            before: String::new(),
+            after: "",
             indent: "  ",
             has_items: false,
         }
     }
 
-    /// Builds a list that is the last member of an object, after another member.
-    pub(super) fn member(name: &str, before: (&str, &Value)) -> JsonList {
-        let value = json_line(before.1);
+    /// Builds the list `name`, the last member of an object after the member `first`.
+    pub(super) fn member(first: &str, value: &Value, name: &str) -> JsonList {
+        let value = json_line(value);
         JsonList {
-            around: (
-                format!("{{\n  \"{}\": {value},\n  \"{name}\": ", before.0),
-                "\n}",
-            ),
+            before: format!("{{\n  \"{first}\": {value},\n  \"{name}\": "),
+            after: "\n}",
             indent: "    ",
             has_items: false,
         }
@@ -110,7 +111,7 @@ impl JsonList {
         let before = if self.has_items {
             ",\n".to_string()
         } else {
-            format!("{}[\n", self.around.0)
+            format!("{}[\n", self.before)
         };
         self.has_items = true;
         write(format_args!("{before}{}{text}", self.indent))
@@ -118,7 +119,7 @@ impl JsonList {
 
     /// Prints the end of the list.
     pub(super) fn end(self) {
-        let (before, after) = &self.around;
+        let JsonList { before, after, .. } = &self;
         let end = match (self.has_items, self.indent.get(2..)) {
             (true, Some(indent)) => format!("\n{indent}]"),
             _ => format!("{before}[]"),

@@ -188,11 +188,6 @@ impl SourceArray {
         format: &Format,
     ) -> Result<SourceArray> {
         let (hierarchy, path) = (&located.opened.hierarchy, open.path());
-        let name = if path.is_root() {
-            root_name(&located.source).into_bytes()
-        } else {
-            path.name().to_vec()
-        };
         let entry = hierarchy.node(&UNLIMITED, path)?;
         let mut around = SurroundingNodes::default();
         if let Some(entry) = &entry {
@@ -211,7 +206,7 @@ impl SourceArray {
         Ok(SourceArray {
             around,
             entry,
-            name,
+            name: base_name(located, open.path()),
             open,
         })
     }
@@ -255,5 +250,14 @@ fn joined(base: &str, key: &str) -> String {
         (base, "/") => base.to_string(),
         ("", key) => key.to_string(),
         (base, key) => format!("{base}/{key}"),
+    }
+}
+
+/// Returns the base name of the files of a node.
+pub(super) fn base_name(located: &StorePath, node: &Key) -> Vec<u8> {
+    if node.is_root() {
+        root_name(&located.source).into_bytes()
+    } else {
+        node.name().to_vec()
     }
 }

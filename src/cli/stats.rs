@@ -37,7 +37,10 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     while args.watch && has_reader {
         thread::sleep(args.interval);
         let (_, now) = read(&args.dir)?;
-        let seconds = queried.elapsed().as_secs_f64();
+        let earlier = Earlier {
+            numbers: &before,
+            seconds: queried.elapsed().as_secs_f64(),
+        };
         queried = Instant::now();
         // Clears a terminal and moves to its first line.
         let clear = if io::stdout().is_terminal() {
@@ -45,7 +48,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
         } else {
             "\n"
         };
-        let text = format!("{clear}{}", table(&now, Some((&before, seconds))));
+        let text = format!("{clear}{}", table(&now, Some(&earlier)));
         has_reader = report::write_bytes(text.as_bytes())?;
         before = now;
     }
@@ -69,14 +72,20 @@ fn read(dir: &Path) -> Result<(String, Numbers)> {
     Ok((text, numbers.collect()))
 }
 
+/// Earlier numbers, and how long ago they were read.
+struct Earlier<'a> {
+    numbers: &'a Numbers,
+    seconds: f64,
+}
+
 /// Formats a table of the counters, with rates per second since earlier numbers.
-fn table(now: &Numbers, before: Option<(&Numbers, f64)>) -> String {
+fn table(now: &Numbers, earlier: Option<&Earlier<'_>>) -> String {
     let mut text = String::new();
     let width = now.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (place, (name, number)) in now.iter().enumerate() {
-        let rate = before.and_then(|(before, seconds)| {
-            let (_, old) = before.get(place)?;
-            let is_rate = !GAUGES.contains(&name.as_str()) && seconds > 0.0;
+        let rate = earlier.and_then(|Earlier { numbers, seconds }| {
+            let (_, old) = numbers.get(place)?;
+            let is_rate = !GAUGES.contains(&name.as_str()) && *seconds > 0.0;
             is_rate.then(|| format::float(number.saturating_sub(*old)) / seconds)
         });
         // Writing to a String cannot fail.
@@ -137,7 +146,11 @@ mod tests {
             ("read_bytes".to_string(), 40),
             ("memory_held_bytes".to_string(), 5),
         ];
-        let text = table(&now, Some((&before, 2.0)));
+        let earlier = Earlier {
+            numbers: &before,
+            seconds: 2.0,
+        };
+        let text = table(&now, Some(&earlier));
         assert!(
             text.contains("15.0/s") && text.matches("/s").count() == 1,
             "{text}"

@@ -32,7 +32,7 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     };
     let mut fault = None;
     let late = if args.json {
-        let mut list = JsonList::member("nodes", ("store", &json!(located.source)));
+        let mut list = JsonList::member("store", &json!(located.source), "nodes");
         let late = walk(&source, &config, &mut |node| {
             let printed = list.item(&node_json(&node));
             fault = fault.take().or(node.fault);

@@ -43,12 +43,29 @@ pub struct CheckProgress {
     bytes: AtomicU64,
 }
 
+/// How much was checked.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckCounts {
+    /// The number of nodes.
+    pub nodes: u64,
+    /// The number of keys.
+    pub keys: u64,
+    /// The number of decoded chunks.
+    pub chunks: u64,
+    /// The stored bytes of the decoded chunks.
+    pub bytes: u64,
+}
+
 impl CheckProgress {
-    /// Returns the numbers of nodes, keys and decoded chunks that were checked, and the bytes of chunks that were
-    /// read.
-    pub fn counts(&self) -> [u64; 4] {
-        [&self.nodes, &self.keys, &self.chunks, &self.bytes]
-            .map(|count| count.load(Ordering::Relaxed))
+    /// Returns the counts so far.
+    pub fn counts(&self) -> CheckCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        CheckCounts {
+            nodes: of(&self.nodes),
+            keys: of(&self.keys),
+            chunks: of(&self.chunks),
+            bytes: of(&self.bytes),
+        }
     }
 
     pub(crate) fn add_node(&self) {

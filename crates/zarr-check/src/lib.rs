@@ -74,7 +74,7 @@ mod rules;
 mod spec;
 mod walk;
 
-pub use context::{CheckContext, CheckProgress};
+pub use context::{CheckContext, CheckCounts, CheckProgress};
 pub use finding::{CODES, Finding, Severity};
 pub use fix::rebuild_consolidated;
 pub use spec::SpecSection;

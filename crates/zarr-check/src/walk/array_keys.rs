@@ -44,6 +44,14 @@ struct MisnamedKeys {
     first: Key,
 }
 
+/// The result of checking the keys of an array.
+pub(crate) struct CheckedKeys {
+    pub(crate) stats: ChunkStats,
+    pub(crate) findings: NodeFindings,
+    /// The stored documents, with their sizes if the listing had them.
+    pub(crate) documents: Vec<(Key, Option<u64>)>,
+}
+
 /// Checks the keys of one array as they are visited.
 pub(crate) struct ArrayKeys<'a> {
     context: &'a CheckContext,
@@ -69,13 +77,13 @@ pub(crate) struct ArrayKeys<'a> {
 pub(crate) const MAX_INSPECTED: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
-    /// Checks all keys below the folder of an array. Also returns the documents that are stored in `documents`.
+    /// Checks all keys below the folder of an array; its documents are in the folder `documents`, if that is given.
     pub(crate) fn check(
         context: &'a CheckContext,
         array: &'a OpenArray,
         folder: &'a Key,
         documents: Option<&'a Key>,
-    ) -> (ChunkStats, NodeFindings, Vec<(Key, Option<u64>)>) {
+    ) -> CheckedKeys {
         let mut keys = ArrayKeys {
             context,
             array,
@@ -95,7 +103,11 @@ impl<'a> ArrayKeys<'a> {
         }
         keys.check_separators();
         keys.check_misnamed();
-        (keys.stats, keys.findings, keys.stored_documents)
+        CheckedKeys {
+            stats: keys.stats,
+            findings: keys.findings,
+            documents: keys.stored_documents,
+        }
     }
 
     /// Checks an entry; returns whether the walk enters the folder.

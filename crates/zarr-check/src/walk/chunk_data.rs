@@ -33,8 +33,9 @@ pub(crate) struct ArrayData {
     /// The folder with its chunks.
     folder: Key,
     findings: Mutex<NodeFindings>,
-    /// The check of the node, and its place in the order.
-    node: (Ticket, CheckedNode),
+    node: CheckedNode,
+    /// The place of the node in the order.
+    ticket: Ticket,
 }
 
 /// A chunk that waits to be read.
@@ -50,21 +51,22 @@ impl ArrayData {
     pub(crate) fn new(
         array: Arc<OpenArray>,
         folder: Key,
-        node: (Ticket, CheckedNode),
+        ticket: Ticket,
+        node: CheckedNode,
     ) -> ArrayData {
         ArrayData {
             array,
             folder,
             findings: Mutex::default(),
             node,
+            ticket,
         }
     }
 
     /// Returns the node, with the findings about its chunks.
-    pub(crate) fn into_node(self) -> (Ticket, CheckedNode) {
-        let (ticket, mut node) = self.node;
-        node.findings.merge(self.findings.into_inner());
-        (ticket, node)
+    pub(crate) fn into_node(mut self) -> (Ticket, CheckedNode) {
+        self.node.findings.merge(self.findings.into_inner());
+        (self.ticket, self.node)
     }
 }
 

@@ -148,7 +148,7 @@ impl Worker<'_> {
     fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
         match node.array.take().filter(|_| self.context.data) {
             Some((array, folder)) => {
-                let of = Arc::new(ArrayData::new(array, folder, (ticket, node)));
+                let of = Arc::new(ArrayData::new(array, folder, ticket, node));
                 list_chunks(self.context, &of, &mut |task| {
                     if let Some(task) = self.queue.offer(task) {
                         self.check_chunk(task);

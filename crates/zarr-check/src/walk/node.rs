@@ -231,24 +231,25 @@ impl NodeCheck<'_> {
     /// Checks the keys of an array; returns the keys of its documents.
     fn check_array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
         let open = self.context.arrays.open(self.entry)?;
-        let (stats, findings, stored) = ArrayKeys::check(self.context, &open, folder, documents);
-        self.findings.merge(findings);
+        let keys = ArrayKeys::check(self.context, &open, folder, documents);
+        self.findings.merge(keys.findings);
         let has_keys = open.array().keys.is_known() && !self.findings.has_error();
-        if stats.count == 0 && has_keys {
+        if keys.stats.count == 0 && has_keys {
             self.findings.extend(chunks_missing(&open));
         }
-        self.findings.extend(hints::check(&open, &stats));
+        self.findings.extend(hints::check(&open, &keys.stats));
         if let Err(error) = open.check_decodable() {
             self.findings
                 .add(undecodable(&self.entry.path, &error, self.dialect));
         }
         self.array = Some((open, folder.clone()));
-        self.chunks = stats.count;
-        let sizes = stored
+        self.chunks = keys.stats.count;
+        let sizes = keys
+            .documents
             .iter()
             .filter_map(|(key, size)| Some((key.clone(), (*size)?)));
         self.sizes.extend(sizes);
-        Ok(stored.into_iter().map(|(key, _)| key).collect())
+        Ok(keys.documents.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Checks the folder of a group; returns the keys of its documents.
