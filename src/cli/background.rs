@@ -230,7 +230,7 @@ fn write_line(line: fmt::Arguments<'_>) -> io::Result<()> {
 }
 
 /// Descriptors that this process has not opened itself.
-pub(super) struct InheritedDescriptors(Vec<RawFd>);
+struct InheritedDescriptors(Vec<RawFd>);
 
 impl InheritedDescriptors {
     /// Finds them: descriptors without close-on-exec, which this process sets on all of its own. Must be called before

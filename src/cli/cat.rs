@@ -126,7 +126,7 @@ fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
 }
 
 /// Writes selected elements as text; one line for each element without a fixed length.
-pub(super) fn write_text(
+fn write_text(
     array: &Arc<OpenArray>,
     selection: &Selection,
     take: &mut TakeBytes<'_>,

@@ -14,7 +14,7 @@ use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store};
 
 /// Maximum time that a document waits for memory.
-pub(crate) const MEMORY_WAIT: Duration = Duration::from_secs(600);
+const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
 /// The store and the options of a check.
 pub struct CheckContext {

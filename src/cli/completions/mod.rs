@@ -17,7 +17,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<bool> {
 
 fn text(shell: Shell) -> String {
     let mut text = Vec::new();
-    // The command `help` is handled in `typed`, and has no definition.
+    // The command `help` is handled in `argv_forms`, and has no definition.
     let mut program = Cli::command().disable_help_subcommand(false);
     clap_complete::generate(shell, &mut program, "zarrfs", &mut text);
     let text = String::from_utf8_lossy(&text);

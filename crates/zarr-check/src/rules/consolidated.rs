@@ -251,7 +251,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
 
 /// The first difference of two documents.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Difference {
+enum Difference {
     /// They differ, but are too long to find out where.
     Somewhere,
     /// A member: the names on the way to it, and its values in the document and in the copy, `None` where it is
@@ -260,7 +260,7 @@ pub(crate) enum Difference {
 }
 
 /// Returns the first difference of a document and its copy, or `None` if readers see no difference.
-pub(crate) fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
+fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
     if json_text::is_same(stored, copy) {
         return None;
     }

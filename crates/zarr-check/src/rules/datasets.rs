@@ -439,7 +439,7 @@ fn is_like_date(text: &str) -> bool {
 }
 
 /// Returns the arrays that the attributes of an array name, each with the attribute.
-pub(crate) fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
+fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
     let mut named = Vec::new();
     for name in [
         "bounds",

@@ -130,7 +130,7 @@ fn heading_of(reason: &str) -> Option<&'static str> {
 }
 
 /// Returns the remedy for a missing document of a group.
-pub(crate) fn group_remedy(name: &str) -> String {
+fn group_remedy(name: &str) -> String {
     let text = match name {
         ZGROUP => r#"{"zarr_format": 2}"#,
         _ => r#"{"zarr_format": 3, "node_type": "group"}"#,

@@ -255,7 +255,7 @@ fn decode_all(
 }
 
 /// Returns findings for the faults of a chunk that its codecs tolerated.
-pub(crate) fn lenient_findings(
+fn lenient_findings(
     chunk: &StoredChunk<'_>,
     lenient: &PassedOver,
 ) -> impl Iterator<Item = Finding> + use<> {
@@ -311,7 +311,7 @@ fn small_n5_block(chunk: &StoredChunk<'_>, lenient: &PassedOver) -> Option<Findi
 }
 
 /// Fails with `Corrupt` if decoded text elements contain a word that is not a code point.
-pub(crate) fn check_text(data_type: &DataType, elements: &[u8]) -> Result<()> {
+fn check_text(data_type: &DataType, elements: &[u8]) -> Result<()> {
     match data_type {
         DataType::FixedText(_) => check_words(elements),
         DataType::Struct(fields) if fields.iter().any(has_text) => {

@@ -193,7 +193,7 @@ fn local_path(store: &dyn Store, key: &Key) -> Option<PathBuf> {
 }
 
 /// Whether a folder of a local store is a symbolic link; the store follows it without a trace.
-pub(crate) fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
+fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
     let meta = local_path(store, key).and_then(|path| fs::symlink_metadata(path).ok());
     meta.is_some_and(|meta| meta.is_symlink())
 }

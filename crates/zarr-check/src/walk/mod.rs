@@ -283,12 +283,12 @@ fn check_child(context: &CheckContext, next: &NextChild) -> CheckedNode {
 }
 
 /// Whether listings are prefetched: the store is on a network and can list.
-pub(crate) fn prefetches_listings(context: &CheckContext) -> bool {
+fn prefetches_listings(context: &CheckContext) -> bool {
     context.is_remote && context.store().info().lists
 }
 
 /// Prefetches the listings below children of one group.
-pub(crate) fn prefetch_listings(context: &CheckContext, nodes: &[NextChild]) {
+fn prefetch_listings(context: &CheckContext, nodes: &[NextChild]) {
     for (top, folders) in folders_by_parent(nodes) {
         context
             .hierarchy

@@ -85,7 +85,7 @@ impl<'a> ShardReader<'a> {
 }
 
 /// Receives the name of an inner chunk and its byte range in the object.
-pub(crate) type VisitInnerChunk<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
+type VisitInnerChunk<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
 
 /// Checks the index of a shard and the indexes of nested shards.
 pub(crate) fn check_index(

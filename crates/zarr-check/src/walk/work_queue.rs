@@ -140,7 +140,7 @@ impl WorkQueue {
 }
 
 /// Maximum number of unreported nodes per thread that may precede the next node.
-pub(crate) const AHEAD: usize = 16;
+const AHEAD: usize = 16;
 
 /// Identifies a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ struct OpenGroup {
 }
 
 /// All places that are not reported yet, in order.
-pub(crate) struct NodeOrder {
+struct NodeOrder {
     places: VecDeque<Place>,
     threads: usize,
     /// Whether listings are prefetched before children are checked.
@@ -190,7 +190,7 @@ pub(crate) struct NodeOrder {
 
 impl NodeOrder {
     /// Starts with the node at which the check starts.
-    pub(crate) fn new(threads: usize, prefetches: bool) -> NodeOrder {
+    fn new(threads: usize, prefetches: bool) -> NodeOrder {
         NodeOrder {
             places: VecDeque::from([Place::Start]),
             threads: threads.max(1),
@@ -205,7 +205,7 @@ impl NodeOrder {
     }
 
     /// Returns the next task for a thread, or `None` while it depends on other threads.
-    pub(crate) fn next_task(&mut self) -> Option<Task> {
+    fn next_task(&mut self) -> Option<Task> {
         let window = AHEAD * self.threads;
         // Beyond 8 windows of places, over all depths, threads only take nodes near the front.
         let is_full = self.places.len() > 8 * window;
@@ -242,7 +242,7 @@ impl NodeOrder {
     }
 
     /// Marks children as ready after their prefetch.
-    pub(crate) fn mark_prefetched(&mut self, ticket: Ticket, children: Vec<NextChild>) {
+    fn mark_prefetched(&mut self, ticket: Ticket, children: Vec<NextChild>) {
         let open = self.places.iter_mut().find_map(|place| match place {
             Place::Children(open) if open.prefetching == Some(ticket) => Some(open),
             _ => None,
@@ -254,7 +254,7 @@ impl NodeOrder {
     }
 
     /// Records the result for a node, and inserts its children after it.
-    pub(crate) fn finish(&mut self, ticket: Ticket, mut node: CheckedNode) {
+    fn finish(&mut self, ticket: Ticket, mut node: CheckedNode) {
         let is_it = |place: &Place| matches!(place, Place::Taken(other) if *other == ticket);
         let Some(index) = self.places.iter().position(is_it) else {
             return;
@@ -268,7 +268,7 @@ impl NodeOrder {
     }
 
     /// Removes and returns the next node in the order, if it is finished.
-    pub(crate) fn take_finished(&mut self) -> Option<CheckedNode> {
+    fn take_finished(&mut self) -> Option<CheckedNode> {
         while let Some(Place::Children(open)) = self.places.front() {
             if !open.is_done() {
                 return None;
@@ -285,7 +285,7 @@ impl NodeOrder {
     }
 
     /// Whether the next node in the order may be finished.
-    pub(crate) fn has_finished(&self) -> bool {
+    fn has_finished(&self) -> bool {
         match self.places.front() {
             Some(Place::Finished(_)) | None => true,
             Some(Place::Children(open)) => open.is_done(),
@@ -294,7 +294,7 @@ impl NodeOrder {
     }
 
     /// Whether all nodes were removed.
-    pub(crate) fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         self.places.is_empty()
     }
 }

@@ -40,7 +40,7 @@ enum Absence {
 }
 
 /// Checks the value of a member; also receives all members of the document.
-pub(crate) type CheckValue = fn(&Value, &Members) -> Verdict;
+type CheckValue = fn(&Value, &Members) -> Verdict;
 
 /// The rule for one member.
 pub(crate) struct MemberRule {
