@@ -1,4 +1,4 @@
-//! Formats errors in arguments on one line, with a hint or the replacement of a removed option.
+//! Formats errors in arguments on one line, with a hint if possible.
 
 use std::ffi::OsString;
 

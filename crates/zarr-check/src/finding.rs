@@ -1,4 +1,4 @@
-//! Describes one finding: a message about one key, its remedy, and its section of a specification.
+//! Describes one finding: its message, key, remedy and section of a specification.
 //!
 //! Each finding has a code that does not change between versions, so that programs can count findings by it. Text
 //! that comes from a store is kept as it is, and escaped when it is displayed.
@@ -104,9 +104,9 @@ impl Finding {
         Finding::new(Severity::Advice, code, key, message)
     }
 
-    /// Sets the section of the specification that demands it.
-    pub(crate) fn with_section(mut self, section: SpecSection) -> Finding {
-        self.section = Some(section);
+    /// Sets the section of the specification that demands it, if there is one.
+    pub(crate) fn with_section(mut self, section: impl Into<Option<SpecSection>>) -> Finding {
+        self.section = section.into();
         self
     }
 

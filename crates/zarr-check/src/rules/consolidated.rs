@@ -51,7 +51,7 @@ impl CopiedKeys {
         );
         let finding = Finding::error("consolidated-missing", self.holder.key(), message);
         let finding = finding.with_part(document.to_string()).with_remedy(FIX);
-        Some(by(finding, self.section))
+        Some(finding.with_section(self.section))
     }
 
     /// Whether writers may leave out a document: the entry point of a draft.
@@ -72,6 +72,7 @@ pub(crate) fn check(
     dialect: Option<&str>,
     findings: &mut NodeFindings,
 ) -> Option<Arc<CopiedKeys>> {
+    // Only the specification of Zarr v3 has a section on consolidated metadata.
     let section = (dialect == Some("v3")).then_some(Spec::V3.section("Additional fields"));
     let key = holder.key();
     let places = match read(key, bytes) {
@@ -79,12 +80,12 @@ pub(crate) fn check(
         Err(error) => {
             let message = format!("the consolidated metadata do not read: {}", reason(&error));
             let finding = Finding::error("consolidated-unreadable", key, message);
-            findings.add(by(finding.with_remedy(FIX), section));
+            findings.add(finding.with_remedy(FIX).with_section(section));
             return None;
         }
     };
     for name in names_of_nothing(bytes, is_consolidated(key.name())).unwrap_or_default() {
-        findings.add(by(copy_of_no_document(key, &name), section));
+        findings.add(copy_of_no_document(key, &name).with_section(section));
     }
     let reservation = reserve_keys(context, places.len());
     let mut keys = HashSet::new();
@@ -92,7 +93,11 @@ pub(crate) fn check(
         if reservation.is_some() {
             keys.extend(copied);
         }
-        findings.extend(faults.into_iter().map(|finding| by(finding, section)));
+        findings.extend(
+            faults
+                .into_iter()
+                .map(|finding| finding.with_section(section)),
+        );
     });
     let Some(reservation) = reservation else {
         findings.add(too_many(key, places.len()));
@@ -180,14 +185,6 @@ fn read(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
         return parse_document(bytes).map(Some);
     }
     parse_member(bytes)
-}
-
-/// Adds the section on consolidated metadata; only the Zarr v3 specification has one.
-fn by(finding: Finding, section: Option<SpecSection>) -> Finding {
-    match section {
-        Some(section) => finding.with_section(section),
-        None => finding,
-    }
 }
 
 fn is_folder(context: &CheckContext, key: &Key) -> bool {

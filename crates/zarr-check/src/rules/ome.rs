@@ -34,6 +34,8 @@ struct ImageCheck<'a> {
     context: &'a CheckContext,
     group: &'a Key,
     spec: Spec,
+    /// The beginning of the names of attributes.
+    prefix: &'static str,
 }
 
 /// Checks images, labels, plates and wells of OME-Zarr: the nodes that they name, and the levels of images.
@@ -51,6 +53,7 @@ pub(crate) fn check(
         context,
         group: &entry.path,
         spec,
+        prefix,
     };
     let member = |name: &str| match outer {
         Some(ome) => ome.get(name).cloned(),
@@ -62,23 +65,11 @@ pub(crate) fn check(
         let part = format!("{prefix}multiscales[{number}]");
         findings.extend(check.levels(&part, image));
     }
-    findings.extend(check.wells(prefix, member("plate").as_ref()));
+    findings.extend(check.wells(member("plate").as_ref()));
     let named = [
-        check.labels(prefix, member("labels").as_ref()),
-        check.listed(
-            prefix,
-            "plate metadata",
-            "plate",
-            "wells",
-            member("plate").as_ref(),
-        ),
-        check.listed(
-            prefix,
-            "well metadata",
-            "well",
-            "images",
-            member("well").as_ref(),
-        ),
+        check.labels(member("labels").as_ref()),
+        check.listed("plate metadata", "plate", "wells", member("plate").as_ref()),
+        check.listed("well metadata", "well", "images", member("well").as_ref()),
     ];
     let named = named.into_iter().flatten().collect();
     let nodes = check.look_up(named).into_iter();
@@ -112,14 +103,14 @@ impl ImageCheck<'_> {
     }
 
     /// Returns the images that a group of labels names.
-    fn labels(&self, prefix: &str, labels: Option<&Value>) -> Vec<NamedNode> {
+    fn labels(&self, labels: Option<&Value>) -> Vec<NamedNode> {
         if self.group.name() != b"labels" {
             return Vec::new();
         }
         let labels = items(labels).into_iter().enumerate();
         let named = labels.filter_map(|(number, label)| {
             self.named_node(
-                format!("{prefix}labels[{number}]"),
+                format!("{}labels[{number}]", self.prefix),
                 "labels metadata",
                 &label,
             )
@@ -130,7 +121,6 @@ impl ImageCheck<'_> {
     /// Returns the wells of a plate, or the images of a well.
     fn listed(
         &self,
-        prefix: &str,
         heading: &'static str,
         name: &str,
         list: &str,
@@ -138,7 +128,7 @@ impl ImageCheck<'_> {
     ) -> Vec<NamedNode> {
         let listed = items(members.and_then(|members| members.get(list)));
         let named = listed.iter().enumerate().filter_map(|(number, item)| {
-            let part = format!("{prefix}{name}: {list}[{number}]");
+            let part = format!("{}{name}: {list}[{number}]", self.prefix);
             self.named_node(part, heading, item.get("path")?)
         });
         named.collect()
@@ -358,7 +348,7 @@ impl ImageCheck<'_> {
     }
 
     /// Reports wells whose row or column number contradicts their path.
-    fn wells(&self, prefix: &str, plate: Option<&Value>) -> Vec<Finding> {
+    fn wells(&self, plate: Option<&Value>) -> Vec<Finding> {
         let plate = plate.unwrap_or(&Value::Null);
         let wells = items(plate.get("wells")).into_iter().enumerate();
         let faults = wells.filter_map(|(number, well)| {
@@ -371,7 +361,7 @@ impl ImageCheck<'_> {
                 (stated != right as u64).then_some((index, stated, right))
             });
             let (index, stated, right) = parts.into_iter().flatten().next()?;
-            let part = format!("{prefix}plate: wells[{number}]");
+            let part = format!("{}plate: wells[{number}]", self.prefix);
             let message = format!("{part}: {index} is {stated}, and its path names number {right}");
             let finding = Finding::warning("attribute-invalid", self.group, message);
             let finding = finding.with_remedy("write the number that the path names");

@@ -16,7 +16,7 @@ use crate::spec::Spec;
 use crate::walk::array_keys::{ChunkPlace, ChunkPlaces};
 use crate::walk::folder::{StoredEntry, visit_below};
 use crate::walk::node::CheckedNode;
-use crate::walk::shards::{ShardReader, walk};
+use crate::walk::shards::{ObjectPart, ShardReader};
 use crate::walk::work_queue::Ticket;
 use zarr_format::buffer;
 use zarr_format::codec::{PassedOver, Pipeline};
@@ -200,26 +200,24 @@ fn decode_shard(
 ) -> Result<()> {
     let _reservation = reserve_shard(context, size, pipeline)?;
     let reader = ShardReader::new(context, &chunk.part(""), size, true)?;
-    let mut visit = |name: &str, place: std::ops::Range<u64>, findings: &mut NodeFindings| {
-        let length = place.end - place.start;
-        let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&place));
+    let mut visit = |inner: &ObjectPart, findings: &mut NodeFindings| {
+        let length = inner.length();
+        let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&inner.range));
         match bytes.and_then(|bytes| decode_all(pipeline, bytes, chunk)) {
-            Ok(lenient) => findings.extend(lenient.map(|finding| finding.with_part(name))),
+            Ok(lenient) => findings.extend(lenient.map(|finding| finding.with_part(&inner.name))),
             Err(error) => {
-                let head = || Some((reader.read_head(&place).ok()?, length));
+                let head = || Some((reader.read_head(&inner.range).ok()?, length));
                 let part = ChunkPart {
-                    part: name,
+                    part: &inner.name,
                     ..chunk.part("")
                 };
                 findings.add(chunk_fault(&part, &error, head));
             }
         }
     };
-    walk(
-        &reader,
+    reader.walk(
         pipeline.shards(),
-        "",
-        0..size,
+        &ObjectPart::whole(size),
         findings,
         &mut visit,
     );

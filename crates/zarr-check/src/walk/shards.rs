@@ -22,6 +22,47 @@ use zarrfs_store::{ByteRange, Key};
 /// The section on the layout of shards.
 const FORMAT: SpecSection = Spec::Sharding.section("Binary shard format");
 
+/// A shard, a nested shard or an inner chunk in its object.
+pub(crate) struct ObjectPart {
+    /// Its name in messages; empty for the whole object.
+    pub(crate) name: String,
+    pub(crate) range: Range<u64>,
+}
+
+impl ObjectPart {
+    /// Returns the whole object of `size` bytes.
+    pub(crate) fn whole(size: u64) -> ObjectPart {
+        ObjectPart {
+            name: String::new(),
+            range: 0..size,
+        }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.range.end.saturating_sub(self.range.start)
+    }
+
+    /// Returns the name of a shard in messages.
+    fn words(&self) -> &str {
+        if self.name.is_empty() {
+            "the shard"
+        } else {
+            &self.name
+        }
+    }
+
+    fn name_of_inner(&self, number: usize) -> String {
+        if self.name.is_empty() {
+            format!("inner chunk {number}")
+        } else {
+            format!("{}, inner chunk {number}", self.name)
+        }
+    }
+}
+
+/// Receives an inner chunk.
+type VisitInnerChunk<'a> = &'a mut dyn FnMut(&ObjectPart, &mut NodeFindings);
+
 /// A stored shard that is being read.
 pub(crate) struct ShardReader<'a> {
     context: &'a CheckContext,
@@ -82,10 +123,165 @@ impl<'a> ShardReader<'a> {
     fn too_short(&self) -> Error {
         Error::corrupt(self.key, "the shard ends before the part that is read")
     }
-}
 
-/// Receives the name of an inner chunk and its byte range in the object.
-type VisitInnerChunk<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
+    /// Walks through the levels of a shard.
+    pub(crate) fn walk(
+        &self,
+        levels: &[ShardLevel],
+        part: &ObjectPart,
+        findings: &mut NodeFindings,
+        visit: VisitInnerChunk<'_>,
+    ) {
+        let Some((level, within)) = levels.split_first() else {
+            visit(part, findings);
+            return;
+        };
+        let index = match self.read_index(level, part) {
+            Ok(index) => index,
+            Err(error) => {
+                let finding = self.index_fault(part, &error);
+                findings.add(finding.with_part(&part.name).with_section(FORMAT));
+                return;
+            }
+        };
+        let entries = self.entries(part, &index, level.count(), findings);
+        let overlapping = self.check_entries(part, level, &entries, findings);
+        let apart = entries
+            .into_iter()
+            .filter(|(number, _)| !overlapping.contains(number));
+        for (number, range) in apart {
+            let start = part.range.start.saturating_add(range.start);
+            let inner = ObjectPart {
+                name: part.name_of_inner(number),
+                range: start..part.range.start.saturating_add(range.end),
+            };
+            self.walk(within, &inner, findings, visit);
+        }
+    }
+
+    /// Reports an index that cannot be read; the object may be something other than a shard.
+    fn index_fault(&self, part: &ObjectPart, error: &Error) -> Finding {
+        let head = self.read_head(&part.range);
+        let foreign = head
+            .ok()
+            .and_then(|head| in_place_of_shard(&head, part.length(), self.array));
+        match foreign {
+            Some(foreign) => {
+                let message = foreign.message(part.words(), self.array);
+                Finding::error("shard-index", self.key, message).with_remedy(foreign.remedy)
+            }
+            None => {
+                let message = format!(
+                    "the index of {} does not read: {}",
+                    part.words(),
+                    reason(error)
+                );
+                Finding::error("shard-index", self.key, message).with_remedy(Remedy::CopyAgain)
+            }
+        }
+    }
+
+    fn read_index(&self, level: &ShardLevel, part: &ObjectPart) -> Result<ShardIndex> {
+        let size = part.length();
+        let bytes = level.index_bytes() as u64;
+        let too_short =
+            || Error::corrupt("", format!("{size} bytes, which hold no index of {bytes}"));
+        let spare = size.checked_sub(bytes).ok_or_else(too_short)?;
+        let start = part.range.start + if level.index_at_end() { spare } else { 0 };
+        let encoded = self.read(&(start..start + bytes))?;
+        level.decode_index(&encoded, size)
+    }
+
+    /// Returns the inner chunks in an index, and reports those outside the shard.
+    fn entries(
+        &self,
+        part: &ObjectPart,
+        index: &ShardIndex,
+        count: usize,
+        findings: &mut NodeFindings,
+    ) -> Vec<(usize, Range<u64>)> {
+        let mut entries = Vec::new();
+        for number in 0..count {
+            match index.range(number) {
+                Ok(range) => entries.extend(range.map(|range| (number, range))),
+                Err(error) => {
+                    let inner = part.name_of_inner(number);
+                    let message = format!(
+                        "the entry of {inner} lies outside the shard: {}",
+                        reason(&error)
+                    );
+                    let finding = Finding::error("shard-bounds", self.key, message);
+                    findings.add(finding.with_part(inner).with_section(FORMAT));
+                }
+            }
+        }
+        entries
+    }
+
+    /// Reports entries that overlap each other or the index, and bytes without an entry. Returns the inner chunks that
+    /// overlap an earlier one or the index.
+    fn check_entries(
+        &self,
+        part: &ObjectPart,
+        level: &ShardLevel,
+        entries: &[(usize, Range<u64>)],
+        findings: &mut NodeFindings,
+    ) -> HashSet<usize> {
+        let size = part.length();
+        let bytes = level.index_bytes() as u64;
+        let index = if level.index_at_end() {
+            size.saturating_sub(bytes)..size
+        } else {
+            0..bytes
+        };
+        let mut parts: Vec<(Range<u64>, Option<usize>)> = entries
+            .iter()
+            .map(|(number, range)| (range.clone(), Some(*number)))
+            .collect();
+        parts.push((index, None));
+        parts.sort_by_key(|(range, number)| (range.start, range.end, *number));
+        let (mut end, mut used, mut last) = (0, 0, None);
+        let mut overlapping = HashSet::new();
+        for (range, number) in &parts {
+            if range.start < end && range.start < range.end {
+                overlapping.extend(number.or(last));
+                findings.add(self.overlap(part, last, *number).with_part(&part.name));
+            }
+            used += range.end.saturating_sub(range.start.max(end));
+            if range.end > end {
+                (end, last) = (range.end, *number);
+            }
+        }
+        let unused = size.saturating_sub(used);
+        if unused > 0 {
+            let message = format!(
+                "no entry of the index names {unused} of {size} bytes of {}",
+                part.words()
+            );
+            let finding = Finding::advice("shard-unused", self.key, message)
+                .with_remedy("write the shard again to save them");
+            findings.add(finding.with_part(&part.name).with_section(FORMAT));
+        }
+        overlapping
+    }
+
+    /// Reports two overlapping parts of a shard, each an inner chunk or the index. The index, or the first of two chunks,
+    /// is still read.
+    fn overlap(&self, part: &ObjectPart, last: Option<usize>, number: Option<usize>) -> Finding {
+        let name_of = |number: Option<usize>| match number {
+            Some(number) => format!("inner chunk {number}"),
+            None => "the index".to_string(),
+        };
+        let message = format!(
+            "{} and {} lie in the same bytes of {}, so that {} is not read",
+            name_of(last),
+            name_of(number),
+            part.words(),
+            name_of(number.or(last))
+        );
+        Finding::error("shard-overlap", self.key, message).with_section(FORMAT)
+    }
+}
 
 /// Checks the index of a shard and the indexes of nested shards.
 pub(crate) fn check_index(
@@ -101,188 +297,10 @@ pub(crate) fn check_index(
         Ok((reader, reservation))
     });
     match reader {
-        Ok((reader, _reservation)) => walk(
-            &reader,
-            pipeline.shards(),
-            "",
-            0..size,
-            findings,
-            &mut |_, _, _| {},
-        ),
+        Ok((reader, _reservation)) => {
+            let whole = ObjectPart::whole(size);
+            reader.walk(pipeline.shards(), &whole, findings, &mut |_, _| {});
+        }
         Err(error) => findings.add(chunk_fault(shard, &error, || None)),
     }
-}
-
-/// Walks through the levels of a shard; `place` is its byte range in the object, and `name` its name there.
-pub(crate) fn walk(
-    reader: &ShardReader<'_>,
-    levels: &[ShardLevel],
-    name: &str,
-    place: Range<u64>,
-    findings: &mut NodeFindings,
-    visit: VisitInnerChunk<'_>,
-) {
-    let Some((level, within)) = levels.split_first() else {
-        visit(name, place, findings);
-        return;
-    };
-    let size = place.end - place.start;
-    let index = match read_index(reader, level, &place) {
-        Ok(index) => index,
-        Err(error) => {
-            let finding = index_fault(reader, name, &place, &error);
-            findings.add(finding.with_part(name).with_section(FORMAT));
-            return;
-        }
-    };
-    let entries = entries(reader.key, name, &index, level.count(), findings);
-    let overlapping = check_entries(reader.key, name, level, size, &entries, findings);
-    let apart = entries
-        .into_iter()
-        .filter(|(number, _)| !overlapping.contains(number));
-    for (number, range) in apart {
-        let name = if name.is_empty() {
-            format!("inner chunk {number}")
-        } else {
-            format!("{name}, inner chunk {number}")
-        };
-        let start = place.start.saturating_add(range.start);
-        let inner = start..place.start.saturating_add(range.end);
-        walk(reader, within, &name, inner, findings, visit);
-    }
-}
-
-/// Reports an index that cannot be read; the object may be something other than a shard.
-fn index_fault(reader: &ShardReader<'_>, name: &str, place: &Range<u64>, error: &Error) -> Finding {
-    let head = reader.read_head(place);
-    let size = place.end.saturating_sub(place.start);
-    let foreign = head
-        .ok()
-        .and_then(|head| in_place_of_shard(&head, size, reader.array));
-    match foreign {
-        Some(foreign) => {
-            let message = foreign.message(named(name), reader.array);
-            Finding::error("shard-index", reader.key, message).with_remedy(foreign.remedy)
-        }
-        None => {
-            let message = format!(
-                "the index of {} does not read: {}",
-                named(name),
-                reason(error)
-            );
-            Finding::error("shard-index", reader.key, message).with_remedy(Remedy::CopyAgain)
-        }
-    }
-}
-
-fn read_index(
-    reader: &ShardReader<'_>,
-    level: &ShardLevel,
-    place: &Range<u64>,
-) -> Result<ShardIndex> {
-    let size = place.end - place.start;
-    let bytes = level.index_bytes() as u64;
-    let too_short = || Error::corrupt("", format!("{size} bytes, which hold no index of {bytes}"));
-    let spare = size.checked_sub(bytes).ok_or_else(too_short)?;
-    let start = place.start + if level.index_at_end() { spare } else { 0 };
-    let encoded = reader.read(&(start..start + bytes))?;
-    level.decode_index(&encoded, size)
-}
-
-/// Returns the inner chunks in an index, and reports those outside the shard.
-fn entries(
-    key: &Key,
-    name: &str,
-    index: &ShardIndex,
-    count: usize,
-    findings: &mut NodeFindings,
-) -> Vec<(usize, Range<u64>)> {
-    let mut entries = Vec::new();
-    for number in 0..count {
-        match index.range(number) {
-            Ok(range) => entries.extend(range.map(|range| (number, range))),
-            Err(error) => {
-                let part = format!(
-                    "{name}{}inner chunk {number}",
-                    if name.is_empty() { "" } else { ", " }
-                );
-                let message = format!(
-                    "the entry of {part} lies outside the shard: {}",
-                    reason(&error)
-                );
-                let finding = Finding::error("shard-bounds", key, message);
-                findings.add(finding.with_part(part).with_section(FORMAT));
-            }
-        }
-    }
-    entries
-}
-
-/// Reports entries that overlap each other or the index, and bytes without an entry. Returns the inner chunks that
-/// overlap an earlier one or the index.
-fn check_entries(
-    key: &Key,
-    name: &str,
-    level: &ShardLevel,
-    size: u64,
-    entries: &[(usize, Range<u64>)],
-    findings: &mut NodeFindings,
-) -> HashSet<usize> {
-    let bytes = level.index_bytes() as u64;
-    let index = if level.index_at_end() {
-        size.saturating_sub(bytes)..size
-    } else {
-        0..bytes
-    };
-    let mut parts: Vec<(Range<u64>, Option<usize>)> = entries
-        .iter()
-        .map(|(number, range)| (range.clone(), Some(*number)))
-        .collect();
-    parts.push((index, None));
-    parts.sort_by_key(|(range, number)| (range.start, range.end, *number));
-    let (mut end, mut used, mut last) = (0, 0, None);
-    let mut overlapping = HashSet::new();
-    for (range, number) in &parts {
-        if range.start < end && range.start < range.end {
-            overlapping.extend(number.or(last));
-            findings.add(overlap(key, name, last, *number).with_part(name));
-        }
-        used += range.end.saturating_sub(range.start.max(end));
-        if range.end > end {
-            (end, last) = (range.end, *number);
-        }
-    }
-    let unused = size.saturating_sub(used);
-    if unused > 0 {
-        let message = format!(
-            "no entry of the index names {unused} of {size} bytes of {}",
-            named(name)
-        );
-        let finding = Finding::advice("shard-unused", key, message)
-            .with_remedy("write the shard again to save them");
-        findings.add(finding.with_part(name).with_section(FORMAT));
-    }
-    overlapping
-}
-
-/// Returns the name of a shard in messages; `name` is empty for the whole object.
-fn named(name: &str) -> &str {
-    if name.is_empty() { "the shard" } else { name }
-}
-
-/// Reports two overlapping parts of a shard, each an inner chunk or the index. The index, or the first of two chunks,
-/// is still read.
-fn overlap(key: &Key, name: &str, last: Option<usize>, number: Option<usize>) -> Finding {
-    let name_of = |number: Option<usize>| match number {
-        Some(number) => format!("inner chunk {number}"),
-        None => "the index".to_string(),
-    };
-    let message = format!(
-        "{} and {} lie in the same bytes of {}, so that {} is not read",
-        name_of(last),
-        name_of(number),
-        named(name),
-        name_of(number.or(last))
-    );
-    Finding::error("shard-overlap", key, message).with_section(FORMAT)
 }
