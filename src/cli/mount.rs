@@ -37,19 +37,17 @@ pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     let started = if plan.foreground || plan.fake {
         serve(plan, None).map_err(StartFailure::from)
     } else {
-        background::start(plan).map(|what| announce_started(policy, &what))
+        background::start(plan).map(|what| {
+            // mount(8) prints nothing on success.
+            if policy != ExitPolicy::Helper {
+                report::print(what);
+            }
+        })
     };
     let Err(StartFailure { status, error }) = started else {
         return ExitCode::SUCCESS;
     };
     report::fail(status.unwrap_or(policy.status(&error)), error)
-}
-
-/// Prints the description of the mount, except for mount(8), which prints nothing on success.
-fn announce_started(policy: ExitPolicy, what: &str) {
-    if policy != ExitPolicy::Helper {
-        report::print(what);
-    }
 }
 
 fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
@@ -59,7 +57,13 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
         let listening = signals::at_hangup(move || log.reopen());
         listening.map_err(|error| Error::os("listening for signals", error))?;
     }
-    let input = plan.until_eof.then(|| watch_input(plan)).transpose()?;
+    let input = if plan.until_eof {
+        // If the input ends before the mount is ready, the mountpoint is removed as after a mount.
+        let plan = plan.clone();
+        Some(InputWatch::start(move || remove_dir(&plan))?)
+    } else {
+        None
+    };
     let stats = Arc::new(Stats::default());
     check_folders(plan)?;
     check_passthrough(plan)?;
@@ -100,12 +104,6 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     }
     remove_dir(plan);
     Ok(())
-}
-
-/// Watches standard input; if it ends before the mount is ready, removes the mountpoint as after a mount.
-fn watch_input(plan: &MountPlan) -> Result<InputWatch> {
-    let plan = plan.clone();
-    InputWatch::start(move || remove_dir(&plan))
 }
 
 /// Removes the mountpoint with `--rmdir` after the unmount. It is no error if it is already gone.

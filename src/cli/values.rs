@@ -138,15 +138,15 @@ fn invalid(text: &str, detail: &str) -> Error {
 
 /// Parses a user.
 pub(super) fn user(text: &str) -> Result<u32> {
-    number(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no user here"))
+    id_of(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no user here"))
 }
 
 /// Parses a group.
 pub(super) fn group(text: &str) -> Result<u32> {
-    number(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
+    id_of(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
 }
 
-fn number(text: &str, table: &str) -> Option<u32> {
+fn id_of(text: &str, table: &str) -> Option<u32> {
     if let Ok(number) = text.parse() {
         // That number means no user or group in system calls.
         return Some(number).filter(|number| *number != u32::MAX);
@@ -156,11 +156,11 @@ fn number(text: &str, table: &str) -> Option<u32> {
         return None;
     }
     let local = fs::read_to_string(format!("/etc/{table}")).unwrap_or_default();
-    find(&local, text).or_else(|| find(&service(table, text)?, text))
+    id_in(&local, text).or_else(|| id_in(&getent(table, text)?, text))
 }
 
 /// Returns the getent(1) line of a name.
-fn service(table: &str, name: &str) -> Option<String> {
+fn getent(table: &str, name: &str) -> Option<String> {
     let mut command = Command::new("getent");
     command.args([table, name]).stdin(Stdio::null());
     let output = command.stderr(Stdio::null()).output().ok()?;
@@ -168,7 +168,7 @@ fn service(table: &str, name: &str) -> Option<String> {
 }
 
 /// Finds the number in lines such as `name:x:1000:...`.
-fn find(table: &str, name: &str) -> Option<u32> {
+fn id_in(table: &str, name: &str) -> Option<u32> {
     let line = table
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -243,7 +243,7 @@ mod tests {
             assert!(user(bad).is_err() && group(bad).is_err(), "{bad}");
         }
         let table = "root:x:0:0\nrooty:x:5:5\nbad:x:y\n";
-        assert_eq!(find(table, "rooty"), Some(5));
-        assert_eq!((find(table, "bad"), find(table, "roo")), (None, None));
+        assert_eq!(id_in(table, "rooty"), Some(5));
+        assert_eq!((id_in(table, "bad"), id_in(table, "roo")), (None, None));
     }
 }

@@ -87,15 +87,6 @@ pub(crate) fn hidden(key: &Key, what: &str) -> Finding {
     Finding::warning(code, key, message)
 }
 
-/// Reports a stored chunk that the store fails to return.
-fn unreadable(key: &Key, error: &Error) -> Finding {
-    Finding::error(
-        "chunk-unreadable",
-        key,
-        format!("the store does not give the chunk: {error}"),
-    )
-}
-
 /// A stored chunk, or an inner chunk of a shard.
 pub(crate) struct ChunkPart<'a> {
     pub(crate) key: &'a Key,
@@ -144,7 +135,10 @@ pub(crate) fn chunk_fault(
             let finding = finding.with_part(chunk.part);
             finding.with_section(spec.chunks())
         }
-        _ => unreadable(key, error).with_part(chunk.part),
+        _ => {
+            let message = format!("the store does not give the chunk: {error}");
+            Finding::error("chunk-unreadable", key, message).with_part(chunk.part)
+        }
     }
 }
 

@@ -8,12 +8,6 @@ use crate::finding::Finding;
 use crate::spec::Spec;
 use zarrfs_store::Key;
 
-/// Device names that Windows reserves, with any extension.
-const DEVICES: [&str; 22] = [
-    "con", "prn", "aux", "nul", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8",
-    "com9", "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
-];
-
 /// The longest key that all buckets accept, in bytes.
 const MAX_KEY: usize = 1024;
 
@@ -81,7 +75,10 @@ fn portability(path: &Key) -> Option<String> {
         .next()
         .unwrap_or_default()
         .to_ascii_lowercase();
-    let is_device = DEVICES.contains(&stem.as_str());
+    // Windows reserves these names with any extension.
+    let port = stem.strip_prefix("com").or(stem.strip_prefix("lpt"));
+    let is_port = port.is_some_and(|number| matches!(number.as_bytes(), [b'1'..=b'9']));
+    let is_device = is_port || matches!(stem.as_str(), "con" | "prn" | "aux" | "nul");
     is_device.then(|| format!("is {name:?}, a device of Windows"))
 }
 
@@ -153,6 +150,9 @@ mod tests {
             ("temp", false),
             ("a:b", true),
             ("Con.x", true),
+            ("lpt9", true),
+            ("com0", false),
+            ("com10", false),
             ("console", false),
             ("dot.", true),
             ("a\tb", true),
