@@ -9,7 +9,7 @@ use crate::context::CheckContext;
 use crate::node_findings::NodeFindings;
 use crate::walk::MAX_DEPTH;
 use crate::walk::draft_folders;
-use crate::walk::folder::{GroupChild, read_folder};
+use crate::walk::folder::{FolderContent, GroupChild};
 use zarr_format::dialect::consolidated::MEMBER;
 use zarr_format::dialect::copies::CopyHolder;
 use zarr_format::dialect::draft::EntryPoint;
@@ -204,7 +204,7 @@ fn visit_folder_node(
     }
     let mut faults = NodeFindings::default();
     let is_document = |key: &Key| is_in_node_folder(key.name());
-    let content = read_folder(context, path, &is_document, &mut faults);
+    let content = FolderContent::read(context, path, &is_document, &mut faults);
     faults.check_listed()?;
     let v2 = CopyHolder::of_v2(path)?;
     let has = |key: &Key| content.objects.contains(key);

@@ -8,7 +8,7 @@ use crate::node_findings::NodeFindings;
 use crate::rules::keys::empty_folder;
 use crate::rules::orphans::orphan_or_leftover;
 use crate::spec::Spec;
-use crate::walk::folder::{GroupChild, read_folder};
+use crate::walk::folder::{FolderContent, GroupChild};
 use zarr_format::dialect::draft::{DocumentRole, EntryPoint};
 use zarr_format::error::Result;
 use zarr_format::model::document::ZARR_JSON;
@@ -61,7 +61,7 @@ fn named_children(
     let own: Vec<Key> = documents.chain(copies(entry)?).collect();
     let is_wanted = |key: &Key| entry.child(key.name()).is_some() && !own.contains(key);
     let is_known = |key: &Key| own.contains(key) || is_wanted(key);
-    let content = read_folder(context, &folder, &is_known, findings);
+    let content = FolderContent::read(context, &folder, &is_known, findings);
     let mut named: BTreeMap<Vec<u8>, NamedChild> = BTreeMap::new();
     for folder in content.folders {
         let child = named.entry(folder.name).or_default();
@@ -116,7 +116,7 @@ fn check_data(
     findings: &mut NodeFindings,
 ) -> Result<()> {
     let folder = entry.data(group)?;
-    let content = read_folder(context, &folder, &|_| false, findings);
+    let content = FolderContent::read(context, &folder, &|_| false, findings);
     for GroupChild { name, .. } in content.folders {
         if !named.contains_key(&name) {
             let key = folder.child(&name)?;
@@ -155,7 +155,7 @@ fn check_top(
     let ends = [entry.folder(top)?, entry.data(top)?];
     let mut open = vec![top.clone()];
     while let Some(folder) = open.pop() {
-        let content = read_folder(context, &folder, &|key| known.contains(key), findings);
+        let content = FolderContent::read(context, &folder, &|key| known.contains(key), findings);
         if content.is_empty && !folder.is_root() && context.store().info().folder.is_some() {
             findings.add(empty_folder(&folder));
         }

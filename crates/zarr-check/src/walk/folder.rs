@@ -273,99 +273,101 @@ pub(crate) struct FolderContent {
 }
 
 impl FolderContent {
+    /// Reads a folder; objects that are not `wanted` are reported as keys of no node.
+    pub(crate) fn read(
+        context: &CheckContext,
+        folder: &Key,
+        wanted: &dyn Fn(&Key) -> bool,
+        findings: &mut NodeFindings,
+    ) -> FolderContent {
+        let mut content = FolderContent {
+            is_empty: true,
+            ..FolderContent::default()
+        };
+        let visited = visit_folder(context.store(), folder, &mut |entry| {
+            content.is_empty = false;
+            context.progress.add_key();
+            match entry {
+                StoredEntry::Object(key, _) if wanted(&key) => content.objects.push(key),
+                StoredEntry::Object(key, _) => findings.add(orphan_or_leftover(&key)),
+                StoredEntry::Folder(key) => match leftover(&key) {
+                    Some(finding) => findings.add(finding),
+                    None if content.folders.len() < MAX_CHILDREN => {
+                        content.folders.push(GroupChild {
+                            is_link: is_followed_link(context.store(), &key),
+                            name: key.name().to_vec(),
+                        })
+                    }
+                    None => findings.add(too_many(folder)),
+                },
+                StoredEntry::FolderLink(key) => findings.add(folder_link(&key)),
+                StoredEntry::BrokenLink(key, error) => {
+                    findings.add(broken_link(context.store(), &key, &error));
+                }
+                StoredEntry::Hidden(key, what) => findings.add(hidden(&key, what)),
+                StoredEntry::EmptyFolder(_) | StoredEntry::Unlisted(..) => {}
+            }
+        });
+        if let Err(error) = visited {
+            findings.add(folder_unlisted(folder, &error));
+            content.is_empty = false;
+        }
+        content.folders.sort();
+        content.objects.sort();
+        content
+    }
+
+    /// Reports folders that are named like documents, and removes them; returns whether there are any.
+    pub(crate) fn remove_documents(
+        &mut self,
+        group: &Key,
+        spec: Spec,
+        findings: &mut NodeFindings,
+    ) -> bool {
+        let is_document = |folder: &GroupChild| is_in_node_folder(&folder.name);
+        let (named, others): (Vec<_>, Vec<_>) =
+            take(&mut self.folders).into_iter().partition(is_document);
+        self.folders = others;
+        let keys = named
+            .iter()
+            .filter_map(|folder| group.child(&folder.name).ok());
+        findings.extend(keys.map(|key| document_is_folder(&key, spec)));
+        !named.is_empty()
+    }
+
+    /// Removes names that look like chunks, in the folder of a node that may be an array. Returns their number and the
+    /// first of them. A folder with such a name and a document is a node, and stays.
+    pub(crate) fn remove_chunks(
+        &mut self,
+        context: &CheckContext,
+        node: &NodeEntry,
+        findings: &mut NodeFindings,
+    ) -> Option<(u64, Key)> {
+        let inspect = |folder: GroupChild| {
+            let is_described = || match context.hierarchy.child(&UNLIMITED, node, &folder.name) {
+                Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
+                Ok(None) | Err(_) => true,
+            };
+            let is_bare = is_like_chunk(&folder.name) && !is_described();
+            (is_bare, folder)
+        };
+        let inspected = parallel_map(context.threads, take(&mut self.folders), &inspect);
+        let (bare, others): (Vec<_>, Vec<_>) =
+            inspected.into_iter().partition(|(is_bare, _)| *is_bare);
+        self.folders = others.into_iter().map(|(_, folder)| folder).collect();
+        let objects = findings.take("orphan-key", &|key| is_like_chunk(key.name()));
+        let (first, count) = objects.map_or((None, 0), |(first, count)| (Some(first), count));
+        let folder = bare.first();
+        let folder = folder.and_then(|(_, folder)| node.path.child(&folder.name).ok());
+        let first = first.or(folder)?;
+        Some((count + bare.len() as u64, first))
+    }
+
     /// Whether the folder has an object of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut names = self.objects.iter().map(Key::name);
         names.any(|other| other == name.as_bytes())
     }
-}
-
-/// Reads a folder; objects that are not `wanted` are reported as keys of no node.
-pub(crate) fn read_folder(
-    context: &CheckContext,
-    folder: &Key,
-    wanted: &dyn Fn(&Key) -> bool,
-    findings: &mut NodeFindings,
-) -> FolderContent {
-    let mut content = FolderContent {
-        is_empty: true,
-        ..FolderContent::default()
-    };
-    let visited = visit_folder(context.store(), folder, &mut |entry| {
-        content.is_empty = false;
-        context.progress.add_key();
-        match entry {
-            StoredEntry::Object(key, _) if wanted(&key) => content.objects.push(key),
-            StoredEntry::Object(key, _) => findings.add(orphan_or_leftover(&key)),
-            StoredEntry::Folder(key) => match leftover(&key) {
-                Some(finding) => findings.add(finding),
-                None if content.folders.len() < MAX_CHILDREN => content.folders.push(GroupChild {
-                    is_link: is_followed_link(context.store(), &key),
-                    name: key.name().to_vec(),
-                }),
-                None => findings.add(too_many(folder)),
-            },
-            StoredEntry::FolderLink(key) => findings.add(folder_link(&key)),
-            StoredEntry::BrokenLink(key, error) => {
-                findings.add(broken_link(context.store(), &key, &error));
-            }
-            StoredEntry::Hidden(key, what) => findings.add(hidden(&key, what)),
-            StoredEntry::EmptyFolder(_) | StoredEntry::Unlisted(..) => {}
-        }
-    });
-    if let Err(error) = visited {
-        findings.add(folder_unlisted(folder, &error));
-        content.is_empty = false;
-    }
-    content.folders.sort();
-    content.objects.sort();
-    content
-}
-
-/// Reports folders that are named like documents, and removes them; returns whether there are any.
-pub(crate) fn remove_documents(
-    group: &Key,
-    content: &mut FolderContent,
-    spec: Spec,
-    findings: &mut NodeFindings,
-) -> bool {
-    let is_document = |folder: &GroupChild| is_in_node_folder(&folder.name);
-    let (named, others): (Vec<_>, Vec<_>) = take(&mut content.folders)
-        .into_iter()
-        .partition(is_document);
-    content.folders = others;
-    let keys = named
-        .iter()
-        .filter_map(|folder| group.child(&folder.name).ok());
-    findings.extend(keys.map(|key| document_is_folder(&key, spec)));
-    !named.is_empty()
-}
-
-/// Removes names that look like chunks, in the folder of a node that may be an array. Returns their number and the
-/// first of them. A folder with such a name and a document is a node, and stays.
-pub(crate) fn remove_chunks(
-    context: &CheckContext,
-    node: &NodeEntry,
-    content: &mut FolderContent,
-    findings: &mut NodeFindings,
-) -> Option<(u64, Key)> {
-    let inspect = |folder: GroupChild| {
-        let is_described = || match context.hierarchy.child(&UNLIMITED, node, &folder.name) {
-            Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
-            Ok(None) | Err(_) => true,
-        };
-        let is_bare = is_like_chunk(&folder.name) && !is_described();
-        (is_bare, folder)
-    };
-    let inspected = parallel_map(context.threads, take(&mut content.folders), &inspect);
-    let (bare, others): (Vec<_>, Vec<_>) = inspected.into_iter().partition(|(is_bare, _)| *is_bare);
-    content.folders = others.into_iter().map(|(_, folder)| folder).collect();
-    let objects = findings.take("orphan-key", &|key| is_like_chunk(key.name()));
-    let (first, count) = objects.map_or((None, 0), |(first, count)| (Some(first), count));
-    let folder = bare.first();
-    let folder = folder.and_then(|(_, folder)| node.path.child(&folder.name).ok());
-    let first = first.or(folder)?;
-    Some((count + bare.len() as u64, first))
 }
 
 /// Whether a folder without a document contains only chunks of an array, and nothing that may be a node: folders

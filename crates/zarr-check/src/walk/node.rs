@@ -20,10 +20,7 @@ use crate::rules::{anndata, consolidated, datasets, hints, names, ome};
 use crate::spec::Spec;
 use crate::walk::array_keys::ArrayKeys;
 use crate::walk::draft_folders;
-use crate::walk::folder::{
-    FolderContent, GroupChild, has_only_chunks, read_folder, remove_chunks, remove_documents,
-    remove_miscased,
-};
+use crate::walk::folder::{FolderContent, GroupChild, has_only_chunks, remove_miscased};
 use zarr_format::dialect::copies::CopyHolder;
 use zarr_format::dialect::draft::EntryPoint;
 use zarr_format::dialect::{DIALECTS, text_of as text_of_bytes};
@@ -257,17 +254,17 @@ impl NodeCheck<'_> {
         let path = &self.entry.path;
         let is_document = |key: &Key| is_in_node_folder(key.name());
         let mut findings = NodeFindings::default();
-        let mut content = read_folder(self.context, path, &is_document, &mut findings);
+        let mut content = FolderContent::read(self.context, path, &is_document, &mut findings);
         if content.is_empty {
             self.findings.add(empty_folder(path));
         }
         let spec = Spec::of(self.dialect);
-        let has_broken = remove_documents(path, &mut content, spec, &mut findings);
+        let has_broken = content.remove_documents(path, spec, &mut findings);
         let has_copies = content.has(ZMETADATA);
         let is_unreadable = (has_broken && content.objects.is_empty()) || self.entry.node.is_err();
         let documents = [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON, ZMETADATA];
         if is_unreadable {
-            remove_chunks(self.context, self.entry, &mut content, &mut findings);
+            content.remove_chunks(self.context, self.entry, &mut findings);
         } else if !documents.into_iter().any(|name| content.has(name))
             && let Some(finding) = self.undescribed(&mut content, &mut findings)
         {
@@ -294,7 +291,7 @@ impl NodeCheck<'_> {
         let is_below = self.scope.depth > 1;
         let is_lost = is_below && has_only_chunks(self.context, path);
         let chunks = (miscased.is_some() || is_lost)
-            .then(|| remove_chunks(self.context, self.entry, content, findings))
+            .then(|| content.remove_chunks(self.context, self.entry, findings))
             .flatten();
         if let Some((key, right)) = miscased {
             return Some(document_miscased(&key, right));
