@@ -14,7 +14,7 @@ use crate::rules::keys::{
 };
 use crate::rules::orphans::{leftover, orphan};
 use crate::spec::Spec;
-use crate::walk::chunk_data::{StoredChunk, check_chunk};
+use crate::walk::chunk_data::StoredChunk;
 use crate::walk::folder::{StoredEntry, visit_below};
 use crate::walk::shards;
 use zarr_format::grid::{ChunkIndex, Coordinates, Grid};
@@ -227,7 +227,7 @@ impl<'a> ArrayKeys<'a> {
                 indices,
                 size,
             };
-            check_chunk(self.context, &chunk, &mut self.findings);
+            chunk.check(self.context, &mut self.findings);
         }
     }
 

@@ -46,6 +46,22 @@ pub(crate) struct ChunkTask {
     size: Option<u64>,
 }
 
+impl ChunkTask {
+    /// Checks the chunk, and adds the findings to its array.
+    pub(crate) fn check(&self, context: &CheckContext) {
+        let chunk = StoredChunk {
+            array: &self.of.array,
+            key: &self.key,
+            indices: &self.indices,
+            size: self.size,
+        };
+        let mut findings = NodeFindings::default();
+        let bytes = chunk.check(context, &mut findings);
+        context.progress.add_chunk(bytes);
+        self.of.findings.lock().merge(findings);
+    }
+}
+
 impl ArrayData {
     /// Builds an array of which no chunk was read yet.
     pub(crate) fn new(
@@ -68,42 +84,44 @@ impl ArrayData {
         self.node.findings.merge(self.findings.into_inner());
         (self.ticket, self.node)
     }
-}
 
-/// Passes the chunks of an array to `queue`, one by one.
-pub(crate) fn list_chunks(
-    context: &CheckContext,
-    of: &Arc<ArrayData>,
-    queue: &mut dyn FnMut(ChunkTask),
-) {
-    let array = of.array.array();
-    if of.array.check_decodable().is_err() {
-        return;
-    }
-    let places = ChunkPlaces::new(array, of.array.stored_grid().ok());
-    let listed = visit_below(context, &of.folder, &mut |entry| match entry {
-        StoredEntry::Object(key, meta) => {
-            if let ChunkPlace::Chunk(indices, _) = places.of(&key) {
-                let size = context.size_of(&key, meta.as_ref());
-                queue(ChunkTask {
-                    of: of.clone(),
-                    key,
-                    indices,
-                    size,
-                });
+    /// Passes its chunks to `queue`, one by one.
+    pub(crate) fn list_chunks(
+        self: &Arc<Self>,
+        context: &CheckContext,
+        queue: &mut dyn FnMut(ChunkTask),
+    ) {
+        let array = self.array.array();
+        if self.array.check_decodable().is_err() {
+            return;
+        }
+        let places = ChunkPlaces::new(array, self.array.stored_grid().ok());
+        let listed = visit_below(context, &self.folder, &mut |entry| match entry {
+            StoredEntry::Object(key, meta) => {
+                if let ChunkPlace::Chunk(indices, _) = places.of(&key) {
+                    let size = context.size_of(&key, meta.as_ref());
+                    queue(ChunkTask {
+                        of: self.clone(),
+                        key,
+                        indices,
+                        size,
+                    });
+                }
+                false
             }
-            false
+            StoredEntry::Folder(_) => true,
+            StoredEntry::Unlisted(key, error) => {
+                self.findings.lock().add(folder_unlisted(&key, &error));
+                false
+            }
+            _ => false,
+        });
+        if let Err(error) = listed {
+            // Chunks that were not decoded must not count as correct.
+            self.findings
+                .lock()
+                .add(folder_unlisted(&self.folder, &error));
         }
-        StoredEntry::Folder(_) => true,
-        StoredEntry::Unlisted(key, error) => {
-            of.findings.lock().add(folder_unlisted(&key, &error));
-            false
-        }
-        _ => false,
-    });
-    if let Err(error) = listed {
-        // Chunks that were not decoded must not count as correct.
-        of.findings.lock().add(folder_unlisted(&of.folder, &error));
     }
 }
 
@@ -125,143 +143,143 @@ impl<'a> StoredChunk<'a> {
             array: self.array.array(),
         }
     }
-}
 
-/// Checks a chunk, and adds the findings to its array.
-pub(crate) fn check_task(context: &CheckContext, task: &ChunkTask) {
-    let chunk = StoredChunk {
-        array: &task.of.array,
-        key: &task.key,
-        indices: &task.indices,
-        size: task.size,
-    };
-    let mut findings = NodeFindings::default();
-    let bytes = check_chunk(context, &chunk, &mut findings);
-    context.progress.add_chunk(bytes);
-    task.of.findings.lock().merge(findings);
-}
-
-/// Reads and decodes a chunk; returns its stored length in bytes.
-pub(crate) fn check_chunk(
-    context: &CheckContext,
-    chunk: &StoredChunk<'_>,
-    findings: &mut NodeFindings,
-) -> u64 {
-    match decode(context, chunk, findings) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            let size = || chunk.size.or_else(|| context.request_size(chunk.key).ok());
-            let head = || context.read_head(chunk.key, size()?);
-            findings.add(chunk_fault(&chunk.part(""), &error, head));
-            0
-        }
-    }
-}
-
-fn decode(
-    context: &CheckContext,
-    chunk: &StoredChunk<'_>,
-    findings: &mut NodeFindings,
-) -> Result<u64> {
-    let grid = chunk.array.stored_grid()?;
-    let index = grid.index(chunk.indices).unwrap_or(ChunkIndex(0));
-    let pipeline = chunk.array.pipeline_of(index)?;
-    let size = match chunk.size {
-        Some(size) => size,
-        None => context.request_size(chunk.key)?,
-    };
-    let is_wrong_length = pipeline
-        .stored_length()
-        .is_some_and(|length| length != size)
-        || size == 0;
-    if is_wrong_length && chunk.size.is_some() {
-        // The wrong length was already reported with the keys.
-        return Ok(size);
-    }
-    if pipeline.shards().is_empty() {
-        check_bound(chunk, size, &pipeline)?;
-        let _reservation = reserve_chunk(context, size, &pipeline)?;
-        let object = context.store().get(&UNLIMITED, chunk.key, size)?;
-        let bytes = object.ok_or_else(|| Error::not_found(chunk.key))?.bytes;
-        findings.extend(decode_all(&pipeline, bytes, chunk)?);
-    } else {
-        decode_shard(context, chunk, &pipeline, size, findings)?;
-    }
-    Ok(size)
-}
-
-/// Decodes each inner chunk of a shard.
-fn decode_shard(
-    context: &CheckContext,
-    chunk: &StoredChunk<'_>,
-    pipeline: &Pipeline,
-    size: u64,
-    findings: &mut NodeFindings,
-) -> Result<()> {
-    let _reservation = reserve_shard(context, size, pipeline)?;
-    let reader = ShardReader::new(context, &chunk.part(""), size, true)?;
-    let mut visit = |inner: &ObjectPart, findings: &mut NodeFindings| {
-        let length = inner.length();
-        let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&inner.range));
-        match bytes.and_then(|bytes| decode_all(pipeline, bytes, chunk)) {
-            Ok(lenient) => findings.extend(lenient.map(|finding| finding.with_part(&inner.name))),
+    /// Reads and decodes a chunk; returns its stored length in bytes.
+    pub(crate) fn check(&self, context: &CheckContext, findings: &mut NodeFindings) -> u64 {
+        match self.decode(context, findings) {
+            Ok(bytes) => bytes,
             Err(error) => {
-                let head = || Some((reader.read_head(&inner.range).ok()?, length));
-                let part = ChunkPart {
-                    part: &inner.name,
-                    ..chunk.part("")
-                };
-                findings.add(chunk_fault(&part, &error, head));
+                let size = || self.size.or_else(|| context.request_size(self.key).ok());
+                let head = || context.read_head(self.key, size()?);
+                findings.add(chunk_fault(&self.part(""), &error, head));
+                0
             }
         }
-    };
-    reader.walk(
-        pipeline.shards(),
-        &ObjectPart::whole(size),
-        findings,
-        &mut visit,
-    );
-    Ok(())
-}
-
-/// Fails with `Corrupt` if a chunk is longer than its codecs can make it, and with `TooLarge` if that may be due to
-/// variable-length elements.
-fn check_bound(chunk: &StoredChunk<'_>, size: u64, pipeline: &Pipeline) -> Result<()> {
-    let (key, bound) = (chunk.key, pipeline.stored_bound());
-    if size <= bound {
-        return Ok(());
     }
-    if !pipeline.has_fixed_length() {
-        let why = format!("it has {size} bytes, and {bound} fit");
-        return Err(chunk.array.with_option(Error::too_large(key, why)));
+
+    fn decode(&self, context: &CheckContext, findings: &mut NodeFindings) -> Result<u64> {
+        let grid = self.array.stored_grid()?;
+        let index = grid.index(self.indices).unwrap_or(ChunkIndex(0));
+        let pipeline = self.array.pipeline_of(index)?;
+        let size = match self.size {
+            Some(size) => size,
+            None => context.request_size(self.key)?,
+        };
+        let is_wrong_length = pipeline
+            .stored_length()
+            .is_some_and(|length| length != size)
+            || size == 0;
+        if is_wrong_length && self.size.is_some() {
+            // The wrong length was already reported with the keys.
+            return Ok(size);
+        }
+        if pipeline.shards().is_empty() {
+            self.check_bound(size, &pipeline)?;
+            let _reservation = reserve_chunk(context, size, &pipeline)?;
+            let object = context.store().get(&UNLIMITED, self.key, size)?;
+            let bytes = object.ok_or_else(|| Error::not_found(self.key))?.bytes;
+            findings.extend(self.decode_all(&pipeline, bytes)?);
+        } else {
+            self.decode_shard(context, &pipeline, size, findings)?;
+        }
+        Ok(size)
     }
-    let why = format!("it has {size} bytes, more than the {bound} that the codecs make at most");
-    Err(Error::corrupt(key, why))
-}
 
-/// Decodes a chunk; returns findings about faults that the codecs tolerate.
-fn decode_all(
-    pipeline: &Pipeline,
-    bytes: Vec<u8>,
-    chunk: &StoredChunk<'_>,
-) -> Result<impl Iterator<Item = Finding> + use<>> {
-    let decoded = pipeline.decode_noting(bytes);
-    let (decoded, lenient) = decoded.map_err(|error| chunk.array.with_option(error))?;
-    check_text(&chunk.array.array().data_type, &decoded)?;
-    buffer::recycle(decoded);
-    Ok(lenient_findings(chunk, &lenient))
-}
+    /// Decodes each inner chunk of a shard.
+    fn decode_shard(
+        &self,
+        context: &CheckContext,
+        pipeline: &Pipeline,
+        size: u64,
+        findings: &mut NodeFindings,
+    ) -> Result<()> {
+        let _reservation = reserve_shard(context, size, pipeline)?;
+        let reader = ShardReader::new(context, &self.part(""), size, true)?;
+        let mut visit = |inner: &ObjectPart, findings: &mut NodeFindings| {
+            let length = inner.length();
+            let bytes = self
+                .check_bound(length, pipeline)
+                .and_then(|()| reader.read(&inner.range));
+            match bytes.and_then(|bytes| self.decode_all(pipeline, bytes)) {
+                Ok(lenient) => {
+                    findings.extend(lenient.map(|finding| finding.with_part(&inner.name)))
+                }
+                Err(error) => {
+                    let head = || Some((reader.read_head(&inner.range).ok()?, length));
+                    let part = ChunkPart {
+                        part: &inner.name,
+                        ..self.part("")
+                    };
+                    findings.add(chunk_fault(&part, &error, head));
+                }
+            }
+        };
+        reader.walk(
+            pipeline.shards(),
+            &ObjectPart::whole(size),
+            findings,
+            &mut visit,
+        );
+        Ok(())
+    }
 
-/// Returns findings for the faults of a chunk that its codecs tolerated.
-fn lenient_findings(
-    chunk: &StoredChunk<'_>,
-    lenient: &PassedOver,
-) -> impl Iterator<Item = Finding> + use<> {
-    let spec = Spec::of(Some(chunk.array.array().dialect));
-    let findings = trailing(chunk.key, lenient)
-        .chain(other_codec(chunk.key, lenient))
-        .chain(small_n5_block(chunk, lenient));
-    findings.map(move |finding| finding.with_section(spec.chunks()))
+    /// Fails with `Corrupt` if a chunk is longer than its codecs can make it, and with `TooLarge` if that may be due to
+    /// variable-length elements.
+    fn check_bound(&self, size: u64, pipeline: &Pipeline) -> Result<()> {
+        let (key, bound) = (self.key, pipeline.stored_bound());
+        if size <= bound {
+            return Ok(());
+        }
+        if !pipeline.has_fixed_length() {
+            let why = format!("it has {size} bytes, and {bound} fit");
+            return Err(self.array.with_option(Error::too_large(key, why)));
+        }
+        let why =
+            format!("it has {size} bytes, more than the {bound} that the codecs make at most");
+        Err(Error::corrupt(key, why))
+    }
+
+    /// Decodes a chunk; returns findings about faults that the codecs tolerate.
+    fn decode_all(
+        &self,
+        pipeline: &Pipeline,
+        bytes: Vec<u8>,
+    ) -> Result<impl Iterator<Item = Finding> + use<>> {
+        let decoded = pipeline.decode_noting(bytes);
+        let (decoded, lenient) = decoded.map_err(|error| self.array.with_option(error))?;
+        check_text(&self.array.array().data_type, &decoded)?;
+        buffer::recycle(decoded);
+        Ok(self.lenient_findings(&lenient))
+    }
+
+    /// Returns findings for the faults of a chunk that its codecs tolerated.
+    fn lenient_findings(&self, lenient: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
+        let spec = Spec::of(Some(self.array.array().dialect));
+        let findings = trailing(self.key, lenient)
+            .chain(other_codec(self.key, lenient))
+            .chain(self.small_n5_block(lenient));
+        findings.map(move |finding| finding.with_section(spec.chunks()))
+    }
+
+    /// Reports an N5 block that lacks elements inside the dataset; outside, none are needed.
+    fn small_n5_block(&self, lenient: &PassedOver) -> Option<Finding> {
+        let stored = lenient.block.as_ref()?;
+        let array = self.array.array();
+        let lengths = iter::zip(&array.shape, &array.chunk_shape);
+        let needed: Vec<u64> = iter::zip(lengths, self.indices)
+            .map(|((length, block), index)| {
+                let start = index.saturating_mul(*block);
+                length.saturating_sub(start).min(*block)
+            })
+            .collect();
+        if iter::zip(stored, &needed).all(|(stored, needed)| stored >= needed) {
+            return None;
+        }
+        let message = format!(
+            "the block has {stored:?} elements, the dataset needs {needed:?}, and those that it lacks read as zeros"
+        );
+        Some(Finding::warning("block-too-small", self.key, message))
+    }
 }
 
 /// Reports bytes after the encoded data.
@@ -286,26 +304,6 @@ fn other_codec(key: &Key, lenient: &PassedOver) -> Option<Finding> {
         "gzip" => finding.with_habit("z5py of 2020"),
         _ => finding,
     })
-}
-
-/// Reports an N5 block that lacks elements inside the dataset; outside, none are needed.
-fn small_n5_block(chunk: &StoredChunk<'_>, lenient: &PassedOver) -> Option<Finding> {
-    let stored = lenient.block.as_ref()?;
-    let array = chunk.array.array();
-    let lengths = iter::zip(&array.shape, &array.chunk_shape);
-    let needed: Vec<u64> = iter::zip(lengths, chunk.indices)
-        .map(|((length, block), index)| {
-            let start = index.saturating_mul(*block);
-            length.saturating_sub(start).min(*block)
-        })
-        .collect();
-    if iter::zip(stored, &needed).all(|(stored, needed)| stored >= needed) {
-        return None;
-    }
-    let message = format!(
-        "the block has {stored:?} elements, the dataset needs {needed:?}, and those that it lacks read as zeros"
-    );
-    Some(Finding::warning("block-too-small", chunk.key, message))
 }
 
 /// Fails with `Corrupt` if decoded text elements contain a word that is not a code point.

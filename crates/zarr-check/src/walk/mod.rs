@@ -17,7 +17,7 @@ use crate::rules::foreign::other_format;
 use crate::rules::keys::{folder_link, hidden};
 use crate::rules::nodes::node_fault;
 use crate::walk::array_keys::MAX_INSPECTED;
-use crate::walk::chunk_data::{ArrayData, ChunkTask, check_task, list_chunks};
+use crate::walk::chunk_data::{ArrayData, ChunkTask};
 use crate::walk::node::{CheckedNode, NextChild, NodeScope};
 use crate::walk::work_queue::{Task, Ticket, Work, WorkQueue};
 use zarr_format::error::{Result, printable};
@@ -149,7 +149,7 @@ impl Worker<'_> {
         match node.array.take().filter(|_| self.context.data) {
             Some((array, folder)) => {
                 let of = Arc::new(ArrayData::new(array, folder, ticket, node));
-                list_chunks(self.context, &of, &mut |task| {
+                of.list_chunks(self.context, &mut |task| {
                     if let Some(task) = self.queue.offer(task) {
                         self.check_chunk(task);
                     }
@@ -161,7 +161,7 @@ impl Worker<'_> {
     }
 
     fn check_chunk(&self, task: ChunkTask) {
-        check_task(self.context, &task);
+        task.check(self.context);
         self.release(task.of);
     }
 
