@@ -137,6 +137,40 @@ impl CheckContext {
             },
         }
     }
+
+    /// Reserves memory for the stored and the decoded chunk; fails with `TooLarge` if that can never fit.
+    pub(crate) fn reserve_chunk(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
+        self.reserve(size.saturating_add(decoded_bytes(size, pipeline)))
+    }
+
+    /// Reserves memory for a shard: its bytes if it is read whole, one inner chunk, and the indexes. Fails with
+    /// `TooLarge` if that can never fit.
+    pub(crate) fn reserve_shard(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
+        let whole = if size <= MAX_WHOLE { size } else { 0 };
+        let encoded = size.min(pipeline.stored_bound());
+        let inner = encoded.saturating_add(decoded_bytes(encoded, pipeline));
+        let indexes = index_bytes(size, pipeline.shards());
+        self.reserve(whole.saturating_add(inner).saturating_add(indexes))
+    }
+
+    /// Reserves memory for only the indexes of a shard; fails with `TooLarge` if that can never fit.
+    pub(crate) fn reserve_indexes(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
+        self.reserve(index_bytes(size, pipeline.shards()))
+    }
+
+    /// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of it, since nodes and the keys of copies
+    /// need the rest.
+    fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        let limit = self.memory.limit() / 4 * 3;
+        if bytes > limit {
+            let option = self.memory.option();
+            let why = format!(
+                "needs {bytes} bytes at once, of --memory, which is {option}, {limit} are for chunks: give more --memory"
+            );
+            return Err(Error::too_large("", why));
+        }
+        self.memory.reserve(bytes, Instant::now() + MEMORY_WAIT)
+    }
 }
 
 /// A shard of at most this many bytes is read whole if all of its inner chunks are needed.
@@ -144,38 +178,6 @@ pub(crate) const MAX_WHOLE: u64 = 32 << 20;
 
 /// Upper bound of the memory for an index entry, in bytes.
 const ENTRY_BYTES: u64 = 96;
-
-/// Reserves memory for the stored and the decoded chunk; fails with `TooLarge` if that can never fit.
-pub(crate) fn reserve_chunk(
-    context: &CheckContext,
-    size: u64,
-    pipeline: &Pipeline,
-) -> Result<Reservation> {
-    reserve(context, size.saturating_add(decoded_bytes(size, pipeline)))
-}
-
-/// Reserves memory for a shard: its bytes if it is read whole, one inner chunk, and the indexes. Fails with
-/// `TooLarge` if that can never fit.
-pub(crate) fn reserve_shard(
-    context: &CheckContext,
-    size: u64,
-    pipeline: &Pipeline,
-) -> Result<Reservation> {
-    let whole = if size <= MAX_WHOLE { size } else { 0 };
-    let encoded = size.min(pipeline.stored_bound());
-    let inner = encoded.saturating_add(decoded_bytes(encoded, pipeline));
-    let indexes = index_bytes(size, pipeline.shards());
-    reserve(context, whole.saturating_add(inner).saturating_add(indexes))
-}
-
-/// Reserves memory for only the indexes of a shard; fails with `TooLarge` if that can never fit.
-pub(crate) fn reserve_indexes(
-    context: &CheckContext,
-    size: u64,
-    pipeline: &Pipeline,
-) -> Result<Reservation> {
-    reserve(context, index_bytes(size, pipeline.shards()))
-}
 
 /// Returns the bytes of memory for the indexes of a shard of `size` bytes and their entries.
 fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
@@ -200,18 +202,4 @@ fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
         decoded.min(size.saturating_mul(64).max(1 << 20))
     };
     decoded.saturating_mul(pipeline.decoded_copies())
-}
-
-/// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of it, since nodes and the keys of copies
-/// need the rest.
-fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
-    let limit = context.memory.limit() / 4 * 3;
-    if bytes > limit {
-        let option = context.memory.option();
-        let why = format!(
-            "needs {bytes} bytes at once, of --memory, which is {option}, {limit} are for chunks: give more --memory"
-        );
-        return Err(Error::too_large("", why));
-    }
-    context.memory.reserve(bytes, Instant::now() + MEMORY_WAIT)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::context::{CheckContext, reserve_chunk, reserve_shard};
+use crate::context::CheckContext;
 use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
 use crate::rules::keys::{ChunkPart, chunk_fault, folder_unlisted};
@@ -175,7 +175,7 @@ impl<'a> StoredChunk<'a> {
         }
         if pipeline.shards().is_empty() {
             self.check_bound(size, &pipeline)?;
-            let _reservation = reserve_chunk(context, size, &pipeline)?;
+            let _reservation = context.reserve_chunk(size, &pipeline)?;
             let object = context.store().get(&UNLIMITED, self.key, size)?;
             let bytes = object.ok_or_else(|| Error::not_found(self.key))?.bytes;
             findings.extend(self.decode_all(&pipeline, bytes)?);
@@ -193,7 +193,7 @@ impl<'a> StoredChunk<'a> {
         size: u64,
         findings: &mut NodeFindings,
     ) -> Result<()> {
-        let _reservation = reserve_shard(context, size, pipeline)?;
+        let _reservation = context.reserve_shard(size, pipeline)?;
         let reader = ShardReader::new(context, &self.part(""), size, true)?;
         let mut visit = |inner: &ObjectPart, findings: &mut NodeFindings| {
             let length = inner.length();

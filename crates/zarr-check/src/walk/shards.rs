@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::context::{CheckContext, MAX_WHOLE, reserve_indexes};
+use crate::context::{CheckContext, MAX_WHOLE};
 use crate::finding::{Finding, reason};
 use crate::node_findings::NodeFindings;
 use crate::rules::foreign::{HEAD, Remedy, in_place_of_shard};
@@ -291,7 +291,7 @@ pub(crate) fn check_index(
     size: u64,
     findings: &mut NodeFindings,
 ) {
-    let reservation = reserve_indexes(context, size, pipeline);
+    let reservation = context.reserve_indexes(size, pipeline);
     let reader = reservation.and_then(|reservation| {
         let reader = ShardReader::new(context, shard, size, false)?;
         Ok((reader, reservation))

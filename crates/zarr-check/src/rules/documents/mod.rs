@@ -25,7 +25,7 @@ mod v3;
 mod values;
 
 pub(crate) use rules::shortened;
-use rules::{DocumentRules, Members, apply};
+use rules::{DocumentRules, Members};
 
 /// The kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
             }
             findings.extend(strict);
             if let Some(rules) = rules_of(kind, key, &members) {
-                findings.extend(apply(rules, key, &members));
+                findings.extend(rules.apply(key, &members));
             }
         }
         Ok(None) => {}

@@ -101,6 +101,21 @@ impl MemberRule {
             ..self
         }
     }
+
+    /// Returns the finding about a missing member.
+    fn absent(&self, key: &Key, members: &Members) -> Option<Finding> {
+        let fact = format!(
+            "the document has no member {}, which it must have",
+            self.name
+        );
+        let finding = Finding::error("member-missing", key, fact);
+        match self.absent {
+            Absence::Allowed => None,
+            Absence::Fails => Some(finding),
+            Absence::FailsWithout(other) => (!members.contains_key(other)).then_some(finding),
+            Absence::Habit(writer) => Some(finding.with_habit(writer)),
+        }
+    }
 }
 
 /// The rules for a document.
@@ -114,54 +129,42 @@ pub(crate) struct DocumentRules {
     pub(crate) others_section: Option<SpecSection>,
 }
 
-/// Applies the rules to a document; returns all faults.
-pub(crate) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for rule in rules.members {
-        let section = rule.section.unwrap_or(rules.section);
-        let finding = match members.get(rule.name) {
-            None => absent(rule, key, members),
-            Some(value) => {
-                let fact = format!("{} is {}; it", rule.name, shortened(value));
-                let demand = Demand {
-                    code: "member-invalid",
-                    fact,
-                    verb: "be",
-                };
-                demand.finding((rule.check)(value, members), key)
-            }
-        };
-        findings.extend(finding.map(|finding| finding.with_part(rule.name).with_section(section)));
-    }
-    let is_defined = |name: &str| rules.members.iter().any(|rule| rule.name == name);
-    for (name, value) in members.iter().filter(|(name, _)| !is_defined(name)) {
-        let section = rules.others_section.unwrap_or(rules.section);
-        let text = shortened(value);
-        let demand = Demand {
-            code: "member-unknown",
-            fact: format!(
-                "the text does not define the member {name}, which is {text}; the document"
-            ),
-            verb: "have",
-        };
-        let finding = demand.finding((rules.others)(name, value), key);
-        findings.extend(finding.map(|finding| finding.with_part(name).with_section(section)));
-    }
-    findings
-}
-
-/// Returns the finding about a missing member.
-fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
-    let fact = format!(
-        "the document has no member {}, which it must have",
-        rule.name
-    );
-    let finding = Finding::error("member-missing", key, fact);
-    match rule.absent {
-        Absence::Allowed => None,
-        Absence::Fails => Some(finding),
-        Absence::FailsWithout(other) => (!members.contains_key(other)).then_some(finding),
-        Absence::Habit(writer) => Some(finding.with_habit(writer)),
+impl DocumentRules {
+    /// Applies the rules to a document; returns all faults.
+    pub(crate) fn apply(&self, key: &Key, members: &Members) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for rule in self.members {
+            let section = rule.section.unwrap_or(self.section);
+            let finding = match members.get(rule.name) {
+                None => rule.absent(key, members),
+                Some(value) => {
+                    let fact = format!("{} is {}; it", rule.name, shortened(value));
+                    let demand = Demand {
+                        code: "member-invalid",
+                        fact,
+                        verb: "be",
+                    };
+                    demand.finding((rule.check)(value, members), key)
+                }
+            };
+            findings
+                .extend(finding.map(|finding| finding.with_part(rule.name).with_section(section)));
+        }
+        let is_defined = |name: &str| self.members.iter().any(|rule| rule.name == name);
+        for (name, value) in members.iter().filter(|(name, _)| !is_defined(name)) {
+            let section = self.others_section.unwrap_or(self.section);
+            let text = shortened(value);
+            let demand = Demand {
+                code: "member-unknown",
+                fact: format!(
+                    "the text does not define the member {name}, which is {text}; the document"
+                ),
+                verb: "have",
+            };
+            let finding = demand.finding((self.others)(name, value), key);
+            findings.extend(finding.map(|finding| finding.with_part(name).with_section(section)));
+        }
+        findings
     }
 }
 
