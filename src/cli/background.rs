@@ -270,7 +270,8 @@ fn is_inherited(number: &RawFd) -> bool {
     fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
 }
 
-/// Notifies systemd of READY=1 or STOPPING=1 on the socket NOTIFY_SOCKET, see sd_notify(3). Sends `state` if there is a socket; a failure is only logged, since the mount works without it.
+/// Sends READY=1 or STOPPING=1 to systemd, if there is a socket NOTIFY_SOCKET (sd_notify(3)). A failure is only logged,
+/// since the mount works without it.
 pub(super) fn notify(state: &str) {
     let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;

@@ -1,4 +1,4 @@
-//! Parses the command line and runs the command: one file for each.
+//! Parses the command line and runs the command; each command has a file.
 //!
 //! `args` defines the arguments; the manual pages are generated from the same definitions. `argv_forms` and `options`
 //! parse the forms of mount(8). `store_args` and `source` open what a command reads. Commands on changes send a request
@@ -65,13 +65,13 @@ pub use secrets::arguments;
     propagate_version = true,
     disable_help_subcommand = true,
     after_help = concat!(
-    args::with_files!(
-        "  zarrfs mount data.zarr /mnt/data   # or: zarrfs data.zarr /mnt/data\n  \
-           ls /mnt/data/.zarrfs/files\n  \
-           zarrfs umount /mnt/data\n"
-    ),
-    "\n'zarrfs help COMMAND' tells all of a command; zarrfs(7) is the manual."
-)
+        args::with_files!(
+            "  zarrfs mount data.zarr /mnt/data   # or: zarrfs data.zarr /mnt/data\n  \
+               ls /mnt/data/.zarrfs/files\n  \
+               zarrfs umount /mnt/data\n"
+        ),
+        "\n'zarrfs help COMMAND' tells all of a command; zarrfs(7) is the manual."
+    )
 )]
 pub struct Cli {
     /// What to do.

@@ -32,9 +32,15 @@ pub(super) struct MountFacts {
     hides_control: bool,
 }
 
-/// Returns the zarrfs mountpoint that contains a path, and the path without symbolic links; `None` if no mount contains
-/// it.
-pub(super) fn containing_mount(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+/// A path in a zarrfs mount.
+pub(super) struct PathInMount {
+    pub(super) mountpoint: PathBuf,
+    /// The path, without symbolic links.
+    pub(super) path: PathBuf,
+}
+
+/// Returns the zarrfs mount that contains a path; `None` if no mount contains it.
+pub(super) fn containing_mount(path: &Path) -> Result<Option<PathInMount>> {
     let table = mountinfo::read().unwrap_or_default();
     let ours: Vec<Mounted> = table.into_iter().filter(Mounted::is_ours).collect();
     if ours.is_empty() {
@@ -46,13 +52,16 @@ pub(super) fn containing_mount(path: &Path) -> Result<Option<(PathBuf, PathBuf)>
         .into_iter()
         .filter(|mounted| path.starts_with(&mounted.path));
     let nearest = above.max_by_key(|mounted| mounted.path.as_os_str().len());
-    Ok(nearest.map(|mounted| (mounted.path, path)))
+    Ok(nearest.map(|mounted| PathInMount {
+        mountpoint: mounted.path,
+        path,
+    }))
 }
 
 /// Returns the mountpoint if the path is one, or `None`.
 pub(super) fn mountpoint_at(path: &Path) -> Result<Option<PathBuf>> {
-    let mount = containing_mount(path)?.filter(|(dir, path)| dir == path);
-    Ok(mount.map(|(dir, _)| dir))
+    let mount = containing_mount(path)?.filter(|mount| mount.mountpoint == mount.path);
+    Ok(mount.map(|mount| mount.mountpoint))
 }
 
 /// Returns an extended attribute of a mount's root; `Unavailable` if the mount does not answer in time.

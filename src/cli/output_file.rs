@@ -26,8 +26,16 @@ pub(super) struct OutputFile<'a> {
     /// The path as typed.
     path: &'a Path,
     file: File,
-    /// The temporary name of an incomplete file, and its final name.
-    renamed: Option<(PathBuf, PathBuf)>,
+    /// The names of a file that is renamed when it is complete.
+    names: Option<OutputNames>,
+}
+
+/// The names of an output file.
+struct OutputNames {
+    /// Its name until it is complete.
+    partial: PathBuf,
+    /// Its final name.
+    target: PathBuf,
 }
 
 impl OutputFile<'_> {
@@ -39,7 +47,7 @@ impl OutputFile<'_> {
             return Ok(OutputFile {
                 path,
                 file,
-                renamed: None,
+                names: None,
             });
         }
         match fs::metadata(path) {
@@ -56,7 +64,7 @@ impl OutputFile<'_> {
             Ok(_) => Ok(OutputFile {
                 path,
                 file: OpenOptions::new().write(true).open(path).map_err(failed)?,
-                renamed: None,
+                names: None,
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if fs::symlink_metadata(path).is_ok() {
@@ -82,13 +90,13 @@ impl OutputFile<'_> {
         Ok(OutputFile {
             path,
             file,
-            renamed: Some((partial, target)),
+            names: Some(OutputNames { partial, target }),
         })
     }
 
     /// `NoSpace` if the file system clearly has less than `bytes` free. Pipes and devices are not checked.
     pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
-        if self.renamed.is_none() {
+        if self.names.is_none() {
             return Ok(());
         }
         // Some file systems report no free space, or no blocks at all.
@@ -116,7 +124,7 @@ impl OutputFile<'_> {
 
     /// Renames the file to its final name.
     pub(super) fn keep(&self) -> Result<()> {
-        let Some((partial, target)) = &self.renamed else {
+        let Some(OutputNames { partial, target }) = &self.names else {
             return Ok(());
         };
         let failed = |error| Error::os(self.path.display(), error);
@@ -126,7 +134,7 @@ impl OutputFile<'_> {
 
 impl Drop for OutputFile<'_> {
     fn drop(&mut self) {
-        if let Some((partial, _)) = &self.renamed {
+        if let Some(OutputNames { partial, .. }) = &self.names {
             // Fails if the file was renamed to its final name.
             let _ = fs::remove_file(partial);
         }

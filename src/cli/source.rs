@@ -83,8 +83,8 @@ impl<'a> SourceNode<'a> {
         }
     }
 
-    /// Parses a selection of the array. Labels are in the array's group or an ancestor; if the
-    /// array was opened as a store of its own, the group is opened for them.
+    /// Parses a selection of the array. Labels are in the array's group or an ancestor; if the array was opened as a
+    /// store of its own, the group is opened for them.
     pub(super) fn select(&self, text: &str) -> Result<Selection> {
         let open = || {
             let above = self.store.open_in_top_group(self.typed);

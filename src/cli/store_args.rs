@@ -229,7 +229,7 @@ impl MountedPath {
         };
         let mount = mount_facts::containing_mount(Path::new(&folder))?;
         mount
-            .map(|(mount, path)| MountedPath::within(&mount, &path))
+            .map(|mount| MountedPath::within(&mount.mountpoint, &mount.path))
             .transpose()
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::process;
 
-use crate::cli::mount_facts::MountFacts;
+use crate::cli::mount_facts::{MountFacts, PathInMount};
 use crate::cli::plan::DEFAULT_TIMEOUT;
 use crate::cli::progress::Progress;
 use crate::cli::{PlaceArgs, control_client, mount_facts};
@@ -172,17 +172,21 @@ pub(super) enum ChangesLocation {
 
 /// Returns the location of the changes for a mountpoint or an upper folder.
 pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
-    let Some((mount, resolved)) = mount_facts::containing_mount(path)? else {
+    let Some(PathInMount {
+        mountpoint,
+        path: resolved,
+    }) = mount_facts::containing_mount(path)?
+    else {
         return unmounted_upper(path);
     };
-    if resolved != mount {
+    if resolved != mountpoint {
         let why = format!(
             "lies in the mount {} and is not the mountpoint",
-            mount.display()
+            mountpoint.display()
         );
         return Err(Error::invalid(path.display(), why));
     }
-    let facts = MountFacts::ask(&mount)?;
+    let facts = MountFacts::ask(&mountpoint)?;
     Ok(match facts.upper() {
         Some(upper) => ChangesLocation::Upper(upper),
         None => ChangesLocation::ReadOnly(facts.source().to_string()),
