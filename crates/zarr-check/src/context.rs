@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::rules::foreign::HEAD;
+use crate::rules::foreign::{HEAD, ObjectHead};
 use zarr_format::codec::{Pipeline, ShardLevel};
 use zarr_format::error::{Error, Result};
 use zarrfs_array::array::Arrays;
@@ -118,11 +118,14 @@ impl CheckContext {
         Ok(reader.meta(&UNLIMITED)?.size)
     }
 
-    /// Returns at most the first `HEAD` bytes of an object, and its size; `None` if they cannot be read.
-    pub(crate) fn read_head(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
+    /// Returns at most the first `HEAD` bytes of an object; `None` if they cannot be read.
+    pub(crate) fn read_head(&self, key: &Key, size: u64) -> Option<ObjectHead> {
         let range = ByteRange::Span(0..size.min(HEAD as u64));
         let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
-        Some((object.bytes, size))
+        Some(ObjectHead {
+            bytes: object.bytes,
+            size,
+        })
     }
 
     /// Returns the size of an object, or `None` if finding it would cost a request.

@@ -166,10 +166,16 @@ impl Foreign {
     }
 }
 
-/// Recognizes foreign bytes in the place of a chunk; `None` if a codec of the array makes such bytes. `size` is the
-/// length of the object.
-pub(crate) fn in_place_of_chunk(head: &[u8], size: u64, array: &Array) -> Option<Foreign> {
-    let foreign = recognized(head, size)?;
+/// The first bytes of an object or of a part of one.
+pub(crate) struct ObjectHead {
+    pub(crate) bytes: Vec<u8>,
+    /// The length of all bytes.
+    pub(crate) size: u64,
+}
+
+/// Recognizes foreign bytes in the place of a chunk; `None` if a codec of the array makes such bytes.
+pub(crate) fn in_place_of_chunk(head: &ObjectHead, array: &Array) -> Option<Foreign> {
+    let foreign = recognized(&head.bytes, head.size)?;
     let is_own = names_of(&array.codecs)
         .iter()
         .any(|name| foreign.codecs.iter().any(|codec| name.contains(codec)));
@@ -177,8 +183,8 @@ pub(crate) fn in_place_of_chunk(head: &[u8], size: u64, array: &Array) -> Option
 }
 
 /// Recognizes foreign bytes in the place of a shard. Unsure matches are excluded, as a shard may begin with elements.
-pub(crate) fn in_place_of_shard(head: &[u8], size: u64, array: &Array) -> Option<Foreign> {
-    in_place_of_chunk(head, size, array).filter(|foreign| foreign.is_sure)
+pub(crate) fn in_place_of_shard(head: &ObjectHead, array: &Array) -> Option<Foreign> {
+    in_place_of_chunk(head, array).filter(|foreign| foreign.is_sure)
 }
 
 /// Recognizes foreign bytes in the place of a document; `None` if they may be JSON.

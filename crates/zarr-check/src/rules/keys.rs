@@ -1,7 +1,7 @@
 //! Reports faults of single keys: links, folders, chunks.
 
 use crate::finding::{Finding, reason};
-use crate::rules::foreign::{Foreign, Remedy, in_place_of_chunk};
+use crate::rules::foreign::{Foreign, ObjectHead, Remedy, in_place_of_chunk};
 use crate::spec::Spec;
 use crate::walk::folder::is_unfetched_annex_link;
 use zarr_format::error::{Error, Kind};
@@ -111,7 +111,7 @@ impl ChunkPart<'_> {
 pub(crate) fn chunk_fault(
     chunk: &ChunkPart<'_>,
     error: &Error,
-    head: impl FnOnce() -> Option<(Vec<u8>, u64)>,
+    head: impl FnOnce() -> Option<ObjectHead>,
 ) -> Finding {
     let (key, name) = (chunk.key, chunk.name());
     let reason_of_part = error.within(chunk.part);
@@ -122,8 +122,7 @@ pub(crate) fn chunk_fault(
             Finding::warning("chunk-unreadable", key, message).with_part(chunk.part)
         }
         Kind::Corrupt => {
-            let foreign =
-                head().and_then(|(head, size)| in_place_of_chunk(&head, size, chunk.array));
+            let foreign = head().and_then(|head| in_place_of_chunk(&head, chunk.array));
             let finding = match foreign {
                 Some(foreign) => foreign_chunk("chunk-corrupt", chunk, &foreign),
                 None => {

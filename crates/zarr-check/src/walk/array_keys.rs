@@ -235,8 +235,8 @@ impl<'a> ArrayKeys<'a> {
     /// are alike.
     fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
         self.inspections_left = self.inspections_left.checked_sub(1)?;
-        let (head, size) = self.context.read_head(chunk.key, size)?;
-        in_place_of_chunk(&head, size, chunk.array)
+        let head = self.context.read_head(chunk.key, size)?;
+        in_place_of_chunk(&head, chunk.array)
     }
 
     fn outside(&mut self, key: &Key, indices: &[u64]) {

@@ -205,7 +205,7 @@ impl<'a> StoredChunk<'a> {
                     findings.extend(lenient.map(|finding| finding.with_part(&inner.name)))
                 }
                 Err(error) => {
-                    let head = || Some((reader.read_head(&inner.range).ok()?, length));
+                    let head = || reader.read_head(inner).ok();
                     let part = ChunkPart {
                         part: &inner.name,
                         ..self.part("")

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::context::{CheckContext, MAX_WHOLE};
 use crate::finding::{Finding, reason};
 use crate::node_findings::NodeFindings;
-use crate::rules::foreign::{HEAD, Remedy, in_place_of_shard};
+use crate::rules::foreign::{HEAD, ObjectHead, Remedy, in_place_of_shard};
 use crate::rules::keys::{ChunkPart, chunk_fault};
 use crate::spec::{Spec, SpecSection};
 use zarr_format::codec::{Pipeline, ShardIndex, ShardLevel};
@@ -116,8 +116,12 @@ impl<'a> ShardReader<'a> {
     }
 
     /// Reads the first bytes of a part.
-    pub(crate) fn read_head(&self, range: &Range<u64>) -> Result<Vec<u8>> {
-        self.read(&(range.start..range.end.min(range.start.saturating_add(HEAD as u64))))
+    pub(crate) fn read_head(&self, part: &ObjectPart) -> Result<ObjectHead> {
+        let Range { start, end } = part.range;
+        Ok(ObjectHead {
+            bytes: self.read(&(start..end.min(start.saturating_add(HEAD as u64))))?,
+            size: part.length(),
+        })
     }
 
     fn too_short(&self) -> Error {
@@ -161,10 +165,10 @@ impl<'a> ShardReader<'a> {
 
     /// Reports an index that cannot be read; the object may be something other than a shard.
     fn index_fault(&self, part: &ObjectPart, error: &Error) -> Finding {
-        let head = self.read_head(&part.range);
+        let head = self.read_head(part);
         let foreign = head
             .ok()
-            .and_then(|head| in_place_of_shard(&head, part.length(), self.array));
+            .and_then(|head| in_place_of_shard(&head, self.array));
         match foreign {
             Some(foreign) => {
                 let message = foreign.message(part.words(), self.array);
