@@ -306,35 +306,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The characters beyond ASCII that control or format text: general categories Cc, Cf, Zl and Zp of Unicode.
-const HIDDEN: [(char, char); 21] = [
-    ('\u{0080}', '\u{009f}'),
-    ('\u{00ad}', '\u{00ad}'),
-    ('\u{0600}', '\u{0605}'),
-    ('\u{061c}', '\u{061c}'),
-    ('\u{06dd}', '\u{06dd}'),
-    ('\u{070f}', '\u{070f}'),
-    ('\u{0890}', '\u{0891}'),
-    ('\u{08e2}', '\u{08e2}'),
-    ('\u{180e}', '\u{180e}'),
-    ('\u{200b}', '\u{200f}'),
-    ('\u{2028}', '\u{202e}'),
-    ('\u{2060}', '\u{206f}'),
-    ('\u{feff}', '\u{feff}'),
-    ('\u{fff9}', '\u{fffb}'),
-    ('\u{110bd}', '\u{110bd}'),
-    ('\u{110cd}', '\u{110cd}'),
-    ('\u{13430}', '\u{1343f}'),
-    ('\u{1bca0}', '\u{1bca3}'),
-    ('\u{1d173}', '\u{1d17a}'),
-    ('\u{e0001}', '\u{e0001}'),
-    ('\u{e0020}', '\u{e007f}'),
-];
-
 /// Whether a terminal hides the character or takes it for a command.
 fn is_hidden(c: char) -> bool {
-    let mut ranges = HIDDEN.iter();
-    c.is_ascii_control() || !c.is_ascii() && ranges.any(|&(first, last)| c >= first && c <= last)
+    // Beyond ASCII: general categories Cc, Cf, Zl and Zp of Unicode.
+    c.is_ascii_control()
+        || matches!(c, '\u{0080}'..='\u{009f}' | '\u{00ad}' | '\u{0600}'..='\u{0605}' | '\u{061c}' | '\u{06dd}' | '\u{070f}' | '\u{0890}'..='\u{0891}' | '\u{08e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}' | '\u{e0020}'..='\u{e007f}')
 }
 
 /// Returns `text` with control, bidirectional and zero-width characters escaped, safe for a terminal or a log.

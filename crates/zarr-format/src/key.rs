@@ -98,20 +98,21 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The longest name that the kernel accepts, in bytes.
-const MAX_NAME: usize = 255;
-
 fn check_name(name: &[u8]) -> Result<()> {
-    let shown = || printable(&String::from_utf8_lossy(name));
-    if name.len() > MAX_NAME {
+    let printed = || printable(&String::from_utf8_lossy(name));
+    // The longest name that the kernel accepts.
+    if name.len() > 255 {
         return Err(Error::new(
             Kind::NameTooLong,
-            shown(),
+            printed(),
             "a name has at most 255 bytes",
         ));
     }
     if name.is_empty() || name == b"." || name == b".." || name.contains(&0) {
-        return Err(Error::invalid(format!("'{}'", shown()), "cannot be a name"));
+        return Err(Error::invalid(
+            format!("'{}'", printed()),
+            "cannot be a name",
+        ));
     }
     Ok(())
 }

@@ -1,87 +1,28 @@
 //! Chunk arithmetic: boxes of elements, the chunks that they overlap, and runs of bytes.
 //!
 //! Pure: no I/O and no element types. Everything is in C order. Coordinates are `u64` and checked where a product could
-//! overflow; `usize` counts bytes of buffers in memory. `boxes` splits ranges into boxes, `runs` finds the runs of
+//! overflow; `usize` counts bytes of buffers in memory. `region` has the boxes, `runs` finds the runs of
 //! bytes that two buffers share, `axis` is for chunks of different lengths, `selection` for strided elements,
 //! `element_blocks` for loops over elements.
 
 use std::borrow::Cow;
 
-use smallvec::SmallVec;
-
 use crate::error::{Error, Result};
 use crate::model::Array;
+use region::step;
 
 mod axis;
-mod boxes;
 pub mod element_blocks;
 mod numbered_name;
+mod region;
 mod runs;
 mod selection;
 
 pub use axis::Axis;
-pub use boxes::boxes;
 pub use numbered_name::{NumberedName, joined_indices};
+pub use region::{Coordinates, Region, boxes, permuted};
 pub use runs::{Layout, Runs};
 pub use selection::{SelectedAxis, Selection};
-
-/// Indices or lengths, one for each dimension. Up to six dimensions need no allocation, since every read of a file
-/// computes several of them.
-pub type Coordinates = SmallVec<[u64; 6]>;
-
-/// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Region {
-    /// The first element.
-    pub start: Coordinates,
-    /// Elements along each dimension.
-    pub shape: Coordinates,
-}
-
-// A derived `Clone` copies the numbers one by one, and reads of small chunks clone thousands of boxes.
-impl Clone for Region {
-    fn clone(&self) -> Region {
-        Region {
-            start: SmallVec::from_slice(&self.start),
-            shape: SmallVec::from_slice(&self.shape),
-        }
-    }
-}
-
-impl Region {
-    /// Returns the box of a whole array.
-    pub fn whole(shape: &[u64]) -> Region {
-        Region {
-            start: SmallVec::from_elem(0, shape.len()),
-            shape: shape.into(),
-        }
-    }
-
-    /// Moves `at` to the next element in C order. Returns false after the last one.
-    pub fn step(&self, at: &mut [u64]) -> bool {
-        for axis in (0..at.len()).rev() {
-            at[axis] += 1;
-            if at[axis] < self.start[axis] + self.shape[axis] {
-                return true;
-            }
-            at[axis] = self.start[axis];
-        }
-        false
-    }
-
-    /// Returns the intersection of both boxes.
-    pub fn overlap(&self, other: &Region) -> Region {
-        let mut both = self.clone();
-        for axis in 0..self.shape.len() {
-            let start = self.start[axis].max(other.start[axis]);
-            let end =
-                (self.start[axis] + self.shape[axis]).min(other.start[axis] + other.shape[axis]);
-            both.start[axis] = start;
-            both.shape[axis] = end.saturating_sub(start);
-        }
-        both
-    }
-}
 
 /// The number of a chunk in C order of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -329,26 +270,6 @@ impl Grid {
     }
 }
 
-/// Returns coordinates with their dimensions permuted: item `i` of the result is the coordinate of dimension
-/// `order[i]`.
-pub fn permuted(coordinates: &[u64], order: &[usize]) -> Coordinates {
-    let at = |&axis: &usize| coordinates.get(axis).copied().unwrap_or(0);
-    order.iter().map(at).collect()
-}
-
-/// Moves `at` to the next indices in C order between `first` and `last`. Returns the outermost dimension that changed,
-/// or `None` after the last indices.
-fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> Option<usize> {
-    for axis in (0..at.len()).rev() {
-        if at[axis] < last[axis] {
-            at[axis] += 1;
-            return Some(axis);
-        }
-        at[axis] = first[axis];
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -372,17 +293,17 @@ mod tests {
             let bytes: Vec<u8> = (0..shape.iter().product::<u64>() as usize * size).map(|i| (i * 7 % 251) as u8).collect();
             let mut copied = vec![0; bytes.len()];
             let from_whole = Layout { start: &whole.start, shape: &whole.shape, skipped: 0 };
-            let mut seen = 0;
+            let mut visited = 0;
             grid.visit(&whole, |index, start, part| {
                 assert_eq!(grid.index(&grid.indices(index)), Some(index));
                 let layout = Layout { start, shape: grid.chunk_shape(), skipped: 0 };
                 let mut stored = vec![0xff; chunk.iter().product::<u64>() as usize * size];
                 Runs::new(part, from_whole, layout, size).copy(&bytes, &mut stored);
                 Runs::new(part, layout, from_whole, size).copy(&stored, &mut copied);
-                seen += 1;
+                visited += 1;
                 true
             });
-            prop_assert_eq!(seen, grid.len());
+            prop_assert_eq!(visited, grid.len());
             prop_assert_eq!(copied, bytes);
         }
     }

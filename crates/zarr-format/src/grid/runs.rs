@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Coordinates, Region, step};
+use super::region::{Coordinates, Region, step};
 
 /// A C-order buffer that holds a box of elements.
 #[derive(Clone, Copy)]
@@ -155,10 +155,10 @@ impl Runs {
     /// Copies the part of every run that is in `from`: the first buffer without its first `skipped` bytes, perhaps cut
     /// short at its end.
     pub fn copy_part(&self, from: &[u8], skipped: usize, to: &mut [u8]) {
-        let given = skipped..skipped + from.len();
+        let available = skipped..skipped + from.len();
         self.for_each(|a, b| {
-            let start = a.max(given.start);
-            let end = (a + self.length).min(given.end);
+            let start = a.max(available.start);
+            let end = (a + self.length).min(available.end);
             if start < end {
                 to[b + start - a..b + end - a]
                     .copy_from_slice(&from[start - skipped..end - skipped]);

@@ -6,14 +6,12 @@
 
 mod layout;
 mod meaning;
-mod members;
 mod object;
 mod scan;
-mod surrogates;
 mod value;
 
 pub use layout::{compact, dedented, document, document_with, is_empty, is_same};
 pub use meaning::means_same;
-pub use members::{MemberPlace, check_object, find_member, visit_members};
 pub use object::{MemberChange, ObjectText};
+pub use scan::{MemberPlace, check_object, find_member, visit_members};
 pub use value::{parse, render};

@@ -40,7 +40,7 @@ impl<'a> ObjectText<'a> {
 
     /// Fails with `Invalid` if an object in the text has duplicate names.
     pub fn check_unique(&self) -> Result<()> {
-        match scan::repeated(self.text)? {
+        match scan::find_duplicate_name(self.text)? {
             None => Ok(()),
             Some(name) => {
                 let why = "stands there twice, and which of the two counts is open";
@@ -53,7 +53,7 @@ impl<'a> ObjectText<'a> {
     pub fn edited(&self, changes: &[MemberChange], depth: usize) -> String {
         let style = self.style(depth);
         let (open, close) = self.scanned.brackets;
-        let mut parts = self.kept(changes, &style);
+        let mut parts = self.remaining_members(changes, &style);
         let members = self.scanned.members.iter();
         let names: HashSet<&str> = members.map(|member| member.name.as_str()).collect();
         let added = changes.iter().filter_map(|(name, value)| {
@@ -75,14 +75,14 @@ impl<'a> ObjectText<'a> {
     }
 
     /// Returns the members that are not removed, with their new values.
-    fn kept(&self, changes: &[MemberChange], style: &Style) -> Vec<String> {
+    fn remaining_members(&self, changes: &[MemberChange], style: &Style) -> Vec<String> {
         let changes: HashMap<&str, Option<&str>> = changes
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_deref()))
             .collect();
         let last = self.scanned.members.len().saturating_sub(1);
         let members = self.scanned.members.iter().enumerate();
-        let kept = members.filter_map(|(place, member)| {
+        let remaining = members.filter_map(|(place, member)| {
             let end = if place == last {
                 member.value.end
             } else {
@@ -98,7 +98,7 @@ impl<'a> ObjectText<'a> {
                 _ => Some(self.text[member.lead..end].to_string()),
             }
         });
-        kept.collect()
+        remaining.collect()
     }
 
     /// Returns the text with the value of an existing member replaced verbatim, whitespace included.

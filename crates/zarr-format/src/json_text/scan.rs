@@ -2,7 +2,7 @@
 //!
 //! Accepts the same text as `value.rs`: JSON, the bare words NaN, Infinity and -Infinity in place of numbers, and
 //! escapes of lone surrogates. Values may nest to any depth unless the caller needs to parse them into values
-//! (`shallow`). The caller limits the size.
+//! (`check_object`). The caller limits the size.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,13 +11,10 @@ use std::ops::Range;
 use jiter::{Jiter, JiterResult, Peek};
 
 use crate::error::{Error, Result};
-use crate::json_text::surrogates;
+use crate::json_text::value::replace_lone_surrogates;
 
 /// Maximum nesting of objects and lists that are parsed into values, as in `serde_json`.
 const MAX_DEPTH: usize = 127;
-
-/// The longest number that a message shows, in bytes.
-const MAX_SHOWN: usize = 30;
 
 /// The position of a member in its text.
 #[derive(Debug)]
@@ -41,13 +38,21 @@ pub(super) struct ScannedObject {
     pub(super) brackets: (usize, usize),
 }
 
+/// The position of a member in its text.
+pub struct MemberPlace {
+    /// The whole member, from its name to the end of its value.
+    pub whole: Range<usize>,
+    /// Its value.
+    pub value: Range<usize>,
+}
+
 /// Called with each member of an object and its name.
 type Visit<'v> = &'v mut dyn FnMut(&str, Member);
 
 /// Checks a text; `Corrupt`, with line and column, if it is not an object or not JSON.
 pub(super) fn object(text: &str) -> Result<ScannedObject> {
     let mut members = Vec::new();
-    let brackets = members_of(text, &mut |name, mut member| {
+    let brackets = scan_members(text, &mut |name, mut member| {
         member.name = name.to_string();
         members.push(member);
     })?;
@@ -56,14 +61,37 @@ pub(super) fn object(text: &str) -> Result<ScannedObject> {
 
 /// Checks a text like `object`, and calls `visit` with each member. Returns the positions of the opening and closing
 /// brackets.
-pub(super) fn members_of(text: &str, visit: Visit<'_>) -> Result<(usize, usize)> {
-    let letters = surrogates::replaced_in(text);
+fn scan_members(text: &str, visit: Visit<'_>) -> Result<(usize, usize)> {
+    let letters = replace_lone_surrogates(text);
     Scanner::new(text, &letters).whole(visit)
 }
 
+/// Calls `visit` with the name and the position of each member of an object. `Corrupt`, with line and column, if the
+/// text is not an object or not JSON; some calls may precede the error.
+pub fn visit_members(text: &str, visit: &mut dyn FnMut(&str, MemberPlace)) -> Result<()> {
+    let mut visit = |name: &str, member: Member| {
+        let whole = member.written.start..member.value.end;
+        let value = member.value;
+        visit(name, MemberPlace { whole, value });
+    };
+    scan_members(text, &mut visit).map(drop)
+}
+
+/// Returns the range of a member's value, or `None` if there is no such member. Of duplicates, the last one counts.
+/// Fails as `visit_members` does.
+pub fn find_member(text: &str, name: &str) -> Result<Option<Range<usize>>> {
+    let mut found = None;
+    visit_members(text, &mut |other, place| {
+        if other == name {
+            found = Some(place.value);
+        }
+    })?;
+    Ok(found)
+}
+
 /// Checks a text like `object`; also `Corrupt` if it nests too deep to be parsed into values.
-pub(super) fn shallow(text: &str) -> Result<()> {
-    let letters = surrogates::replaced_in(text);
+pub fn check_object(text: &str) -> Result<()> {
+    let letters = replace_lone_surrogates(text);
     let mut scanner = Scanner::new(text, &letters);
     scanner.whole(&mut |_, _| {})?;
     match scanner.too_deep {
@@ -81,12 +109,12 @@ pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
 }
 
 /// Returns a duplicate name in an object of the text, or `None` if there is none.
-pub(super) fn repeated(text: &str) -> Result<Option<String>> {
-    let letters = surrogates::replaced_in(text);
+pub(super) fn find_duplicate_name(text: &str) -> Result<Option<String>> {
+    let letters = replace_lone_surrogates(text);
     let mut scanner = Scanner::new(text, &letters);
     scanner.names = Some(Vec::new());
     scanner.whole(&mut |_, _| {})?;
-    Ok(scanner.repeated)
+    Ok(scanner.duplicate)
 }
 
 struct Scanner<'a> {
@@ -97,7 +125,7 @@ struct Scanner<'a> {
     /// The names of each open object; `None` unless duplicate names are searched.
     names: Option<Vec<HashSet<String>>>,
     /// The first duplicate name.
-    repeated: Option<String>,
+    duplicate: Option<String>,
 }
 
 impl<'a> Scanner<'a> {
@@ -108,7 +136,7 @@ impl<'a> Scanner<'a> {
             jiter: Jiter::new(letters).with_allow_inf_nan(),
             too_deep: None,
             names: None,
-            repeated: None,
+            duplicate: None,
         }
     }
 
@@ -131,7 +159,8 @@ impl<'a> Scanner<'a> {
         Some(match first {
             Peek::Array => "a list",
             Peek::String => "text",
-            _ if value.len() > MAX_SHOWN => "a number",
+            // A longer number would make the message long.
+            _ if value.len() > 30 => "a number",
             _ => value,
         })
     }
@@ -147,7 +176,7 @@ impl<'a> Scanner<'a> {
             let start = lead + rest.len() - rest.trim_ascii_start().len();
             let written = start..start + length + 2;
             let name = name_of(self.text.get(written.clone()).unwrap_or_default());
-            self.note_name(&name);
+            self.record_name(&name);
             let first = self.jiter.peek()?;
             let start = self.jiter.current_index();
             self.skip(first)?;
@@ -178,12 +207,12 @@ impl<'a> Scanner<'a> {
         loop {
             next = match next {
                 Some(Peek::Array) => {
-                    self.note_depth(open.len());
+                    self.record_depth(open.len());
                     open.push(false);
                     self.jiter.known_array()?
                 }
                 Some(Peek::Object) => {
-                    self.note_depth(open.len());
+                    self.record_depth(open.len());
                     open.push(true);
                     let key = self.jiter.next_object_bytes()?.map(<[u8]>::len);
                     self.enter();
@@ -229,12 +258,12 @@ impl<'a> Scanner<'a> {
             let before = before.trim_ascii_end();
             let written = before.get(before.len().saturating_sub(length + 2)..);
             let name = name_of(written.unwrap_or_default());
-            self.note_name(&name);
+            self.record_name(&name);
         }
         self.jiter.peek().map(Some)
     }
 
-    fn note_depth(&mut self, open: usize) {
+    fn record_depth(&mut self, open: usize) {
         // The object of the text is one level.
         if open + 1 >= MAX_DEPTH {
             self.too_deep.get_or_insert(self.jiter.current_index());
@@ -253,11 +282,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn note_name(&mut self, name: &str) {
+    fn record_name(&mut self, name: &str) {
         if let Some(names) = self.names.as_mut().and_then(|names| names.last_mut())
             && !names.insert(name.to_string())
         {
-            self.repeated.get_or_insert(name.to_string());
+            self.duplicate.get_or_insert(name.to_string());
         }
     }
 }
@@ -304,10 +333,10 @@ mod tests {
 
     #[test]
     fn names_that_stand_twice_are_found_at_any_depth() {
-        let repeated = |text: &str| repeated(text).unwrap();
-        assert_eq!(repeated(r#"{"a": 1, "b": {"a": 2}}"#), None);
-        assert_eq!(repeated(r#"{"a": 1, "\u0061": 2}"#), Some("a".into()));
-        assert_eq!(repeated(r#"{"a": [{"b": 1, "b": 1}]}"#), Some("b".into()));
+        let duplicate = |text: &str| find_duplicate_name(text).unwrap();
+        assert_eq!(duplicate(r#"{"a": 1, "b": {"a": 2}}"#), None);
+        assert_eq!(duplicate(r#"{"a": 1, "\u0061": 2}"#), Some("a".into()));
+        assert_eq!(duplicate(r#"{"a": [{"b": 1, "b": 1}]}"#), Some("b".into()));
     }
 
     #[test]
@@ -353,7 +382,7 @@ mod tests {
             for levels in [100, 126, 127, 128, 100_000] {
                 let text = nested(levels, open, "[ ]", close);
                 assert_eq!(names(&text), ["a", "b"], "{open} {levels}");
-                assert_eq!(repeated(&text).unwrap(), None);
+                assert_eq!(find_duplicate_name(&text).unwrap(), None);
                 for (value, close) in [("1 1", close), ("01", close), ("[,]", close), ("{}", "]}")]
                 {
                     assert!(
@@ -362,14 +391,14 @@ mod tests {
                     );
                 }
             }
-            assert!(shallow(&nested(41, open, "1", close)).is_ok());
-            let told = shallow(&nested(100_000, open, "1", close))
+            assert!(check_object(&nested(41, open, "1", close)).is_ok());
+            let told = check_object(&nested(100_000, open, "1", close))
                 .unwrap_err()
                 .to_string();
             assert!(told.contains("nest deeper than the 127 levels"), "{told}");
         }
-        assert!(shallow(&nested(126, "[", "1", "]")).is_ok());
-        assert!(shallow(&nested(127, "[", "1", "]")).is_err());
+        assert!(check_object(&nested(126, "[", "1", "]")).is_ok());
+        assert!(check_object(&nested(127, "[", "1", "]")).is_err());
         assert!(object(&format!("{{\"a\": {}", "[".repeat(200_000))).is_err());
     }
 
@@ -383,5 +412,15 @@ mod tests {
             prop_assert!(!scanned || is_value, "{text}");
             prop_assert!(scanned || read.is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_of_equal_members_is_found() {
+        let text = r#"{"a": 1, "\u0061": [2], "b": {"a": 3}}"#;
+        let found = find_member(text, "a").unwrap().unwrap();
+        assert_eq!(&text[found], "[2]");
+        assert_eq!(find_member(text, "c").unwrap(), None);
+        assert!(find_member("{\"a\": 1", "a").is_err());
+        assert!(check_object("[]").is_err() && check_object("{}").is_ok());
     }
 }

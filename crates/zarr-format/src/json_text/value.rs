@@ -4,12 +4,13 @@
 //! for them. Numbers beyond all floats become infinities, as in Python, and each lone surrogate, which Python writes
 //! for a byte that is not UTF-8, becomes U+FFFD. The parser limits the depth; the caller limits the size.
 
+use std::borrow::Cow;
+
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::json_text::scan::too_deep;
-use crate::json_text::surrogates::without_lone;
 
 /// Parses a document; `Corrupt`, with line and column, if it is not JSON.
 pub fn parse(bytes: &[u8]) -> Result<Value> {
@@ -51,7 +52,7 @@ fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
             b'"' => {
                 let length = string_length(rest);
                 let string = rest.get(..length).unwrap_or_default();
-                (length, without_lone(string))
+                (length, without_lone_surrogates(string))
             }
             _ => number_or_word(rest),
         };
@@ -79,8 +80,8 @@ fn string_length(bytes: &[u8]) -> usize {
 /// Returns the length of the number, word or byte at the start of `bytes`, and the quoted word that replaces it, or
 /// `None` if it is read unchanged.
 fn number_or_word(bytes: &[u8]) -> (usize, Option<Vec<u8>>) {
-    const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
-    let word = WORDS.iter().find(|word| bytes.starts_with(word.as_bytes()));
+    let words = ["NaN", "Infinity", "-Infinity"];
+    let word = words.iter().find(|word| bytes.starts_with(word.as_bytes()));
     if let Some(word) = word {
         return (word.len(), Some(in_quotes(word)));
     }
@@ -104,6 +105,45 @@ fn is_too_large(number: &[u8]) -> bool {
     let is_infinite = text.parse().is_ok_and(f64::is_infinite);
     // A number that JSON does not accept, such as one with a leading zero, is a different error.
     is_infinite && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// Returns JSON text with each lone surrogate replaced by U+FFFD; the length does not change.
+pub(super) fn replace_lone_surrogates(text: &str) -> Cow<'_, [u8]> {
+    let has_surrogates = text.contains("\\ud") || text.contains("\\uD");
+    let replaced = has_surrogates.then(|| without_lone_surrogates(text.as_bytes()));
+    replaced
+        .flatten()
+        .map_or(text.as_bytes().into(), Cow::Owned)
+}
+
+/// Returns JSON strings with each lone surrogate replaced by U+FFFD, or `None` if there is none. The length does not
+/// change.
+fn without_lone_surrogates(string: &[u8]) -> Option<Vec<u8>> {
+    let replacement = br"\ufffd".as_slice();
+    let mut replaced = Vec::new();
+    let (mut at, mut found) = (0, false);
+    while let Some(byte) = string.get(at) {
+        let rest = string.get(at..).unwrap_or_default();
+        let after = rest.get(replacement.len()..).unwrap_or_default();
+        let (length, is_lone) = match (escaped_unit(rest), escaped_unit(after)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (2 * replacement.len(), false),
+            (Some(0xd800..=0xdfff), _) => (replacement.len(), true),
+            _ if *byte == b'\\' => (2, false),
+            _ => (1, false),
+        };
+        found |= is_lone;
+        let part = rest.get(..length).unwrap_or(rest);
+        replaced.extend_from_slice(if is_lone { replacement } else { part });
+        at += length;
+    }
+    found.then_some(replaced)
+}
+
+/// Returns the UTF-16 unit at the start of `bytes`, or `None` if they do not begin with its escape.
+fn escaped_unit(bytes: &[u8]) -> Option<u16> {
+    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
+    let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
+    u16::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]

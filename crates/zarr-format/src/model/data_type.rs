@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::model::MAX_ELEMENT;
-use crate::model::numbers::NumberType;
+use crate::model::number_type::NumberType;
 
 /// The type of an element. Widths are in bytes.
 #[derive(Clone, Debug, PartialEq)]

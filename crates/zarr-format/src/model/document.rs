@@ -40,9 +40,6 @@ pub const IN_NODE_FOLDER: [&str; 6] = [
     ATTRIBUTES_JSON,
 ];
 
-/// Root documents of the draft of 2022.
-const ROOTS_2022: [&str; 2] = ["array.json", "group.json"];
-
 /// Returns the document names of which a hierarchy's root folder has at least one, unless its root is an implied group.
 /// The likeliest names come first.
 pub fn at_root() -> impl Iterator<Item = &'static str> {
@@ -80,7 +77,8 @@ pub fn describes_node(name: &[u8]) -> bool {
 pub fn is_draft_document(name: &[u8]) -> bool {
     let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
     let is = |document: &str| document.as_bytes() == name;
-    holds(b".array") || holds(b".group") || ROOTS_2022.into_iter().any(is)
+    // The draft of 2022 has the last two at the root.
+    holds(b".array") || holds(b".group") || ["array.json", "group.json"].into_iter().any(is)
 }
 
 /// Whether a document of this name holds only copies of others.

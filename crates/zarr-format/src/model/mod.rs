@@ -4,19 +4,23 @@
 
 use std::borrow::Cow;
 
+pub use attributes::{Attributes, FAULT, LEFT_OUT, MAX_IN_FILES};
+pub use data_type::{DataType, Field, TimeUnit, Words};
+pub use number_type::{Coding, NumberType};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 
 mod attributes;
-mod bytes_held;
 mod data_type;
 pub mod document;
-mod numbers;
+mod number_type;
 
-pub use attributes::{Attributes, FAULT, LEFT_OUT, MAX_IN_FILES};
-pub use data_type::{DataType, Field, TimeUnit, Words};
-pub use numbers::{Coding, NumberType};
+/// The longest supported element, in bytes; metadata that state a longer one are taken to be wrong.
+pub const MAX_ELEMENT: usize = 1 << 20;
+
+/// The maximum number of dimensions; numpy has the same limit.
+pub const MAX_RANK: usize = 64;
 
 /// A group or an array.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +92,89 @@ pub struct Array {
     pub attributes: Attributes,
     /// Why no chunk can be decoded, if the metadata show it.
     pub undecodable: Option<String>,
+}
+
+impl Array {
+    /// Returns the length of the array as a flat file, in bytes: the product of `shape` and the element size.
+    ///
+    /// Fails with `Unsupported` for elements without a fixed size, `TooLarge` if the product does not fit
+    /// a file offset.
+    pub fn byte_length(&self) -> Result<u64> {
+        bytes_of(&self.shape, self.element_size()?)
+    }
+
+    /// Returns the array with the attributes that a file's header has.
+    pub fn in_files(&self) -> Cow<'_, Array> {
+        let attributes = self.attributes.in_files();
+        if self.attributes.is_in_files() {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Array {
+            attributes: attributes.clone(),
+            ..self.clone()
+        })
+    }
+
+    /// Returns a copy of the array without attributes.
+    pub fn without_attributes(&self) -> Array {
+        Array {
+            attributes: Attributes::default(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether both arrays decode stored chunks alike. Shapes and attributes may differ.
+    pub fn is_stored_like(&self, other: &Array) -> bool {
+        self.data_type == other.data_type
+            // In a rectilinear grid, the longest chunk depends on the shape.
+            && (self.chunk_shape == other.chunk_shape || !self.chunk_edges.is_empty())
+            && self.chunk_edges == other.chunk_edges
+            && self.codecs == other.codecs
+            && self.keys == other.keys
+            && self.fill_value.bytes == other.fill_value.bytes
+            && self.undecodable == other.undecodable
+            && self.shape.len() == other.shape.len()
+    }
+
+    /// Returns the length of an element in bytes.
+    ///
+    /// Fails with `Unsupported` for elements without a fixed length, `TooLarge` above `MAX_ELEMENT`.
+    pub fn element_size(&self) -> Result<usize> {
+        let name = &self.data_type;
+        match self.data_type.size() {
+            Some(size) if size <= MAX_ELEMENT => Ok(size),
+            Some(size) => Err(Error::too_large(
+                "data_type",
+                format!("an element of {size} bytes"),
+            )),
+            None if self.data_type.is_variable() => Err(Error::unsupported(
+                "data_type",
+                format!("elements of {name} have no fixed length"),
+            )),
+            None => Err(Error::unsupported(
+                "data_type",
+                format!("{name} is not known"),
+            )),
+        }
+    }
+
+    // Budgets count attributes apart, since their text may be shared.
+    /// Returns about how many bytes of memory the array takes without its attributes.
+    pub fn metadata_bytes(&self) -> u64 {
+        let lengths = 8 * (self.shape.capacity() + self.chunk_shape.capacity());
+        let names = self.dimension_names.iter().flatten();
+        let parts = [
+            size_of::<Array>() + lengths + 4 * BLOCK,
+            self.chunk_edges.iter().map(edges_bytes).sum(),
+            self.codecs.iter().map(codec_bytes).sum(),
+            names.map(|name| 2 * BLOCK + name.len()).sum(),
+            self.fill_value.bytes.capacity() + value_bytes(&self.fill_value.json),
+            value_bytes(&self.keys.v3) + 2 * BLOCK + 3 * self.keys.prefix.len(),
+            // An unsupported type holds its own text.
+            BLOCK + format!("{:?}", self.data_type).len(),
+        ];
+        parts.iter().sum::<usize>() as u64
+    }
 }
 
 /// The chunk lengths along one dimension (chunk grid "rectilinear", "Chunk edge lengths").
@@ -247,77 +334,6 @@ pub fn is_like_chunk(name: &[u8]) -> bool {
     name == "c" || indices.split('.').all(|index| parse_index(index).is_some())
 }
 
-/// The longest supported element, in bytes; metadata that state a longer one are taken to be wrong.
-pub const MAX_ELEMENT: usize = 1 << 20;
-
-/// The maximum number of dimensions; numpy has the same limit.
-pub const MAX_RANK: usize = 64;
-
-impl Array {
-    /// Returns the length of the array as a flat file, in bytes: the product of `shape` and the element size.
-    ///
-    /// Fails with `Unsupported` for elements without a fixed size, `TooLarge` if the product does not fit
-    /// a file offset.
-    pub fn byte_length(&self) -> Result<u64> {
-        bytes_of(&self.shape, self.element_size()?)
-    }
-
-    /// Returns the array with the attributes that a file's header has.
-    pub fn in_files(&self) -> Cow<'_, Array> {
-        let attributes = self.attributes.in_files();
-        if self.attributes.is_in_files() {
-            return Cow::Borrowed(self);
-        }
-        Cow::Owned(Array {
-            attributes: attributes.clone(),
-            ..self.clone()
-        })
-    }
-
-    /// Returns a copy of the array without attributes.
-    pub fn without_attributes(&self) -> Array {
-        Array {
-            attributes: Attributes::default(),
-            ..self.clone()
-        }
-    }
-
-    /// Whether both arrays decode stored chunks alike. Shapes and attributes may differ.
-    pub fn is_stored_like(&self, other: &Array) -> bool {
-        self.data_type == other.data_type
-            // In a rectilinear grid, the longest chunk depends on the shape.
-            && (self.chunk_shape == other.chunk_shape || !self.chunk_edges.is_empty())
-            && self.chunk_edges == other.chunk_edges
-            && self.codecs == other.codecs
-            && self.keys == other.keys
-            && self.fill_value.bytes == other.fill_value.bytes
-            && self.undecodable == other.undecodable
-            && self.shape.len() == other.shape.len()
-    }
-
-    /// Returns the length of an element in bytes.
-    ///
-    /// Fails with `Unsupported` for elements without a fixed length, `TooLarge` above `MAX_ELEMENT`.
-    pub fn element_size(&self) -> Result<usize> {
-        let name = &self.data_type;
-        match self.data_type.size() {
-            Some(size) if size <= MAX_ELEMENT => Ok(size),
-            Some(size) => Err(Error::too_large(
-                "data_type",
-                format!("an element of {size} bytes"),
-            )),
-            None if self.data_type.is_variable() => Err(Error::unsupported(
-                "data_type",
-                format!("elements of {name} have no fixed length"),
-            )),
-            None => Err(Error::unsupported(
-                "data_type",
-                format!("{name} is not known"),
-            )),
-        }
-    }
-}
-
 /// Returns the bytes of a box of elements; `TooLarge` above 2^63 - 1, the maximum file size.
 pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
     if shape.contains(&0) {
@@ -339,8 +355,47 @@ pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Memory that an allocator takes for a small block, in bytes.
+const BLOCK: usize = 32;
+
+/// Memory that a member of an object takes in addition to its name and to the heap of its value, in bytes.
+const MEMBER: usize = size_of::<Value>() + size_of::<String>() + 3 * size_of::<usize>();
+
+fn edges_bytes(edges: &Edges) -> usize {
+    match edges {
+        Edges::Every(_) => size_of::<Edges>(),
+        Edges::Runs(runs) => size_of::<Edges>() + 16 * runs.capacity(),
+    }
+}
+
+fn codec_bytes(codec: &CodecSpec) -> usize {
+    let members = codec.configuration.iter();
+    let members = members.map(|(name, value)| MEMBER + BLOCK + name.len() + value_bytes(value));
+    size_of::<CodecSpec>() + 3 * BLOCK + codec.name.len() + members.sum::<usize>()
+}
+
+/// Returns the bytes that a value holds on the heap.
+fn value_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => BLOCK + text.capacity(),
+        Value::Array(values) => {
+            let own = BLOCK + size_of::<Value>() * values.capacity();
+            own + values.iter().map(value_bytes).sum::<usize>()
+        }
+        Value::Object(members) => {
+            let members = members.iter();
+            let members =
+                members.map(|(name, value)| MEMBER + BLOCK + name.len() + value_bytes(value));
+            2 * BLOCK + members.sum::<usize>()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -370,5 +425,15 @@ mod tests {
             crate::error::Kind::TooLarge
         );
         assert_eq!(bytes_of(&[1 << 62, 4, 0], 8).unwrap(), 0);
+    }
+
+    #[test]
+    fn values_count_with_all_that_they_refer_to() {
+        let list = json!((0..1000).collect::<Vec<_>>());
+        let bytes = value_bytes(&list);
+        assert!(bytes >= 1000 * size_of::<Value>() && bytes < 3000 * size_of::<Value>());
+        let nested = json!({"a": {"b": "x".repeat(500)}});
+        assert!(value_bytes(&nested) > 2 * MEMBER + 500);
+        assert_eq!(value_bytes(&json!(1.5)), 0);
     }
 }

@@ -99,7 +99,7 @@ impl ChunkWriter {
         let DataType::Small(number) = &self.array.metadata.data_type else {
             return Ok(());
         };
-        match number.first_not_held(elements) {
+        match number.first_invalid_code(elements) {
             None => Ok(()),
             Some(code) => {
                 let why = format!("the byte 0x{code:02x} is no value of {}", number.name);

@@ -83,15 +83,6 @@ const fn float(bits: u32, mantissa: u32, bias: i32, special: Special) -> Coding 
     })
 }
 
-/// The layout of `float8_e8m0fnu`, which has only powers of two.
-const POWERS: Coding = Coding::Float(Float {
-    bits: 8,
-    mantissa: 0,
-    bias: 127,
-    signed: false,
-    special: Special::AllOnes,
-});
-
 /// All number types.
 const NUMBERS: &[NumberType] = &[
     byte("int2", Coding::Signed(2), "|i1"),
@@ -120,7 +111,18 @@ const NUMBERS: &[NumberType] = &[
         float(8, 2, 16, Special::NegativeZero),
         "|V1",
     ),
-    byte("float8_e8m0fnu", POWERS, "|V1"),
+    byte(
+        "float8_e8m0fnu",
+        // Only powers of two.
+        Coding::Float(Float {
+            bits: 8,
+            mantissa: 0,
+            bias: 127,
+            signed: false,
+            special: Special::AllOnes,
+        }),
+        "|V1",
+    ),
     NumberType {
         name: "bfloat16",
         size: 2,
@@ -190,11 +192,9 @@ impl NumberType {
             Coding::Brain | Coding::Half | Coding::Float(_) => None,
         }
     }
-}
 
-impl NumberType {
     /// Whether a byte is the code of a value; always true for types of 8 bits or more.
-    fn holds(&self, code: u8) -> bool {
+    fn is_valid_code(&self, code: u8) -> bool {
         match self.narrow() {
             Some((bits, true)) => {
                 let half = 1_i16 << (bits - 1);
@@ -206,9 +206,12 @@ impl NumberType {
     }
 
     /// Returns the first byte of decoded elements that is not the code of a value, or `None` if all are.
-    pub fn first_not_held(&self, elements: &[u8]) -> Option<u8> {
+    pub fn first_invalid_code(&self, elements: &[u8]) -> Option<u8> {
         self.narrow()?;
-        elements.iter().copied().find(|&code| !self.holds(code))
+        elements
+            .iter()
+            .copied()
+            .find(|&code| !self.is_valid_code(code))
     }
 }
 

@@ -1,15 +1,69 @@
-//! Splits a range of a C-order sequence into boxes of elements.
-//!
-//! The boxes are in order, do not overlap and cover the range exactly.
+//! Boxes of elements: overlaps, steps, and splits of a range.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Coordinates, Region};
+/// Indices or lengths, one for each dimension. Up to six dimensions need no allocation, since every read of a file
+/// computes several of them.
+pub type Coordinates = SmallVec<[u64; 6]>;
 
-/// Splits a range of elements of a C-order sequence of the given shape into at most 2 * rank - 1 boxes, in order. The
-/// range must be inside the shape.
+/// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The first element.
+    pub start: Coordinates,
+    /// Elements along each dimension.
+    pub shape: Coordinates,
+}
+
+// A derived `Clone` copies the numbers one by one, and reads of small chunks clone thousands of boxes.
+impl Clone for Region {
+    fn clone(&self) -> Region {
+        Region {
+            start: SmallVec::from_slice(&self.start),
+            shape: SmallVec::from_slice(&self.shape),
+        }
+    }
+}
+
+impl Region {
+    /// Returns the box of a whole array.
+    pub fn whole(shape: &[u64]) -> Region {
+        Region {
+            start: SmallVec::from_elem(0, shape.len()),
+            shape: shape.into(),
+        }
+    }
+
+    /// Moves `at` to the next element in C order. Returns false after the last one.
+    pub fn step(&self, at: &mut [u64]) -> bool {
+        for axis in (0..at.len()).rev() {
+            at[axis] += 1;
+            if at[axis] < self.start[axis] + self.shape[axis] {
+                return true;
+            }
+            at[axis] = self.start[axis];
+        }
+        false
+    }
+
+    /// Returns the intersection of both boxes.
+    pub fn overlap(&self, other: &Region) -> Region {
+        let mut both = self.clone();
+        for axis in 0..self.shape.len() {
+            let start = self.start[axis].max(other.start[axis]);
+            let end =
+                (self.start[axis] + self.shape[axis]).min(other.start[axis] + other.shape[axis]);
+            both.start[axis] = start;
+            both.shape[axis] = end.saturating_sub(start);
+        }
+        both
+    }
+}
+
+/// Splits a range of elements of a C-order sequence of the given shape into at most 2 * rank - 1 boxes, which are in
+/// order, do not overlap and cover the range exactly. The range must be inside the shape.
 pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
     let mut found = Vec::new();
     if range.start < range.end {
@@ -66,6 +120,26 @@ fn rows(inner: &[u64], rows: Range<u64>, outer: &[u64]) -> Region {
     start.extend(inner.iter().map(|_| 0));
     shape.extend_from_slice(inner);
     Region { start, shape }
+}
+
+/// Returns coordinates with their dimensions permuted: item `i` of the result is the coordinate of dimension
+/// `order[i]`.
+pub fn permuted(coordinates: &[u64], order: &[usize]) -> Coordinates {
+    let at = |&axis: &usize| coordinates.get(axis).copied().unwrap_or(0);
+    order.iter().map(at).collect()
+}
+
+/// Moves `at` to the next indices in C order between `first` and `last`. Returns the outermost dimension that changed,
+/// or `None` after the last indices.
+pub(super) fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> Option<usize> {
+    for axis in (0..at.len()).rev() {
+        if at[axis] < last[axis] {
+            at[axis] += 1;
+            return Some(axis);
+        }
+        at[axis] = first[axis];
+    }
+    None
 }
 
 #[cfg(test)]
