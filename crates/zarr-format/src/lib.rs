@@ -47,11 +47,9 @@ pub mod model;
 
 pub mod grid;
 
-pub mod encoded_by;
-
 pub mod dialect;
 
 pub mod codec;
 
-pub use encoded_by::EncodedBy;
+pub use dialect::EncodedBy;
 pub use key::Key;

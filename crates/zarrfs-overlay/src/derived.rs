@@ -17,7 +17,7 @@ use super::content;
 use super::key_ranges::joined;
 use super::layered_store::LayeredStore;
 use super::records::Records;
-use zarr_format::dialect::copies::{Copies, CopyHolder, MAX_DOCUMENT, may_hold_copies};
+use zarr_format::dialect::consolidated::{Copies, CopyHolder, MAX_DOCUMENT, may_hold_copies};
 use zarr_format::dialect::text_of;
 use zarr_format::error::{Kind, Result};
 use zarr_format::json_text::ObjectText;

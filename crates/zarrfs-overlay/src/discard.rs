@@ -12,7 +12,7 @@ use super::layer::{ChangeLayer, Whiteout};
 use super::name_change::NameChange;
 use super::upper::Upper;
 use super::{Overlay, OverlayCore};
-use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::dialect::consolidated::CopyHolder;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal_line::JournalRecord;
 use super::key_ranges::{below, joined};
-use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::dialect::consolidated::CopyHolder;
 use zarrfs_store::Key;
 
 /// The documents with copies that programs wrote, each with the paths that have changes at or below them since.

@@ -13,7 +13,7 @@ use super::keys_dir::os_error;
 use super::layered_store::{LayeredStore, etag_of};
 use super::name_change::NameChange;
 use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_kind};
-use zarr_format::dialect::copies::{CopyHolder, MAX_DOCUMENT};
+use zarr_format::dialect::consolidated::{CopyHolder, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{

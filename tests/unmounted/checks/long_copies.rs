@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::dialect::consolidated::CopyHolder;
 use zarr_format::error::{Kind, Result};
 use zarrfs_array::hierarchy::Hierarchy;
 use zarrfs_store::backend::memory::MemoryStore;

@@ -1,21 +1,343 @@
-//! Finds the documents inside consolidated metadata, in the formats of three dialects.
+//! Consolidated metadata: documents that hold copies of other documents.
 //!
-//! Returns keys, and the documents as they would be stored. Names that are not valid keys are skipped. The hierarchy
-//! decides whether to use the documents.
+//! Finds the copies in the formats of three dialects, and edits them; all parts that are not edited keep every byte.
+//! Names that are not valid keys are skipped, and the hierarchy decides whether to use the copies. In final v3 the copy
+//! of a group has no copies of its own, as zarr-python writes it: the outer copies already include all nodes below.
 
 use std::ops::Range;
 
+use crate::dialect::draft::EntryPoint;
 use crate::dialect::text_of;
-use crate::error::{Error, Result};
-use crate::json_text::{find_member, visit_members};
+use crate::error::{Error, Kind, Result};
+use crate::json_text::{self, MemberChange, ObjectText, find_member, visit_members};
 use crate::key::Key;
-use crate::model::document::ZARR_JSON;
+use crate::model::document::{
+    CONSOLIDATED_2020, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA, is_draft_document,
+};
+
+/// The longest document that is searched for copies or copied itself: 64 MiB.
+pub const MAX_DOCUMENT: u64 = 64 << 20;
 
 /// The member of a final-v3 group with consolidated metadata.
 pub const MEMBER: &str = "consolidated_metadata";
 
 /// The member of consolidated metadata with the documents.
 pub const DOCUMENTS: &str = "metadata";
+
+/// How a document names its copies of other documents.
+#[derive(Clone, Copy, PartialEq)]
+enum CopyForm {
+    /// By their keys, relative to a folder.
+    ByKey,
+    /// By the paths of nodes, relative to the group whose own document holds the copies.
+    ByNode,
+}
+
+/// A document that may hold copies of others.
+#[derive(Clone)]
+pub struct CopyHolder {
+    key: Key,
+    /// The folder to which the names of copies are relative.
+    folder: Key,
+    form: CopyForm,
+    /// Whether the copies are documents of a draft.
+    is_draft: bool,
+}
+
+impl CopyHolder {
+    /// Returns the `.zmetadata` of a v2 group.
+    pub fn of_v2(group: &Key) -> Result<CopyHolder> {
+        Ok(CopyHolder {
+            key: group.child(ZMETADATA.as_bytes())?,
+            folder: group.clone(),
+            form: CopyForm::ByKey,
+            is_draft: false,
+        })
+    }
+
+    /// Returns the document of a final-v3 group.
+    pub fn of_v3(group: &Key) -> Result<CopyHolder> {
+        Ok(CopyHolder {
+            key: group.child(ZARR_JSON.as_bytes())?,
+            form: CopyForm::ByNode,
+            ..CopyHolder::of_v2(group)?
+        })
+    }
+
+    /// Returns the consolidated metadata of a draft's hierarchy, or `None` if the draft has none.
+    pub fn of_draft(entry: &EntryPoint) -> Result<Option<CopyHolder>> {
+        let holder = |key| CopyHolder {
+            key,
+            folder: entry.top().clone(),
+            form: CopyForm::ByKey,
+            is_draft: true,
+        };
+        Ok(entry.consolidated()?.map(holder))
+    }
+
+    /// Returns the document with this key, or `None` if a document of that name never holds copies.
+    pub fn of_key(key: &Key) -> Option<CopyHolder> {
+        if !may_hold_copies(key) {
+            return None;
+        }
+        let group = key.parent()?;
+        if key.name() == ZARR_JSON.as_bytes() {
+            return CopyHolder::of_v3(&group).ok();
+        }
+        let mut top = key.clone();
+        for name in CONSOLIDATED_2020.rsplit('/') {
+            if top.name() != name.as_bytes() {
+                return CopyHolder::of_v2(&group).ok();
+            }
+            top = top.parent()?;
+        }
+        CopyHolder::drafted(&top).ok()
+    }
+
+    /// Returns the consolidated metadata of a draft's hierarchy whose entry point is in `top`.
+    fn drafted(top: &Key) -> Result<CopyHolder> {
+        let mut names = CONSOLIDATED_2020.split('/');
+        Ok(CopyHolder {
+            key: names.try_fold(top.clone(), |key, name| key.child(name.as_bytes()))?,
+            is_draft: true,
+            ..CopyHolder::of_v2(top)?
+        })
+    }
+
+    /// Returns the documents that may hold a copy of `document`.
+    pub fn above_document(document: &Key) -> Vec<CopyHolder> {
+        let holders = CopyHolder::in_folders_above(document);
+        let holds = |holder: &CopyHolder| holder.copy_name(document).is_some();
+        holders.into_iter().filter(holds).collect()
+    }
+
+    /// Returns the documents that may hold copies of the documents at and below a path.
+    pub fn above_tree(path: &Key) -> Vec<CopyHolder> {
+        let holders = CopyHolder::in_folders_above(path);
+        let may_hold = |holder: &CopyHolder| !holder.is_draft || holder.is_of_meta(path);
+        holders.into_iter().filter(may_hold).collect()
+    }
+
+    fn in_folders_above(path: &Key) -> Vec<CopyHolder> {
+        let folders = std::iter::successors(path.parent(), Key::parent);
+        let holders = |folder: Key| {
+            let drafted = CopyHolder::drafted(&folder);
+            [
+                CopyHolder::of_v2(&folder),
+                CopyHolder::of_v3(&folder),
+                drafted,
+            ]
+        };
+        folders.flat_map(holders).filter_map(Result::ok).collect()
+    }
+
+    /// Whether a path is in the metadata folder of a draft.
+    fn is_of_meta(&self, path: &Key) -> bool {
+        let meta = CONSOLIDATED_2020.split('/').next().unwrap_or_default();
+        let below = path.below(&self.folder);
+        below.is_some_and(|rest| rest.names().next() == Some(meta.as_bytes()))
+    }
+
+    /// Returns the name of the copy of `document` in this one, or `None` if the document has another dialect or is in a
+    /// folder that this one does not cover.
+    pub fn copy_name(&self, document: &Key) -> Option<String> {
+        let is = |name: &str| document.name() == name.as_bytes();
+        let is_kind = match (self.is_draft, self.form) {
+            (true, _) => self.is_of_meta(document) && is_draft_document(document.name()),
+            (false, CopyForm::ByKey) => is(ZGROUP) || is(ZARRAY) || is(ZATTRS),
+            (false, CopyForm::ByNode) => is(ZARR_JSON),
+        };
+        is_kind.then(|| self.name_of(document)).flatten()
+    }
+
+    /// Returns the key of the document.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the folder to which the names of copies are relative.
+    pub fn folder(&self) -> &Key {
+        &self.folder
+    }
+
+    /// Whether the copies are inside one member of the document, which also has other members.
+    pub fn is_member(&self) -> bool {
+        self.form == CopyForm::ByNode
+    }
+
+    /// Returns the folder of the draft's entry point, or `None` if the copies are not of a draft.
+    pub fn top_of_draft(&self) -> Option<&Key> {
+        self.is_draft.then_some(&self.folder)
+    }
+
+    /// Returns the name that the copy of `document` should have in this one, or `None` if it should not be copied.
+    /// `top` is the folder of the entry point if the document belongs to a draft.
+    pub fn wanted_name(&self, document: &Key, top: Option<&Key>) -> Option<String> {
+        let is = |name: &str| document.name() == name.as_bytes();
+        let is_kind = match (self.is_draft, self.form) {
+            (true, _) => top == Some(&self.folder),
+            (false, CopyForm::ByKey) => top.is_none() && (is(ZGROUP) || is(ZARRAY) || is(ZATTRS)),
+            (false, CopyForm::ByNode) => top.is_none() && is(ZARR_JSON),
+        };
+        is_kind.then(|| self.name_of(document)).flatten()
+    }
+
+    /// Returns the name of the copy of `document`, whatever its dialect, or `None` if it can have no name here.
+    pub fn name_of(&self, document: &Key) -> Option<String> {
+        let copied = match self.form {
+            CopyForm::ByKey => document.below(&self.folder)?,
+            CopyForm::ByNode if document.name() == ZARR_JSON.as_bytes() => {
+                let node = document.parent()?.below(&self.folder)?;
+                (!node.is_root()).then_some(node)?
+            }
+            CopyForm::ByNode => return None,
+        };
+        String::from_utf8(copied.as_bytes().to_vec()).ok()
+    }
+
+    /// Returns the key of the document whose copy has this name, or `None` if the name is not valid here.
+    pub fn document_of(&self, name: &str) -> Option<Key> {
+        let named = Key::new(name).ok().filter(|key| !key.is_root())?;
+        let above = self.folder.as_bytes();
+        let slash: &[u8] = if self.folder.is_root() { b"" } else { b"/" };
+        let key = Key::new([above, slash, named.as_bytes()].concat()).ok()?;
+        let document = match self.form {
+            CopyForm::ByKey => key,
+            CopyForm::ByNode => key.child(ZARR_JSON.as_bytes()).ok()?,
+        };
+        (self.name_of(&document).as_deref() == Some(name)).then_some(document)
+    }
+
+    /// Returns the copy of a document with these bytes, or `None` if they are not a JSON object.
+    pub fn copy_of(&self, bytes: &[u8]) -> Option<String> {
+        let text = ObjectText::parse(text_of(bytes).ok()?).ok()?;
+        Some(self.copied(&text).trim().to_string())
+    }
+
+    /// Returns the document `bytes` with its copies replaced by the copies in `other`, another text of it. Returns
+    /// `None` if one of them has no copies, or if the document holds only copies.
+    pub fn with_copies_of(&self, bytes: &[u8], other: &[u8]) -> Option<Vec<u8>> {
+        let other = self.member(other)?;
+        let own = self.member(bytes)?;
+        let text = text_of(bytes).ok()?;
+        let mark = bytes.get(..bytes.len() - text.len()).unwrap_or_default();
+        let text = ObjectText::parse(text).ok()?;
+        if own == other {
+            return Some(bytes.to_vec());
+        }
+        Some([mark, text.replaced(MEMBER, other).as_bytes()].concat())
+    }
+
+    /// Whether two texts of the document hold the same copies. Other members may differ.
+    pub fn has_same_copies(&self, one: &[u8], other: &[u8]) -> bool {
+        match (self.member(one), self.member(other)) {
+            (Some(one), Some(other)) => json_text::is_same(one, other),
+            (one, other) => one.is_none() && other.is_none() && self.is_member(),
+        }
+    }
+
+    /// Returns the member that holds the copies, or `None` if the document holds only copies.
+    fn member<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
+        let text = text_of(bytes).ok().filter(|_| self.is_member())?;
+        let found = find_member(text, MEMBER).ok()??;
+        text.get(found)
+    }
+
+    /// Whether a text of the document may hold copies; costs only a search through its bytes.
+    pub fn may_have_copies(&self, bytes: &[u8]) -> bool {
+        let member = MEMBER.as_bytes();
+        !self.is_member() || bytes.windows(member.len()).any(|part| part == member)
+    }
+
+    /// Returns the text of a document as its copy here has it.
+    fn copied(&self, document: &ObjectText<'_>) -> String {
+        let is_group = document
+            .value("node_type")
+            .is_some_and(|kind| kind == "\"group\"");
+        let no_copies = r#"{"kind": "inline", "must_understand": false, "metadata": {}}"#;
+        match self.form {
+            CopyForm::ByNode if is_group => {
+                document.edited(&[(MEMBER.to_string(), Some(no_copies.to_string()))], 1)
+            }
+            _ => document.edited(&[], 1),
+        }
+    }
+
+    /// Finds the copies in a text of the document. Returns `None` if it holds none or does not parse. Of copies with
+    /// equal names, the last one counts.
+    pub fn find_copies<'a>(&self, bytes: &'a [u8]) -> Option<Copies<'a>> {
+        Copies::find(bytes, self.form)
+    }
+
+    /// Finds the copies in the document. Returns `None` if it holds none or does not parse; `Invalid` if an object in
+    /// it has duplicate names.
+    pub fn copies<'a>(&self, bytes: &'a [u8]) -> Result<Option<Copies<'a>>> {
+        let Some(copies) = self.find_copies(bytes) else {
+            return Ok(None);
+        };
+        copies.top.check_unique().map_err(|error| {
+            let why = format!("{error}; mend it in the store view first");
+            Error::new(Kind::Invalid, &self.key, why)
+        })?;
+        Ok(Some(copies))
+    }
+}
+
+/// Whether a document with this key may hold copies of others, by its name.
+pub fn may_hold_copies(key: &Key) -> bool {
+    [ZARR_JSON.as_bytes(), ZMETADATA.as_bytes()].contains(&key.name())
+}
+
+/// Copies of documents in the text of another document.
+pub struct Copies<'a> {
+    bytes: &'a [u8],
+    top: ObjectText<'a>,
+    /// The name and the value of the member that contains the copies, or `None` if the document itself does.
+    member: Option<(&'static str, ObjectText<'a>)>,
+    /// The copies by name.
+    copies: ObjectText<'a>,
+}
+
+impl<'a> Copies<'a> {
+    fn find(bytes: &'a [u8], form: CopyForm) -> Option<Copies<'a>> {
+        let top = ObjectText::parse(text_of(bytes).ok()?).ok()?;
+        let member = match form {
+            CopyForm::ByKey => None,
+            CopyForm::ByNode => {
+                let member = top.value(MEMBER)?;
+                Some((MEMBER, ObjectText::parse(member).ok()?))
+            }
+        };
+        let holder = member.as_ref().map_or(&top, |(_, member)| member);
+        let copies = ObjectText::parse(holder.value(DOCUMENTS)?).ok()?;
+        Some(Copies {
+            bytes,
+            top,
+            member,
+            copies,
+        })
+    }
+
+    /// Returns the copies by name.
+    pub fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.copies.members()
+    }
+
+    /// Returns the whole document with some copies changed.
+    pub fn edited(&self, changes: &[MemberChange]) -> Vec<u8> {
+        let name = DOCUMENTS;
+        let text = match &self.member {
+            None => self.top.replaced(name, &self.copies.edited(changes, 2)),
+            Some((member, object)) => {
+                let value = object.replaced(name, &self.copies.edited(changes, 3));
+                self.top.replaced(member, &value)
+            }
+        };
+        let mark = self.bytes.len() - text_of(self.bytes).map_or(0, str::len);
+        let mark = self.bytes.get(..mark).unwrap_or_default();
+        [mark, text.as_bytes()].concat()
+    }
+}
 
 /// Keys, and the ranges of their documents in the consolidated metadata.
 pub type DocumentPlaces = Vec<(Key, Range<usize>)>;

@@ -11,7 +11,6 @@ use twox_hash::XxHash3_128;
 
 use crate::dialect::draft::{self, DocumentRole, EntryPoint, draft2019};
 use crate::dialect::{DIALECTS, Dialect, Document, consolidated, v3};
-use crate::encoded_by::EncodedBy;
 use crate::error::Result;
 use crate::key::Key;
 use crate::model::document::{
@@ -19,11 +18,19 @@ use crate::model::document::{
 };
 use crate::model::{Array, Node};
 
-/// The members of final v3 that determine how chunks are encoded, in addition to the fill value.
-const MEMBERS: [&str; 4] = ["data_type", "chunk_grid", "chunk_key_encoding", "codecs"];
-
 /// Reads the entry point of a draft's hierarchy. Returns `None` if it is missing.
 pub type ReadEntryPoint<'a> = dyn Fn(&Key) -> Result<Option<Vec<u8>>> + 'a;
+
+/// The encoding of an array at the time when a program read its metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EncodedBy {
+    /// The key of the document that describes the array.
+    pub document: Key,
+    /// The folder that holds the array's chunks: the document's folder, except in the drafts of version 3.
+    pub folder: Key,
+    /// A digest of all metadata that determine how chunks are encoded, made by `dialect::encoding`.
+    pub digest: u128,
+}
 
 /// Returns the encoding of an array's chunks, or `None` for an array of a draft, whose keys depend on its entry point.
 pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
@@ -172,7 +179,7 @@ pub fn of_copies(key: &Key, bytes: &[u8], read: &ReadEntryPoint<'_>) -> Vec<Enco
             found
         })
     };
-    let copied = |(document, place): (Key, _)| -> Option<EncodedBy> {
+    let encoding_of = |document: &Key, place| -> Option<EncodedBy> {
         if !describes_node(document.name()) && !is_draft_document(document.name()) {
             return None;
         }
@@ -184,7 +191,7 @@ pub fn of_copies(key: &Key, bytes: &[u8], read: &ReadEntryPoint<'_>) -> Vec<Enco
     places
         .unwrap_or_default()
         .into_iter()
-        .filter_map(copied)
+        .filter_map(|(document, place)| encoding_of(&document, place))
         .collect()
 }
 
@@ -204,33 +211,34 @@ fn digest(array: &Array) -> u128 {
     if let Some(codecs) = rendered.get_mut("codecs") {
         normalize(codecs, array.fill_value.bytes.len(), array.data_type.word());
     }
-    let members = MEMBERS.map(|name| rendered.get(name).unwrap_or(&Value::Null));
+    let members = ["data_type", "chunk_grid", "chunk_key_encoding", "codecs"]
+        .map(|name| rendered.get(name).unwrap_or(&Value::Null));
     let fill = &array.fill_value.bytes;
     let mut all = json!([members, fill, array.shape.len(), array.undecodable]);
     all.sort_all_objects();
     XxHash3_128::oneshot(all.to_string().as_bytes())
 }
 
-/// Codecs whose encoded bytes contain all that a decoder needs. Their configuration affects only encoding.
-const SELF_DESCRIBING: [&str; 14] = [
-    "blosc",
-    "bz2",
-    "bzip2",
-    "gzip",
-    "lz4",
-    "numcodecs.blosc",
-    "numcodecs.bz2",
-    "numcodecs.gzip",
-    "numcodecs.lz4",
-    "numcodecs.zlib",
-    "numcodecs.zstd",
-    "xz",
-    "zlib",
-    "zstd",
-];
-
-/// Length of an entry of a shard's index in bytes.
-const INDEX_ELEMENT: usize = 8;
+/// Whether a codec's encoded bytes contain all that a decoder needs, so that its configuration affects only encoding.
+fn is_self_describing(codec: &str) -> bool {
+    matches!(
+        codec,
+        "blosc"
+            | "bz2"
+            | "bzip2"
+            | "gzip"
+            | "lz4"
+            | "numcodecs.blosc"
+            | "numcodecs.bz2"
+            | "numcodecs.gzip"
+            | "numcodecs.lz4"
+            | "numcodecs.zlib"
+            | "numcodecs.zstd"
+            | "xz"
+            | "zlib"
+            | "zstd"
+    )
+}
 
 /// Removes from codecs all members that do not affect decoding, for elements of `element` bytes in words of `word`
 /// bytes. Libraries rewrite a document when they change an attribute or consolidate metadata: zarr-python adds the
@@ -245,7 +253,7 @@ fn normalize(codecs: &mut Value, element: usize, word: usize) {
         let mut configuration = members.remove("configuration");
         let options = configuration.as_mut().and_then(Value::as_object_mut);
         match (name.as_str(), options) {
-            (name, _) if SELF_DESCRIBING.contains(&name) => configuration = None,
+            (name, _) if is_self_describing(name) => configuration = None,
             ("bytes" | "endian", Some(options)) if element == 1 => {
                 options.remove("endian");
             }
@@ -255,7 +263,8 @@ fn normalize(codecs: &mut Value, element: usize, word: usize) {
                     normalize(codecs, element, word);
                 }
                 if let Some(codecs) = options.get_mut("index_codecs") {
-                    normalize(codecs, INDEX_ELEMENT, INDEX_ELEMENT);
+                    // An index has offsets and lengths of 64 bits.
+                    normalize(codecs, 8, 8);
                 }
             }
             _ => {}

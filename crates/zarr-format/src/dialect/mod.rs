@@ -1,31 +1,31 @@
 //! Reads the documents of each Zarr dialect into the model, and edits attributes.
 //!
 //! A dialect does no I/O, and no module further down depends on the dialect of a node. A plain dialect is determined
-//! for each node: a file with a `DIALECT` and a line in `registry.rs`. A draft is determined by the entry point of a
-//! hierarchy and applies to all nodes below it: a file with a `DRAFT` and a line in `draft/registry.rs`.
+//! for each node: a file with a `DIALECT` and a line in `DIALECTS`. A draft is determined by the entry point of a
+//! hierarchy and applies to all nodes below it: a file with a `DRAFT` and a line in `draft_of`.
 
-use crate::error::Result;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::model::{Attributes, Node};
+use draft::{Draft, draft2019, draft2020, draft2022};
 
 mod attributes;
 pub mod consolidated;
-pub mod copies;
 mod document;
 pub mod draft;
-mod edit;
 pub mod encoding;
 pub mod fill;
-pub mod fill_json;
 mod members;
 pub mod n5;
-mod registry;
 pub mod typestr;
 pub mod v2;
 pub mod v3;
 
 pub use document::{Document, text_of};
-pub use registry::{Choice, DIALECTS, tried_below};
+pub use encoding::EncodedBy;
 
 /// A plain dialect, determined for each node.
 pub struct Dialect {
@@ -58,5 +58,84 @@ impl From<Node> for Parsed {
             node,
             warning: None,
         }
+    }
+}
+
+/// All plain dialects, in the order in which they are tried.
+pub static DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::DIALECT];
+
+/// Returns the dialects to try for the children of a group that `found` has read, or `None` if they are the ones that
+/// were `tried` for the group.
+pub fn tried_below(
+    found: &Dialect,
+    tried: &'static [&'static Dialect],
+) -> Option<&'static [&'static Dialect]> {
+    let is_new = found.name == n5::DIALECT.name && std::ptr::eq(tried, DIALECTS);
+    // Below the root of an N5 container, every `attributes.json` describes a node.
+    is_new.then_some(&[&v3::DIALECT, &v2::DIALECT, &n5::WITHIN])
+}
+
+/// A dialect that the user chose for a store, whatever its documents look like.
+#[derive(Clone, Copy)]
+pub enum Choice {
+    /// Only this dialect, for each node.
+    Plain(&'static [&'static Dialect]),
+    /// The store is a draft's hierarchy, with or without an entry point.
+    Draft(&'static Draft),
+}
+
+impl Choice {
+    /// Returns the dialect's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Choice::Plain(dialects) => dialects.first().map_or("", |dialect| dialect.name),
+            Choice::Draft(draft) => draft.name,
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Choice> {
+        let choices = [
+            Choice::Plain(&[&v2::DIALECT]),
+            Choice::Plain(&[&v3::DIALECT]),
+            Choice::Draft(&draft2019::DRAFT),
+            Choice::Draft(&draft2020::DRAFT),
+            Choice::Draft(&draft2022::DRAFT),
+            Choice::Plain(&[&n5::WITHIN]),
+        ];
+        let choice = choices.into_iter().find(|choice| choice.name() == name);
+        choice.ok_or_else(|| {
+            let known = choices.map(|choice| choice.name()).join(", ");
+            Error::invalid(name, format!("not a dialect; there are {known}"))
+        })
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_dialect() {
+        for name in ["v2", "v3", "draft2019", "draft2020", "draft2022", "n5"] {
+            assert_eq!(name.parse::<Choice>().unwrap().name(), name);
+        }
+        let error = "v1".parse::<Choice>().unwrap_err().to_string();
+        assert!(error.contains("draft2022"), "{error}");
     }
 }

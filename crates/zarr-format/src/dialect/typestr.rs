@@ -21,7 +21,7 @@ pub struct Typed {
 }
 
 /// Maximum nesting of structured types.
-const MAX_DEPTH: usize = 16;
+pub(super) const MAX_DEPTH: usize = 16;
 
 /// Maximum number of fields in a structured type, including the fields of nested types and subarrays.
 const MAX_WORDS: usize = 1 << 16;
@@ -89,93 +89,49 @@ fn simple(text: &str) -> Option<Typed> {
     Some(Typed::new(data_type, text.starts_with('>')))
 }
 
-/// numpy's letters for types on 64-bit Linux, and the types as kind and length.
-const LETTERS: [(&str, &str); 19] = [
-    ("?", "b1"),
-    ("b", "i1"),
-    ("B", "u1"),
-    ("h", "i2"),
-    ("H", "u2"),
-    ("i", "i4"),
-    ("I", "u4"),
-    ("l", "i8"),
-    ("L", "u8"),
-    ("q", "i8"),
-    ("Q", "u8"),
-    ("p", "i8"),
-    ("P", "u8"),
-    ("e", "f2"),
-    ("f", "f4"),
-    ("d", "f8"),
-    ("F", "c8"),
-    ("D", "c16"),
-    ("c", "S1"),
-];
-
-/// numpy's words for types, and the types as kind and length.
-const WORDS: [(&str, &str); 43] = [
-    ("bool", "b1"),
-    ("bool_", "b1"),
-    ("int8", "i1"),
-    ("int16", "i2"),
-    ("int32", "i4"),
-    ("int64", "i8"),
-    ("uint8", "u1"),
-    ("uint16", "u2"),
-    ("uint32", "u4"),
-    ("uint64", "u8"),
-    ("float16", "f2"),
-    ("float32", "f4"),
-    ("float64", "f8"),
-    ("complex64", "c8"),
-    ("complex128", "c16"),
-    ("byte", "i1"),
-    ("short", "i2"),
-    ("intc", "i4"),
-    ("int", "i8"),
-    ("int_", "i8"),
-    ("intp", "i8"),
-    ("long", "i8"),
-    ("longlong", "i8"),
-    ("ubyte", "u1"),
-    ("ushort", "u2"),
-    ("uintc", "u4"),
-    ("uint", "u8"),
-    ("uintp", "u8"),
-    ("ulong", "u8"),
-    ("ulonglong", "u8"),
-    ("half", "f2"),
-    ("single", "f4"),
-    ("double", "f8"),
-    ("float", "f8"),
-    ("float_", "f8"),
-    ("csingle", "c8"),
-    ("singlecomplex", "c8"),
-    ("cdouble", "c16"),
-    ("complex", "c16"),
-    ("complex_", "c16"),
-    ("cfloat", "c16"),
-    ("datetime64", "M8"),
-    ("timedelta64", "m8"),
-];
-
 /// Returns a type, without its byte order, as kind and length if numpy has another name for it; Zarr libraries that
 /// pass types to numpy read such names. A word is a name only if no byte order precedes it.
 fn other_name(kind: &str, is_whole: bool) -> Cow<'_, str> {
     let end = kind.find('[').unwrap_or(kind.len());
     let (name, unit) = kind.split_at(end);
-    let words = if is_whole { WORDS.as_slice() } else { &[] };
-    let mut names = LETTERS.iter().chain(words);
-    match names.find(|(other, _)| *other == name) {
-        Some((_, plain)) => Cow::Owned(format!("{plain}{unit}")),
-        None => Cow::Borrowed(kind),
-    }
+    let plain = match name {
+        // numpy's letters for types on 64-bit Linux.
+        "?" => "b1",
+        "b" => "i1",
+        "B" => "u1",
+        "h" => "i2",
+        "H" => "u2",
+        "i" => "i4",
+        "I" => "u4",
+        "l" | "q" | "p" => "i8",
+        "L" | "Q" | "P" => "u8",
+        "e" => "f2",
+        "f" => "f4",
+        "d" => "f8",
+        "F" => "c8",
+        "D" => "c16",
+        "c" => "S1",
+        _ if !is_whole => return Cow::Borrowed(kind),
+        "bool" | "bool_" => "b1",
+        "int8" | "byte" => "i1",
+        "int16" | "short" => "i2",
+        "int32" | "intc" => "i4",
+        "int64" | "int" | "int_" | "intp" | "long" | "longlong" => "i8",
+        "uint8" | "ubyte" => "u1",
+        "uint16" | "ushort" => "u2",
+        "uint32" | "uintc" => "u4",
+        "uint64" | "uint" | "uintp" | "ulong" | "ulonglong" => "u8",
+        "float16" | "half" => "f2",
+        "float32" | "single" => "f4",
+        "float64" | "double" | "float" | "float_" => "f8",
+        "complex64" | "csingle" | "singlecomplex" => "c8",
+        "complex128" | "cdouble" | "complex" | "complex_" | "cfloat" => "c16",
+        "datetime64" => "M8",
+        "timedelta64" => "m8",
+        _ => return Cow::Borrowed(kind),
+    };
+    Cow::Owned(format!("{plain}{unit}"))
 }
-
-/// The units of time, by numpy's names.
-const UNITS: [&str; 14] = [
-    "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
-];
 
 /// Reads the unit between brackets: `ns`, `10us`; a missing one is `generic`.
 fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
@@ -194,9 +150,11 @@ fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
 pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
     // numpy also accepts the Greek letter mu.
     let name = if name == "\u{3bc}s" { "us" } else { name };
-    let name = UNITS.iter().find(|unit| **unit == name)?;
-    Some(TimeUnit {
-        name: (*name).to_string(),
+    let units = [
+        "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
+    ];
+    units.contains(&name).then(|| TimeUnit {
+        name: name.to_string(),
         scale: scale.max(1),
     })
 }

@@ -46,7 +46,7 @@ pub use publish::DocumentVersions;
 pub use rebuild::RebuiltCopies;
 
 /// The longest metadata document that is read, 64 MiB.
-pub const MAX_DOCUMENT: u64 = zarr_format::dialect::copies::MAX_DOCUMENT;
+pub const MAX_DOCUMENT: u64 = zarr_format::dialect::consolidated::MAX_DOCUMENT;
 
 /// The memory limit of cached nodes in bytes, unless the configuration has another one.
 const USUAL_MEMORY: u64 = 256 << 20;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
-use zarr_format::dialect::copies::{Copies, CopyHolder};
+use zarr_format::dialect::consolidated::{Copies, CopyHolder};
 use zarr_format::dialect::{consolidated, text_of};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::{self, MemberChange, ObjectText};

@@ -18,7 +18,7 @@ use crate::formats::cf_numbers::{CfPacking, FillNumber, Stored};
 use crate::formats::cf_values::{CfConversion, Meaning, Truth};
 use crate::formats::conversion::{Chained, Conversion};
 use crate::formats::times::{TimeCount, unit_of};
-use zarr_format::dialect::fill_json;
+use zarr_format::dialect::fill;
 use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
 pub use crate::formats::cf_attributes::NoValues;
@@ -110,7 +110,7 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
     if let Some(whole) = array.fill_value.bytes.get(..size) {
         conversion.convert(whole, &mut fill);
     }
-    described.fill_value.json = fill_json::value(&described.data_type, &fill);
+    described.fill_value.json = fill::render(&described.data_type, &fill);
     described.fill_value.bytes = fill;
     Ok(DecodedArray {
         array: described,

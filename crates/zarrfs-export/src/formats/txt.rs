@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::formats::{Format, Ragged};
-use zarr_format::dialect::fill_json;
+use zarr_format::dialect::fill;
 use zarr_format::error::Result;
 use zarr_format::model::DataType;
 use zarrfs_array::array::ragged::{Growing, RaggedElements};
@@ -48,7 +48,7 @@ fn list(element: &DataType, record: &[u8]) -> Option<String> {
     let size = element.size().filter(|&size| size > 0)?;
     let numbers: Vec<Value> = record
         .chunks_exact(size)
-        .map(|bytes| fill_json::value(element, bytes))
+        .map(|bytes| fill::render(element, bytes))
         .collect();
     Some(Value::from(numbers).to_string())
 }

@@ -16,7 +16,7 @@ use crate::content;
 use crate::journal_line::JournalRecord;
 use crate::keys_dir::os_error;
 use crate::listing::list_recursive;
-use zarr_format::dialect::copies::{CopyHolder, MAX_DOCUMENT};
+use zarr_format::dialect::consolidated::{CopyHolder, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;

@@ -14,7 +14,7 @@ use super::{Commit, parallel_keys};
 use crate::OverlayCore;
 use crate::journal_line::JournalRecord;
 use crate::layer::Located;
-use zarr_format::dialect::copies::{Copies, CopyHolder, MAX_DOCUMENT};
+use zarr_format::dialect::consolidated::{Copies, CopyHolder, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::MemberChange;
 use zarr_format::model::document::ZARRAY;

@@ -20,7 +20,7 @@ use crate::layer::{ChangeLayer, Located};
 use crate::layered_store::LayeredStore;
 use crate::open_file::state::ContentSource;
 use crate::open_file::{OpenFile, OpenedAs};
-use zarr_format::dialect::copies::may_hold_copies;
+use zarr_format::dialect::consolidated::may_hold_copies;
 use zarr_format::error::Result;
 use zarrfs_store::sync::locks::RwLockWriteGuard;
 use zarrfs_store::{Key, LogPosition, StoreVersion};

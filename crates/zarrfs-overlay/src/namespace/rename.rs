@@ -18,7 +18,7 @@ use crate::layered_store::LayeredStore;
 use crate::name_change::{NameChange, keys_not_known};
 use crate::open_file::OpenFile;
 use crate::{Resolved, content, wrong_kind};
-use zarr_format::dialect::copies::may_hold_copies;
+use zarr_format::dialect::consolidated::may_hold_copies;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::tree::RenameMode;
 use zarrfs_store::{EntryKind, Key, Meta};

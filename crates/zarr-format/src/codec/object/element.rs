@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use jiter::{Jiter, Peek};
 use serde_json::Value;
 
-use crate::dialect::{fill, fill_json};
+use crate::dialect::fill;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
@@ -68,7 +68,7 @@ impl<'a> ObjectElement<'a> {
             }
             (DataType::Object, Ok(text)) if is_json(text) => ObjectElement::Json(text.into()),
             (DataType::Object | DataType::Text, Ok(text)) => ObjectElement::Text(text.into()),
-            _ => match fill_json::value(data_type, bytes) {
+            _ => match fill::render(data_type, bytes) {
                 Value::String(word) if matches!(data_type, DataType::Float(_)) => {
                     let is_bits = word.starts_with("0x");
                     ObjectElement::Json(if is_bits { "NaN".into() } else { word.into() })

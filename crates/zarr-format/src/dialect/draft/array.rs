@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::draft::members::{check_extensions, uri_of};
-use crate::dialect::draft::{ChunkLocation, codec_uris, data_type};
+use crate::dialect::draft::{ChunkLocation, codecs, data_type};
+use crate::dialect::draft::{check_extensions, uri_of};
 use crate::dialect::members::{self, check_shapes, chunk_lengths, lengths};
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs::reversed;
@@ -42,7 +42,7 @@ pub(super) fn read(
     } = data_type::read(members)?;
     let (order, unknown_order) = memory_layout(members, shape.len())?;
     let steps = (rules.codecs)(members, &typed)?;
-    let chain = codec_uris::chain(order, &typed, steps);
+    let chain = codecs::chain(order, &typed, steps);
     let transformed = transform(members, grid.chunk_shape, chain)?;
     let fill_value = members.get("fill_value").unwrap_or(&Value::Null);
     let fill_value = data_type::fill_value(&typed.data_type, fill_value)?;

@@ -5,10 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::draft::codec_uris::attribute_filters;
+use crate::dialect::draft::codecs::attribute_filters;
 use crate::dialect::typestr;
 use crate::dialect::typestr::Typed;
-use crate::dialect::v2::codecs;
+use crate::dialect::v2;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
@@ -76,7 +76,7 @@ fn extended(
         let filters = attribute_filters(members);
         if let Some(typed) = of_objects(of, filters)?.or_else(|| identified(of)) {
             return Ok(ResolvedType {
-                undecodable: codecs::undecodable(filters, &typed.data_type),
+                undecodable: v2::codecs::undecodable(filters, &typed.data_type),
                 ..ResolvedType::known(typed)
             });
         }
@@ -108,7 +108,7 @@ fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
     if !matches!(of.as_str(), Some("|O" | "O")) {
         return Ok(None);
     }
-    Ok(match codecs::object_type(filters)? {
+    Ok(match v2::codecs::object_type(filters)? {
         DataType::Unknown(_) => None,
         known => Some(Typed::little(known)),
     })

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::dialect::Parsed;
 use crate::dialect::draft::array::ArrayRules;
-use crate::dialect::draft::members::{check_extensions, check_version};
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
+use crate::dialect::draft::{check_extensions, check_version};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::error::{Error, Result};
@@ -40,13 +40,13 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
     let rules = ArrayRules {
         dialect: DRAFT.name,
         separator: '.',
-        codecs,
+        codecs: chunk_codecs,
     };
     array::read(&rules, location, members)
 }
 
 /// Reads `chunk_codecs`; the parameters of a codec are members of the same object as its name.
-fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+fn chunk_codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
     let list = list(members, "chunk_codecs")?;
     let rank = lengths(members, "shape")?.len();
     let codec = |value: &Value| {
@@ -59,10 +59,10 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
         let mut configuration = value.as_object().ok_or_else(wrong)?.clone();
         let identifier = configuration.shift_remove("codec").ok_or_else(wrong)?;
         let identifier = identifier.as_str().ok_or_else(wrong)?;
-        codec_uris::named(identifier, configuration, typed, rank)
+        codecs::named(identifier, configuration, typed, rank)
     };
-    let codecs: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
-    Ok(codecs?.into_iter().flatten().collect())
+    let chain: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
+    Ok(chain?.into_iter().flatten().collect())
 }
 
 /// Checks a group (draft of 2019, "Group metadata").

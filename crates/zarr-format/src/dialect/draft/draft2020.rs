@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::dialect::Parsed;
 use crate::dialect::draft::array::ArrayRules;
-use crate::dialect::draft::members::key_suffix;
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
+use crate::dialect::draft::key_suffix;
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
 use crate::dialect::members::lengths;
 use crate::dialect::typestr::Typed;
-use crate::dialect::v2::codecs;
+use crate::dialect::v2::codecs::filtered;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 use crate::model::document::CONSOLIDATED_2020;
@@ -25,9 +25,6 @@ pub(crate) const DRAFT: Draft = Draft {
     array,
     group,
 };
-
-/// The `metadata_encoding` of July 2020.
-const MEDIA_TYPE: &str = "application/json";
 
 /// Reads the entry point (draft of 2020, "Entry point metadata" and "Storage keys").
 fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
@@ -43,7 +40,8 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     };
     match member("metadata_encoding").and_then(Value::as_str) {
         None => Ok(october),
-        Some(MEDIA_TYPE) => Ok(DraftLayout {
+        // July 2020.
+        Some("application/json") => Ok(DraftLayout {
             data: "data",
             index_prefix: "",
             ..october
@@ -74,15 +72,15 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
         } else {
             '/'
         },
-        codecs,
+        codecs: chunk_codecs,
     };
     array::read(&rules, location, members)
 }
 
-fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
-    let mut codecs = codecs::filtered(codec_uris::attribute_filters(members), typed)?;
+fn chunk_codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let mut chain = filtered(codecs::attribute_filters(members), typed)?;
     let compressor = match members.get("compressor") {
-        None | Some(Value::Null) => return Ok(codecs),
+        None | Some(Value::Null) => return Ok(chain),
         Some(compressor) => compressor,
     };
     let wrong = || {
@@ -94,18 +92,18 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
     let identifier = compressor.get("codec").and_then(Value::as_str);
     let configuration = compressor.get("configuration").and_then(Value::as_object);
     let rank = lengths(members, "shape")?.len();
-    let compressor = codec_uris::named(
+    let compressor = codecs::named(
         identifier.ok_or_else(wrong)?,
         configuration.cloned().unwrap_or_default(),
         typed,
         rank,
     )?;
     // A compressor of numbers encodes elements, so `bytes` must not precede it.
-    if compressor.as_ref().is_some_and(codec_uris::makes_bytes) {
-        codecs.pop_if(|last| last.name == "bytes");
+    if compressor.as_ref().is_some_and(codecs::makes_bytes) {
+        chain.pop_if(|last| last.name == "bytes");
     }
-    codecs.extend(compressor);
-    Ok(codecs)
+    chain.extend(compressor);
+    Ok(chain)
 }
 
 /// Checks a group (draft of 2020, "Group metadata"), whose document has only attributes.

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::dialect::Parsed;
 use crate::dialect::draft::array::ArrayRules;
-use crate::dialect::draft::members::{check_extensions, key_suffix, refuse_unknown};
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
+use crate::dialect::draft::{check_extensions, check_known, key_suffix};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::error::{Error, Result};
@@ -23,26 +23,12 @@ pub(crate) const DRAFT: Draft = Draft {
     group,
 };
 
-const ENTRY_MEMBERS: [&str; 3] = ["zarr_format", "metadata_encoding", "extensions"];
-const GROUP_MEMBERS: [&str; 2] = ["attributes", "extensions"];
-const ARRAY_MEMBERS: [&str; 9] = [
-    "shape",
-    "data_type",
-    "chunk_grid",
-    "chunk_memory_layout",
-    "fill_value",
-    "extensions",
-    "attributes",
-    "codecs",
-    "storage_transformers",
-];
-
 /// Reads the entry point (draft of 2022, "metadata_encoding" and "Storage keys").
 fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     let suffix = match members {
         None => ".json".to_string(),
         Some(members) => {
-            refuse_unknown(members, &ENTRY_MEMBERS)?;
+            check_known(members, &["zarr_format", "metadata_encoding", "extensions"])?;
             suffix(members.get("metadata_encoding"))?
         }
     };
@@ -78,17 +64,30 @@ fn suffix(encoding: Option<&Value>) -> Result<String> {
 
 /// Reads an array (draft of 2022, "Array metadata").
 fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parsed> {
-    refuse_unknown(members, &ARRAY_MEMBERS)?;
+    check_known(
+        members,
+        &[
+            "shape",
+            "data_type",
+            "chunk_grid",
+            "chunk_memory_layout",
+            "fill_value",
+            "extensions",
+            "attributes",
+            "codecs",
+            "storage_transformers",
+        ],
+    )?;
     let rules = ArrayRules {
         dialect: DRAFT.name,
         separator: '/',
-        codecs,
+        codecs: chunk_codecs,
     };
     array::read(&rules, location, members)
 }
 
 /// Reads `codecs`; a missing list counts as empty.
-fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+fn chunk_codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
     let list = list(members, "codecs")?;
     let rank = lengths(members, "shape")?.len();
     let codec = |value: &Value| {
@@ -104,15 +103,15 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
             .ok_or_else(wrong)?;
         let configuration = value.get("configuration").and_then(Value::as_object);
         let configuration = configuration.cloned().unwrap_or_default();
-        codec_uris::named(identifier, configuration, typed, rank)
+        codecs::named(identifier, configuration, typed, rank)
     };
-    let codecs: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
-    Ok(codecs?.into_iter().flatten().collect())
+    let chain: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
+    Ok(chain?.into_iter().flatten().collect())
 }
 
 /// Checks a group (draft of 2022, "Group metadata").
 fn group(members: &Map<String, Value>) -> Result<()> {
-    refuse_unknown(members, &GROUP_MEMBERS)?;
+    check_known(members, &["attributes", "extensions"])?;
     check_extensions(members)
 }
 

@@ -2,13 +2,13 @@
 //!
 //! A draft keeps documents and chunks in two separate trees (`meta/...`, `data/...`), so a node's path is not a key. An
 //! `EntryPoint` converts paths to keys and back; no other module builds these keys. It does no I/O, and all its keys
-//! are inside the entry point's folder. `registry.rs` determines the draft.
+//! are inside the entry point's folder. `draft_of` determines the draft.
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::members::{check_extensions, check_version};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout};
-use crate::dialect::{Document, DocumentMap, Parsed, attributes, edit};
+use crate::dialect::draft::{check_extensions, check_version};
+use crate::dialect::{Document, DocumentMap, Parsed, attributes};
 use crate::error::{Error, Kind, Result};
 use crate::key::Key;
 use crate::model::{Attributes, Group, Node};
@@ -157,8 +157,8 @@ impl EntryPoint {
     }
 
     /// Returns the documents that change if a node gets these attributes.
-    pub fn edit(&self, document: &Document, attributes: &Attributes) -> Result<DocumentMap> {
-        edit::edit_attributes(document, attributes)
+    pub fn edit(&self, document: &Document, new: &Attributes) -> Result<DocumentMap> {
+        attributes::edit_attributes(document, new)
     }
 
     /// Returns the folder of the entry point.

@@ -1,25 +1,24 @@
 //! The drafts of version 3, from 2019 to 2022, one file for each.
 //!
-//! Their documents and chunks are in separate folders, as the entry point of the hierarchy states. Final v3 is in
-//! `dialect/v3`.
+//! The members of an entry point decide to which draft a hierarchy belongs, never its name alone. Documents and
+//! chunks are in separate folders, as the entry point states. Final v3 is in `dialect/v3`.
 
 use serde_json::{Map, Value};
 
 use crate::dialect::Parsed;
-use crate::error::Result;
+use crate::dialect::members::list;
+use crate::error::{Error, Result};
+use crate::key::Key;
 
 mod array;
-mod codec_uris;
+mod codecs;
 mod data_type;
 pub(super) mod draft2019;
 pub(super) mod draft2020;
 pub(super) mod draft2022;
 mod entry_point;
-mod members;
-mod registry;
 
 pub use entry_point::{DocumentRole, EntryPoint};
-pub use registry::{draft_of, entry_2019, is_2019};
 
 /// A dialect that applies to all nodes below its entry point.
 pub struct Draft {
@@ -56,4 +55,157 @@ struct ChunkLocation {
     base: Vec<u8>,
     /// The text before the first index.
     index_prefix: &'static str,
+}
+
+/// Returns the draft of an entry point `zarr.json`, or `None` if it is not an entry point. A final-v3 document never is
+/// one: its `zarr_format` is a number.
+///
+/// Fails with `Corrupt` for a `metadata_encoding` that no draft has.
+pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> {
+    if !has_uri(members) {
+        return Ok(None);
+    }
+    match members.get("metadata_encoding") {
+        Some(Value::Object(_)) => Ok(Some(&draft2022::DRAFT)),
+        Some(Value::String(_)) => Ok(Some(&draft2020::DRAFT)),
+        found => Err(Error::corrupt(
+            "metadata_encoding",
+            format!(
+                "expected a string (draft of 2020) or an object (draft of 2022), found {}",
+                found.unwrap_or(&Value::Null)
+            ),
+        )),
+    }
+}
+
+/// Whether a document belongs to the draft of 2019, which has no entry point: `zarr_format` is a URI in each of its
+/// documents.
+pub fn is_2019(members: &Map<String, Value>) -> bool {
+    has_uri(members) && !members.contains_key("metadata_encoding")
+}
+
+/// Returns the entry point that a hierarchy of the draft of 2019 in the folder `top` would have.
+pub fn entry_2019(top: &Key) -> Result<EntryPoint> {
+    EntryPoint::new(&draft2019::DRAFT, top, None)
+}
+
+/// Whether `zarr_format` is a URI, as in every draft. In final v3 it is a number.
+fn has_uri(members: &Map<String, Value>) -> bool {
+    members.get("zarr_format").is_some_and(is_uri)
+}
+
+fn is_uri(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.contains("://"))
+}
+
+/// Checks the version at the end of the URI (drafts, "zarr_format"). Later minor versions are compatible.
+///
+/// Fails with `Unsupported` for another major version, or if there is no URI.
+fn check_version(members: &Map<String, Value>) -> Result<()> {
+    let found = members.get("zarr_format").unwrap_or(&Value::Null);
+    let wrong = || {
+        Error::unsupported(
+            "zarr_format",
+            format!("expected the URI of the core specification, version 3, found {found}"),
+        )
+    };
+    let uri = found.as_str().filter(|_| is_uri(found)).ok_or_else(wrong)?;
+    let version = uri.rsplit('/').find(|part| !part.is_empty());
+    let major = version.and_then(|version| version.split('.').next());
+    if major == Some("3") {
+        Ok(())
+    } else {
+        Err(wrong())
+    }
+}
+
+/// Reads `metadata_key_suffix`. It is a part of a name, so a slash in it is `Corrupt`.
+fn key_suffix(value: &Value) -> Result<String> {
+    let is_plain = |text: &&str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+    };
+    match value.as_str().filter(is_plain) {
+        Some(text) => Ok(text.to_string()),
+        None => Err(Error::corrupt(
+            "metadata_key_suffix",
+            format!("expected letters, digits and . - _ only, found {value}"),
+        )),
+    }
+}
+
+/// Fails for extensions that must be understood, since none is supported (drafts, "extensions").
+fn check_extensions(members: &Map<String, Value>) -> Result<()> {
+    for extension in list(members, "extensions")? {
+        if extension.get("must_understand") != Some(&Value::Bool(false)) {
+            let uri = uri_of(extension);
+            return Err(Error::unsupported(
+                "extensions",
+                format!("{uri} is not known and has to be understood"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the URI of an extension, or the whole extension if it has no URI.
+fn uri_of(extension: &Value) -> String {
+    let uri = extension.get("extension").and_then(Value::as_str);
+    uri.map_or_else(|| extension.to_string(), str::to_string)
+}
+
+/// Fails for members that a draft does not define.
+fn check_known(members: &Map<String, Value>, known: &[&str]) -> Result<()> {
+    match members.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let known = known.join(", ");
+            Err(Error::unsupported(
+                name,
+                format!("a member that is not known; there are {known}"),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dialect::draft::entry_point::tests::{URI, entry};
+
+    #[test]
+    fn the_encoding_decides_and_not_the_uri() {
+        let hybrid = json!({
+            "zarr_format": "https://purl.org/zarr/spec/core/3.0",
+            "metadata_encoding": "https://purl.org/zarr/spec/core/3.0",
+            "metadata_key_suffix": ".json",
+        });
+        assert_eq!(entry("", hybrid).unwrap().name(), "draft2020");
+        let final_v3 = json!({"zarr_format": 3, "node_type": "group"});
+        let none = draft_of(final_v3.as_object().unwrap()).unwrap();
+        assert!(none.is_none());
+        assert!(entry("", json!({"zarr_format": URI})).is_err());
+    }
+
+    #[test]
+    fn hostile_entry_points_are_refused() {
+        for (member, value) in [
+            ("metadata_key_suffix", json!("/../../x")),
+            ("metadata_key_suffix", json!(3)),
+            ("metadata_encoding", json!("https://example.org/cbor")),
+            ("zarr_format", json!("https://purl.org/zarr/spec/core/4.0")),
+            ("extensions", json!(7)),
+            ("extensions", json!([{"extension": "http://x.org/e"}])),
+            (
+                "extensions",
+                json!([{"extension": "http://x.org/e", "must_understand": true}]),
+            ),
+        ] {
+            let mut members = json!({"zarr_format": URI, "metadata_encoding": URI});
+            members[member] = value.clone();
+            assert!(entry("", members).is_err(), "{member}: {value}");
+        }
+    }
 }

@@ -1,13 +1,12 @@
 //! Converts memory order, filters, byte order and compressor of v2 to v3 codecs.
 //!
 //! Filters of v2 get bytes as they are stored, so codec `bytes` is placed before the first filter that depends on the
-//! byte order (`stored_order.rs`). The element type of object arrays is derived from their filters.
+//! byte order. The element type of object arrays is derived from their filters.
 
 use serde_json::{Map, Value, json};
 
 use crate::dialect::typestr;
 use crate::dialect::typestr::Typed;
-use crate::dialect::v2::stored_order::WordOrder;
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
 
@@ -48,40 +47,48 @@ pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<Str
     })
 }
 
-/// Filters that work on bytes and not on elements; all filters after them work on bytes too.
-const BYTE_FILTERS: [&str; 14] = [
-    "adler32",
-    "base64",
-    "blosc",
-    "bz2",
-    "crc32",
-    "crc32c",
-    "fletcher32",
-    "gzip",
-    "jenkins_lookup3",
-    "lz4",
-    "lzma",
-    "shuffle",
-    "zlib",
-    "zstd",
-];
+/// Whether a filter works on bytes and not on elements; all filters after it work on bytes too.
+fn takes_bytes(id: &str) -> bool {
+    matches!(
+        id,
+        "adler32"
+            | "base64"
+            | "blosc"
+            | "bz2"
+            | "crc32"
+            | "crc32c"
+            | "fletcher32"
+            | "gzip"
+            | "jenkins_lookup3"
+            | "lz4"
+            | "lzma"
+            | "shuffle"
+            | "zlib"
+            | "zstd"
+    )
+}
 
-/// Filters that encode elements as bytes themselves, whatever the byte order. Some of them are also used as compressor.
-const OBJECT_FILTERS: [&str; 9] = [
-    "json",
-    "json2",
-    "msgpack",
-    "msgpack2",
-    "pcodec",
-    "vlen-array",
-    "vlen-bytes",
-    "vlen-utf8",
-    "zfpy",
-];
+/// Whether a filter encodes elements as bytes itself, whatever the byte order. Some of these are also used as compressor.
+pub(crate) fn makes_bytes(id: &str) -> bool {
+    matches!(
+        id,
+        "json"
+            | "json2"
+            | "msgpack"
+            | "msgpack2"
+            | "pcodec"
+            | "vlen-array"
+            | "vlen-bytes"
+            | "vlen-utf8"
+            | "zfpy"
+    )
+}
 
-/// Filters that store the shape and the type of their array: the memory order has no meaning for them, and the byte
+/// Whether a filter stores the shape and the type of its array: the memory order has no meaning for it, and the byte
 /// order is part of the stored type.
-const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
+pub(crate) fn stores_shape(id: &str) -> bool {
+    matches!(id, "json" | "json2" | "msgpack" | "msgpack2")
+}
 
 /// Builds the chain: memory order, filters, byte order, compressor.
 pub(super) fn codecs(
@@ -93,12 +100,12 @@ pub(super) fn codecs(
     let first = list.first().map_or("", id_of);
     let transposition = memory_order(members, rank)?;
     let mut chain = Vec::new();
-    chain.extend(transposition.filter(|_| !SHAPED_FILTERS.contains(&first)));
+    chain.extend(transposition.filter(|_| !stores_shape(first)));
     chain.extend(filtered(list, typed)?);
     let compressor = members.get("compressor").filter(|value| !value.is_null());
     if let Some(compressor) = compressor {
         // A compressor of numbers encodes elements, so `bytes` must not precede it.
-        let is_of_elements = OBJECT_FILTERS.contains(&id_of(compressor));
+        let is_of_elements = makes_bytes(id_of(compressor));
         chain.pop_if(|last| is_of_elements && last.name == "bytes");
         chain.push(numcodec(compressor, &typed.data_type)?);
     }
@@ -123,17 +130,17 @@ pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec
     for filter in filters {
         let mut codec = numcodec(filter, data_type)?;
         let id = id_of(filter);
-        if SHAPED_FILTERS.contains(&id) && order.is_some_and(WordOrder::is_big) {
+        if stores_shape(id) && order.is_some_and(WordOrder::is_big) {
             codec
                 .configuration
                 .insert("endian".to_string(), json!("big"));
         }
-        if OBJECT_FILTERS.contains(&id) {
+        if makes_bytes(id) {
             order = None;
         }
         if let Some(before) = order {
             let after = before.after(id, &codec.configuration);
-            order = after.filter(|_| !BYTE_FILTERS.contains(&id));
+            order = after.filter(|_| !takes_bytes(id));
             chain.extend(order.is_none().then(|| bytes(before)));
         }
         chain.push(codec);
@@ -249,6 +256,81 @@ fn checksum_from_word(members: &mut Map<String, Value>) {
         let words = ["NO", "FALSE", "OFF", "0"];
         let is_off = words.iter().any(|off| word.eq_ignore_ascii_case(off));
         *checksum = json!(!is_off);
+    }
+}
+
+/// The byte order of elements between two filters: the length of their words in bytes, and whether the words are
+/// big-endian.
+///
+/// In v2 a filter gets bytes as they would be stored, and names its own types; in final v3 it gets numbers, and only
+/// codec `bytes` has a byte order. Both are equivalent if each filter reads the type that the previous one has written.
+/// This type checks that, and determines the byte order of `bytes`. After `bytes`, filters get bytes in v3 too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct WordOrder {
+    word: usize,
+    big: bool,
+}
+
+impl WordOrder {
+    /// Returns the order of an array's elements.
+    fn new(word: usize, big: bool) -> WordOrder {
+        WordOrder {
+            word,
+            big: big && word > 1,
+        }
+    }
+
+    /// Whether words are big-endian.
+    fn is_big(self) -> bool {
+        self.big
+    }
+
+    /// Returns the codec `bytes` for this order.
+    fn bytes_codec(self) -> CodecSpec {
+        let configuration = match self {
+            WordOrder { word: 0 | 1, .. } => Value::Null,
+            WordOrder { big: true, .. } => json!({ "endian": "big" }),
+            WordOrder { big: false, .. } => json!({ "endian": "little" }),
+        };
+        CodecSpec::new("bytes", configuration)
+    }
+
+    /// Returns the order after a filter, or `None` if the filter reads the elements as another type, so that it must
+    /// get bytes.
+    fn after(self, id: &str, filter: &Map<String, Value>) -> Option<WordOrder> {
+        let named = |name: &str| {
+            filter
+                .get(name)
+                .and_then(Value::as_str)
+                .and_then(WordOrder::read)
+        };
+        let (read, written) = match id {
+            "delta" | "fixedscaleoffset" | "quantize" => (named("dtype"), named("astype")),
+            "astype" => (named("decode_dtype"), named("encode_dtype")),
+            "categorize" => (None, named("astype")),
+            "packbits" => (Some(WordOrder::new(1, false)), None),
+            _ => return Some(self),
+        };
+        let read = read.unwrap_or(self);
+        let same = read == self || !read.big && !self.big;
+        same.then_some(written.unwrap_or(read))
+    }
+
+    /// Reads a type as numpy names it: `>i4`, `|u1`, `complex64`.
+    fn read(dtype: &str) -> Option<WordOrder> {
+        let plain = dtype.trim_start_matches(['<', '>', '|', '=']);
+        // The unit of a date is between brackets.
+        let plain = plain.split('[').next().unwrap_or(plain);
+        let start = plain.find(|c: char| c.is_ascii_digit());
+        let (kind, size) = plain.split_at(start.unwrap_or(plain.len()));
+        let size: usize = size.parse().unwrap_or(1);
+        let bytes = if kind.len() > 1 { size / 8 } else { size };
+        let word = if kind.starts_with('c') {
+            bytes / 2
+        } else {
+            bytes
+        };
+        Some(WordOrder::new(word, dtype.starts_with('>'))).filter(|_| !kind.is_empty())
     }
 }
 
@@ -405,5 +487,68 @@ mod tests {
             compressor(json!({ "id": "zstd", "level": 1 })).get("checksum"),
             None
         );
+    }
+
+    fn after(order: WordOrder, filter: Value) -> Option<WordOrder> {
+        let members = filter.as_object().unwrap();
+        order.after(members["id"].as_str().unwrap(), members)
+    }
+
+    #[test]
+    fn types_of_numpy_have_their_order() {
+        for (dtype, word, big) in [
+            ("<i4", 4, false),
+            (">f8", 8, true),
+            ("|u1", 1, false),
+            (">u1", 1, false),
+            (">c16", 8, true),
+            ("int32", 4, false),
+            ("complex64", 4, false),
+            (">M8[ns]", 8, true),
+            ("bool", 0, false),
+        ] {
+            assert_eq!(
+                WordOrder::read(dtype),
+                Some(WordOrder { word, big }),
+                "{dtype}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_filter_may_change_the_order() {
+        let little = WordOrder::new(8, false);
+        let cast = json!({ "id": "astype", "decode_dtype": "<f8", "encode_dtype": ">f4" });
+        assert_eq!(after(little, cast), Some(WordOrder::new(4, true)));
+        let packed = json!({ "id": "packbits" });
+        let codec = after(WordOrder::new(1, false), packed)
+            .unwrap()
+            .bytes_codec();
+        assert!(codec.configuration.is_empty());
+        let same = json!({ "id": "delta", "dtype": ">i4" });
+        assert_eq!(
+            after(WordOrder::new(4, true), same),
+            Some(WordOrder::new(4, true))
+        );
+    }
+
+    #[test]
+    fn what_is_taken_for_something_else_has_to_be_bytes() {
+        for (order, dtype) in [
+            (WordOrder::new(4, false), ">i4"),
+            (WordOrder::new(4, true), "<i4"),
+            (WordOrder::new(4, true), "|u1"),
+            (WordOrder::new(4, true), ">i8"),
+            (WordOrder::new(1, false), ">i4"),
+        ] {
+            assert_eq!(
+                after(order, json!({ "id": "delta", "dtype": dtype })),
+                None,
+                "{dtype}"
+            );
+        }
+        // Little-endian bytes are the same for any type.
+        let view = json!({ "id": "delta", "dtype": "<i8" });
+        assert!(after(WordOrder::new(1, false), view).is_some());
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{check_shapes, chunk_lengths, is_format, lengths, separator};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill, typestr};
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill, typestr};
 use crate::error::{Error, Result};
 use crate::json_text::{self, ObjectText};
 use crate::key::Key;
@@ -15,7 +15,6 @@ use crate::model::document::{ZARRAY, ZATTRS, ZGROUP};
 use crate::model::{Array, Attributes, DataType, Group, KeyScheme, Node};
 
 pub(super) mod codecs;
-mod stored_order;
 
 /// v2.
 pub const DIALECT: Dialect = Dialect {
@@ -24,6 +23,9 @@ pub const DIALECT: Dialect = Dialect {
     parse,
     edit,
 };
+
+/// netcdf-c's member about an array: in `.zarray` from 4.8.1 on, first in capitals, and an attribute from 4.9.3 on.
+const NCZARR_ARRAY: [&str; 2] = ["_NCZARR_ARRAY", "_nczarr_array"];
 
 fn documents(path: &Key) -> Result<Vec<Key>> {
     [ZARRAY, ZGROUP, ZATTRS]
@@ -66,7 +68,7 @@ fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> 
 fn check_attributes(zattrs: &Document) -> Result<()> {
     let text = zattrs.text().unwrap_or_default();
     match text.map(ObjectText::parse) {
-        Some(Ok(object)) => edit::check_unique(zattrs, &object),
+        Some(Ok(object)) => attributes::check_unique(zattrs, &object),
         Some(Err(_)) | None => Ok(()),
     }
 }
@@ -140,9 +142,6 @@ pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<ch
         v3: json!({ "name": "v2", "configuration": { "separator": separator.to_string() } }),
     }
 }
-
-/// netcdf-c's member about an array: in `.zarray` from 4.8.1 on, first in capitals, and an attribute from 4.9.3 on.
-const NCZARR_ARRAY: [&str; 2] = ["_NCZARR_ARRAY", "_nczarr_array"];
 
 /// Reads the names of dimensions, if there is one for each dimension: from xarray's attribute `_ARRAY_DIMENSIONS`, or
 /// else from netcdf-c's members. If a dimension belongs to another group, its name is the last part of its path, as in

@@ -9,9 +9,6 @@ use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, Field, MAX_ELEMENT, TimeUnit};
 
-/// Maximum nesting of structured types.
-const MAX_DEPTH: usize = 16;
-
 /// Reads `data_type` (core specification, "data_type", and the specifications of the extensions). An unknown type is
 /// kept verbatim.
 pub(crate) fn parse(value: &Value) -> Result<DataType> {
@@ -69,7 +66,7 @@ fn structured(members: &Map<String, Value>, depth: usize) -> Result<DataType> {
         .get("fields")
         .and_then(Value::as_array)
         .ok_or_else(wrong)?;
-    if list.is_empty() || depth >= MAX_DEPTH {
+    if list.is_empty() || depth >= typestr::MAX_DEPTH {
         return Err(wrong());
     }
     let field = |entry: &Value| {

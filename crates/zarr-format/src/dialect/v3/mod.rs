@@ -6,17 +6,16 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::members::{is_format, lengths, named};
+use crate::dialect::members::{is_format, lengths, named, separator};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill};
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill};
 use crate::error::{Error, Result};
 use crate::json_text;
 use crate::key::Key;
 use crate::model::document::ZARR_JSON;
-use crate::model::{Array, Attributes, CodecSpec, Group, Node};
+use crate::model::{Array, Attributes, CodecSpec, Group, KeyScheme, Node};
 
 mod chunk_grid;
-mod chunk_keys;
 mod data_type;
 
 /// Final v3.
@@ -31,9 +30,6 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
     Ok(vec![path.child(ZARR_JSON.as_bytes())?])
 }
 
-/// The warning about an array without `codecs`, which the specification requires.
-const NO_CODECS: &str = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
-
 fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
@@ -42,15 +38,17 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
         return Ok(None);
     };
     let node = node(path, &members).map_err(|error| error.about(&document.key))?;
-    let lacks_codecs = matches!(node, Node::Array(_)) && !members.contains_key("codecs");
+    // The specification requires `codecs`.
+    let has_no_codecs = matches!(node, Node::Array(_)) && !members.contains_key("codecs");
+    let warning = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
     Ok(Some(Parsed {
         node: node.with_attributes(attributes::in_member(document)),
-        warning: lacks_codecs.then(|| NO_CODECS.to_string()),
+        warning: has_no_codecs.then(|| warning.to_string()),
     }))
 }
 
-fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
-    edit::edit_attributes(edit::first_stored(documents)?, attributes)
+fn edit(documents: &[Document], new: &Attributes) -> Result<DocumentMap> {
+    attributes::edit_attributes(attributes::first_stored(documents)?, new)
 }
 
 /// Reads the members of `zarr.json`, except the attributes.
@@ -73,28 +71,14 @@ fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     }
 }
 
-const GROUP_MEMBERS: [&str; 4] = [
-    "zarr_format",
-    "node_type",
-    "attributes",
-    "consolidated_metadata",
-];
-const ARRAY_MEMBERS: [&str; 11] = [
-    "zarr_format",
-    "node_type",
-    "shape",
-    "data_type",
-    "chunk_grid",
-    "chunk_key_encoding",
-    "fill_value",
-    "codecs",
-    "attributes",
-    "dimension_names",
-    "storage_transformers",
-];
-
 fn group(members: &Map<String, Value>) -> Result<Group> {
-    match unknown_extension(members, &GROUP_MEMBERS) {
+    let known = [
+        "zarr_format",
+        "node_type",
+        "attributes",
+        "consolidated_metadata",
+    ];
+    match unknown_extension(members, &known) {
         Some(why) => Err(Error::unsupported("", why)),
         None => Ok(Group::default()),
     }
@@ -117,7 +101,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         dialect: DIALECT.name,
         fill_value,
         codecs,
-        keys: chunk_keys::parse(path, members.get("chunk_key_encoding"))?,
+        keys: chunk_keys(path, members.get("chunk_key_encoding"))?,
         dimension_names: dimension_names(members, shape.len())?,
         attributes: Attributes::default(),
         undecodable: undecodable(members),
@@ -136,9 +120,22 @@ fn is_big_endian(codec: &CodecSpec) -> bool {
 
 /// Returns the reason why no chunk can be decoded, or `None` if the members show none.
 fn undecodable(members: &Map<String, Value>) -> Option<String> {
+    let known = [
+        "zarr_format",
+        "node_type",
+        "shape",
+        "data_type",
+        "chunk_grid",
+        "chunk_key_encoding",
+        "fill_value",
+        "codecs",
+        "attributes",
+        "dimension_names",
+        "storage_transformers",
+    ];
     let other = || {
-        chunk_keys::undecodable(members.get("chunk_key_encoding"))
-            .or_else(|| unknown_extension(members, &ARRAY_MEMBERS))
+        unknown_key_encoding(members.get("chunk_key_encoding"))
+            .or_else(|| unknown_extension(members, &known))
     };
     match members.get("storage_transformers") {
         None | Some(Value::Null) => other(),
@@ -175,6 +172,56 @@ fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid:
         .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
     let (name, configuration) = named(grid, "chunk_grid")?;
     chunk_grid::parse(name, configuration, shape)
+}
+
+/// Reads `chunk_key_encoding` (core specification, "Chunk key encoding"): `default` puts `c` before the indices, `v2` puts nothing. Chunks with an unknown
+/// encoding are never looked up.
+fn chunk_keys(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
+    let default = json!("default");
+    let encoding = encoding.unwrap_or(&default);
+    let (name, configuration) = named(encoding, "chunk_key_encoding")?;
+    let (prefix, usual, scalar) = match name {
+        "default" => ("c", '/', Some("c")),
+        "v2" => ("", '.', Some("0")),
+        _ => ("", '/', None),
+    };
+    let separator = match scalar {
+        Some(_) => {
+            let stated = configuration.and_then(|members| members.get("separator"));
+            separator(stated, "separator")?.unwrap_or(usual)
+        }
+        None => usual,
+    };
+    let prefix = match prefix {
+        "" => String::new(),
+        prefix => format!("{prefix}{separator}"),
+    };
+    let within = |name: &str| {
+        if path.is_root() {
+            name.into()
+        } else {
+            [path.as_bytes(), b"/", name.as_bytes()].concat()
+        }
+    };
+    Ok(KeyScheme {
+        prefix: within(&prefix),
+        separator,
+        other_separator: None,
+        scalar_keys: scalar.into_iter().map(within).collect(),
+        v3: match scalar {
+            Some(_) => {
+                json!({ "name": name, "configuration": { "separator": separator.to_string() } })
+            }
+            None => encoding.clone(),
+        },
+    })
+}
+
+/// Returns the reason why no chunk can be found, or `None` if the key encoding is known.
+fn unknown_key_encoding(encoding: Option<&Value>) -> Option<String> {
+    let (name, _) = named(encoding?, "chunk_key_encoding").ok()?;
+    let known = ["default", "v2"].contains(&name);
+    (!known).then(|| format!("chunk_key_encoding: {name} is not known; expected default or v2"))
 }
 
 fn codecs(value: &Value) -> Result<Vec<CodecSpec>> {

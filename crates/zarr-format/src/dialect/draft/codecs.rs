@@ -6,51 +6,36 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::typestr::Typed;
+use crate::dialect::v2;
 use crate::dialect::v2::codecs::{reversed, shuffle_name};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-/// Codecs with the same name and configuration in final v3.
-const FINAL: [&str; 3] = ["bytes", "crc32c", "sharding_indexed"];
-
-/// Codecs that encode elements as elements; all others work on bytes.
-const ELEMENT_CODECS: [&str; 8] = [
-    "transpose",
-    "numcodecs.astype",
-    "numcodecs.bitround",
-    "numcodecs.categorize",
-    "numcodecs.delta",
-    "numcodecs.fixedscaleoffset",
-    "numcodecs.packbits",
-    "numcodecs.quantize",
-];
-
-/// Codecs that encode elements as bytes, each in its own way.
-const BYTES_CODECS: [&str; 11] = [
-    "bytes",
-    "sharding_indexed",
-    "vlen-bytes",
-    "vlen-utf8",
-    "numcodecs.json",
-    "numcodecs.json2",
-    "numcodecs.msgpack",
-    "numcodecs.msgpack2",
-    "numcodecs.pcodec",
-    "numcodecs.vlen-array",
-    "numcodecs.zfpy",
-];
-
-/// Codecs that store the shape of their array, so that the memory layout has no meaning.
-const SHAPED_CODECS: [&str; 4] = [
-    "numcodecs.json",
-    "numcodecs.json2",
-    "numcodecs.msgpack",
-    "numcodecs.msgpack2",
-];
-
 /// Whether a codec encodes elements as bytes, so that `bytes` must not be in the chain.
 pub(super) fn makes_bytes(codec: &CodecSpec) -> bool {
-    BYTES_CODECS.contains(&codec.name.as_str())
+    ["bytes", "sharding_indexed"].contains(&codec.name.as_str())
+        || v2::codecs::makes_bytes(numcodecs_id(codec))
+}
+
+/// Whether a codec encodes elements as elements; all others work on bytes.
+fn keeps_elements(codec: &CodecSpec) -> bool {
+    matches!(
+        codec.name.as_str(),
+        "transpose"
+            | "numcodecs.astype"
+            | "numcodecs.bitround"
+            | "numcodecs.categorize"
+            | "numcodecs.delta"
+            | "numcodecs.fixedscaleoffset"
+            | "numcodecs.packbits"
+            | "numcodecs.quantize"
+    )
+}
+
+/// Returns numcodecs' name of a codec.
+fn numcodecs_id(codec: &CodecSpec) -> &str {
+    let name = codec.name.as_str();
+    name.strip_prefix("numcodecs.").unwrap_or(name)
 }
 
 /// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. The byte order is
@@ -60,9 +45,10 @@ pub(super) fn chain(
     typed: &Typed,
     steps: Vec<CodecSpec>,
 ) -> Vec<CodecSpec> {
-    let is_shaped = |step: &CodecSpec| SHAPED_CODECS.contains(&step.name.as_str());
-    let works_on_bytes = |step: &CodecSpec| !ELEMENT_CODECS.contains(&step.name.as_str());
-    let order = order.filter(|_| !steps.first().is_some_and(is_shaped));
+    // A codec that stores the shape of its array gives the memory layout no meaning.
+    let stores_shape = |step: &CodecSpec| v2::codecs::stores_shape(numcodecs_id(step));
+    let works_on_bytes = |step: &CodecSpec| !keeps_elements(step);
+    let order = order.filter(|_| !steps.first().is_some_and(stores_shape));
     let mut chain: Vec<CodecSpec> = order.into_iter().collect();
     let first_on_bytes = steps.iter().position(works_on_bytes).unwrap_or(steps.len());
     let stated = steps.iter().any(makes_bytes);
@@ -96,7 +82,8 @@ pub(super) fn named(
         "" => Ok(Some(numcodec("zstd", configuration, typed))),
         "endian" => endian(&configuration, typed).map(Some),
         "transpose" => transpose(configuration, rank),
-        name if FINAL.contains(&name) => Ok(Some(CodecSpec {
+        // Final v3 has these with the same name and configuration.
+        "bytes" | "crc32c" | "sharding_indexed" => Ok(Some(CodecSpec {
             name: name.to_string(),
             configuration,
         })),

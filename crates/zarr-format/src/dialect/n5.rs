@@ -8,15 +8,13 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::attributes::beside;
 use crate::dialect::members::{check_shapes, lengths};
-use crate::dialect::n5::attributes::{attribute_changes, check_own, is_own};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Parsed, edit, fill, v2};
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill, v2};
 use crate::error::{Error, Result};
+use crate::json_text::{MemberChange, ObjectText};
 use crate::key::Key;
 use crate::model::document::ATTRIBUTES_JSON;
 use crate::model::{Array, Attributes, CodecSpec, DataType, Group, Node};
-
-mod attributes;
 
 /// N5 outside a known container: datasets, and roots of containers.
 pub const DIALECT: Dialect = Dialect {
@@ -67,10 +65,10 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
 }
 
 /// Edits the document of a node, which has the user's attributes among the members that N5 defines.
-fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
-    check_own(attributes)?;
-    edit::edit_members(edit::first_stored(documents)?, |old| {
-        Ok(attribute_changes(old, attributes))
+fn edit(documents: &[Document], new: &Attributes) -> Result<DocumentMap> {
+    check_own(new)?;
+    attributes::edit_members(attributes::first_stored(documents)?, |old| {
+        Ok(attribute_changes(old, new))
     })
 }
 
@@ -207,6 +205,36 @@ fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {
             "blocksize": stated("blocksize", json!(0)),
         }),
     )
+}
+
+/// Whether N5 defines a member: of a dataset, or the container's version.
+fn is_own(name: &str) -> bool {
+    matches!(
+        name,
+        "dimensions" | "blockSize" | "dataType" | "compression" | "compressionType" | "n5"
+    )
+}
+
+/// Returns the changes that make `new` the attributes of a document. Existing attributes keep their place.
+fn attribute_changes(old: &ObjectText<'_>, new: &Attributes) -> Vec<MemberChange> {
+    let new = new.members();
+    let is_gone = |name: &str| !is_own(name) && new.iter().all(|(other, _)| other != name);
+    let gone = old.members().filter(|(name, _)| is_gone(name));
+    let mut changes: Vec<MemberChange> = gone.map(|(name, _)| (name.to_string(), None)).collect();
+    let values = new.iter();
+    changes.extend(values.map(|(name, value)| (name.clone(), Some(value.to_string()))));
+    changes
+}
+
+/// Fails with `Invalid` if an attribute has the name of a member that N5 defines.
+fn check_own(attributes: &Attributes) -> Result<()> {
+    match attributes.members().iter().find(|(name, _)| is_own(name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::invalid(
+            name,
+            "is a member of N5's own, and no attribute may have its name",
+        )),
+    }
 }
 
 #[cfg(test)]
