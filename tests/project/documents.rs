@@ -163,7 +163,7 @@ fn the_table_of_data_types_is_that_of_the_program() {
             assert_eq!(descr::of(&known), found, "{name}");
         }
     }
-    let numbers = read("crates/zarr-format/src/model/numbers.rs");
+    let numbers = read("crates/zarr-format/src/model/number_type.rs");
     let table = numbers.split("const NUMBERS").nth(1).unwrap();
     let table = table.split("\n];").next().unwrap();
     let names = quoted(table, '"')

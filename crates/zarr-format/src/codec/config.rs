@@ -155,11 +155,10 @@ fn codec_spec(value: &Value) -> Option<CodecSpec> {
     })
 }
 
-/// Returns a value as JSON, truncated to `MAX_CHARS` to keep messages short.
+/// Returns a value as JSON, truncated to 60 characters to keep messages short.
 fn shortened(value: &Value) -> String {
-    const MAX_CHARS: usize = 60;
     let text = value.to_string();
-    match text.char_indices().nth(MAX_CHARS) {
+    match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         None => text,
     }

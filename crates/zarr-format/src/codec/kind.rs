@@ -124,9 +124,8 @@ impl Length {
     /// Returns the upper bound of the compressed length. Looser than any encoder's own bound, since writers split
     /// streams and pad them.
     pub(super) fn compressed(self) -> Length {
-        const SLACK: usize = 1 << 10;
         let bytes = self.upper_bound();
-        self.bounding(bytes.saturating_add(bytes / 4).saturating_add(SLACK))
+        self.bounding(bytes.saturating_add(bytes / 4).saturating_add(1 << 10))
     }
 
     /// Checks the number of bytes that `codec` gave; `Corrupt` if it is wrong, `TooLarge` if it exceeds the limit but

@@ -25,18 +25,15 @@ mod registry;
 mod shard;
 #[cfg(feature = "zfp")]
 mod zfp;
-#[cfg(not(feature = "zfp"))]
-#[path = "zfp_absent.rs"]
-mod zfp;
 
 use chain::{Chain, MAX_DEPTH};
-use compress::ignored;
-pub use compress::ignored::PassedOver;
+use compress::leniency;
+pub use compress::leniency::Leniency;
 use config::Configuration;
 use kind::{ArrayRepr, ChainContext, Length};
 
 pub use checksum::lookup3;
-pub use shard::index::{ShardIndex, ShardLevel};
+pub use shard::level::{ShardIndex, ShardLevel};
 pub use shard::rebuild::InnerChunks;
 
 /// The codecs of an array, ready for use. Its pieces are chunks, or the innermost inner chunks if sharding is the only
@@ -163,10 +160,10 @@ impl Pipeline {
         Ok(decoded.into_owned())
     }
 
-    /// Like `decode`; also returns the data that the codecs passed over.
-    pub fn decode_noting(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, PassedOver)> {
-        let (decoded, passed_over) = ignored::noted(|| self.decode(encoded));
-        Ok((decoded?, passed_over))
+    /// Like `decode`; also returns what the codecs accepted leniently.
+    pub fn decode_with_leniency(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, Leniency)> {
+        let (decoded, leniency) = leniency::recorded(|| self.decode(encoded));
+        Ok((decoded?, leniency))
     }
 
     /// Returns the maximum number of decoded copies of a piece in memory while it is decoded.
@@ -221,7 +218,7 @@ fn chunk_repr(array: &Array) -> Result<ArrayRepr> {
 /// Returns the sharding codec if it is the only codec, so that inner chunks can be fetched one by one.
 fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
     match codecs {
-        [codec] if codec.name == shard::index::NAME => Some(codec),
+        [codec] if codec.name == shard::level::NAME => Some(codec),
         _ => None,
     }
 }

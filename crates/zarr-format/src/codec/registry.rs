@@ -4,7 +4,9 @@
 //! these.
 
 use super::kind::BuildCodec;
-use super::{checksum, compress, conditional, numeric, object, order, shard, zfp};
+#[cfg(feature = "zfp")]
+use super::zfp;
+use super::{checksum, compress, conditional, numeric, object, order, shard};
 
 /// Returns the constructor of the codec with this name.
 pub(super) fn find(name: &str) -> Option<BuildCodec> {
@@ -85,6 +87,22 @@ const CODECS: &[(&str, BuildCodec)] = &[
     ("zstd", compress::zstd::build),
 ];
 
+/// Rejects codecs `zfp` and `zfpy` in programs built without feature `zfp`.
+#[cfg(not(feature = "zfp"))]
+mod zfp {
+    use crate::codec::config::Configuration;
+    use crate::codec::kind::{ChainPosition, Codec};
+    use crate::error::{Error, Result};
+
+    /// Fails with `Unsupported`, and says how to build the program with the codec.
+    pub(super) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+        let why = "codec zfp: this program is built without the zfp library, which `cargo install --features zfp` adds";
+        Err(Error::unsupported("codecs", why))
+    }
+
+    pub(super) use build as zfpy;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +111,17 @@ mod tests {
     fn names_are_unique() {
         for (n, (name, _)) in CODECS.iter().enumerate() {
             assert!(CODECS[..n].iter().all(|(other, _)| other != name), "{name}");
+        }
+    }
+
+    #[cfg(not(feature = "zfp"))]
+    #[test]
+    fn every_name_is_refused_with_the_feature_that_is_missing() {
+        for name in ["zfp", "zfpy", "numcodecs.zfpy"] {
+            let error = crate::codec::tests::pipeline("float32", &[4], serde_json::json!([name]))
+                .unwrap_err();
+            assert_eq!(error.kind(), crate::error::Kind::Unsupported);
+            assert!(error.detail().contains("--features zfp"), "{error}");
         }
     }
 }

@@ -128,10 +128,10 @@ mod tests {
     use crate::dialect::{Dialect, n5, v2, v3};
     use crate::key::Key;
 
-    fn document(bytes: &[u8]) -> Document {
+    fn document(key: &str, text: Option<&[u8]>) -> Document {
         Document {
-            key: Key::new("a/x.json").unwrap(),
-            bytes: Some(bytes.to_vec().into()),
+            key: Key::new(key).unwrap(),
+            bytes: text.map(|text| text.to_vec().into()),
             ..Document::default()
         }
     }
@@ -148,7 +148,7 @@ mod tests {
                 "a/x.json: attributes: expected an object, found 3",
             ),
         ] {
-            let read = in_member(&document(text.as_bytes()));
+            let read = in_member(&document("a/x.json", Some(text.as_bytes())));
             assert!(read.fault().unwrap().ends_with(said), "{read:?}");
         }
         for (text, said) in [
@@ -160,7 +160,7 @@ mod tests {
             ),
             (b"{\"a\": \xff}", "a/x.json: not JSON: expected UTF-8"),
         ] {
-            let read = whole(&document(text));
+            let read = whole(&document("a/x.json", Some(text)));
             assert!(read.fault().unwrap().starts_with(said), "{read:?}");
         }
     }
@@ -168,22 +168,11 @@ mod tests {
     #[test]
     fn missing_attributes_are_none() {
         for text in ["{}", r#"{"attributes": null}"#, r#"{"attributes": { }}"#] {
-            let read = in_member(&document(text.as_bytes()));
+            let read = in_member(&document("a/x.json", Some(text.as_bytes())));
             assert!(read.is_empty() && read.fault().is_none(), "{text}");
         }
-        let missing = Document {
-            bytes: None,
-            ..document(b"")
-        };
+        let missing = document("a/x.json", None);
         assert!(whole(&missing).is_empty() && in_member(&missing).is_empty());
-    }
-
-    fn document(key: &str, text: Option<&str>) -> Document {
-        Document {
-            key: Key::new(key).unwrap(),
-            bytes: text.map(|text| text.as_bytes().to_vec().into()),
-            ..Document::default()
-        }
     }
 
     fn attributes(value: &Value) -> Attributes {
@@ -207,7 +196,7 @@ mod tests {
     fn other_members_keep_their_place() {
         let zarr = document(
             "a/zarr.json",
-            Some(r#"{"z": 1, "attributes": {"x": 1}, "a": 2, "shape": [1]}"#),
+            Some(br#"{"z": 1, "attributes": {"x": 1}, "a": 2, "shape": [1]}"#),
         );
         assert_eq!(
             edited(&v3::DIALECT, &[zarr]),
@@ -221,7 +210,7 @@ mod tests {
     #[test]
     fn v2_has_attributes_beside_the_array() {
         let documents = [
-            document("a/.zarray", Some(r#"{"zarr_format": 2, "shape": [1]}"#)),
+            document("a/.zarray", Some(br#"{"zarr_format": 2, "shape": [1]}"#)),
             document("a/.zgroup", None),
             document("a/.zattrs", None),
         ];
@@ -232,7 +221,7 @@ mod tests {
     #[test]
     fn n5_has_attributes_among_its_own_members() {
         let text = r#"{"dimensions": [1], "old": 1, "blockSize": [1], "z": 0, "dataType": "int8"}"#;
-        let document = document("a/attributes.json", Some(text));
+        let document = document("a/attributes.json", Some(text.as_bytes()));
         let expected = r#"{"dimensions":[1],"blockSize":[1],"z":2,"dataType":"int8","colour":1}"#;
         let documents = [document];
         assert_eq!(

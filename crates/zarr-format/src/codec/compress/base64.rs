@@ -14,8 +14,6 @@ use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-const NAME: &str = "base64";
-
 /// Accepts any padding, and non-zero trailing bits.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
@@ -48,7 +46,7 @@ impl BytesToBytes for Base64 {
         let text = text.get(..letters).unwrap_or(&text);
         let mut out = buffer::of_length(text.len() / 4 * 3 + 3);
         let decoded = LENIENT.decode_slice(text, &mut out);
-        let length = decoded.map_err(|error| Error::corrupt(NAME, error))?;
+        let length = decoded.map_err(|error| Error::corrupt("base64", error))?;
         out.truncate(length);
         Ok(Cow::Owned(out))
     }

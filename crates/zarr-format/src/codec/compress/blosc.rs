@@ -1,26 +1,25 @@
 //! Codec `blosc` (also `numcodecs.blosc`): frames of c-blosc 1.
 //!
-//! Encoding calls c-blosc here, decoding calls it in `blosc_decode`. The frame's header is checked against the promised
-//! length before anything is allocated. Each call of c-blosc uses one thread, since callers run in parallel.
-//! `blosc_frame` handles frames with snappy blocks. Bytes after a frame are ignored, as in the reference.
+//! The frame's header (README_CHUNK_FORMAT.rst) is checked against the promised length before anything is allocated.
+//! Each call of c-blosc uses one thread, since callers run in parallel. c-blosc is built without snappy, which needs a
+//! C++ runtime, so the `snap` crate codes those blocks here, and every offset and length in such a frame is checked
+//! against the frame's bytes. Bytes after a frame are ignored, as in the reference.
 
 #![expect(unsafe_code, reason = "c-blosc is a C library")]
 
 use std::borrow::Cow;
 use std::ffi::CStr;
 
-use blosc_src::{BLOSC_MAX_BUFFERSIZE, blosc_compress_ctx};
+use blosc_src::{
+    BLOSC_MAX_BUFFERSIZE, blosc_cbuffer_validate, blosc_compress_ctx, blosc_decompress_ctx,
+};
+use snap::raw::{Decoder, Encoder, max_compress_len};
 
+use super::{leniency, shuffle};
 use crate::buffer;
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
-use crate::error::{Error, Result};
-
-use super::blosc_decode::decompress;
-use super::blosc_frame::{
-    BloscShuffle, FrameHeader, HEADER_BYTES, NAME, decode_snappy, encode_snappy,
-};
-use super::ignored;
+use crate::error::{Error, Kind, Result};
 
 /// Parameters of encoding. Decoding takes them from the frame.
 #[derive(Debug)]
@@ -32,8 +31,6 @@ struct Blosc {
     typesize: u8,
     blocksize: usize,
 }
-
-const SNAPPY: &CStr = c"snappy";
 
 /// Reads the configuration (codec `blosc`, "Configuration parameters"), including numcodecs' numbers for `shuffle`. The
 /// defaults are numcodecs'.
@@ -64,7 +61,7 @@ fn compressor(name: &str) -> &'static CStr {
         "lz4hc" => c"lz4hc",
         "blosclz" => c"blosclz",
         "zstd" => c"zstd",
-        "snappy" => SNAPPY,
+        "snappy" => c"snappy",
         "zlib" => c"zlib",
         _ => c"lz4",
     }
@@ -100,7 +97,7 @@ impl BytesToBytes for Blosc {
         let header = FrameHeader::read(&encoded)?;
         want.check(NAME, header.nbytes)?;
         let frame = encoded.get(..header.cbytes).unwrap_or_default();
-        ignored::note_bytes(encoded.len().saturating_sub(header.cbytes));
+        leniency::record_trailing_bytes(encoded.len().saturating_sub(header.cbytes));
         let decoded = if header.has_snappy_blocks() {
             decode_snappy(frame, &header)?
         } else {
@@ -117,7 +114,7 @@ impl BytesToBytes for Blosc {
             );
             return Err(Error::too_large(NAME, found));
         }
-        let encoded = if self.compressor == SNAPPY {
+        let encoded = if self.compressor == c"snappy" {
             encode_snappy(&decoded, self.typesize, self.shuffle)
         } else {
             self.compress(&decoded)
@@ -161,12 +158,264 @@ impl Blosc {
     }
 }
 
+/// Has c-blosc check the header of a frame, so that decoding reads no byte outside it.
+fn validate(frame: &[u8], length: usize) -> Result<()> {
+    let mut nbytes = 0;
+    // SAFETY: the pointer is valid for `frame.len()` bytes, and c-blosc reads a header only if there are at least 16;
+    // `nbytes` is valid for one size.
+    let valid =
+        unsafe { blosc_cbuffer_validate(frame.as_ptr().cast(), frame.len(), &raw mut nbytes) };
+    if valid < 0 || nbytes != length {
+        return Err(Error::corrupt(NAME, "a header that c-blosc refuses"));
+    }
+    Ok(())
+}
+
+/// Returns an empty buffer with room for `length` bytes; `Unavailable` if memory is out.
+fn memory_for(length: usize) -> Result<Vec<u8>> {
+    let out = buffer::with_capacity(length);
+    if out.capacity() < length {
+        return Err(Error::new(Kind::Unavailable, NAME, "no memory"));
+    }
+    Ok(out)
+}
+
+/// Decodes a whole frame, which must have the length in its header, into exactly `length` bytes. `Corrupt` if it does
+/// not decode to them, `Unavailable` if memory is out.
+fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
+    validate(frame, length)?;
+    let mut out = memory_for(length)?;
+    // SAFETY: `frame` is as long as its header says, which was just validated, and c-blosc checks every
+    // offset it reads against that; it writes at most `length` bytes, for which there is room. The buffers
+    // do not overlap and no pointer is kept.
+    let written =
+        unsafe { blosc_decompress_ctx(frame.as_ptr().cast(), out.as_mut_ptr().cast(), length, 1) };
+    // c-blosc may write fewer bytes: if a block does not divide evenly among its streams, the remainder is not written.
+    if usize::try_from(written) != Ok(length) {
+        let found = format!("expected {length} bytes, c-blosc gave {written}");
+        return Err(Error::corrupt(NAME, found));
+    }
+    // SAFETY: c-blosc counts the bytes that it has written block by block; if the sum is `length`, every block was
+    // written in full, and the blocks are contiguous.
+    unsafe { out.set_len(length) };
+    Ok(out)
+}
+
+const NAME: &str = "blosc";
+const HEADER_BYTES: usize = 16;
+
+const VERSION: u8 = 2;
+const BYTE_SHUFFLED: u8 = 0x01;
+const STORED: u8 = 0x02;
+const BIT_SHUFFLED: u8 = 0x04;
+const UNSPLIT: u8 = 0x10;
+const SNAPPY: u8 = 2;
+
+/// How elements are shuffled before compression.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BloscShuffle {
+    None,
+    Byte,
+    Bit,
+}
+
+impl BloscShuffle {
+    fn flag(self) -> u8 {
+        match self {
+            BloscShuffle::None => 0,
+            BloscShuffle::Byte => BYTE_SHUFFLED,
+            BloscShuffle::Bit => BIT_SHUFFLED,
+        }
+    }
+
+    /// Shuffles a block. A block that is too short for its shuffle is copied.
+    fn apply(self, typesize: usize, source: &[u8], target: &mut [u8]) {
+        match self {
+            BloscShuffle::Byte if typesize > 1 => shuffle::shuffle(typesize, source, target),
+            BloscShuffle::Bit if source.len() >= typesize => {
+                shuffle::bit_shuffle(typesize, source, target)
+            }
+            BloscShuffle::None | BloscShuffle::Byte | BloscShuffle::Bit => {
+                target.copy_from_slice(source)
+            }
+        }
+    }
+}
+
+/// The first 16 bytes of a frame.
+#[derive(Clone, Copy, Debug)]
+struct FrameHeader {
+    flags: u8,
+    typesize: usize,
+    blocksize: usize,
+    /// Number of decoded bytes.
+    nbytes: usize,
+    /// Number of bytes in the frame, header included.
+    cbytes: usize,
+}
+
+impl FrameHeader {
+    /// Reads the header and checks all fields that do not depend on the blocks; `Corrupt` if they are impossible.
+    fn read(frame: &[u8]) -> Result<FrameHeader> {
+        let wrong = |what: &str| Error::corrupt(NAME, what);
+        let (first, sizes) = frame
+            .split_first_chunk::<4>()
+            .ok_or_else(|| wrong("no header"))?;
+        let size = |n: usize| read_u32(sizes, n * 4).ok_or_else(|| wrong("no header"));
+        let header = FrameHeader {
+            flags: first[2],
+            typesize: usize::from(first[3]),
+            nbytes: size(0)?,
+            blocksize: size(1)?,
+            cbytes: size(2)?,
+        };
+        if first[0] != VERSION {
+            return Err(wrong(&format!(
+                "expected format version {VERSION}, found {}",
+                first[0]
+            )));
+        }
+        if header.nbytes > 0
+            && (header.typesize == 0 || header.blocksize == 0 || header.blocksize > header.nbytes)
+        {
+            return Err(wrong("a header with impossible sizes"));
+        }
+        if header.cbytes < HEADER_BYTES || header.cbytes > frame.len() {
+            return Err(wrong(&format!(
+                "expected {} bytes, found {}",
+                header.cbytes,
+                frame.len()
+            )));
+        }
+        Ok(header)
+    }
+
+    /// Whether there are blocks that c-blosc cannot decode.
+    fn has_snappy_blocks(&self) -> bool {
+        self.flags & STORED == 0 && self.flags >> 5 == SNAPPY
+    }
+
+    /// Returns the number of streams in a block of this length. Frames of older versions have no flag for it.
+    fn splits(&self, block: usize) -> usize {
+        // c-blosc splits blocks of elements of at most 16 bytes into streams of at least 128.
+        let splits = self.flags & UNSPLIT == 0
+            && self.typesize <= 16
+            && self.blocksize / self.typesize >= 128
+            && block == self.blocksize;
+        if splits { self.typesize } else { 1 }
+    }
+
+    fn unshuffle(&self, block: &[u8], target: &mut [u8]) {
+        if self.flags & BYTE_SHUFFLED != 0 && self.typesize > 1 {
+            shuffle::unshuffle(self.typesize, block, target);
+        } else if self.flags & BIT_SHUFFLED != 0 && block.len() >= self.typesize {
+            shuffle::bit_unshuffle(self.typesize, block, target);
+        } else {
+            target.copy_from_slice(block);
+        }
+    }
+}
+
+/// Decodes a frame of snappy blocks into exactly `header.nbytes` bytes.
+fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8>> {
+    let broken = || Error::corrupt(NAME, "a block that does not decode");
+    let mut out = vec![0; header.nbytes];
+    let mut block = vec![0; header.blocksize.min(header.nbytes)];
+    for (n, target) in out.chunks_mut(header.blocksize.max(1)).enumerate() {
+        let start = read_u32(frame, HEADER_BYTES + n * 4).ok_or_else(broken)?;
+        let block = block.get_mut(..target.len()).ok_or_else(broken)?;
+        decode_block(frame, start, header.splits(target.len()), block).ok_or_else(broken)?;
+        header.unshuffle(block, target);
+    }
+    Ok(out)
+}
+
+/// Decodes the streams of one block. Returns `None` if one of them does not decode to its share of the block.
+fn decode_block(frame: &[u8], start: usize, splits: usize, block: &mut [u8]) -> Option<()> {
+    let share = block.len() / splits;
+    if share * splits != block.len() {
+        return None;
+    }
+    let mut offset = start;
+    for target in block.chunks_exact_mut(share.max(1)) {
+        let length = read_u32(frame, offset)?;
+        offset = offset.checked_add(4)?;
+        let stream = frame.get(offset..offset.checked_add(length)?)?;
+        if length == share {
+            target.copy_from_slice(stream);
+        } else if Decoder::new().decompress(stream, target).ok()? != share {
+            return None;
+        }
+        offset += length;
+    }
+    Some(())
+}
+
+/// Encodes a frame of snappy blocks, each stored uncompressed if snappy does not shorten it; `typesize` is not 0.
+fn encode_snappy(decoded: &[u8], typesize: u8, shuffle: BloscShuffle) -> Result<Vec<u8>> {
+    // Blocks of about 256 KiB, in whole groups of eight elements, so that each full block can be bit-shuffled.
+    let unit = 8 * usize::from(typesize);
+    let blocksize = ((256 << 10) / unit * unit).max(unit);
+    let blocksize = blocksize.min(decoded.len().max(1));
+    let count = decoded.len().div_ceil(blocksize);
+    let mut out = vec![0; HEADER_BYTES + 4 * count];
+    let mut block = vec![0; blocksize];
+    for (n, source) in decoded.chunks(blocksize).enumerate() {
+        let start = u32::try_from(out.len()).map_err(|error| Error::too_large(NAME, error))?;
+        out[HEADER_BYTES + 4 * n..][..4].copy_from_slice(&start.to_le_bytes());
+        let target = &mut block[..source.len()];
+        shuffle.apply(usize::from(typesize), source, target);
+        append_stream(&mut out, target)?;
+    }
+    let mut flags = UNSPLIT | SNAPPY << 5 | shuffle.flag();
+    if out.len() >= decoded.len().saturating_add(HEADER_BYTES) {
+        flags |= STORED;
+        out.truncate(HEADER_BYTES);
+        out.extend_from_slice(decoded);
+    }
+    let sizes = [decoded.len(), blocksize, out.len()];
+    out[..4].copy_from_slice(&[VERSION, 1, flags, typesize]);
+    for (field, size) in out[4..HEADER_BYTES]
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip(sizes)
+    {
+        *field = u32::try_from(size)
+            .map_err(|error| Error::too_large(NAME, error))?
+            .to_le_bytes();
+    }
+    Ok(out)
+}
+
+/// Appends a block as the length of its stream and the stream. A stream as long as its block is the uncompressed block.
+fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
+    let mut stream = vec![0; max_compress_len(block.len())];
+    let length = Encoder::new()
+        .compress(block, &mut stream)
+        .map_err(|error| Error::invalid(NAME, error))?;
+    stream.truncate(length);
+    let stream = if length < block.len() { &stream } else { block };
+    let length = u32::try_from(stream.len()).map_err(|error| Error::too_large(NAME, error))?;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(stream);
+    Ok(())
+}
+
+/// Reads a little-endian 32-bit number.
+fn read_u32(bytes: &[u8], offset: usize) -> Option<usize> {
+    let word = bytes.get(offset..)?.first_chunk::<4>()?;
+    usize::try_from(u32::from_le_bytes(*word)).ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
     use crate::codec::Pipeline;
     use crate::codec::tests::{pipeline, sample};
     use crate::error::{Kind, Result};
-    use serde_json::{Value, json};
 
     fn blosc(length: u64, configuration: Value) -> Result<Pipeline> {
         let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
@@ -253,6 +502,47 @@ mod tests {
             let error = blosc(10, json!({ member: value })).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt);
             assert!(error.to_string().contains(member), "{error}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_decoded_where_memory_is_out() {
+        let error = memory_for(isize::MAX.unsigned_abs()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable);
+    }
+
+    #[test]
+    fn frames_of_any_size_come_back() {
+        for length in [0, 1, 100, 5000, 300_000, 600_001] {
+            for typesize in [1, 2, 7, 8, 255] {
+                for shuffled in [BloscShuffle::None, BloscShuffle::Byte, BloscShuffle::Bit] {
+                    let data = sample(length);
+                    let frame = encode_snappy(&data, typesize, shuffled).unwrap();
+                    let header = FrameHeader::read(&frame).unwrap();
+                    assert_eq!((header.nbytes, header.cbytes), (length, frame.len()));
+                    if header.has_snappy_blocks() {
+                        assert_eq!(decode_snappy(&frame, &header).unwrap(), data);
+                    } else {
+                        assert_eq!(frame[HEADER_BYTES..], data);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mutated_frames_never_panic() {
+        let frame = encode_snappy(&sample(5000), 4, BloscShuffle::Byte).unwrap();
+        for place in 0..64.min(frame.len()) {
+            for value in 0..=255 {
+                let mut frame = frame.clone();
+                frame[place] = value;
+                if let Ok(header) = FrameHeader::read(&frame)
+                    && header.nbytes <= 10_000
+                {
+                    let _ = decode_snappy(&frame, &header);
+                }
+            }
         }
     }
 }

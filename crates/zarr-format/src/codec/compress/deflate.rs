@@ -18,7 +18,7 @@ use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-use super::ignored;
+use super::leniency;
 
 thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
@@ -95,7 +95,7 @@ impl BytesToBytes for Deflate {
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let wrapper = self.wrapper_of(&encoded);
         if wrapper != self.wrapper {
-            ignored::note_wrapper(self.name(), wrapper.name());
+            leniency::record_wrapper(self.name(), wrapper.name());
         }
         if let Length::Exact(length) = want
             && let Some(decoded) = decode_exact(wrapper, &encoded, length)
@@ -138,8 +138,8 @@ fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u
         Wrapper::Gzip => decompressor.gzip_decompress(encoded, &mut out),
         Wrapper::Zlib => decompressor.zlib_decompress(encoded, &mut out),
     });
-    if wrapper == Wrapper::Zlib && found == Ok(length) && ignored::is_noting() {
-        note_after_zlib(encoded, &out);
+    if wrapper == Wrapper::Zlib && found == Ok(length) && leniency::is_recording() {
+        record_after_zlib(encoded, &out);
     }
     let whole =
         found == Ok(length) && (wrapper == Wrapper::Zlib || ends_with_trailer(encoded, &out));
@@ -148,14 +148,14 @@ fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u
 
 /// Records the bytes after the zlib stream of `decoded`. The stream ends with a checksum (RFC 1950, section 2.2); only
 /// if the last bytes are not that checksum, the stream is decoded again to find its end.
-fn note_after_zlib(encoded: &[u8], decoded: &[u8]) {
+fn record_after_zlib(encoded: &[u8], decoded: &[u8]) {
     let trailer = encoded.last_chunk::<4>();
     if trailer.is_some_and(|trailer| u32::from_be_bytes(*trailer) == adler32(decoded)) {
         return;
     }
     let mut stream = ZlibDecoder::new(encoded);
     if io::copy(&mut stream, &mut io::sink()).is_ok() {
-        ignored::note_bytes(stream.into_inner().len());
+        leniency::record_trailing_bytes(stream.into_inner().len());
     }
 }
 
@@ -183,7 +183,7 @@ fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Ve
         Wrapper::Zlib => {
             let mut stream = ZlibDecoder::new(encoded).take(limit);
             stream.read_to_end(&mut out)?;
-            ignored::note_bytes(stream.into_inner().into_inner().len());
+            leniency::record_trailing_bytes(stream.into_inner().into_inner().len());
         }
         Wrapper::Gzip => {
             let mut rest = encoded;
@@ -192,7 +192,7 @@ fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Ve
                 member.read_to_end(&mut out)?;
                 let behind = member.into_inner().into_inner();
                 rest = without_padding(behind);
-                ignored::note_padding(behind.len() - rest.len());
+                leniency::record_padding(behind.len() - rest.len());
             }
         }
     }

@@ -28,9 +28,6 @@ struct Lz4 {
     frames: bool,
 }
 
-/// The maximum number of decoded bytes for each encoded byte of a block.
-const MAX_RATIO: usize = 255;
-
 /// Builds `numcodecs.lz4`. Its `acceleration`, which trades size for speed, is ignored.
 pub(crate) fn block(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: false })))
@@ -78,7 +75,8 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
         .split_first_chunk::<4>()
         .ok_or_else(|| Error::corrupt(NAME, "no length of the block"))?;
     let length = u32::from_le_bytes(*length) as usize;
-    let most = block.len().saturating_mul(MAX_RATIO);
+    // An encoded byte gives at most 255 decoded ones.
+    let most = block.len().saturating_mul(255);
     if length > most {
         // For example a different file in the place of a chunk.
         let what = format!(

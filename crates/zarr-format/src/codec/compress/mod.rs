@@ -2,15 +2,12 @@
 
 pub(super) mod base64;
 pub(super) mod blosc;
-mod blosc_decode;
-mod blosc_frame;
 pub(super) mod bz2;
 pub(super) mod deflate;
-pub(super) mod ignored;
+pub(super) mod leniency;
 pub(super) mod lz4;
 pub(super) mod lz4_java;
 pub(super) mod lzma;
-mod lzma_filters;
 pub(super) mod n5_default;
 pub(super) mod pcodec;
 pub(super) mod shuffle;

@@ -16,13 +16,12 @@ use crate::error::{Error, Result};
 use crate::grid::{Layout, Region, Runs};
 use crate::model::CodecSpec;
 
-use super::ignored;
+use super::leniency;
 
 const NAME: &str = "n5_default";
 
 /// The mode of a block with its number of elements after its shape, in four bytes.
 const VARLENGTH: u16 = 1;
-const COUNT_BYTES: usize = 4;
 
 /// The chain of whole blocks, and the data for building the chains of smaller blocks.
 #[derive(Debug)]
@@ -124,7 +123,7 @@ impl N5Default {
             let what = format!("a block of {shape:?} elements, more than the block size {whole:?}");
             return Err(Error::corrupt(NAME, what));
         }
-        ignored::note_block(&shape);
+        leniency::record_block(&shape);
         let repr = ArrayRepr {
             shape,
             ..self.repr.clone()
@@ -154,7 +153,8 @@ impl N5Default {
 impl ArrayToBytes for N5Default {
     fn encoded_length(&self) -> Length {
         let elements = self.chain.encoded_length();
-        let header = self.header.len().saturating_add(COUNT_BYTES);
+        // A block of mode 1 has its number of elements in four more bytes.
+        let header = self.header.len().saturating_add(4);
         let most = elements.upper_bound().saturating_add(header);
         elements.bounding(most).compressed()
     }

@@ -16,9 +16,6 @@ use crate::model::DataType;
 
 const NAME: &str = "pcodec";
 
-/// An upper bound of the overhead of a page in bytes; in this format each page is a chunk of its own.
-const PAGE_OVERHEAD: usize = 64;
-
 /// The functions that decode and encode one number type.
 #[derive(Clone, Copy, Debug)]
 struct NumberCodec {
@@ -138,7 +135,8 @@ fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
 
 impl ArrayToBytes for Pcodec {
     fn encoded_length(&self) -> Length {
-        let pages = self.pages.saturating_mul(PAGE_OVERHEAD);
+        // An upper bound of a page's overhead; in this format each page is a chunk of its own.
+        let pages = self.pages.saturating_mul(64);
         Length::Exact(self.bytes).plus(pages).compressed()
     }
 

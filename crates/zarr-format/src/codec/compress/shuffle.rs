@@ -13,8 +13,6 @@ use crate::error::Result;
 use crate::grid::element_blocks::BLOCK;
 use crate::model::DataType;
 
-const NAME: &str = "shuffle";
-
 /// The length of an element in bytes; 1 disables shuffling.
 #[derive(Debug)]
 struct ShuffleCodec {
@@ -54,7 +52,7 @@ impl BytesToBytes for ShuffleCodec {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        want.check(NAME, encoded.len())?;
+        want.check("shuffle", encoded.len())?;
         Ok(self.apply(encoded, unshuffle))
     }
 

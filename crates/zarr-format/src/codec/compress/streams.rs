@@ -6,7 +6,7 @@
 use crate::buffer;
 use crate::error::{Error, Result};
 
-use super::ignored;
+use super::leniency;
 
 /// A decoder of one stream.
 pub(super) trait StreamDecoder {
@@ -29,7 +29,7 @@ pub(super) fn decode_all<S: StreamDecoder>(
         match one_stream(codec, rest, max, open()?, &mut out) {
             Ok(left) => rest = left,
             Err(_) => {
-                ignored::note_bytes(rest.len());
+                leniency::record_trailing_bytes(rest.len());
                 out.truncate(whole);
                 break;
             }

@@ -20,11 +20,8 @@ use crate::error::{Error, Result};
 
 const NAME: &str = "zstd";
 
-/// Part of the library's message about a frame whose window exceeds the limit.
-const NO_MEMORY: &str = "too much memory";
-
 /// The largest compressor that a thread keeps, in bytes; at high levels it takes hundreds of MiB.
-const MAX_KEPT_BYTES: usize = 2 << 20;
+const MAX_CACHED_BYTES: usize = 2 << 20;
 
 thread_local! {
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
@@ -57,15 +54,17 @@ impl BytesToBytes for Zstd {
             Length::AtMost(max) => decode_bounded(&encoded, max),
             Length::Limited(max) => {
                 // The content size in the frame is exact; the decoder stops early and shows only that there is more.
-                let told = zstd::zstd_safe::get_frame_content_size(&encoded);
-                let told = told.ok().flatten();
-                let told = told.and_then(|told| usize::try_from(told).ok());
-                want.check(NAME, told.unwrap_or(0))?;
+                let size = zstd::zstd_safe::get_frame_content_size(&encoded);
+                let size = size.ok().flatten();
+                let size = size.and_then(|size| usize::try_from(size).ok());
+                want.check(NAME, size.unwrap_or(0))?;
                 decode_bounded(&encoded, max)
             }
         };
         decoded.map(Cow::Owned).map_err(|error| {
-            if matches!(want, Length::Limited(_)) && error.to_string().contains(NO_MEMORY) {
+            // The library's message about a frame whose window exceeds the limit.
+            let needs_memory = error.to_string().contains("too much memory");
+            if matches!(want, Length::Limited(_)) && needs_memory {
                 return Error::too_large(NAME, "the window of its frame does not fit");
             }
             let found = encoded.len();
@@ -80,14 +79,14 @@ impl BytesToBytes for Zstd {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let encoded = COMPRESSOR.with_borrow_mut(|kept| {
-            let mut compressor = match kept.take() {
+        let encoded = COMPRESSOR.with_borrow_mut(|cached| {
+            let mut compressor = match cached.take() {
                 Some(compressor) => compressor,
                 None => Compressor::new(self.level)?,
             };
             let encoded = self.compress(&mut compressor, &decoded)?;
-            if compressor.context_mut().sizeof() <= MAX_KEPT_BYTES {
-                *kept = Some(compressor);
+            if compressor.context_mut().sizeof() <= MAX_CACHED_BYTES {
+                *cached = Some(compressor);
             }
             io::Result::Ok(encoded)
         });
@@ -111,10 +110,10 @@ impl Zstd {
 /// Decodes all frames into a buffer of `length` bytes. The caller checks that they fill it.
 fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     let mut out = buffer::with_capacity(length);
-    DECOMPRESSOR.with_borrow_mut(|kept| {
-        let decompressor = match kept {
+    DECOMPRESSOR.with_borrow_mut(|cached| {
+        let decompressor = match cached {
             Some(decompressor) => decompressor,
-            None => kept.insert(Decompressor::new()?),
+            None => cached.insert(Decompressor::new()?),
         };
         decompressor.decompress_to_buffer(encoded, &mut out)
     })?;

@@ -12,8 +12,6 @@ use super::element::cast_all;
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
 
-const NAME: &str = "astype";
-
 /// The decoded and the encoded type.
 #[derive(Debug)]
 struct AsType {
@@ -34,7 +32,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, cast).at(position)
+    Numeric::new("astype", decoded, encoded, cast).at(position)
 }
 
 /// Whether one of the types is a date or duration, whose units numpy would convert.

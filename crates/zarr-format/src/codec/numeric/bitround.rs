@@ -10,8 +10,6 @@ use crate::error::{Error, Result};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric};
 
-const NAME: &str = "bitround";
-
 /// The number type, and the number of significant bits kept.
 #[derive(Debug)]
 struct BitRound {
@@ -34,7 +32,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         number: dtype.number,
         keepbits,
     };
-    Numeric::new(NAME, dtype, dtype, round).at(position)
+    Numeric::new("bitround", dtype, dtype, round).at(position)
 }
 
 /// Returns the bits of a float's mantissa and the mask of its exponent, or `None` for integers.

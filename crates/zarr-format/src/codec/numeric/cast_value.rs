@@ -12,7 +12,7 @@ use crate::dialect::fill;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-use super::element::{Element, Wide, with_element};
+use super::element::{Element, Wide, try_map, with_element};
 use super::number::{Dtype, Number};
 use super::rounding::Rounding;
 use super::{Kernel, Numeric};
@@ -50,8 +50,10 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     });
     let target = target.ok_or_else(|| config.unexpected("data_type", "a data type"))?;
     let source = &position.repr.data_type;
-    let (decoded, encoded) = (real_number(NAME, source)?, real_number(NAME, &target)?);
-    let rounding = config.keyword("rounding", &Rounding::NAMES)?;
+    let (decoded, encoded) = (
+        Dtype::of_real(source, NAME)?,
+        Dtype::of_real(&target, NAME)?,
+    );
     let out_of_range = match config.keyword("out_of_range", &["clamp", "wrap"])? {
         None => OutOfRange::Refuse,
         Some("clamp") => OutOfRange::Clamp,
@@ -63,25 +65,13 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let cast = CastValue {
         decoded: decoded.number,
         encoded: encoded.number,
-        rounding: Rounding::from_name(rounding.unwrap_or_default()),
+        rounding: Rounding::read(config)?,
         out_of_range,
         encode_map: scalar_map(config, "encode", source, &target)?,
         decode_map: scalar_map(config, "decode", &target, source)?,
     };
     cast.check_fill(&position.repr.fill)?;
     Numeric::new(NAME, decoded, encoded, cast).at(position)
-}
-
-/// Returns the type of an integer of whole bytes or of a float; `Unsupported` for all other types.
-pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
-    let dtype = match data_type {
-        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
-        _ => None,
-    };
-    dtype.ok_or_else(|| {
-        let what = format!("{codec} of data type {data_type}");
-        Error::unsupported("codecs", what)
-    })
 }
 
 /// Reads one direction of `scalar_map`: pairs of numbers, each written as a fill value of its type.
@@ -161,7 +151,7 @@ impl CastValue {
                 whole => whole,
             },
         };
-        let (min, max) = bounds(to);
+        let (min, max) = to.bounds();
         match self.out_of_range {
             _ if (min..=max).contains(&whole) => {}
             OutOfRange::Refuse => return None,
@@ -169,17 +159,6 @@ impl CastValue {
             OutOfRange::Wrap => return Some(Wide::whole(whole & i128::from(u64::MAX))),
         }
         Some(Wide::whole(whole))
-    }
-}
-
-/// Returns the smallest and the largest number of an integer type.
-pub(super) fn bounds(number: Number) -> (i128, i128) {
-    let bits = 8 * number.width();
-    match number {
-        Number::I8 | Number::I16 | Number::I32 | Number::I64 => {
-            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-        }
-        _ => (0, (1 << bits) - 1),
     }
 }
 
@@ -211,21 +190,6 @@ impl Kernel for CastValue {
     fn is_lossy(&self) -> bool {
         !self.decoded.fits(self.encoded) || !self.encode_map.is_empty()
     }
-}
-
-/// Writes `change` of each element of `source` to `target`. Fails with the first element for which `change` returns
-/// `None`.
-pub(super) fn try_map<From: Element, To: Element>(
-    source: &[u8],
-    target: &mut [u8],
-    change: impl Fn(Wide) -> Option<Wide>,
-) -> std::result::Result<(), Wide> {
-    let source = source.chunks_exact(From::WIDTH);
-    for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
-        let wide = From::read(source).wide();
-        To::cast(change(wide).ok_or(wide)?).write(target);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

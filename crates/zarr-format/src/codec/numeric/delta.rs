@@ -12,8 +12,6 @@ use super::element::{Element, Wide, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
 
-const NAME: &str = "delta";
-
 /// The types of decoded sums and encoded differences.
 #[derive(Debug)]
 struct Delta {
@@ -36,7 +34,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         differences: encoded.number,
         parts: decoded.parts,
     };
-    Numeric::new(NAME, decoded, encoded, delta).at(position)
+    Numeric::new("delta", decoded, encoded, delta).at(position)
 }
 
 impl Kernel for Delta {
@@ -51,7 +49,7 @@ impl Kernel for Delta {
         let fits = with_element!(self.sums, Sum => with_element!(self.differences, Difference => {
             subtract::<Sum, Difference>(self.parts, decoded, encoded)
         }));
-        let unfit = || Error::invalid(NAME, "a difference does not fit the encoded type");
+        let unfit = || Error::invalid("delta", "a difference does not fit the encoded type");
         fits.then_some(()).ok_or_else(unfit)
     }
 

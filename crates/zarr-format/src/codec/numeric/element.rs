@@ -247,9 +247,9 @@ fn to_i64(number: f64) -> i64 {
 
 /// Truncates via the signed conversion, as compilers do if the processor has no unsigned one.
 fn to_u32(number: f64) -> u32 {
-    const HALF: f64 = 2_147_483_648.0;
-    if number >= HALF {
-        (to_i32(number - HALF) as u32) ^ (1 << 31)
+    let half = 2_147_483_648.0;
+    if number >= half {
+        (to_i32(number - half) as u32) ^ (1 << 31)
     } else {
         to_i32(number) as u32
     }
@@ -257,9 +257,9 @@ fn to_u32(number: f64) -> u32 {
 
 /// Truncates via the signed conversion, as compilers do if the processor has no unsigned one.
 fn to_u64(number: f64) -> u64 {
-    const HALF: f64 = 9_223_372_036_854_775_808.0;
-    if number >= HALF {
-        (to_i64(number - HALF) as u64) ^ (1 << 63)
+    let half = 9_223_372_036_854_775_808.0;
+    if number >= half {
+        (to_i64(number - half) as u64) ^ (1 << 63)
     } else {
         to_i64(number) as u64
     }
@@ -305,6 +305,31 @@ pub(super) fn map_elements<From: Element, To: Element>(
     for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
         To::cast(change(From::read(source).wide())).write(target);
     }
+}
+
+/// Returns the rounding of results if one operand has type `number`. For a sum, product or quotient, rounding to
+/// float64 and then to a type of at most half as many digits equals rounding once.
+pub(super) fn rounding(number: Number) -> fn(f64) -> f64 {
+    match number {
+        Number::F16 => |number| f64::from(f16::cast(Wide::Float(number)).to_f32()),
+        Number::F32 => |number| f64::from(f32::cast(Wide::Float(number))),
+        _ => |number| number,
+    }
+}
+
+/// Writes `change` of each element of `source` to `target`. Fails with the first element for which `change` returns
+/// `None`.
+pub(super) fn try_map<From: Element, To: Element>(
+    source: &[u8],
+    target: &mut [u8],
+    change: impl Fn(Wide) -> Option<Wide>,
+) -> std::result::Result<(), Wide> {
+    let source = source.chunks_exact(From::WIDTH);
+    for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
+        let wide = From::read(source).wide();
+        To::cast(change(wide).ok_or(wide)?).write(target);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

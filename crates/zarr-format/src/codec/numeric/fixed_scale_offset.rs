@@ -4,18 +4,15 @@
 //! their type can represent the other number, and become float64 otherwise. Division always gives floats. Rounding is
 //! to nearest, ties to even.
 
-use half::f16;
 use serde_json::{Number as JsonNumber, Value};
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
-use super::element::{Element, Wide, map_elements, with_element};
+use super::element::{Element, Wide, map_elements, rounding, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-
-const NAME: &str = "fixedscaleoffset";
 
 /// The transformation, and the decoded and the encoded type.
 #[derive(Debug)]
@@ -40,7 +37,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, transformation).at(position)
+    Numeric::new("fixedscaleoffset", decoded, encoded, transformation).at(position)
 }
 
 fn number(config: Configuration<'_>, name: &str) -> Result<JsonNumber> {
@@ -102,9 +99,9 @@ impl FixedScaleOffset {
     fn integer_of_type<From: Element>(&self, number: &JsonNumber) -> Option<Wide> {
         let wide = number.as_i64().map(Wide::Signed);
         let wide = wide.or_else(|| number.as_u64().map(Wide::Unsigned))?;
-        let held =
+        let is_in_range =
             self.decoded != Number::Bool && From::cast(wide).wide().as_whole() == wide.as_whole();
-        held.then_some(wide)
+        is_in_range.then_some(wide)
     }
 }
 
@@ -112,16 +109,6 @@ impl FixedScaleOffset {
 fn product(one: Wide, other: Wide) -> Wide {
     let number = one.as_whole().wrapping_mul(other.as_whole());
     Wide::Unsigned(u64::cast(Wide::whole(number)))
-}
-
-/// Returns the rounding of results if one operand has type `number`. For a sum, product or quotient, rounding to
-/// float64 and then to a type of at most half as many digits equals rounding once.
-pub(super) fn rounding(number: Number) -> fn(f64) -> f64 {
-    match number {
-        Number::F16 => |number| f64::from(f16::cast(Wide::Float(number)).to_f32()),
-        Number::F32 => |number| f64::from(f32::cast(Wide::Float(number))),
-        _ => |number| number,
-    }
 }
 
 #[cfg(test)]

@@ -75,6 +75,17 @@ impl Number {
         }
     }
 
+    /// Returns the smallest and the largest number of an integer type.
+    pub(super) fn bounds(self) -> (i128, i128) {
+        let bits = 8 * self.width();
+        match self {
+            Number::I8 | Number::I16 | Number::I32 | Number::I64 => {
+                (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+            }
+            _ => (0, (1 << bits) - 1),
+        }
+    }
+
     fn new(kind: char, width: usize) -> Option<Number> {
         match (kind, width) {
             ('b', 1) => Some(Number::Bool),
@@ -125,6 +136,18 @@ impl Dtype {
             number,
             parts,
             big: false,
+        })
+    }
+
+    /// Returns the type of an integer of whole bytes or of a float; `Unsupported` for all other types.
+    pub(super) fn of_real(data_type: &DataType, codec: &str) -> Result<Dtype> {
+        let dtype = match data_type {
+            DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
+            _ => None,
+        };
+        dtype.ok_or_else(|| {
+            let what = format!("{codec} of data type {data_type}");
+            Error::unsupported("codecs", what)
         })
     }
 

@@ -15,8 +15,6 @@ use crate::model::DataType;
 
 use super::array_codec;
 
-const NAME: &str = "packbits";
-
 /// Packs eight bytes into one; it has no configuration.
 #[derive(Debug)]
 struct PackedBooleans {
@@ -51,7 +49,7 @@ impl BytesToBytes for PackedBooleans {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let wrong = |what: String| Error::corrupt(NAME, what);
+        let wrong = |what: String| Error::corrupt("packbits", what);
         let (&padding, bits) = encoded
             .split_first()
             .ok_or_else(|| wrong("no bytes at all".to_string()))?;
@@ -60,7 +58,7 @@ impl BytesToBytes for PackedBooleans {
             .saturating_mul(8)
             .checked_sub(usize::from(padding));
         let count = count.ok_or_else(|| wrong(format!("{padding} bits of padding")))?;
-        want.check(NAME, count)?;
+        want.check("packbits", count)?;
         let mut decoded = buffer::of_length(count);
         element_blocks::convert(bits, &mut decoded, spread);
         if let Some(&last) = bits.get(count / 8) {

@@ -7,12 +7,9 @@ use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
-use super::element::{Wide, cast_all, map_elements, with_element};
-use super::fixed_scale_offset::rounding;
+use super::element::{Wide, cast_all, map_elements, rounding, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-
-const NAME: &str = "quantize";
 
 /// The power of two that scales numbers before they are rounded, and the decoded and the encoded type.
 #[derive(Debug)]
@@ -43,7 +40,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, quantize).at(position)
+    Numeric::new("quantize", decoded, encoded, quantize).at(position)
 }
 
 /// Returns the power of two that preserves `digits` decimal digits, calculated as in numcodecs.

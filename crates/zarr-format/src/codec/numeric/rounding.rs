@@ -3,6 +3,9 @@
 //! Nothing is rounded twice: a number is decomposed into an integer and a power of two, and all bits that do not fit
 //! are dropped at once.
 
+use crate::codec::config::Configuration;
+use crate::error::Result;
+
 use super::element::Wide;
 use super::number::Number;
 
@@ -40,22 +43,22 @@ impl FloatFormat {
 }
 
 impl Rounding {
-    pub(super) const NAMES: [&'static str; 5] = [
-        "nearest-even",
-        "nearest-away",
-        "towards-zero",
-        "towards-positive",
-        "towards-negative",
-    ];
-
-    pub(super) fn from_name(name: &str) -> Rounding {
-        match name {
-            "nearest-away" => Rounding::NearestAway,
-            "towards-zero" => Rounding::TowardsZero,
-            "towards-positive" => Rounding::TowardsPositive,
-            "towards-negative" => Rounding::TowardsNegative,
+    /// Reads `rounding`.
+    pub(super) fn read(config: Configuration<'_>) -> Result<Rounding> {
+        let words = [
+            "nearest-even",
+            "nearest-away",
+            "towards-zero",
+            "towards-positive",
+            "towards-negative",
+        ];
+        Ok(match config.keyword("rounding", &words)? {
+            Some("nearest-away") => Rounding::NearestAway,
+            Some("towards-zero") => Rounding::TowardsZero,
+            Some("towards-positive") => Rounding::TowardsPositive,
+            Some("towards-negative") => Rounding::TowardsNegative,
             _ => Rounding::NearestEven,
-        }
+        })
     }
 
     /// Rounds a finite float to an integer.
@@ -80,16 +83,16 @@ impl Rounding {
         let format = FloatFormat::of(to);
         let length = (u64::BITS - mantissa.leading_zeros()).cast_signed();
         let last = (exponent + length - 1).max(format.min_exponent) - (format.digits - 1);
-        let (kept, last) = match last - exponent {
+        let (mantissa, last) = match last - exponent {
             ..=0 => (u128::from(mantissa), exponent),
             dropped => (
                 self.drop_bits(negative, u128::from(mantissa), dropped),
                 last,
             ),
         };
-        let length = (u128::BITS - kept.leading_zeros()).cast_signed();
-        let fits = kept == 0 || last + length - 1 <= format.max_exponent;
-        let number = scaled(kept as f64, last);
+        let length = (u128::BITS - mantissa.leading_zeros()).cast_signed();
+        let fits = mantissa == 0 || last + length - 1 <= format.max_exponent;
+        let number = scaled(mantissa as f64, last);
         fits.then_some(if negative { -number } else { number })
     }
 

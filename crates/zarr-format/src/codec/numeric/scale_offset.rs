@@ -7,10 +7,9 @@ use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
-use super::cast_value::{bounds, real_number, scalar, try_map};
-use super::element::{Wide, with_element};
-use super::fixed_scale_offset::rounding;
-use super::number::Number;
+use super::cast_value::scalar;
+use super::element::{Wide, rounding, try_map, with_element};
+use super::number::{Dtype, Number};
 use super::{Kernel, Numeric};
 
 const NAME: &str = "scale_offset";
@@ -32,7 +31,7 @@ struct ScaleOffset {
 /// Reads the configuration (codec `scale_offset`, "Configuration").
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     config.only(&["offset", "scale"])?;
-    let dtype = real_number(NAME, &position.repr.data_type)?;
+    let dtype = Dtype::of_real(&position.repr.data_type, NAME)?;
     let number = |name: &str, default: i64| match config.get(name) {
         None => Ok(Wide::Signed(default)),
         Some(value) => scalar(&position.repr.data_type, value)
@@ -68,7 +67,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 impl ScaleOffset {
     /// Returns an integer if it is in the range of the type.
     fn whole(&self, number: i128) -> Option<i128> {
-        let (min, max) = bounds(self.number);
+        let (min, max) = self.number.bounds();
         (min..=max).contains(&number).then_some(number)
     }
 

@@ -20,7 +20,6 @@ mod element;
 mod json_text;
 mod list;
 mod message_pack;
-mod message_pack_writer;
 pub(super) mod vlen;
 
 /// The format of the list.
@@ -119,9 +118,7 @@ impl ArrayToBytes for ObjectCodec {
         let elements = self.elements(&decoded)?;
         let encoded = match self.notation {
             Notation::Json => json_text::write(&elements, &self.dtype, &self.repr.shape),
-            Notation::MessagePack => {
-                message_pack_writer::write(&elements, &self.dtype, &self.repr.shape)
-            }
+            Notation::MessagePack => message_pack::write(&elements, &self.dtype, &self.repr.shape),
         };
         encoded.map(Cow::Owned)
     }

@@ -1,7 +1,7 @@
 //! Codec `transpose`: permutes the dimensions of a chunk (including `F` of v2).
 //!
 //! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no byte costs
-//! nothing. `permute.rs` copies the elements. For elements without a fixed length it permutes their offsets, and the
+//! nothing. `permutation.rs` copies the elements. For elements without a fixed length it permutes their offsets, and the
 //! elements are then copied by offset.
 
 use std::borrow::Cow;
@@ -14,9 +14,7 @@ use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data, Le
 use crate::codec::records;
 use crate::error::Result;
 
-use super::permute::Permutation;
-
-const NAME: &str = "transpose";
+use super::permutation::Permutation;
 
 /// The permutations for encoding and for decoding.
 #[derive(Debug)]
@@ -76,7 +74,7 @@ fn order(config: Configuration<'_>, rank: usize) -> Result<Vec<usize>> {
 const OFFSET_BYTES: usize = size_of::<usize>();
 
 /// Permutes elements without a fixed length.
-fn apply_ragged<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
+fn apply_variable<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
     if permutation.is_identity() {
         return Ok(data);
     }
@@ -98,7 +96,7 @@ fn apply_ragged<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a
 }
 
 fn apply<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
-    Length::Exact(permutation.length()).check(NAME, data.len())?;
+    Length::Exact(permutation.length()).check("transpose", data.len())?;
     if permutation.is_identity() {
         return Ok(data);
     }
@@ -113,7 +111,7 @@ fn apply<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
 impl Transpose {
     fn permute<'a>(&self, permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
         if self.repr.data_type.is_variable() {
-            apply_ragged(permutation, data)
+            apply_variable(permutation, data)
         } else {
             apply(permutation, data)
         }

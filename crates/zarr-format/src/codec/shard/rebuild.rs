@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-use super::index::{ShardIndex, ShardLevel};
+use super::level::{ShardIndex, ShardLevel};
 
 /// Encoded inner chunks by their path: the number of the inner chunk on each level of sharding, outermost first.
 pub type InnerChunks = BTreeMap<Vec<usize>, Vec<u8>>;

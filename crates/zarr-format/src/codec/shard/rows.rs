@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-use super::index::ShardLevel;
+use super::level::ShardLevel;
 
 /// Elements of the shard and of an inner chunk along one dimension, and the number of inner chunks.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,24 @@
 //! An array in zfp's terms: at most four dimensions of one of four types.
 //!
-//! An array is divided into blocks. The length of streams is calculated here, before zfp is called. `stream.rs` codes
+//! Numbers of other types are converted (codec `zfp`, "Compression", step 1): short integers become the upper bits of
+//! longer ones, float16 becomes float32. Unsigned numbers of 32 and 64 bits are clamped to the largest signed number, as
+//! in the zarrs crate, since the specification does not define them. An array is divided into blocks. The length of streams is calculated here, before zfp is called. `stream.rs` codes
 //! the blocks.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "numbers are clamped before they are narrowed"
+)]
+#![expect(
+    clippy::cast_sign_loss,
+    reason = "numbers are clamped before they are narrowed"
+)]
+
+use half::f16;
+
+use super::field::Scalar;
 use super::mode::{MAX_BITS, Mode, rate_bits};
+use crate::model::DataType;
 
 /// The number of dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, whatever the array has.
 const ZARRS_DIMENSIONS: usize = 3;
@@ -58,9 +73,6 @@ impl ZfpField {
 
     /// Returns the maximum length of a stream in bytes, its header included.
     pub(super) fn max_stream_bytes(&self, mode: Mode) -> usize {
-        // An upper bound of a block's overhead in bits: exponents, group tests, the count of bits.
-        const OVERHEAD_BITS: usize = 32;
-        const HEADER_BYTES: usize = 32;
         let values = 1 << (2 * self.shape.len().min(4));
         let least = match mode {
             Mode::Rate { rate, dimensions } => {
@@ -69,9 +81,11 @@ impl ZfpField {
             Mode::Expert { minbits, .. } => minbits as usize,
             _ => 0,
         };
-        let bits = (values * (8 * self.scalar.width() + 1) + OVERHEAD_BITS).max(least);
+        // 32 bits bound a block's overhead: exponents, group tests, the count of bits.
+        let bits = (values * (8 * self.scalar.width() + 1) + 32).max(least);
         let bytes = self.blocks().saturating_mul(bits) / 8;
-        bytes.saturating_add(HEADER_BYTES)
+        // The header has fewer than 32 bytes.
+        bytes.saturating_add(32)
     }
 
     /// Returns the number of dimensions of a block in a stream of `length` bytes at `rate`: the array's, or the number
@@ -96,4 +110,119 @@ impl ZfpField {
         let words = self.blocks().checked_mul(bits)?.div_ceil(64);
         words.checked_mul(size_of::<u64>())
     }
+}
+
+/// Makes the two casts between a type and zfp's.
+macro_rules! casts {
+    ($narrow:ty, $wide:ty, $up:expr, $down:expr) => {
+        (
+            |numbers| {
+                let up: fn($narrow) -> $wide = $up;
+                each(numbers, |word| {
+                    up(<$narrow>::from_le_bytes(word)).to_le_bytes()
+                })
+            },
+            |numbers| {
+                let down: fn($wide) -> $narrow = $down;
+                each(numbers, |word| {
+                    down(<$wide>::from_le_bytes(word)).to_le_bytes()
+                })
+            },
+        )
+    };
+}
+
+/// Casts numbers in little-endian bytes to another type.
+pub(super) type Cast = fn(&[u8]) -> Vec<u8>;
+
+/// The conversion of numbers to a type of zfp.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NumberConversion {
+    pub(super) scalar: Scalar,
+    /// The casts to zfp's type and back, or `None` if the types are the same.
+    pub(super) cast: Option<(Cast, Cast)>,
+    /// Whether some numbers are clamped and so not restored.
+    pub(super) clamps: bool,
+}
+
+impl NumberConversion {
+    /// Returns the conversion of a type, or `None` if zfp does not support it.
+    pub(super) fn of(data_type: &DataType) -> Option<NumberConversion> {
+        let numbers = |scalar, cast, clamps| {
+            Some(NumberConversion {
+                scalar,
+                cast,
+                clamps,
+            })
+        };
+        match data_type {
+            DataType::Int(4) => numbers(Scalar::Int32, None, false),
+            DataType::Int(8) => numbers(Scalar::Int64, None, false),
+            DataType::Float(4) => numbers(Scalar::Float, None, false),
+            DataType::Float(8) => numbers(Scalar::Double, None, false),
+            DataType::Float(2) => numbers(
+                Scalar::Float,
+                Some(casts!(f16, f32, f16::to_f32, f16::from_f32)),
+                false,
+            ),
+            DataType::Int(1) => numbers(
+                Scalar::Int32,
+                Some(casts!(i8, i32, |n| i32::from(n) << 23, |n| {
+                    (n >> 23).clamp(-0x80, 0x7f) as i8
+                })),
+                false,
+            ),
+            DataType::Int(2) => numbers(
+                Scalar::Int32,
+                Some(casts!(i16, i32, |n| i32::from(n) << 15, |n| {
+                    (n >> 15).clamp(-0x8000, 0x7fff) as i16
+                })),
+                false,
+            ),
+            DataType::UInt(1) => numbers(
+                Scalar::Int32,
+                Some(casts!(u8, i32, |n| (i32::from(n) - 0x80) << 23, |n| {
+                    ((n >> 23) + 0x80).clamp(0, 0xff) as u8
+                })),
+                false,
+            ),
+            DataType::UInt(2) => numbers(
+                Scalar::Int32,
+                Some(casts!(u16, i32, |n| (i32::from(n) - 0x8000) << 15, |n| {
+                    ((n >> 15) + 0x8000).clamp(0, 0xffff) as u16
+                })),
+                false,
+            ),
+            DataType::UInt(4) => numbers(
+                Scalar::Int32,
+                Some(casts!(
+                    u32,
+                    i32,
+                    |n| i32::try_from(n).unwrap_or(i32::MAX),
+                    |n| { u32::try_from(n).unwrap_or(0) }
+                )),
+                true,
+            ),
+            DataType::UInt(8) => numbers(
+                Scalar::Int64,
+                Some(casts!(
+                    u64,
+                    i64,
+                    |n| i64::try_from(n).unwrap_or(i64::MAX),
+                    |n| { u64::try_from(n).unwrap_or(0) }
+                )),
+                true,
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Casts each number of `N` bytes to one of `M`.
+fn each<const N: usize, const M: usize>(
+    numbers: &[u8],
+    cast: impl Fn([u8; N]) -> [u8; M],
+) -> Vec<u8> {
+    let (words, _) = numbers.as_chunks();
+    words.iter().flat_map(|word| cast(*word)).collect()
 }

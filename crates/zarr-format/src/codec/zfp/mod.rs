@@ -1,8 +1,8 @@
 //! Codecs `zfp` and `zfpy` (feature `zfp`): numbers compressed by zfp, lossless or lossy.
 //!
 //! A stream decodes to exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration; streams
-//! of `zfpy` have a header, which must match the chunk. `mode.rs` reads modes, `numbers.rs` converts numbers to the
-//! types of zfp, `stream.rs` calls the library.
+//! of `zfpy` have a header, which must match the chunk. `mode.rs` reads modes, `field.rs` converts numbers to
+//! the types of zfp, `stream.rs` calls the library.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,12 @@ use crate::error::{Error, Result};
 
 use super::config::Configuration;
 use super::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
-use field::ZfpField;
+use field::{NumberConversion, ZfpField};
 use mode::Mode;
-use numbers::NumberConversion;
 use stream::{NAME, decode, encode};
 
 mod field;
 mod mode;
-mod numbers;
 mod stream;
 
 /// A codec of zfp streams.

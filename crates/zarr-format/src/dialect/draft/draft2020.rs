@@ -123,7 +123,7 @@ mod tests {
             "shape": [1], "compressor": compressor, "attributes": { "filters": filters },
         });
         let typed = typestr::parse(&json!(dtype)).unwrap();
-        let found = codecs(members.as_object().unwrap(), &typed).unwrap();
+        let found = chunk_codecs(members.as_object().unwrap(), &typed).unwrap();
         found.into_iter().map(|codec| codec.name).collect()
     }
 

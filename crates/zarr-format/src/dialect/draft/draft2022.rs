@@ -148,7 +148,7 @@ mod tests {
             json!([{"type": 3}]),
         ] {
             let members = json!({"shape": [1], "codecs": list});
-            assert!(codecs(members.as_object().unwrap(), &typed).is_err());
+            assert!(chunk_codecs(members.as_object().unwrap(), &typed).is_err());
         }
     }
 }

@@ -38,9 +38,9 @@ impl Permutation {
         let from = strides(source.iter().copied(), element)?;
         let target: Option<Vec<u64>> = axes.iter().map(|&axis| source.get(axis).copied()).collect();
         let to = strides(target?.into_iter(), element)?;
-        let mut seen = vec![false; source.len()];
-        axes.iter().for_each(|&axis| seen[axis] = true);
-        if axes.len() != source.len() || seen.contains(&false) {
+        let mut used = vec![false; source.len()];
+        axes.iter().for_each(|&axis| used[axis] = true);
+        if axes.len() != source.len() || used.contains(&false) {
             return None;
         }
         let length = from

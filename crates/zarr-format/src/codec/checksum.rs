@@ -1,24 +1,17 @@
 //! Codecs that add a checksum: `crc32c`, `crc32`, `adler32`, `fletcher32`, `jenkins_lookup3`.
 //!
 //! The checksum is four bytes, little-endian, after or before the data (`location`). Decoding always verifies it, then
-//! cuts it off without a copy. The functions that no library has are in `lookup3.rs` and `fletcher.rs`.
+//! cuts it off without a copy.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
 
+use ChecksumFunction::{Lookup3, Plain};
 use serde_json::Value;
-
-use crate::error::{Error, Result};
 
 use super::config::Configuration;
 use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
-use ChecksumFunction::{Lookup3, Plain};
-use fletcher::fletcher32;
-
-mod fletcher;
-mod lookup3;
-
-pub use lookup3::lookup3;
+use crate::error::{Error, Result};
 
 const CHECKSUM_BYTES: usize = 4;
 
@@ -169,12 +162,84 @@ impl BytesToBytes for Checksum {
     }
 }
 
+/// Computes HDF5's `fletcher32` checksum over 16-bit words, most significant byte first. An odd last byte is the upper
+/// half of a word; the checksum of empty data is 0.
+fn fletcher32(data: &[u8]) -> u32 {
+    let (mut first, mut second) = (0, 0);
+    // The sums are folded after 360 words, so that 32 bits do not overflow.
+    for block in data.chunks(2 * 360) {
+        for word in block.chunks(2) {
+            let low = word.get(1).copied().unwrap_or(0);
+            first += u32::from(word[0]) << 8 | u32::from(low);
+            second += first;
+        }
+        (first, second) = (fold(first), fold(second));
+    }
+    fold(second) << 16 | fold(first)
+}
+
+/// Reduces a sum modulo 65535, to at most 17 bits.
+fn fold(sum: u32) -> u32 {
+    (sum & 0xffff) + (sum >> 16)
+}
+
+/// Computes Bob Jenkins' hash `lookup3` with a 32-bit result (`hashlittle`), by which HDF5 protects its own structures,
+/// from the initial value `initial`. The result does not depend on the machine's byte order.
+pub fn lookup3(data: &[u8], initial: u32) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the length counts modulo 2^32"
+    )]
+    let length = data.len() as u32;
+    let start = 0xdead_beef_u32.wrapping_add(length).wrapping_add(initial);
+    let mut state = [start; 3];
+    if data.is_empty() {
+        return start;
+    }
+    // The last block, of 1 to 12 bytes, is mixed differently.
+    let (blocks, last) = data.split_at((data.len() - 1) / 12 * 12);
+    for block in blocks.chunks_exact(12) {
+        add(&mut state, block);
+        mix(&mut state);
+    }
+    add(&mut state, last);
+    mix_last(&mut state);
+    state[2]
+}
+
+/// Adds up to 12 bytes; missing bytes count as zeros.
+fn add(state: &mut [u32; 3], bytes: &[u8]) {
+    let mut words = [0; 12];
+    words[..bytes.len()].copy_from_slice(bytes);
+    for (value, word) in state.iter_mut().zip(words.as_chunks::<4>().0) {
+        *value = value.wrapping_add(u32::from_le_bytes(*word));
+    }
+}
+
+fn mix(state: &mut [u32; 3]) {
+    for (n, turn) in [4, 6, 8, 16, 19, 4].into_iter().enumerate() {
+        let (a, b, c) = (n % 3, (n + 1) % 3, (n + 2) % 3);
+        state[a] = state[a].wrapping_sub(state[c]) ^ state[c].rotate_left(turn);
+        state[c] = state[c].wrapping_add(state[b]);
+    }
+}
+
+fn mix_last(state: &mut [u32; 3]) {
+    for (n, turn) in [14, 11, 25, 16, 4, 14, 24].into_iter().enumerate() {
+        let (target, source) = ((n + 2) % 3, (n + 1) % 3);
+        state[target] =
+            (state[target] ^ state[source]).wrapping_sub(state[source].rotate_left(turn));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::{fletcher32, lookup3};
+    use serde_json::{Value, json};
+
     use crate::codec::Pipeline;
     use crate::codec::tests::pipeline;
     use crate::error::Kind;
-    use serde_json::{Value, json};
 
     const NAMES: [&str; 5] = [
         "crc32c",
@@ -260,5 +325,42 @@ mod tests {
                 assert_eq!(error.kind(), Kind::Corrupt);
             }
         }
+    }
+
+    #[test]
+    fn sums_that_numcodecs_gives() {
+        for (data, sum) in [
+            (b"a".as_slice(), [0, b'a', 0, b'a']),
+            (b"abc", [b'b', 0xc4, 0xc5, b'%']),
+            (b"abcd", [0xc6, 0xc4, b')', b'&']),
+            (&[0xff; 7], [0, 0xff, 0, 0xff]),
+        ] {
+            assert_eq!(fletcher32(data).to_le_bytes(), sum, "{data:?}");
+        }
+    }
+
+    #[test]
+    fn long_input_does_not_overflow() {
+        assert_eq!(fletcher32(&[0xff; 100_000]), 0xffff_ffff);
+        assert_eq!(fletcher32(&[]), 0);
+    }
+
+    #[test]
+    fn hashes_that_its_author_gives() {
+        let score = b"Four score and seven years ago";
+        assert_eq!(lookup3(b"", 0), 0xdead_beef);
+        assert_eq!(lookup3(b"", 0xdead_beef), 0xbd5b_7dde);
+        assert_eq!(lookup3(score, 0), 0x1777_0551);
+        assert_eq!(lookup3(score, 1), 0xcd62_8161);
+    }
+
+    #[test]
+    fn all_lengths_differ() {
+        let mut hashes: Vec<u32> = (0..40)
+            .map(|length| lookup3(&[0; 40][..length], 0))
+            .collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 40);
     }
 }
