@@ -238,7 +238,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::codec::Pipeline;
-    use crate::codec::tests::pipeline;
+    use crate::codec::tests::{assert_corrupt, pipeline};
     use crate::error::Kind;
 
     const NAMES: [&str; 5] = [
@@ -300,7 +300,7 @@ mod tests {
         let encoded = text.encode(b"123456789").unwrap();
         assert_eq!(encoded.len(), 13);
         assert_eq!(list.decode(encoded.clone()).unwrap(), b"123456789");
-        assert_eq!(plain.decode(encoded).unwrap_err().kind(), Kind::Corrupt);
+        assert_corrupt(&plain, encoded);
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             for bit in 0..encoded.len() * 8 {
                 let mut flipped = encoded.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(pipeline.decode(flipped).unwrap_err().kind(), Kind::Corrupt);
+                assert_corrupt(&pipeline, flipped);
             }
         }
     }

@@ -131,7 +131,7 @@ impl BytesToBytes for Conditional {
 #[cfg(test)]
 mod tests {
     use crate::codec::Pipeline;
-    use crate::codec::tests::{pipeline, sample};
+    use crate::codec::tests::{assert_corrupt, pipeline, sample};
     use crate::error::{Kind, Result};
     use serde_json::{Value, json};
 
@@ -178,7 +178,7 @@ mod tests {
             vec![2; 1001],
             vec![1; 1001],
         ] {
-            assert_eq!(pipeline.decode(encoded).unwrap_err().kind(), Kind::Corrupt);
+            assert_corrupt(&pipeline, encoded);
         }
         for configuration in [
             json!({}),

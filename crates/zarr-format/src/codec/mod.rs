@@ -269,6 +269,20 @@ mod tests {
         Pipeline::new(&array(data_type, chunk_shape, codecs), MAX_CHUNK)
     }
 
+    /// Checks that data decode to themselves.
+    #[track_caller]
+    pub(super) fn assert_round_trip(pipeline: &Pipeline, data: &[u8]) {
+        let decoded = pipeline.decode(pipeline.encode(data).unwrap());
+        assert!(decoded.unwrap() == data);
+    }
+
+    /// Checks that encoded bytes are `Corrupt`.
+    #[track_caller]
+    pub(super) fn assert_corrupt(pipeline: &Pipeline, encoded: impl Into<Vec<u8>>) {
+        let decoded = pipeline.decode(encoded.into());
+        assert_eq!(decoded.unwrap_err().kind(), Kind::Corrupt);
+    }
+
     /// Returns compressible data.
     pub(super) fn sample(length: usize) -> Vec<u8> {
         let mut state = 1_u32;
@@ -311,6 +325,66 @@ mod tests {
             (reasoned.kind(), reasoned.detail()),
             (Kind::Unsupported, "pickled")
         );
+    }
+
+    #[test]
+    fn configurations_that_make_no_sense_are_refused() {
+        // Data type, codec, kind of error, a word of its message, configuration. The fill value of uint16 is 771.
+        let table = r#"
+            uint32    blosc                Corrupt     cname        { "cname": "lzo" }
+            uint32    blosc                Corrupt     clevel       { "clevel": "high" }
+            uint32    blosc                Corrupt     shuffle      { "shuffle": 3 }
+            uint8     numcodecs.lzma       Corrupt     format       { "format": 4 }
+            uint8     numcodecs.lzma       Corrupt     filters      { "format": 3 }
+            uint8     numcodecs.lzma       Corrupt     check        { "check": 7 }
+            uint8     numcodecs.lzma       Corrupt     preset       { "preset": "high" }
+            uint8     numcodecs.lzma       Corrupt     filters      { "format": 3, "filters": [{ "id": 99 }] }
+            uint8     numcodecs.lzma       Corrupt     filters      { "format": 3, "filters": [{ "id": 3, "dist": 257 }] }
+            uint8     numcodecs.lzma       Corrupt     filters      { "format": 3, "filters": [{ "id": 33, "lc": 5 }] }
+            uint8     numcodecs.lzma       Corrupt     filters      { "format": 3, "filters": [{ "id": 3 }] }
+            uint8     numcodecs.lzma       Corrupt     delta        { "delta": 0 }
+            uint8     cast_value           Corrupt     data_type    {}
+            uint8     cast_value           Corrupt     rounding     { "data_type": "int8", "rounding": "up" }
+            uint8     cast_value           Corrupt     out_of_range { "data_type": "float32", "out_of_range": "wrap" }
+            uint8     cast_value           Corrupt     scalar_map   { "data_type": "int8", "scalar_map": { "encode": [[1]] } }
+            uint8     cast_value           Corrupt     scale        { "data_type": "int8", "scale": 1 }
+            bool      cast_value           Unsupported bool         { "data_type": "int8" }
+            int8      cast_value           Unsupported bool         { "data_type": "bool" }
+            int8      cast_value           Unsupported int4         { "data_type": "int4" }
+            int8      cast_value           Unsupported r8           { "data_type": "r8" }
+            int16     scale_offset         Corrupt     scale        { "scale": 0 }
+            int16     scale_offset         Corrupt     scale        { "scale": "x" }
+            int16     scale_offset         Corrupt     factor       { "factor": 2 }
+            uint16    scale_offset         Corrupt     fill         { "scale": 100 }
+            int32     quantize             Unsupported quantize     { "digits": 1, "dtype": "<i4" }
+            float32   quantize             Corrupt     digits       { "digits": "x" }
+            uint8     delta                Unsupported <U4          { "dtype": "<U4" }
+            uint8     delta                Corrupt     bytes        { "dtype": "<i4" }
+            float32   fixedscaleoffset     Corrupt     scale        { "offset": 1 }
+            int64     astype               Unsupported dates        { "encode_dtype": "<M8[s]", "decode_dtype": "<M8[ns]" }
+            uint8     astype               Corrupt     encode_dtype {}
+            float32   bitround             Corrupt     keepbits     { "keepbits": 24 }
+            bool      bitround             Unsupported bool         { "keepbits": 1 }
+            int8      packbits             Corrupt     last_bit     { "first_bit": 3, "last_bit": 2 }
+            int8      packbits             Corrupt     last_bit     { "last_bit": 8 }
+            complex64 numcodecs.pcodec     Unsupported complex64    {}
+            string    numcodecs.categorize Corrupt     labels       { "labels": "a" }
+            string    numcodecs.categorize Corrupt     labels       { "labels": [1] }
+            string    numcodecs.categorize Corrupt     labels       {}
+            string    numcodecs.categorize Corrupt     astype       { "labels": [], "astype": "<f4" }
+            int32     numcodecs.categorize Unsupported int32        { "labels": [] }
+        "#;
+        for row in table.lines().map(str::trim).filter(|row| !row.is_empty()) {
+            let (words, configuration) = row.split_at(row.find('{').unwrap());
+            let [data_type, name, kind, word] = Vec::from_iter(words.split_whitespace())[..] else {
+                panic!("{row}")
+            };
+            let configuration: Value = serde_json::from_str(configuration).unwrap();
+            let codec = json!({ "name": name, "configuration": configuration });
+            let error = pipeline(data_type, &[6], json!([codec])).unwrap_err();
+            assert_eq!(format!("{:?}", error.kind()), kind, "{row}: {error}");
+            assert!(error.to_string().contains(word), "{row}: {error}");
+        }
     }
 
     #[test]

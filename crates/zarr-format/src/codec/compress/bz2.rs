@@ -74,8 +74,7 @@ impl BytesToBytes for Bz2 {
 #[cfg(test)]
 mod tests {
     use crate::codec::Pipeline;
-    use crate::codec::tests::{pipeline, sample};
-    use crate::error::Kind;
+    use crate::codec::tests::{assert_corrupt, assert_round_trip, pipeline, sample};
     use serde_json::json;
 
     fn bz2(length: u64, level: i64) -> Pipeline {
@@ -88,7 +87,7 @@ mod tests {
         let data = sample(300_000);
         for level in [1, 5, 9] {
             let pipeline = bz2(300_000, level);
-            assert!(pipeline.decode(pipeline.encode(&data).unwrap()).unwrap() == data);
+            assert_round_trip(&pipeline, &data);
         }
     }
 
@@ -100,10 +99,7 @@ mod tests {
             .flat_map(|part| bz2(1000, 1).encode(part).unwrap())
             .collect();
         assert_eq!(bz2(3000, 1).decode(stream.clone()).unwrap(), data);
-        assert_eq!(
-            bz2(1000, 1).decode(stream.clone()).unwrap_err().kind(),
-            Kind::Corrupt
-        );
+        assert_corrupt(&bz2(1000, 1), stream.clone());
         stream.extend_from_slice(b"junk");
         assert_eq!(bz2(3000, 1).decode(stream).unwrap(), data);
     }
@@ -112,12 +108,10 @@ mod tests {
     fn broken_streams_are_corrupt() {
         let encoded = bz2(1000, 1).encode(&sample(1000)).unwrap();
         for end in 0..encoded.len() {
-            let error = bz2(1000, 1).decode(encoded[..end].to_vec()).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_corrupt(&bz2(1000, 1), encoded[..end].to_vec());
         }
         for length in [999, 1001] {
-            let error = bz2(length, 1).decode(encoded.clone()).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_corrupt(&bz2(length, 1), encoded.clone());
         }
     }
 }

@@ -186,8 +186,7 @@ impl ArrayToBytes for N5Default {
 #[cfg(test)]
 mod tests {
     use crate::codec::Pipeline;
-    use crate::codec::tests::pipeline;
-    use crate::error::Kind;
+    use crate::codec::tests::{assert_corrupt, pipeline};
     use serde_json::json;
 
     fn block(shape: &[u64], compressor: Option<&str>) -> Pipeline {
@@ -259,13 +258,12 @@ mod tests {
         let pipeline = block(&[2, 3], None);
         let whole = pipeline.encode(&[0; 12]).unwrap();
         for end in 0..whole.len() {
-            let error = pipeline.decode(whole[..end].to_vec()).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_corrupt(&pipeline, whole[..end].to_vec());
         }
         for (place, byte) in [(1, 1), (1, 2), (3, 3), (7, 0), (4, 255), (7, 3)] {
             let mut other = whole.clone();
             other[place] = byte;
-            assert_eq!(pipeline.decode(other).unwrap_err().kind(), Kind::Corrupt);
+            assert_corrupt(&pipeline, other);
         }
     }
 }

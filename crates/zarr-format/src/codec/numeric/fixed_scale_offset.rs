@@ -115,13 +115,11 @@ fn product(one: Wide, other: Wide) -> Wide {
 mod tests {
     use crate::codec::Pipeline;
     use crate::codec::tests::pipeline;
-    use crate::error::Kind;
     use serde_json::{Value, json};
 
     fn scaled(data_type: &str, configuration: Value) -> Pipeline {
         let codec = json!({ "name": "numcodecs.fixedscaleoffset", "configuration": configuration });
-        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
-        pipeline(data_type, &[4], json!([codec, little])).unwrap()
+        pipeline(data_type, &[4], json!([codec, "bytes"])).unwrap()
     }
 
     #[test]
@@ -153,14 +151,5 @@ mod tests {
             [246, 248, 250, 190]
         );
         assert_eq!(pipeline.decode(vec![0, 1, 2, 100]).unwrap(), [5, 5, 6, 55]);
-    }
-
-    #[test]
-    fn numbers_have_to_be_given() {
-        let codec =
-            json!({ "name": "numcodecs.fixedscaleoffset", "configuration": { "offset": 1 } });
-        let error = pipeline("float32", &[4], json!([codec])).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
-        assert!(error.to_string().contains("scale"), "{error}");
     }
 }

@@ -134,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     use crate::codec::Pipeline;
-    use crate::codec::tests::array;
+    use crate::codec::tests::{array, assert_corrupt};
     use crate::error::{Kind, Result};
     use crate::model::DataType;
 
@@ -198,10 +198,7 @@ mod tests {
         }
         let other = br#"[1,2,"<f8",[2]]"#;
         let numbers = codec(NOTATIONS[0], DataType::Int(4), &[2]).unwrap();
-        assert_eq!(
-            numbers.decode(other.to_vec()).unwrap_err().kind(),
-            Kind::Corrupt
-        );
+        assert_corrupt(&numbers, other.to_vec());
         for wrong in [
             r#"[1,"2","<i4",[2]]"#,
             r#"[1,null,"<i4",[2]]"#,

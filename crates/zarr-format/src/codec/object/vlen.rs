@@ -198,8 +198,7 @@ mod tests {
     use serde_json::json;
 
     use crate::codec::Pipeline;
-    use crate::codec::tests::{array, pipeline};
-    use crate::error::Kind;
+    use crate::codec::tests::{array, assert_corrupt, pipeline};
     use crate::model::DataType;
 
     const STORED: &[u8] = b"\x03\0\0\0\x02\0\0\0hi\0\0\0\0\x02\0\0\0\xc3\xa9";
@@ -259,7 +258,7 @@ mod tests {
         let mut latin = STORED.to_vec();
         *latin.last_mut().unwrap() = b'(';
         for wrong in [long, huge, fewer, latin, STORED[..9].to_vec(), vec![]] {
-            assert_eq!(pipeline.decode(wrong).unwrap_err().kind(), Kind::Corrupt);
+            assert_corrupt(&pipeline, wrong);
         }
     }
 }
