@@ -74,21 +74,12 @@ impl BytesToBytes for Bz2 {
 #[cfg(test)]
 mod tests {
     use crate::codec::Pipeline;
-    use crate::codec::tests::{assert_corrupt, assert_round_trip, pipeline, sample};
+    use crate::codec::tests::{assert_corrupt, pipeline, sample};
     use serde_json::json;
 
     fn bz2(length: u64, level: i64) -> Pipeline {
         let codec = json!({ "name": "numcodecs.bz2", "configuration": { "level": level } });
         pipeline("uint8", &[length], json!(["bytes", codec])).unwrap()
-    }
-
-    #[test]
-    fn levels_round_trip() {
-        let data = sample(300_000);
-        for level in [1, 5, 9] {
-            let pipeline = bz2(300_000, level);
-            assert_round_trip(&pipeline, &data);
-        }
     }
 
     #[test]
@@ -102,16 +93,5 @@ mod tests {
         assert_corrupt(&bz2(1000, 1), stream.clone());
         stream.extend_from_slice(b"junk");
         assert_eq!(bz2(3000, 1).decode(stream).unwrap(), data);
-    }
-
-    #[test]
-    fn broken_streams_are_corrupt() {
-        let encoded = bz2(1000, 1).encode(&sample(1000)).unwrap();
-        for end in 0..encoded.len() {
-            assert_corrupt(&bz2(1000, 1), encoded[..end].to_vec());
-        }
-        for length in [999, 1001] {
-            assert_corrupt(&bz2(length, 1), encoded.clone());
-        }
     }
 }

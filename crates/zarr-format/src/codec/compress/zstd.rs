@@ -133,19 +133,9 @@ fn decode_bounded(encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::codec::tests::{assert_corrupt, assert_round_trip, pipeline, sample};
+    use crate::codec::tests::{assert_corrupt, pipeline, sample};
     use serde_json::json;
     use std::io::Write;
-
-    #[test]
-    fn levels_and_checksums_round_trip() {
-        let data = sample(4000);
-        for (level, checksum) in [(-5, false), (0, true), (1, true), (22, false)] {
-            let zstd = json!({ "name": "zstd", "configuration": { "level": level, "checksum": checksum } });
-            let pipeline = pipeline("uint8", &[4000], json!(["bytes", zstd])).unwrap();
-            assert_round_trip(&pipeline, &data);
-        }
-    }
 
     #[test]
     fn a_frame_does_not_depend_on_those_before_it() {
@@ -187,17 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn other_lengths_and_rubbish_are_corrupt() {
-        let data = sample(1000);
-        for length in [0, 1, 999, 1001, 5000] {
-            let pipeline = pipeline("uint8", &[length.max(1)], json!(["bytes", "zstd"])).unwrap();
-            assert_corrupt(&pipeline, zstd::bulk::compress(&data, 1).unwrap());
-        }
+    fn bytes_after_a_frame_are_corrupt() {
         let pipeline = pipeline("uint8", &[1000], json!(["bytes", "zstd"])).unwrap();
-        let mut trailing = zstd::bulk::compress(&data, 1).unwrap();
+        let mut trailing = zstd::bulk::compress(&sample(1000), 1).unwrap();
         trailing.extend_from_slice(b"junk");
         assert_corrupt(&pipeline, trailing);
-        assert_corrupt(&pipeline, Vec::new());
     }
 
     #[test]
