@@ -351,8 +351,8 @@ mod tests {
             let expected = format!("a\\u{{{number:x}}}");
             assert_eq!(printable(&format!("a{letter}")), expected);
         }
-        let shown = "a~ \u{a0}\u{e9}\u{623}\u{e000}\u{fffd}\u{1f600}";
-        assert_eq!(printable(shown), shown);
+        let plain = "a~ \u{a0}\u{e9}\u{623}\u{e000}\u{fffd}\u{1f600}";
+        assert_eq!(printable(plain), plain);
     }
 
     #[test]

@@ -11,12 +11,10 @@ use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType, bytes_of};
 
 use super::config::Configuration;
+use super::records::LENGTH_PREFIX;
 
 /// Bytes between two codecs: borrowed until a codec changes them.
 pub(super) type Data<'a> = Cow<'a, [u8]>;
-
-/// Length in bytes of the count (u32, little-endian) before an element without a fixed length.
-pub(super) const LENGTH_PREFIX: usize = size_of::<u32>();
 
 /// An array between two codecs (core specification, "representation type"). Its bytes are in C order, little-endian. An
 /// element without a fixed length is its length in bytes (u32, little-endian) followed by the bytes.

@@ -5,7 +5,8 @@
 
 use crate::error::{Error, Result};
 
-use super::kind::LENGTH_PREFIX;
+/// Length in bytes of the count (u32, little-endian) before an element without a fixed length.
+pub(super) const LENGTH_PREFIX: usize = size_of::<u32>();
 
 /// Splits off the first record. Returns `None` at the end, or if the record is truncated.
 pub(super) fn split_first(data: &[u8]) -> Option<(&[u8], &[u8])> {

@@ -12,7 +12,7 @@ use crate::json_text::{self, MemberChange, ObjectText, visit_members};
 use crate::model::Attributes;
 
 /// Returns the attributes in the member `attributes`; empty if it is missing or null.
-pub(super) fn in_member(document: &Document) -> Attributes {
+pub(super) fn from_member(document: &Document) -> Attributes {
     let read = || -> Result<Attributes> {
         let Some(value) = document
             .value("attributes")?
@@ -33,7 +33,7 @@ pub(super) fn in_member(document: &Document) -> Attributes {
 }
 
 /// Returns the attributes in a document of their own; empty if it is missing.
-pub(super) fn whole(document: &Document) -> Attributes {
+pub(super) fn from_document(document: &Document) -> Attributes {
     match document.text() {
         Ok(None) => Attributes::default(),
         Ok(Some(text)) if text.trim().is_empty() => {
@@ -50,7 +50,10 @@ pub(super) fn whole(document: &Document) -> Attributes {
 }
 
 /// Returns the members of a document that a dialect does not define. Fails if it is not an object.
-pub(super) fn beside(document: &Document, is_own: fn(&str) -> bool) -> Result<Attributes> {
+pub(super) fn from_other_members(
+    document: &Document,
+    is_own: fn(&str) -> bool,
+) -> Result<Attributes> {
     let text = document.text()?.unwrap_or("{}");
     let mut rest = String::with_capacity(text.len());
     rest.push('{');
@@ -148,7 +151,7 @@ mod tests {
                 "a/x.json: attributes: expected an object, found 3",
             ),
         ] {
-            let read = in_member(&document("a/x.json", Some(text.as_bytes())));
+            let read = from_member(&document("a/x.json", Some(text.as_bytes())));
             assert!(read.fault().unwrap().ends_with(said), "{read:?}");
         }
         for (text, said) in [
@@ -160,7 +163,7 @@ mod tests {
             ),
             (b"{\"a\": \xff}", "a/x.json: not JSON: expected UTF-8"),
         ] {
-            let read = whole(&document("a/x.json", Some(text)));
+            let read = from_document(&document("a/x.json", Some(text)));
             assert!(read.fault().unwrap().starts_with(said), "{read:?}");
         }
     }
@@ -168,11 +171,11 @@ mod tests {
     #[test]
     fn missing_attributes_are_none() {
         for text in ["{}", r#"{"attributes": null}"#, r#"{"attributes": { }}"#] {
-            let read = in_member(&document("a/x.json", Some(text.as_bytes())));
+            let read = from_member(&document("a/x.json", Some(text.as_bytes())));
             assert!(read.is_empty() && read.fault().is_none(), "{text}");
         }
         let missing = document("a/x.json", None);
-        assert!(whole(&missing).is_empty() && in_member(&missing).is_empty());
+        assert!(from_document(&missing).is_empty() && from_member(&missing).is_empty());
     }
 
     fn attributes(value: &Value) -> Attributes {

@@ -83,7 +83,9 @@ fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String,
         if !wanted(name) {
             return;
         }
-        length += name.len() + if is_held_back(name) { 0 } else { value.len() };
+        // A member that is parsed only in part may be long.
+        let is_whole = part_of(name).is_none();
+        length += name.len() + if is_whole { value.len() } else { 0 };
         if length <= MAX_PARSED {
             found.push((name.to_string(), value));
         }
@@ -94,11 +96,6 @@ fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String,
         return Err(Error::too_large("", found));
     }
     Ok(found)
-}
-
-/// Whether a member may be long and is not parsed as a whole.
-fn is_held_back(name: &str) -> bool {
-    part_of(name).is_some()
 }
 
 /// Returns the name of the only member inside `name` that is parsed, or `None` if `name` is parsed as a whole.

@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::attributes::beside;
+use crate::dialect::attributes::from_other_members;
 use crate::dialect::members::{check_shapes, lengths};
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill, v2};
 use crate::error::{Error, Result};
 use crate::json_text::{MemberChange, ObjectText};
@@ -80,13 +80,13 @@ fn is_dataset(members: &Map<String, Value>) -> bool {
 }
 
 fn group(document: &Document) -> Result<Parsed> {
-    let attributes = beside(document, |name| name == "n5")?;
+    let attributes = from_other_members(document, |name| name == "n5")?;
     Ok(Node::Group(Group { attributes }).into())
 }
 
 fn dataset(path: &Key, document: &Document, members: &Map<String, Value>) -> Result<Parsed> {
     let array = array(path, members).map_err(|error| error.about(&document.key))?;
-    let attributes = beside(document, is_own)?;
+    let attributes = from_other_members(document, is_own)?;
     Ok(Node::Array(Box::new(array))
         .with_attributes(attributes)
         .into())
@@ -122,7 +122,7 @@ fn block(members: &Map<String, Value>, data_type: &DataType, rank: usize) -> Res
     let order: Vec<usize> = (0..rank).rev().collect();
     let mut chain = vec![
         CodecSpec::new("transpose", json!({ "order": order })),
-        Typed::new(data_type.clone(), true).bytes_codec(),
+        StoredType::new(data_type.clone(), true).bytes_codec(),
     ];
     chain.extend(compression(members, data_type)?);
     let codecs: Vec<Value> = chain.iter().map(CodecSpec::to_json).collect();

@@ -2,7 +2,7 @@
 //!
 //! v2 specification, "Data type encoding"; the drafts use it too. A type of numpy that is not supported is `Unknown`;
 //! only text that numpy cannot have written is an error. The model's types have no byte order: it is returned in
-//! `Typed` and becomes the codec `bytes`.
+//! `StoredType` and becomes the codec `bytes`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, NumberType, TimeUnit
 
 /// A type and the byte order of its stored elements.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Typed {
+pub struct StoredType {
     /// The type.
     pub data_type: DataType,
     /// Whether each of the type's words is big-endian, in the order of `DataType::words`.
@@ -27,7 +27,7 @@ pub(super) const MAX_DEPTH: usize = 16;
 const MAX_WORDS: usize = 1 << 16;
 
 /// Reads a type: a string, or a list of fields; `Corrupt` if numpy could not have written it.
-pub fn parse(dtype: &Value) -> Result<Typed> {
+pub fn parse(dtype: &Value) -> Result<StoredType> {
     let typed = nested(dtype, 0)?;
     let known = typed
         .data_type
@@ -39,7 +39,7 @@ pub fn parse(dtype: &Value) -> Result<Typed> {
     })
 }
 
-fn nested(dtype: &Value, depth: usize) -> Result<Typed> {
+fn nested(dtype: &Value, depth: usize) -> Result<StoredType> {
     match dtype {
         Value::String(text) => Ok(simple(text).unwrap_or_else(|| unknown(dtype))),
         Value::Array(fields) if depth < MAX_DEPTH => structured(fields, depth),
@@ -50,18 +50,18 @@ fn nested(dtype: &Value, depth: usize) -> Result<Typed> {
     }
 }
 
-fn unknown(dtype: &Value) -> Typed {
+fn unknown(dtype: &Value) -> StoredType {
     let name = dtype.as_str().map_or(dtype.to_string(), str::to_string);
-    Typed {
+    StoredType {
         data_type: DataType::Unknown(name),
         big: Vec::new(),
     }
 }
 
 /// Reads byte order, kind, length and unit. A type that numpy lacks has its v3 name, as tensorstore writes it.
-fn simple(text: &str) -> Option<Typed> {
+fn simple(text: &str) -> Option<StoredType> {
     if let Some(number) = NumberType::named(text) {
-        return Some(Typed::little(DataType::Small(number)));
+        return Some(StoredType::little(DataType::Small(number)));
     }
     let kind = text.trim_start_matches(['<', '>', '|', '=']);
     let kind = &*other_name(kind, kind.len() == text.len());
@@ -86,7 +86,7 @@ fn simple(text: &str) -> Option<Typed> {
         ("m", 8, unit) => DataType::TimeDelta(time_unit(unit)?),
         _ => return None,
     };
-    Some(Typed::new(data_type, text.starts_with('>')))
+    Some(StoredType::new(data_type, text.starts_with('>')))
 }
 
 /// Returns a type, without its byte order, as kind and length if numpy has another name for it; Zarr libraries that
@@ -160,7 +160,7 @@ pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
 }
 
 /// Reads a list of fields: each has a name, a type, and the shape if it is a subarray.
-fn structured(list: &[Value], depth: usize) -> Result<Typed> {
+fn structured(list: &[Value], depth: usize) -> Result<StoredType> {
     let mut fields = Vec::with_capacity(list.len());
     let mut big = Vec::new();
     for (place, entry) in list.iter().enumerate() {
@@ -193,7 +193,7 @@ fn structured(list: &[Value], depth: usize) -> Result<Typed> {
     if fields.is_empty() {
         return Err(Error::corrupt("dtype", "a structured type without fields"));
     }
-    Ok(Typed {
+    Ok(StoredType {
         data_type: DataType::Struct(fields),
         big,
     })
@@ -218,16 +218,16 @@ fn subarray(shape: &Value) -> Option<Vec<u64>> {
     }
 }
 
-impl Typed {
+impl StoredType {
     /// Returns a type that is stored little-endian.
-    pub fn little(data_type: DataType) -> Typed {
-        Typed::new(data_type, false)
+    pub fn little(data_type: DataType) -> StoredType {
+        StoredType::new(data_type, false)
     }
 
     /// Returns a type whose words all have the same byte order.
-    pub fn new(data_type: DataType, is_big: bool) -> Typed {
+    pub fn new(data_type: DataType, is_big: bool) -> StoredType {
         let big = vec![is_big; data_type.words().len()];
-        Typed { data_type, big }
+        StoredType { data_type, big }
     }
 
     /// Whether any word is big-endian.

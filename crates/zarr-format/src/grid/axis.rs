@@ -56,9 +56,9 @@ impl Axis {
                     start: end,
                     length: run.length,
                 });
-                let taken = run.count.min((length - end).div_ceil(run.length));
-                count += taken;
-                end = end.saturating_add(taken.saturating_mul(run.length));
+                let used = run.count.min((length - end).div_ceil(run.length));
+                count += used;
+                end = end.saturating_add(used.saturating_mul(run.length));
             }
         }
         if end < length {

@@ -158,14 +158,12 @@ mod tests {
 
     use super::*;
 
-    const ODD: &str =
-        r#" {"a" : [1.0,-0, 1e5 , NaN,-Infinity],"b":{ },"\"c\\":"{ , }" , "d":[ ]} "#;
-
     #[test]
     fn tokens_stay_and_spaces_go() {
+        let text = r#" {"a" : [1.0,-0, 1e5 , NaN,-Infinity],"b":{ },"\"c\\":"{ , }" , "d":[ ]} "#;
         let expected = r#"{"a":[1.0,-0,1e5,NaN,-Infinity],"b":{},"\"c\\":"{ , }","d":[]}"#;
-        assert_eq!(compact(ODD), expected);
-        assert_eq!(compact(&pretty(ODD, "\t", 3)), expected);
+        assert_eq!(compact(text), expected);
+        assert_eq!(compact(&pretty(text, "\t", 3)), expected);
     }
 
     #[test]

@@ -9,14 +9,11 @@ use std::collections::BTreeMap;
 use crate::json_text::is_same;
 use crate::json_text::layout::Tokens;
 
-/// Maximum nesting of values that are compared by their meaning; deeper texts are compared token by token.
-const MAX_DEPTH: usize = 128;
-
 /// A value, reduced to its meaning.
 #[derive(PartialEq)]
-enum ReadValue {
-    Object(BTreeMap<String, ReadValue>),
-    List(Vec<ReadValue>),
+enum Meaning {
+    Object(BTreeMap<String, Meaning>),
+    List(Vec<Meaning>),
     Text(String),
     Float(f64),
     /// An integer or a word, verbatim.
@@ -35,28 +32,29 @@ pub fn means_same(one: &str, other: &str) -> bool {
 }
 
 /// Returns the meaning of a text, or `None` if it is nested too deep, has duplicate names or is not JSON.
-fn meaning(text: &str) -> Option<ReadValue> {
+fn meaning(text: &str) -> Option<Meaning> {
     let mut tokens = Tokens(text.as_bytes());
     let found = value(&mut tokens, 0)?;
     tokens.next().is_none().then_some(found)
 }
 
-fn value(tokens: &mut Tokens<'_>, depth: usize) -> Option<ReadValue> {
-    if depth > MAX_DEPTH {
+fn value(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
+    // Deeper texts are compared token by token.
+    if depth > 128 {
         return None;
     }
     match tokens.next()? {
         b"{" => object(tokens, depth),
         b"[" => list(tokens, depth),
-        text if text.starts_with(b"\"") => Some(ReadValue::Text(string(text)?)),
+        text if text.starts_with(b"\"") => Some(Meaning::Text(string(text)?)),
         word => number_or_word(word),
     }
 }
 
-fn object(tokens: &mut Tokens<'_>, depth: usize) -> Option<ReadValue> {
+fn object(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
     let mut members = BTreeMap::new();
     if tokens.next_closing().is_some() {
-        return Some(ReadValue::Object(members));
+        return Some(Meaning::Object(members));
     }
     loop {
         let name = string(tokens.next()?)?;
@@ -67,22 +65,22 @@ fn object(tokens: &mut Tokens<'_>, depth: usize) -> Option<ReadValue> {
         }
         match tokens.next()? {
             b"," => {}
-            b"}" => return Some(ReadValue::Object(members)),
+            b"}" => return Some(Meaning::Object(members)),
             _ => return None,
         }
     }
 }
 
-fn list(tokens: &mut Tokens<'_>, depth: usize) -> Option<ReadValue> {
+fn list(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
     let mut items = Vec::new();
     if tokens.next_closing().is_some() {
-        return Some(ReadValue::List(items));
+        return Some(Meaning::List(items));
     }
     loop {
         items.push(value(tokens, depth + 1)?);
         match tokens.next()? {
             b"," => {}
-            b"]" => return Some(ReadValue::List(items)),
+            b"]" => return Some(Meaning::List(items)),
             _ => return None,
         }
     }
@@ -92,14 +90,14 @@ fn string(token: &[u8]) -> Option<String> {
     serde_json::from_slice(token).ok()
 }
 
-fn number_or_word(word: &[u8]) -> Option<ReadValue> {
+fn number_or_word(word: &[u8]) -> Option<Meaning> {
     let word = str::from_utf8(word).ok()?;
     let is_number = word.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     let is_float = is_number && word.contains(['.', 'e', 'E']);
     let float = word.parse().ok().filter(|float: &f64| float.is_finite());
     Some(match float.filter(|_| is_float) {
-        Some(float) => ReadValue::Float(float),
-        None => ReadValue::Word(word.to_string()),
+        Some(float) => Meaning::Float(float),
+        None => Meaning::Word(word.to_string()),
     })
 }
 

@@ -392,10 +392,10 @@ mod tests {
                 }
             }
             assert!(check_object(&nested(41, open, "1", close)).is_ok());
-            let told = check_object(&nested(100_000, open, "1", close))
+            let error = check_object(&nested(100_000, open, "1", close))
                 .unwrap_err()
                 .to_string();
-            assert!(told.contains("nest deeper than the 127 levels"), "{told}");
+            assert!(error.contains("nest deeper than the 127 levels"), "{error}");
         }
         assert!(check_object(&nested(126, "[", "1", "]")).is_ok());
         assert!(check_object(&nested(127, "[", "1", "]")).is_err());

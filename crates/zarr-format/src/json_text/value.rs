@@ -188,12 +188,12 @@ mod tests {
 
     #[test]
     fn depth_and_bad_bytes_are_errors() {
-        let told = parse("[".repeat(200_000).as_bytes())
+        let error = parse("[".repeat(200_000).as_bytes())
             .unwrap_err()
             .to_string();
         assert!(
-            told.contains("nest deeper than the 127 levels that are read, at line 1"),
-            "{told}"
+            error.contains("nest deeper than the 127 levels that are read, at line 1"),
+            "{error}"
         );
         assert!(parse(b"\"\xff\"").is_err());
         assert!(parse(b"").is_err());

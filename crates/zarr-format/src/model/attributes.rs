@@ -26,7 +26,7 @@ pub const MAX_IN_FILES: usize = 1 << 20;
 
 /// The attributes that give elements their meaning, or that a format reads by name, sorted. A file's header has these
 /// however long all attributes are: without `scale_factor` its numbers would be others.
-const OF_MEANING: [&str; 70] = [
+const MEANINGFUL: [&str; 70] = [
     "Conventions",
     "GeoTransform",
     "_ARRAY_DIMENSIONS",
@@ -160,7 +160,7 @@ impl Attributes {
         // Attributes that do not parse have no members.
         let _ = json_text::visit_members(self.text(), &mut |name, place| {
             count += 1;
-            if let Ok(place_of_name) = OF_MEANING.binary_search(&name) {
+            if let Ok(place_of_name) = MEANINGFUL.binary_search(&name) {
                 found.insert(place_of_name, place.whole);
             }
         });
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn files_have_of_long_attributes_those_with_a_meaning() {
-        assert!(OF_MEANING.is_sorted());
+        assert!(MEANINGFUL.is_sorted());
         let others: Vec<String> = (0..100_000).map(|n| format!(r#""a{n:05}":{n}"#)).collect();
         let text = format!(
             r#"{{"units": "x", {}, "units": "m", "scale_factor": 1.50}}"#,
@@ -404,19 +404,20 @@ mod tests {
         );
         let long = read(&text);
         assert!(!long.is_in_files() && long.get("a00001").is_some());
-        let held = long.in_files();
+        let in_files = long.in_files();
         assert!(
-            held.text()
+            in_files
+                .text()
                 .starts_with(r#"{"scale_factor":1.50,"units":"m","#),
             "{}",
-            held.text()
+            in_files.text()
         );
         let sentence = long.left_out().unwrap();
         assert!(
             sentence.starts_with("100001 attributes of 100003"),
             "{sentence}"
         );
-        assert_eq!(held.get(LEFT_OUT), Some(json!(sentence)));
+        assert_eq!(in_files.get(LEFT_OUT), Some(json!(sentence)));
         assert!(long.bytes_held() > text.len() as u64);
         let short = read(r#"{"units": "m", "zarrfs_left_out": "x"}"#);
         assert!(short.is_in_files() && short.left_out().is_none() && short.in_files() == &short);

@@ -28,11 +28,6 @@ const LZ4: u8 = 0x20;
 /// The lower half of a token is the binary logarithm of the maximum length, minus this number.
 const MIN_BLOCK_LOG2: u32 = 10;
 
-const CHECKSUM_SEED: u32 = 0x9747_b28c;
-
-/// The bits of the hash that lz4-java stores.
-const CHECKSUM_MASK: u32 = 0x0fff_ffff;
-
 /// The number of decoded bytes in the blocks that encoding makes, from 64 to 2^25.
 #[derive(Debug)]
 struct Lz4Java {
@@ -117,7 +112,8 @@ fn checksum(decoded: &[u8]) -> u32 {
     if decoded.is_empty() {
         0
     } else {
-        XxHash32::oneshot(CHECKSUM_SEED, decoded) & CHECKSUM_MASK
+        // lz4-java's seed, and the bits of the hash that it stores.
+        XxHash32::oneshot(0x9747_b28c, decoded) & 0x0fff_ffff
     }
 }
 

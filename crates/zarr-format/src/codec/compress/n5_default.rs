@@ -225,9 +225,9 @@ mod tests {
             for shape in [[1, 3], [2, 1], [1, 1]] {
                 let pipeline = block(&shape, compressor);
                 let error = pipeline.decode(encoded.clone()).unwrap_err();
-                let told =
+                let message =
                     format!("a block of [2, 2] elements, more than the block size {shape:?}");
-                assert!(error.to_string().ends_with(&told), "{error}");
+                assert!(error.to_string().ends_with(&message), "{error}");
             }
         }
     }
@@ -247,8 +247,9 @@ mod tests {
             assert_eq!(pipeline.decode(with_count(6)).unwrap(), data);
             for count in [0, 5, 7, u32::MAX] {
                 let error = pipeline.decode(with_count(count)).unwrap_err();
-                let told = format!("a block of mode 1 with {count} elements and a shape of [2, 3]");
-                assert!(error.to_string().ends_with(&told), "{error}");
+                let message =
+                    format!("a block of mode 1 with {count} elements and a shape of [2, 3]");
+                assert!(error.to_string().ends_with(&message), "{error}");
             }
         }
     }

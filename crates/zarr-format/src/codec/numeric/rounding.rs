@@ -100,17 +100,17 @@ impl Rounding {
     fn drop_bits(self, negative: bool, mantissa: u128, dropped: i32) -> u128 {
         // A mantissa has at most 64 bits: if 127 are dropped, no bit is left and the remainder is below one half.
         let dropped = dropped.min(127);
-        let kept = mantissa >> dropped;
-        let rest = mantissa - (kept << dropped);
+        let upper = mantissa >> dropped;
+        let rest = mantissa - (upper << dropped);
         let half = 1 << (dropped - 1);
         let up = match self {
-            Rounding::NearestEven => rest > half || rest == half && kept % 2 == 1,
+            Rounding::NearestEven => rest > half || rest == half && upper % 2 == 1,
             Rounding::NearestAway => rest >= half,
             Rounding::TowardsZero => false,
             Rounding::TowardsPositive => rest > 0 && !negative,
             Rounding::TowardsNegative => rest > 0 && negative,
         };
-        kept + u128::from(up)
+        upper + u128::from(up)
     }
 }
 

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use crate::codec::kind::{ArrayRepr, LENGTH_PREFIX};
-use crate::codec::records;
+use crate::codec::kind::ArrayRepr;
+use crate::codec::records::{self, LENGTH_PREFIX};
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, MAX_RANK};

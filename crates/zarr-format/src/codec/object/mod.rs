@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::model::DataType;
 
 use super::config::Configuration;
-use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, LENGTH_PREFIX, Length};
-use super::records;
+use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
+use super::records::{self, LENGTH_PREFIX};
 use element::{ObjectElement, dtype_of};
 use list::ChunkBuilder;
 

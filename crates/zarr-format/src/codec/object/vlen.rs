@@ -7,11 +7,9 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{
-    ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, LENGTH_PREFIX, Length,
-};
+use crate::codec::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::codec::order::bytes::swap_words;
-use crate::codec::records;
+use crate::codec::records::{self, LENGTH_PREFIX};
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::DataType;

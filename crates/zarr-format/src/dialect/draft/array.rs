@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::dialect::draft::{ChunkLocation, codecs, data_type};
 use crate::dialect::draft::{check_extensions, uri_of};
 use crate::dialect::members::{self, check_shapes, chunk_lengths, lengths};
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::dialect::v2::codecs::reversed;
 use crate::dialect::{Parsed, fill};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub(super) struct ArrayRules {
     pub(super) separator: char,
     /// Reads the codecs of a chunk, without the memory layout, and without `bytes` unless one of the draft's codecs
     /// corresponds to it.
-    pub(super) codecs: fn(&Map<String, Value>, &Typed) -> Result<Vec<CodecSpec>>,
+    pub(super) codecs: fn(&Map<String, Value>, &StoredType) -> Result<Vec<CodecSpec>>,
 }
 
 /// Reads an array's members, except the attributes.

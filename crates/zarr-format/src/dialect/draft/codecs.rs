@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::dialect::v2;
 use crate::dialect::v2::codecs::{reversed, shuffle_name};
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ fn numcodecs_id(codec: &CodecSpec) -> &str {
 /// placed before the first codec that works on bytes, unless one of the codecs sets it.
 pub(super) fn chain(
     order: Option<CodecSpec>,
-    typed: &Typed,
+    typed: &StoredType,
     steps: Vec<CodecSpec>,
 ) -> Vec<CodecSpec> {
     // A codec that stores the shape of its array gives the memory layout no meaning.
@@ -68,7 +68,7 @@ pub(super) fn chain(
 pub(super) fn named(
     identifier: &str,
     configuration: Map<String, Value>,
-    typed: &Typed,
+    typed: &StoredType,
     rank: usize,
 ) -> Result<Option<CodecSpec>> {
     let Some(name) = name_in(identifier) else {
@@ -103,7 +103,7 @@ fn name_in(identifier: &str) -> Option<&str> {
 }
 
 /// Returns a codec by the bare word of sci-rs/zarr, whose names and formats differ from numcodecs'.
-fn bare(name: &str, configuration: Map<String, Value>, typed: &Typed) -> CodecSpec {
+fn bare(name: &str, configuration: Map<String, Value>, typed: &StoredType) -> CodecSpec {
     match name {
         "bzip2" => CodecSpec::new("numcodecs.bz2", json!({ "level": 9 })),
         // A frame; numcodecs writes a block after its length.
@@ -123,7 +123,7 @@ fn bare(name: &str, configuration: Map<String, Value>, typed: &Typed) -> CodecSp
 }
 
 /// Returns a codec of numcodecs under its final-v3 name.
-fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &Typed) -> CodecSpec {
+fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &StoredType) -> CodecSpec {
     match id {
         "blosc" => shuffle_by_name(&mut configuration, typed.data_type.size().unwrap_or(1)),
         "gzip"
@@ -166,10 +166,10 @@ fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
 }
 
 /// Reads codec `endian` of 2022, which is `bytes` of final v3.
-fn endian(configuration: &Map<String, Value>, typed: &Typed) -> Result<CodecSpec> {
+fn endian(configuration: &Map<String, Value>, typed: &StoredType) -> Result<CodecSpec> {
     match configuration.get("endian").and_then(Value::as_str) {
         Some(endian @ ("little" | "big")) => {
-            Ok(Typed::new(typed.data_type.clone(), endian == "big").bytes_codec())
+            Ok(StoredType::new(typed.data_type.clone(), endian == "big").bytes_codec())
         }
         found => Err(Error::corrupt(
             "endian",
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use crate::dialect::typestr;
 
-    fn typed(name: &str) -> Typed {
+    fn typed(name: &str) -> StoredType {
         typestr::parse(&json!(name)).unwrap()
     }
 

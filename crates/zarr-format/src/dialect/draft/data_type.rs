@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::draft::codecs::attribute_filters;
 use crate::dialect::typestr;
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::dialect::v2;
 use crate::error::{Error, Result};
 use crate::model::DataType;
@@ -15,7 +15,7 @@ use crate::model::DataType;
 /// A data type, and how it was resolved.
 #[derive(Debug)]
 pub(super) struct ResolvedType {
-    pub(super) typed: Typed,
+    pub(super) typed: StoredType,
     /// A warning for the user that a fallback is used.
     pub(super) warning: Option<String>,
     /// Why the elements cannot be read.
@@ -23,7 +23,7 @@ pub(super) struct ResolvedType {
 }
 
 impl ResolvedType {
-    fn known(typed: Typed) -> ResolvedType {
+    fn known(typed: StoredType) -> ResolvedType {
         ResolvedType {
             typed,
             warning: None,
@@ -37,7 +37,7 @@ impl ResolvedType {
             .map_or_else(|| value.to_string(), str::to_string);
         ResolvedType {
             undecodable: Some(format!("data_type: {why}")),
-            ..ResolvedType::known(Typed::little(DataType::Unknown(spelled)))
+            ..ResolvedType::known(StoredType::little(DataType::Unknown(spelled)))
         }
     }
 }
@@ -92,7 +92,7 @@ fn extended(
 }
 
 /// Returns the first known fallback of an extension, and its type.
-fn fallback(extension: &Map<String, Value>) -> Option<(&Value, Typed)> {
+fn fallback(extension: &Map<String, Value>) -> Option<(&Value, StoredType)> {
     let fallbacks = match extension.get("fallback")? {
         Value::Array(list) => list.as_slice(),
         one => std::slice::from_ref(one),
@@ -104,13 +104,13 @@ fn fallback(extension: &Map<String, Value>) -> Option<(&Value, Typed)> {
 }
 
 /// Reads the type of object arrays, which depends on the filter that encodes the objects.
-fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
+fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<StoredType>> {
     if !matches!(of.as_str(), Some("|O" | "O")) {
         return Ok(None);
     }
     Ok(match v2::codecs::object_type(filters)? {
         DataType::Unknown(_) => None,
-        known => Some(Typed::little(known)),
+        known => Some(StoredType::little(known)),
     })
 }
 
@@ -126,11 +126,11 @@ fn has_numpy_types(uri: &str) -> bool {
 }
 
 /// Reads the identifier of a type: a final-v3 name, `r*`, or numpy's, whose bar may be missing.
-fn identified(value: &Value) -> Option<Typed> {
+fn identified(value: &Value) -> Option<StoredType> {
     if let Some(name) = value.as_str() {
         match DataType::from_v3(name) {
             DataType::Unknown(_) => {}
-            known => return Some(Typed::little(known)),
+            known => return Some(StoredType::little(known)),
         }
     }
     let typed = typestr::parse(value).ok()?;
@@ -212,7 +212,7 @@ mod tests {
             ("<c8", DataType::Complex(8), false),
         ] {
             let found = typed(json!(value)).typed;
-            assert_eq!(found, Typed::new(data_type, is_big), "{value}");
+            assert_eq!(found, StoredType::new(data_type, is_big), "{value}");
         }
         assert!(typed(json!("i3")).undecodable.is_some());
     }

@@ -10,7 +10,7 @@ use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
 use crate::dialect::draft::{check_extensions, check_version};
 use crate::dialect::members::{lengths, list};
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
@@ -46,7 +46,7 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
 }
 
 /// Reads `chunk_codecs`; the parameters of a codec are members of the same object as its name.
-fn chunk_codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<CodecSpec>> {
     let list = list(members, "chunk_codecs")?;
     let rank = lengths(members, "shape")?.len();
     let codec = |value: &Value| {

@@ -12,7 +12,7 @@ use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::key_suffix;
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
 use crate::dialect::members::lengths;
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::dialect::v2::codecs::filtered;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
@@ -77,7 +77,7 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
     array::read(&rules, location, members)
 }
 
-fn chunk_codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<CodecSpec>> {
     let mut chain = filtered(codecs::attribute_filters(members), typed)?;
     let compressor = match members.get("compressor") {
         None | Some(Value::Null) => return Ok(chain),

@@ -151,7 +151,7 @@ impl EntryPoint {
             }
         };
         Ok(Parsed {
-            node: node.with_attributes(attributes::in_member(document)),
+            node: node.with_attributes(attributes::from_member(document)),
             warning,
         })
     }

@@ -6,12 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::typestr;
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
-
-/// numpy's type of Python objects.
-const OBJECTS: &str = "|O";
 
 /// Returns the element type of an object array, which depends on the filter that encodes the objects.
 pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
@@ -27,7 +24,7 @@ pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
             _ => {}
         }
     }
-    Ok(DataType::Unknown(OBJECTS.to_string()))
+    Ok(DataType::Unknown("|O".to_string()))
 }
 
 /// Returns the reason why chunks of an array can never be decoded, or `None` if they can.
@@ -37,7 +34,7 @@ pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<Str
         let why = "unpickling runs whatever program the chunk holds, so it is never done";
         return Some(format!("codecs: filter pickle: {why}"));
     }
-    let objects = DataType::Unknown(OBJECTS.to_string());
+    let objects = DataType::Unknown("|O".to_string());
     (*data_type == objects).then(|| match ids.as_slice() {
         [] => "codecs: objects without a filter that says what they are".to_string(),
         ids => format!(
@@ -94,7 +91,7 @@ pub(crate) fn stores_shape(id: &str) -> bool {
 pub(super) fn codecs(
     members: &Map<String, Value>,
     rank: usize,
-    typed: &Typed,
+    typed: &StoredType,
 ) -> Result<Vec<CodecSpec>> {
     let list = filters(members)?;
     let first = list.first().map_or("", id_of);
@@ -114,7 +111,7 @@ pub(super) fn codecs(
 
 /// Returns filters and byte order. The byte order is placed before the first filter that works on bytes, or that reads
 /// elements as another type.
-pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec>> {
+pub(crate) fn filtered(filters: &[Value], typed: &StoredType) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
     let stored = WordOrder::new(data_type.word(), typed.is_big());
@@ -344,11 +341,11 @@ mod tests {
         let chain = |dtype: &str, filters: Value| {
             let array =
                 read(json!({ "dtype": dtype, "filters": filters, "fill_value": 0 })).unwrap();
-            let shown = |codec: &CodecSpec| match codec.configuration.get("endian") {
+            let endian = |codec: &CodecSpec| match codec.configuration.get("endian") {
                 Some(endian) => format!("{} {}", codec.name, endian.as_str().unwrap()),
                 None => codec.name.clone(),
             };
-            array.codecs[1..].iter().map(shown).collect::<Vec<_>>()
+            array.codecs[1..].iter().map(endian).collect::<Vec<_>>()
         };
         let cast = json!({ "id": "astype", "decode_dtype": "<f8", "encode_dtype": ">f4" });
         let delta = json!({ "id": "delta", "dtype": "<f4" });

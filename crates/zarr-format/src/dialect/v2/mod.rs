@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{check_shapes, chunk_lengths, is_format, lengths, separator};
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill, typestr};
 use crate::error::{Error, Result};
 use crate::json_text::{self, ObjectText};
@@ -39,12 +39,12 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
         return Ok(None);
     };
     if let Some(members) = zarray.object()? {
-        let attributes = attributes::whole(zattrs);
+        let attributes = attributes::from_document(zattrs);
         let array = array(path, &members, attributes).map_err(|error| error.about(&zarray.key))?;
         return Ok(Some(Node::Array(Box::new(array)).into()));
     }
     let group = |_| {
-        let attributes = attributes::whole(zattrs);
+        let attributes = attributes::from_document(zattrs);
         Node::Group(Group { attributes }).into()
     };
     Ok(zgroup.object()?.map(group))
@@ -102,17 +102,17 @@ fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Re
 }
 
 /// Reads `dtype`. For objects the filters decide.
-fn data_type(members: &Map<String, Value>) -> Result<Typed> {
+fn data_type(members: &Map<String, Value>) -> Result<StoredType> {
     let dtype = members
         .get("dtype")
         .ok_or_else(|| Error::corrupt("dtype", "is missing"))?;
     let is_nczarr = NCZARR_ARRAY.iter().any(|name| members.contains_key(*name));
     match dtype.as_str() {
-        Some("|O" | "O") => Ok(Typed::little(codecs::object_type(codecs::filters(
+        Some("|O" | "O") => Ok(StoredType::little(codecs::object_type(codecs::filters(
             members,
         )?)?)),
         // netcdf-c declares text of one character but stores one byte for each element.
-        Some("<U1" | ">U1") if is_nczarr => Ok(Typed::little(DataType::FixedBytes(1))),
+        Some("<U1" | ">U1") if is_nczarr => Ok(StoredType::little(DataType::FixedBytes(1))),
         _ => typestr::parse(dtype),
     }
 }

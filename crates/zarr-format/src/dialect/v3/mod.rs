@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{is_format, lengths, named, separator};
-use crate::dialect::typestr::Typed;
+use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill};
 use crate::error::{Error, Result};
 use crate::json_text;
@@ -42,7 +42,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let has_no_codecs = matches!(node, Node::Array(_)) && !members.contains_key("codecs");
     let warning = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
     Ok(Some(Parsed {
-        node: node.with_attributes(attributes::in_member(document)),
+        node: node.with_attributes(attributes::from_member(document)),
         warning: has_no_codecs.then(|| warning.to_string()),
     }))
 }
@@ -92,10 +92,10 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         .ok_or_else(|| Error::corrupt("data_type", "is missing"))
         .and_then(data_type::parse)?;
     let codecs = match members.get("codecs") {
-        None => vec![Typed::little(data_type.clone()).bytes_codec()],
+        None => vec![StoredType::little(data_type.clone()).bytes_codec()],
         Some(codecs) => self::codecs(codecs)?,
     };
-    let typed = Typed::new(data_type, codecs.iter().any(is_big_endian));
+    let typed = StoredType::new(data_type, codecs.iter().any(is_big_endian));
     let fill_value = fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?;
     Ok(Array {
         dialect: DIALECT.name,
