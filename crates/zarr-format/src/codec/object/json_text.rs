@@ -23,14 +23,17 @@ impl From<JiterError> for Error {
 /// Reads a chunk.
 pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     let (shape, count) = read_trailer(encoded, chunk)?;
-    let mut json = Jiter::new(encoded).with_allow_inf_nan();
-    let mut next = json.next_array()?;
-    let mut scratch = Vec::new();
     let (rows, row) = checked_rows(&shape, count)?;
+    let mut reader = JsonReader {
+        json: Jiter::new(encoded).with_allow_inf_nan(),
+        chunk,
+        value: Vec::new(),
+    };
+    let mut next = reader.json.next_array()?;
     for _ in 0..rows {
         let peek = next.ok_or_else(|| corrupt("the chunk ends within the elements"))?;
-        read_nested(&mut json, peek, row, chunk, &mut scratch)?;
-        next = json.array_step()?;
+        reader.read_nested(peek, row)?;
+        next = reader.json.array_step()?;
     }
     Ok(())
 }
@@ -63,102 +66,89 @@ fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u
     Ok((shape, values - behind))
 }
 
-/// Reads elements nested as in `shape`.
-fn read_nested(
-    json: &mut Jiter<'_>,
-    peek: Peek,
-    shape: &[u64],
-    chunk: &mut ChunkBuilder<'_>,
-    scratch: &mut Vec<u8>,
-) -> Result<()> {
-    let Some((&rows, row)) = shape.split_first() else {
-        return read_element(json, peek, chunk, scratch);
-    };
-    let wrong = || corrupt("elements are not nested as the shape says");
-    let mut next = match peek {
-        Peek::Array => json.known_array()?,
-        _ => return Err(wrong()),
-    };
-    for _ in 0..rows {
-        read_nested(json, next.ok_or_else(wrong)?, row, chunk, scratch)?;
-        next = json.array_step()?;
-    }
-    next.map_or(Ok(()), |_| Err(wrong()))
+/// Reads the elements of a chunk.
+struct JsonReader<'j, 'c, 'r> {
+    json: Jiter<'j>,
+    chunk: &'c mut ChunkBuilder<'r>,
+    /// The element that is read, without whitespace between its tokens.
+    value: Vec<u8>,
 }
 
-fn read_element(
-    json: &mut Jiter<'_>,
-    peek: Peek,
-    chunk: &mut ChunkBuilder<'_>,
-    scratch: &mut Vec<u8>,
-) -> Result<()> {
-    if peek == Peek::String {
-        return chunk.add(&ObjectElement::Text(json.known_str()?.into()));
-    }
-    scratch.clear();
-    copy_value(json, peek, chunk, scratch, 0)?;
-    let text = std::str::from_utf8(scratch).map_err(corrupt)?;
-    chunk.add(&ObjectElement::Json(text.into()))
-}
-
-/// Copies a value without whitespace between its tokens.
-fn copy_value(
-    json: &mut Jiter<'_>,
-    peek: Peek,
-    chunk: &ChunkBuilder<'_>,
-    out: &mut Vec<u8>,
-    depth: usize,
-) -> Result<()> {
-    chunk.check_value(out.len(), depth)?;
-    match peek {
-        Peek::Array => copy_list(json, chunk, out, depth)?,
-        Peek::Object => copy_map(json, chunk, out, depth)?,
-        Peek::String => push_text(out, json.known_str()?)?,
-        Peek::Null | Peek::True | Peek::False => {
-            let start = json.current_index();
-            json.known_skip(peek)?;
-            out.extend_from_slice(json.slice_to_current(start));
+impl JsonReader<'_, '_, '_> {
+    /// Reads elements nested as in `shape`.
+    fn read_nested(&mut self, peek: Peek, shape: &[u64]) -> Result<()> {
+        let Some((&rows, row)) = shape.split_first() else {
+            return self.read_element(peek);
+        };
+        let wrong = || corrupt("elements are not nested as the shape says");
+        let mut next = match peek {
+            Peek::Array => self.json.known_array()?,
+            _ => return Err(wrong()),
+        };
+        for _ in 0..rows {
+            self.read_nested(next.ok_or_else(wrong)?, row)?;
+            next = self.json.array_step()?;
         }
-        number => out.extend_from_slice(json.known_number_bytes(number)?),
+        next.map_or(Ok(()), |_| Err(wrong()))
     }
-    Ok(())
-}
 
-fn copy_list(
-    json: &mut Jiter<'_>,
-    chunk: &ChunkBuilder<'_>,
-    out: &mut Vec<u8>,
-    depth: usize,
-) -> Result<()> {
-    out.push(b'[');
-    let mut next = json.known_array()?;
-    while let Some(peek) = next {
-        copy_value(json, peek, chunk, out, depth + 1)?;
-        next = json.array_step()?;
-        out.extend(next.map(|_| b','));
+    fn read_element(&mut self, peek: Peek) -> Result<()> {
+        if peek == Peek::String {
+            let text = self.json.known_str()?;
+            return self.chunk.add(&ObjectElement::Text(text.into()));
+        }
+        self.value.clear();
+        self.copy_value(peek, 0)?;
+        let text = std::str::from_utf8(&self.value).map_err(corrupt)?;
+        self.chunk.add(&ObjectElement::Json(text.into()))
     }
-    out.push(b']');
-    Ok(())
-}
 
-fn copy_map(
-    json: &mut Jiter<'_>,
-    chunk: &ChunkBuilder<'_>,
-    out: &mut Vec<u8>,
-    depth: usize,
-) -> Result<()> {
-    out.push(b'{');
-    let mut key = json.known_object()?.map(str::to_string);
-    while let Some(name) = key {
-        push_text(out, &name)?;
-        out.push(b':');
-        let peek = json.peek()?;
-        copy_value(json, peek, chunk, out, depth + 1)?;
-        key = json.next_key()?.map(str::to_string);
-        out.extend(key.as_ref().map(|_| b','));
+    fn copy_value(&mut self, peek: Peek, depth: usize) -> Result<()> {
+        self.chunk.check_value(self.value.len(), depth)?;
+        match peek {
+            Peek::Array => self.copy_list(depth)?,
+            Peek::Object => self.copy_map(depth)?,
+            Peek::String => push_text(&mut self.value, self.json.known_str()?)?,
+            Peek::Null | Peek::True | Peek::False => {
+                let start = self.json.current_index();
+                self.json.known_skip(peek)?;
+                let word = self.json.slice_to_current(start);
+                self.value.extend_from_slice(word);
+            }
+            number => {
+                let digits = self.json.known_number_bytes(number)?;
+                self.value.extend_from_slice(digits);
+            }
+        }
+        Ok(())
     }
-    out.push(b'}');
-    Ok(())
+
+    fn copy_list(&mut self, depth: usize) -> Result<()> {
+        self.value.push(b'[');
+        let mut next = self.json.known_array()?;
+        while let Some(peek) = next {
+            self.copy_value(peek, depth + 1)?;
+            next = self.json.array_step()?;
+            self.value.extend(next.map(|_| b','));
+        }
+        self.value.push(b']');
+        Ok(())
+    }
+
+    fn copy_map(&mut self, depth: usize) -> Result<()> {
+        self.value.push(b'{');
+        let mut key = self.json.known_object()?.map(str::to_string);
+        while let Some(name) = key {
+            push_text(&mut self.value, &name)?;
+            self.value.push(b':');
+            let peek = self.json.peek()?;
+            self.copy_value(peek, depth + 1)?;
+            key = self.json.next_key()?.map(str::to_string);
+            self.value.extend(key.as_ref().map(|_| b','));
+        }
+        self.value.push(b'}');
+        Ok(())
+    }
 }
 
 /// Appends text as a JSON string.

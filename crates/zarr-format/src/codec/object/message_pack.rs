@@ -110,11 +110,12 @@ pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     };
     let (shape, behind) = read_trailer(rest, values, chunk)?;
     let (rows, row) = checked_rows(&shape, (values - behind) as u64)?;
-    let mut scratch = Vec::new();
-    for _ in 0..rows {
-        read_nested(&mut rest, row, chunk, &mut scratch)?;
-    }
-    Ok(())
+    let mut reader = MessagePackReader {
+        rest,
+        chunk,
+        value: Vec::new(),
+    };
+    (0..rows).try_for_each(|_| reader.read_nested(row))
 }
 
 /// Reads the type and the shape after the elements of a list of `values`. Returns the shape in which the elements are
@@ -168,95 +169,88 @@ fn skip(rest: &mut &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads elements nested as in `shape`.
-fn read_nested(
-    rest: &mut &[u8],
-    shape: &[u64],
-    chunk: &mut ChunkBuilder<'_>,
-    scratch: &mut Vec<u8>,
-) -> Result<()> {
-    let Some((&rows, row)) = shape.split_first() else {
-        return read_element(rest, chunk, scratch);
-    };
-    match take_token(rest)? {
-        Token::List(count) if count as u64 == rows => {}
-        _ => return Err(corrupt("elements are not nested as the shape says")),
-    }
-    (0..rows).try_for_each(|_| read_nested(rest, row, chunk, scratch))
+/// Reads the elements of a chunk.
+struct MessagePackReader<'e, 'c, 'r> {
+    rest: &'e [u8],
+    chunk: &'c mut ChunkBuilder<'r>,
+    /// The element that is read, as JSON.
+    value: Vec<u8>,
 }
 
-fn read_element(
-    rest: &mut &[u8],
-    chunk: &mut ChunkBuilder<'_>,
-    scratch: &mut Vec<u8>,
-) -> Result<()> {
-    scratch.clear();
-    match take_token(rest)? {
-        // With its option `raw`, Python writes bytes as text, so text may not be UTF-8.
-        Token::Text(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => chunk.add(&ObjectElement::Text(text.into())),
-            Err(_) => chunk.add(&ObjectElement::Bytes(bytes)),
-        },
-        Token::Bytes(bytes) => chunk.add(&ObjectElement::Bytes(bytes)),
-        other => {
-            copy_value(other, rest, chunk, scratch, 0)?;
-            let text = std::str::from_utf8(scratch).map_err(corrupt)?;
-            chunk.add(&ObjectElement::Json(text.into()))
-        }
-    }
-}
-
-/// Copies a value as JSON.
-fn copy_value(
-    value: Token<'_>,
-    rest: &mut &[u8],
-    chunk: &ChunkBuilder<'_>,
-    out: &mut Vec<u8>,
-    depth: usize,
-) -> Result<()> {
-    chunk.check_value(out.len(), depth)?;
-    match value {
-        Token::Nil => out.extend(b"null"),
-        Token::Bool(boolean) => out.extend(boolean.to_string().bytes()),
-        Token::Unsigned(number) => out.extend(number.to_string().bytes()),
-        Token::Signed(number) => out.extend(number.to_string().bytes()),
-        Token::Float(number) => out.extend(float(number).bytes()),
-        Token::Text(bytes) | Token::Bytes(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => push_text(out, text)?,
-            Err(_) => serde_json::to_writer(out, bytes).map_err(corrupt)?,
-        },
-        Token::List(count) => {
-            out.push(b'[');
-            for n in 0..count {
-                out.extend((n > 0).then_some(b','));
-                copy_value(take_token(rest)?, rest, chunk, out, depth + 1)?;
-            }
-            out.push(b']');
-        }
-        Token::Map(count) => copy_map(count, rest, chunk, out, depth)?,
-    }
-    Ok(())
-}
-
-fn copy_map(
-    count: usize,
-    rest: &mut &[u8],
-    chunk: &ChunkBuilder<'_>,
-    out: &mut Vec<u8>,
-    depth: usize,
-) -> Result<()> {
-    out.push(b'{');
-    for n in 0..count {
-        out.extend((n > 0).then_some(b','));
-        let (Token::Text(key) | Token::Bytes(key)) = take_token(rest)? else {
-            return Err(corrupt("a key of a map is no text"));
+impl<'e> MessagePackReader<'e, '_, '_> {
+    /// Reads elements nested as in `shape`.
+    fn read_nested(&mut self, shape: &[u64]) -> Result<()> {
+        let Some((&rows, row)) = shape.split_first() else {
+            return self.read_element();
         };
-        push_text(out, std::str::from_utf8(key).map_err(corrupt)?)?;
-        out.push(b':');
-        copy_value(take_token(rest)?, rest, chunk, out, depth + 1)?;
+        match take_token(&mut self.rest)? {
+            Token::List(count) if count as u64 == rows => {}
+            _ => return Err(corrupt("elements are not nested as the shape says")),
+        }
+        (0..rows).try_for_each(|_| self.read_nested(row))
     }
-    out.push(b'}');
-    Ok(())
+
+    fn read_element(&mut self) -> Result<()> {
+        self.value.clear();
+        match take_token(&mut self.rest)? {
+            // With its option `raw`, Python writes bytes as text, so text may not be UTF-8.
+            Token::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => self.chunk.add(&ObjectElement::Text(text.into())),
+                Err(_) => self.chunk.add(&ObjectElement::Bytes(bytes)),
+            },
+            Token::Bytes(bytes) => self.chunk.add(&ObjectElement::Bytes(bytes)),
+            other => {
+                self.copy_value(other, 0)?;
+                let text = std::str::from_utf8(&self.value).map_err(corrupt)?;
+                self.chunk.add(&ObjectElement::Json(text.into()))
+            }
+        }
+    }
+
+    /// Copies a value as JSON.
+    fn copy_value(&mut self, value: Token<'e>, depth: usize) -> Result<()> {
+        self.chunk.check_value(self.value.len(), depth)?;
+        let out = &mut self.value;
+        match value {
+            Token::Nil => out.extend(b"null"),
+            Token::Bool(boolean) => out.extend(boolean.to_string().bytes()),
+            Token::Unsigned(number) => out.extend(number.to_string().bytes()),
+            Token::Signed(number) => out.extend(number.to_string().bytes()),
+            Token::Float(number) => out.extend(float(number).bytes()),
+            Token::Text(bytes) | Token::Bytes(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => push_text(out, text)?,
+                Err(_) => serde_json::to_writer(out, bytes).map_err(corrupt)?,
+            },
+            Token::List(count) => {
+                out.push(b'[');
+                for n in 0..count {
+                    self.value.extend((n > 0).then_some(b','));
+                    let value = take_token(&mut self.rest)?;
+                    self.copy_value(value, depth + 1)?;
+                }
+                self.value.push(b']');
+            }
+            Token::Map(count) => self.copy_map(count, depth)?,
+        }
+        Ok(())
+    }
+
+    fn copy_map(&mut self, count: usize, depth: usize) -> Result<()> {
+        self.value.push(b'{');
+        for n in 0..count {
+            self.value.extend((n > 0).then_some(b','));
+            let (Token::Text(key) | Token::Bytes(key)) = take_token(&mut self.rest)? else {
+                return Err(corrupt("a key of a map is no text"));
+            };
+            let key = std::str::from_utf8(key).map_err(corrupt)?;
+            push_text(&mut self.value, key)?;
+            self.value.push(b':');
+            let value = take_token(&mut self.rest)?;
+            self.copy_value(value, depth + 1)?;
+        }
+        self.value.push(b'}');
+        Ok(())
+    }
 }
 
 /// Returns a float as JSON, or in Python's extension of JSON if it is not finite.
