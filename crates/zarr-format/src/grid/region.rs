@@ -65,61 +65,65 @@ impl Region {
 /// Splits a range of elements of a C-order sequence of the given shape into at most 2 * rank - 1 boxes, which are in
 /// order, do not overlap and cover the range exactly. The range must be inside the shape.
 pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
-    let mut found = Vec::new();
+    let mut splitter = BoxSplitter::default();
     if range.start < range.end {
-        cut(shape, range, &mut Coordinates::new(), &mut found);
+        splitter.split(shape, range);
     }
-    found
+    splitter.boxes
 }
 
-/// Splits along the first axis of `shape`; `outer` holds the coordinates of the dimensions before it.
-fn cut(shape: &[u64], range: Range<u64>, outer: &mut Coordinates, found: &mut Vec<Region>) {
-    let Some((_, inner)) = shape.split_first() else {
-        found.push(Region {
-            start: outer.clone(),
-            shape: SmallVec::from_elem(1, outer.len()),
-        });
-        return;
-    };
-    let row: u64 = inner.iter().product();
-    let (first, last) = (range.start / row, (range.end - 1) / row);
-    let (head, tail) = (range.start % row, (range.end - 1) % row + 1);
-    if first == last && (head > 0 || tail < row) {
-        return cut_row(inner, first, head..tail, outer, found);
-    }
-    if head > 0 {
-        cut_row(inner, first, head..row, outer, found);
-    }
-    let whole = first + u64::from(head > 0)..last + u64::from(tail == row);
-    if whole.start < whole.end {
-        found.push(rows(inner, whole, outer));
-    }
-    if tail < row {
-        cut_row(inner, last, 0..tail, outer, found);
-    }
+/// A range that is being split into boxes.
+#[derive(Default)]
+struct BoxSplitter {
+    /// The coordinates of the dimensions before the one that is being split.
+    outer: Coordinates,
+    boxes: Vec<Region>,
 }
 
-fn cut_row(
-    inner: &[u64],
-    row: u64,
-    range: Range<u64>,
-    outer: &mut Coordinates,
-    found: &mut Vec<Region>,
-) {
-    outer.push(row);
-    cut(inner, range, outer, found);
-    outer.pop();
-}
+impl BoxSplitter {
+    /// Splits along the first axis of `shape`.
+    fn split(&mut self, shape: &[u64], range: Range<u64>) {
+        let Some((_, inner)) = shape.split_first() else {
+            self.boxes.push(Region {
+                start: self.outer.clone(),
+                shape: SmallVec::from_elem(1, self.outer.len()),
+            });
+            return;
+        };
+        let row: u64 = inner.iter().product();
+        let (first, last) = (range.start / row, (range.end - 1) / row);
+        let (head, tail) = (range.start % row, (range.end - 1) % row + 1);
+        if first == last && (head > 0 || tail < row) {
+            return self.split_row(inner, first, head..tail);
+        }
+        if head > 0 {
+            self.split_row(inner, first, head..row);
+        }
+        let whole = first + u64::from(head > 0)..last + u64::from(tail == row);
+        if whole.start < whole.end {
+            self.add_rows(inner, whole);
+        }
+        if tail < row {
+            self.split_row(inner, last, 0..tail);
+        }
+    }
 
-/// Returns the box of a range of whole rows.
-fn rows(inner: &[u64], rows: Range<u64>, outer: &[u64]) -> Region {
-    let mut start = Coordinates::from_slice(outer);
-    let mut shape = Coordinates::from_elem(1, outer.len());
-    start.push(rows.start);
-    shape.push(rows.end - rows.start);
-    start.extend(inner.iter().map(|_| 0));
-    shape.extend_from_slice(inner);
-    Region { start, shape }
+    fn split_row(&mut self, inner: &[u64], row: u64, range: Range<u64>) {
+        self.outer.push(row);
+        self.split(inner, range);
+        self.outer.pop();
+    }
+
+    /// Adds the box of a range of whole rows.
+    fn add_rows(&mut self, inner: &[u64], rows: Range<u64>) {
+        let mut start = self.outer.clone();
+        let mut shape = Coordinates::from_elem(1, self.outer.len());
+        start.push(rows.start);
+        shape.push(rows.end - rows.start);
+        start.extend(inner.iter().map(|_| 0));
+        shape.extend_from_slice(inner);
+        self.boxes.push(Region { start, shape });
+    }
 }
 
 /// Returns coordinates with their dimensions permuted: item `i` of the result is the coordinate of dimension

@@ -42,8 +42,15 @@ pub struct Runs {
     to: usize,
     /// Bytes of a run.
     length: usize,
-    /// Repetitions, and the stride in bytes in each buffer, outermost dimension first.
-    axes: SmallVec<[(u64, usize, usize); 6]>,
+    /// The outermost dimension first.
+    axes: SmallVec<[RunAxis; 6]>,
+}
+
+/// A dimension along which runs repeat: the number of runs, and the stride in bytes in each buffer.
+struct RunAxis {
+    count: u64,
+    from_step: usize,
+    to_step: usize,
 }
 
 impl Runs {
@@ -61,7 +68,11 @@ impl Runs {
             if joined {
                 length *= count as usize;
             } else if count > 1 {
-                axes.push((count, from_step, to_step));
+                axes.push(RunAxis {
+                    count,
+                    from_step,
+                    to_step,
+                });
             }
             from_step = from_step.saturating_mul(from.shape[axis] as usize);
             to_step = to_step.saturating_mul(to.shape[axis] as usize);
@@ -81,17 +92,22 @@ impl Runs {
         let from_steps = steps(from.shape, size);
         let to_steps = steps(to.shape, size);
         let start: Coordinates = order.iter().map(|&axis| part.start[axis]).collect();
-        let (mut length, mut axes) = (size, SmallVec::<[(u64, usize, usize); 6]>::new());
+        let (mut length, mut axes) = (size, SmallVec::<[RunAxis; 6]>::new());
         for (place, &axis) in order.iter().enumerate().rev() {
-            let (count, steps) = (part.shape[axis], (from_steps[axis], to_steps[place]));
-            if axes.is_empty() && steps == (length, length) {
+            let count = part.shape[axis];
+            let (from_step, to_step) = (from_steps[axis], to_steps[place]);
+            if axes.is_empty() && from_step == length && to_step == length {
                 length *= count as usize;
             } else if count > 1 {
-                axes.push((count, steps.0, steps.1));
+                axes.push(RunAxis {
+                    count,
+                    from_step,
+                    to_step,
+                });
             }
         }
         // Runs that are adjacent in the first buffer are copied soon after each other.
-        if let Some(nearest) = (1..axes.len()).min_by_key(|&place| axes[place].1) {
+        if let Some(nearest) = (1..axes.len()).min_by_key(|&place| axes[place].from_step) {
             axes.swap(1, nearest);
         }
         axes.reverse();
@@ -112,7 +128,8 @@ impl Runs {
 
     /// Returns the smallest range in the first buffer that contains all runs.
     pub fn span(&self) -> Range<usize> {
-        let steps = self.axes.iter().map(|axis| (axis.0 as usize - 1) * axis.1);
+        let axes = self.axes.iter();
+        let steps = axes.map(|axis| (axis.count as usize - 1) * axis.from_step);
         self.from..self.from + steps.sum::<usize>() + self.length
     }
 
@@ -120,7 +137,7 @@ impl Runs {
     pub fn bytes(&self) -> usize {
         self.axes
             .iter()
-            .map(|axis| axis.0 as usize)
+            .map(|axis| axis.count as usize)
             .product::<usize>()
             * self.length
     }
@@ -180,17 +197,22 @@ impl Runs {
 
     /// Calls `visit` with the offsets of each run in both buffers.
     fn for_each(&self, mut visit: impl FnMut(usize, usize)) {
-        let Some((&(count, from_step, to_step), outer)) = self.axes.split_last() else {
+        let Some((inner, outer)) = self.axes.split_last() else {
             return visit(self.from, self.to);
         };
-        let last: Coordinates = outer.iter().map(|axis| axis.0 - 1).collect();
+        let &RunAxis {
+            count,
+            from_step,
+            to_step,
+        } = inner;
+        let last: Coordinates = outer.iter().map(|axis| axis.count - 1).collect();
         let first = Coordinates::from_elem(0, outer.len());
         let mut at = first.clone();
         loop {
             let (mut from, mut to) = (self.from, self.to);
             for (&place, axis) in at.iter().zip(outer) {
-                from += place as usize * axis.1;
-                to += place as usize * axis.2;
+                from += place as usize * axis.from_step;
+                to += place as usize * axis.to_step;
             }
             for _ in 0..count {
                 visit(from, to);
