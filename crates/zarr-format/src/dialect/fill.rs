@@ -11,7 +11,7 @@ use serde_json::{Number, Value, json};
 
 use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
-use crate::model::{Coding, DataType, Field, FillValue, NumberType};
+use crate::model::{Coding, DataType, Field, FillValue, NumberType, utf32_bytes, utf32_text};
 
 /// Reads a fill value; `Corrupt` if it does not fit the data type.
 pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
@@ -148,10 +148,7 @@ fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
         Value::Number(number) if number.as_f64() == Some(0.0) => "",
         _ => return None,
     };
-    let mut bytes: Vec<u8> = text
-        .chars()
-        .flat_map(|letter| u32::from(letter).to_le_bytes())
-        .collect();
+    let mut bytes = utf32_bytes(text);
     bytes.resize(length.checked_mul(4)?, 0);
     Some(bytes)
 }
@@ -338,16 +335,6 @@ fn render_small_part(number: &NumberType, part: &[u8]) -> Value {
         _ if value.is_nan() => json!("NaN"),
         _ => render_float(&value.to_le_bytes()),
     }
-}
-
-/// Returns the text of UTF-32 code points without trailing zeros.
-fn utf32_text(bytes: &[u8]) -> String {
-    let (points, _) = bytes.as_chunks::<4>();
-    let letters: String = points
-        .iter()
-        .map(|point| char::from_u32(u32::from_le_bytes(*point)).unwrap_or('\u{fffd}'))
-        .collect();
-    letters.trim_end_matches('\0').to_string()
 }
 
 /// Whether these are the bits of the default NaN.

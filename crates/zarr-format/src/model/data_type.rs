@@ -213,6 +213,22 @@ fn raw_bits(name: &str) -> Option<usize> {
     (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
 }
 
+/// Returns text as code points of UTF-32, little-endian.
+pub fn utf32_bytes(text: &str) -> Vec<u8> {
+    text.chars()
+        .flat_map(|letter| u32::from(letter).to_le_bytes())
+        .collect()
+}
+
+/// Returns the text of code points of UTF-32, little-endian, without trailing zeros.
+pub fn utf32_text(bytes: &[u8]) -> String {
+    let points = bytes.as_chunks::<4>().0.iter();
+    let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
+    let mut text: String = letters.map(|letter| letter.unwrap_or('\u{fffd}')).collect();
+    text.truncate(text.trim_end_matches('\0').len());
+    text
+}
+
 /// Formats the name for messages and `info`.
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 pub use attributes::{Attributes, FAULT, LEFT_OUT, MAX_IN_FILES};
-pub use data_type::{DataType, Field, TimeUnit, Words};
+pub use data_type::{DataType, Field, TimeUnit, Words, utf32_bytes, utf32_text};
 pub use number_type::{Coding, NumberType};
 use serde_json::{Map, Value, json};
 

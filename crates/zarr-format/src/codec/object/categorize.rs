@@ -13,7 +13,7 @@ use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
 use crate::codec::records;
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
-use crate::model::DataType;
+use crate::model::{DataType, utf32_bytes};
 
 const NAME: &str = "categorize";
 
@@ -84,10 +84,7 @@ fn labels(config: Configuration<'_>) -> Result<Vec<String>> {
 fn element(data_type: &DataType, text: &str) -> Vec<u8> {
     match data_type {
         DataType::FixedText(length) => {
-            let letters = text.chars().take(*length);
-            let mut bytes: Vec<u8> = letters
-                .flat_map(|letter| u32::from(letter).to_le_bytes())
-                .collect();
+            let mut bytes = utf32_bytes(text);
             bytes.resize(length.saturating_mul(4), 0);
             bytes
         }

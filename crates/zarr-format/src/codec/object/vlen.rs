@@ -12,7 +12,7 @@ use crate::codec::order::bytes::swap_words;
 use crate::codec::records::{self, LENGTH_PREFIX};
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
-use crate::model::DataType;
+use crate::model::{DataType, utf32_bytes, utf32_text};
 
 /// The valid content of an element.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,11 +119,7 @@ impl Vlen {
         let end = out.len() + size;
         match &self.repr.data_type {
             DataType::FixedText(_) => {
-                let text = String::from_utf8_lossy(element);
-                out.extend(
-                    text.chars()
-                        .flat_map(|letter| u32::from(letter).to_le_bytes()),
-                );
+                out.extend(utf32_bytes(&String::from_utf8_lossy(element)));
             }
             _ => out.extend_from_slice(element),
         }
@@ -138,10 +134,7 @@ impl Vlen {
     /// Returns the bytes of an element of fixed length without its trailing zeros.
     fn unpad(&self, element: &[u8]) -> Vec<u8> {
         if let DataType::FixedText(_) = self.repr.data_type {
-            let points = element.as_chunks::<4>().0.iter();
-            let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
-            let text: String = letters.map(|letter| letter.unwrap_or('\u{fffd}')).collect();
-            return text.trim_end_matches('\0').as_bytes().to_vec();
+            return utf32_text(element).into_bytes();
         }
         let length = element
             .iter()
