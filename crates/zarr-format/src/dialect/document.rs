@@ -46,7 +46,10 @@ impl Document {
     }
 
     /// Like `object`, but only for members for whose name `wanted` is true.
-    pub fn object_of(&self, wanted: impl Fn(&str) -> bool) -> Result<Option<Map<String, Value>>> {
+    pub(super) fn object_of(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Option<Map<String, Value>>> {
         let Some(text) = self.text()? else {
             return Ok(None);
         };

@@ -36,7 +36,7 @@ pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
 }
 
 /// Reads a fill value. Its base64 form has the byte order of the stored elements.
-pub fn parse_stored(typed: &StoredType, value: &Value) -> Result<FillValue> {
+pub(super) fn parse_stored(typed: &StoredType, value: &Value) -> Result<FillValue> {
     let mut fill = parse(&typed.data_type, value)?;
     if matches!(typed.data_type, DataType::Struct(_)) && value.is_string() {
         typed.to_little(&mut fill.bytes);

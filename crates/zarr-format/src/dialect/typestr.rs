@@ -231,13 +231,13 @@ impl StoredType {
     }
 
     /// Whether any word is big-endian.
-    pub fn is_big(&self) -> bool {
+    pub(crate) fn is_big(&self) -> bool {
         self.big.contains(&true)
     }
 
     /// Returns the codec `bytes` for the byte order. If words differ it is `mixed`, and `big` has a boolean for each of
     /// `DataType::words`.
-    pub fn bytes_codec(&self) -> CodecSpec {
+    pub(super) fn bytes_codec(&self) -> CodecSpec {
         let configuration = if self.big.is_empty() {
             Value::Null
         } else if !self.is_big() {
@@ -251,7 +251,7 @@ impl StoredType {
     }
 
     /// Converts an element from the stored byte order to little-endian.
-    pub fn to_little(&self, element: &mut [u8]) {
+    pub(super) fn to_little(&self, element: &mut [u8]) {
         for (words, &big) in self.data_type.words().iter().zip(&self.big) {
             let end = words.offset + words.width * words.count;
             if let (true, Some(part)) = (big, element.get_mut(words.offset..end)) {

@@ -43,7 +43,7 @@ pub fn document(text: &str) -> Vec<u8> {
 
 /// Returns the document of an object with the value of one member replaced. A long value keeps its whitespace: with
 /// many levels it would grow a hundredfold. Fails if the text is not an object.
-pub fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u8>> {
+pub(crate) fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u8>> {
     let text = pretty(text, UNIT, 0);
     let old = find_member(&text, name)?.unwrap_or(text.len()..text.len());
     let laid_out = (value.len() <= MAX_LAID_OUT).then(|| pretty(value, UNIT, 1));

@@ -10,7 +10,8 @@ mod object;
 mod scan;
 mod value;
 
-pub use layout::{compact, dedented, document, document_with, is_empty, is_same};
+pub(crate) use layout::document_with;
+pub use layout::{compact, dedented, document, is_empty, is_same};
 pub use meaning::means_same;
 pub use object::{MemberChange, ObjectText};
 pub use scan::{MemberPlace, check_object, find_member, visit_members};

@@ -174,7 +174,7 @@ impl EntryPoint {
     }
 
     /// Returns the path of the node whose chunks a folder would hold, or `None` if there can be no such node.
-    pub fn node_of_data(&self, folder: &Key) -> Option<Key> {
+    pub(in crate::dialect) fn node_of_data(&self, folder: &Key) -> Option<Key> {
         let rest = folder.below(&self.data(&self.top).ok()?)?;
         self.path_of(&rest)
     }
