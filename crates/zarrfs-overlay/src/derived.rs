@@ -17,7 +17,9 @@ use super::content;
 use super::key_ranges::joined;
 use super::layered_store::LayeredStore;
 use super::records::Records;
-use zarr_format::dialect::consolidated::{Copies, CopyHolder, MAX_DOCUMENT, may_hold_copies};
+use zarr_format::dialect::consolidated::{
+    ConsolidatedDocument, Copies, MAX_DOCUMENT, may_be_consolidated,
+};
 use zarr_format::dialect::text_of;
 use zarr_format::error::{Kind, Result};
 use zarr_format::json_text::ObjectText;
@@ -147,7 +149,7 @@ impl OverlayCore {
         context: &RequestContext,
         key: &Key,
     ) -> Result<Option<Arc<DerivedDocument>>> {
-        let Some(holder) = CopyHolder::of_key(key) else {
+        let Some(holder) = ConsolidatedDocument::of_key(key) else {
             return Ok(None);
         };
         if self
@@ -167,7 +169,7 @@ impl OverlayCore {
 
     /// Whether the copies of a document, stored in version `source`, may have to be derived, which may need requests.
     pub(super) fn may_be_derived(&self, key: &Key, source: Version) -> bool {
-        let Some(holder) = CopyHolder::of_key(key) else {
+        let Some(holder) = ConsolidatedDocument::of_key(key) else {
             return false;
         };
         let top = self.top();
@@ -182,7 +184,7 @@ impl OverlayCore {
     fn derive(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
     ) -> Result<(Option<Arc<DerivedDocument>>, bool)> {
         let (key, top) = (holder.key(), self.top());
         let state = top.state();
@@ -242,7 +244,7 @@ impl OverlayCore {
 
     /// Records that these bytes of a document were read after a position in the log of changes.
     pub(super) fn note_read(&self, key: &Key, bytes: &[u8], since: LogPosition) {
-        let Some(holder) = CopyHolder::of_key(key) else {
+        let Some(holder) = ConsolidatedDocument::of_key(key) else {
             return;
         };
         if self.derived.read.lock().contains(key) || !holder.may_have_copies(bytes) {
@@ -264,19 +266,19 @@ impl OverlayCore {
         if is_document(document.name()) {
             // A text that was derived since the change was recorded may contain the previous file.
             self.top().layer.lock().records.note_document_shown();
-            self.note_holders(CopyHolder::above_document(document));
+            self.note_holders(ConsolidatedDocument::above_document(document));
         }
     }
 
     /// Does the same for the documents at and below a path.
     pub(super) fn note_copies_below(&self, path: &Key) {
         self.top().layer.lock().records.note_document_shown();
-        self.note_holders(CopyHolder::above_tree(path));
+        self.note_holders(ConsolidatedDocument::above_tree(path));
     }
 
-    fn note_holders(&self, holders: Vec<CopyHolder>) {
+    fn note_holders(&self, holders: Vec<ConsolidatedDocument>) {
         let read = self.derived.read.lock();
-        let keys = holders.iter().map(CopyHolder::key);
+        let keys = holders.iter().map(ConsolidatedDocument::key);
         let keys: Vec<&Key> = keys.filter(|key| read.contains(key)).collect();
         drop(read);
         keys.into_iter()
@@ -294,7 +296,7 @@ struct HolderText {
 }
 
 impl HolderText {
-    fn of_stored(holder: &CopyHolder, object: Object) -> HolderText {
+    fn of_stored(holder: &ConsolidatedDocument, object: Object) -> HolderText {
         HolderText {
             has_copies: holder.may_have_copies(&object.bytes),
             bytes: object.bytes,
@@ -331,7 +333,7 @@ impl LayeredStore {
     }
 
     /// Whether a layer has changes that may make the copies in a document differ from the stored copies.
-    fn has_changes_under(&self, holder: &CopyHolder) -> bool {
+    fn has_changes_under(&self, holder: &ConsolidatedDocument) -> bool {
         let state = self.layer.lock();
         let records = &state.records;
         if let Some(stale) = records.program_copies.stale(holder.key()) {
@@ -340,7 +342,7 @@ impl LayeredStore {
         let has_changes = has_changes_under(records, holder);
         let lower = records.lower_key(holder.key());
         drop(state);
-        let lower = lower.and_then(|lower| CopyHolder::of_key(&lower));
+        let lower = lower.and_then(|lower| ConsolidatedDocument::of_key(&lower));
         has_changes
             || match (&self.frozen, lower) {
                 (Some(frozen), Some(lower)) => frozen.has_changes_under(&lower),
@@ -353,7 +355,7 @@ impl LayeredStore {
     fn holder_text(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
     ) -> Result<Option<HolderText>> {
         let key = holder.key();
         let mut own = self.own_object(context, key)?;
@@ -408,13 +410,13 @@ impl LayeredStore {
     fn lower_text(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
     ) -> Result<Option<HolderText>> {
         let Some(lower) = self.layer.lower_key(holder.key()) else {
             return Ok(None);
         };
         if let Some(frozen) = &self.frozen
-            && let Some(holder) = CopyHolder::of_key(&lower)
+            && let Some(holder) = ConsolidatedDocument::of_key(&lower)
         {
             return frozen.holder_text(context, &holder);
         }
@@ -445,7 +447,7 @@ impl LayeredStore {
     fn changed_documents(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         copies: &Copies<'_>,
     ) -> Result<BTreeMap<String, Key>> {
         let (key, folder) = (holder.key(), holder.folder());
@@ -464,7 +466,7 @@ impl LayeredStore {
             return Ok(found);
         }
         let lower = self.layer.lower_key(key);
-        let lower = lower.and_then(|lower| CopyHolder::of_key(&lower));
+        let lower = lower.and_then(|lower| ConsolidatedDocument::of_key(&lower));
         for (name, _) in copies.members() {
             let Some(document) = holder.document_of(name) else {
                 continue;
@@ -486,7 +488,7 @@ impl LayeredStore {
     pub(super) fn stale_documents<'a>(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         copies: &Copies<'_>,
         paths: impl Iterator<Item = &'a Key>,
     ) -> Result<BTreeMap<String, Key>> {
@@ -512,7 +514,7 @@ impl LayeredStore {
     fn add_documents_at(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         path: &Key,
         found: &mut BTreeMap<String, Key>,
     ) -> Result<()> {
@@ -562,7 +564,7 @@ impl LayeredStore {
 }
 
 /// Whether a layer's records change, hide or move documents that `holder` copies.
-fn has_changes_under(records: &Records, holder: &CopyHolder) -> bool {
+fn has_changes_under(records: &Records, holder: &ConsolidatedDocument) -> bool {
     let (key, folder) = (holder.key(), holder.folder());
     let mut documents = records.marks.documents_below(folder);
     // If the layer's own file of the document is not from a program, its copies come from the text below.
@@ -573,7 +575,7 @@ fn has_changes_under(records: &Records, holder: &CopyHolder) -> bool {
 }
 
 /// Returns the text of a document whose other members zarrfs itself edited: the copies come from the text below.
-fn edited_text(holder: &CopyHolder, own: Object, lower: &HolderText) -> HolderText {
+fn edited_text(holder: &ConsolidatedDocument, own: Object, lower: &HolderText) -> HolderText {
     let spliced = holder.with_copies_of(&own.bytes, &lower.bytes);
     let mut text = HolderText::of_stored(holder, own);
     if let Some(spliced) = spliced {
@@ -593,7 +595,8 @@ fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<
 
 /// Whether a file that is about to get a key holds copies, which then count as the program's.
 pub(super) fn has_program_copies(key: &Key, file: &std::fs::File) -> Result<bool> {
-    let Some(holder) = CopyHolder::of_key(key).filter(|_| may_hold_copies(key)) else {
+    let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| may_be_consolidated(key))
+    else {
         return Ok(false);
     };
     let length = file.metadata().map_or(0, |found| found.len());

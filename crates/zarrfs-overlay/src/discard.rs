@@ -12,7 +12,7 @@ use super::layer::{ChangeLayer, Whiteout};
 use super::name_change::NameChange;
 use super::upper::Upper;
 use super::{Overlay, OverlayCore};
-use zarr_format::dialect::consolidated::CopyHolder;
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key};
@@ -162,7 +162,7 @@ fn note_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>
     let mut records = Vec::new();
     let state = top.lock();
     for path in std::iter::once(path).chain(old_names) {
-        for holder in CopyHolder::above_tree(path) {
+        for holder in ConsolidatedDocument::above_tree(path) {
             if state.records.program_copies.stale(holder.key()).is_some() {
                 records.push(JournalRecord::CopiesStale {
                     holder: holder.key().clone(),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal_line::JournalRecord;
 use super::key_ranges::{below, joined};
-use zarr_format::dialect::consolidated::CopyHolder;
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarrfs_store::Key;
 
 /// The documents with copies that programs wrote, each with the paths that have changes at or below them since.
@@ -32,15 +32,15 @@ impl ProgramCopies {
 
     /// Records that a document may differ from its copies.
     pub(super) fn note_document(&mut self, document: &Key) {
-        self.note(document, CopyHolder::above_document);
+        self.note(document, ConsolidatedDocument::above_document);
     }
 
     /// Records that documents at and below a path may differ from their copies.
     pub(super) fn record_tree(&mut self, path: &Key) {
-        self.note(path, CopyHolder::above_tree);
+        self.note(path, ConsolidatedDocument::above_tree);
     }
 
-    fn note(&mut self, path: &Key, above: impl Fn(&Key) -> Vec<CopyHolder>) {
+    fn note(&mut self, path: &Key, above: impl Fn(&Key) -> Vec<ConsolidatedDocument>) {
         if self.0.is_empty() {
             return;
         }

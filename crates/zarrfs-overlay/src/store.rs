@@ -13,7 +13,7 @@ use super::keys_dir::os_error;
 use super::layered_store::{LayeredStore, etag_of};
 use super::name_change::NameChange;
 use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_kind};
-use zarr_format::dialect::consolidated::{CopyHolder, MAX_DOCUMENT};
+use zarr_format::dialect::consolidated::{ConsolidatedDocument, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{
@@ -345,7 +345,8 @@ impl OverlayCore {
         body: &PutBody<'_>,
         condition: &Condition,
     ) -> Result<Option<HolderEdit>> {
-        let Some(holder) = CopyHolder::of_key(key).filter(|_| body.len() <= MAX_DOCUMENT) else {
+        let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| body.len() <= MAX_DOCUMENT)
+        else {
             return Ok(None);
         };
         let bytes = body.read()?;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use zarr_format::error::{Kind, Result};
-use zarr_format::grid::joined_indices;
+use zarr_format::grid::join_indices;
 use zarrfs_array::array::{OpenArray, StoredChunks};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_export::formats::Format;
@@ -174,7 +174,7 @@ impl ChunkListing {
 
 /// Returns the name of a chunk's file.
 fn chunk_name(indices: &[u64], extension: &str) -> Vec<u8> {
-    format!("{}.{extension}", joined_indices(indices)).into_bytes()
+    format!("{}.{extension}", join_indices(indices)).into_bytes()
 }
 
 impl Listing for ChunkListing {

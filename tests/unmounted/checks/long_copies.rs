@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zarr_format::dialect::consolidated::CopyHolder;
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::error::{Kind, Result};
 use zarrfs_array::hierarchy::Hierarchy;
 use zarrfs_store::backend::memory::MemoryStore;
@@ -48,7 +48,7 @@ fn documents_beyond_the_longest_are_not_read() {
         read: AtomicU64::new(0),
     });
     let hierarchy = Hierarchy::new(store.clone());
-    let holder = CopyHolder::of_v2(&Key::root()).unwrap();
+    let holder = ConsolidatedDocument::of_v2(&Key::root()).unwrap();
     let documents = names.iter().map(|name| (name.clone(), key(name)));
     let refused = hierarchy.rebuild_copies(&UNLIMITED, &holder, documents, THREADS);
     assert_eq!(refused.unwrap_err().kind(), Kind::TooLarge);

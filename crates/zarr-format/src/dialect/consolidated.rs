@@ -26,7 +26,7 @@ pub const DOCUMENTS: &str = "metadata";
 
 /// How a document names its copies of other documents.
 #[derive(Clone, Copy, PartialEq)]
-enum CopyForm {
+enum EntryNaming {
     /// By their keys, relative to a folder.
     ByKey,
     /// By the paths of nodes, relative to the group whose own document holds the copies.
@@ -35,96 +35,96 @@ enum CopyForm {
 
 /// A document that may hold copies of others.
 #[derive(Clone)]
-pub struct CopyHolder {
+pub struct ConsolidatedDocument {
     key: Key,
     /// The folder to which the names of copies are relative.
     folder: Key,
-    form: CopyForm,
+    form: EntryNaming,
     /// Whether the copies are documents of a draft.
     is_draft: bool,
 }
 
-impl CopyHolder {
+impl ConsolidatedDocument {
     /// Returns the `.zmetadata` of a v2 group.
-    pub fn of_v2(group: &Key) -> Result<CopyHolder> {
-        Ok(CopyHolder {
+    pub fn of_v2(group: &Key) -> Result<ConsolidatedDocument> {
+        Ok(ConsolidatedDocument {
             key: group.child(ZMETADATA.as_bytes())?,
             folder: group.clone(),
-            form: CopyForm::ByKey,
+            form: EntryNaming::ByKey,
             is_draft: false,
         })
     }
 
     /// Returns the document of a final-v3 group.
-    pub fn of_v3(group: &Key) -> Result<CopyHolder> {
-        Ok(CopyHolder {
+    pub fn of_v3(group: &Key) -> Result<ConsolidatedDocument> {
+        Ok(ConsolidatedDocument {
             key: group.child(ZARR_JSON.as_bytes())?,
-            form: CopyForm::ByNode,
-            ..CopyHolder::of_v2(group)?
+            form: EntryNaming::ByNode,
+            ..ConsolidatedDocument::of_v2(group)?
         })
     }
 
     /// Returns the consolidated metadata of a draft's hierarchy, or `None` if the draft has none.
-    pub fn of_draft(entry: &EntryPoint) -> Result<Option<CopyHolder>> {
-        let holder = |key| CopyHolder {
+    pub fn of_draft(entry: &EntryPoint) -> Result<Option<ConsolidatedDocument>> {
+        let holder = |key| ConsolidatedDocument {
             key,
             folder: entry.top().clone(),
-            form: CopyForm::ByKey,
+            form: EntryNaming::ByKey,
             is_draft: true,
         };
         Ok(entry.consolidated()?.map(holder))
     }
 
     /// Returns the document with this key, or `None` if a document of that name never holds copies.
-    pub fn of_key(key: &Key) -> Option<CopyHolder> {
-        if !may_hold_copies(key) {
+    pub fn of_key(key: &Key) -> Option<ConsolidatedDocument> {
+        if !may_be_consolidated(key) {
             return None;
         }
         let group = key.parent()?;
         if key.name() == ZARR_JSON.as_bytes() {
-            return CopyHolder::of_v3(&group).ok();
+            return ConsolidatedDocument::of_v3(&group).ok();
         }
         let mut top = key.clone();
         for name in CONSOLIDATED_2020.rsplit('/') {
             if top.name() != name.as_bytes() {
-                return CopyHolder::of_v2(&group).ok();
+                return ConsolidatedDocument::of_v2(&group).ok();
             }
             top = top.parent()?;
         }
-        CopyHolder::drafted(&top).ok()
+        ConsolidatedDocument::drafted(&top).ok()
     }
 
     /// Returns the consolidated metadata of a draft's hierarchy whose entry point is in `top`.
-    fn drafted(top: &Key) -> Result<CopyHolder> {
+    fn drafted(top: &Key) -> Result<ConsolidatedDocument> {
         let mut names = CONSOLIDATED_2020.split('/');
-        Ok(CopyHolder {
+        Ok(ConsolidatedDocument {
             key: names.try_fold(top.clone(), |key, name| key.child(name.as_bytes()))?,
             is_draft: true,
-            ..CopyHolder::of_v2(top)?
+            ..ConsolidatedDocument::of_v2(top)?
         })
     }
 
     /// Returns the documents that may hold a copy of `document`.
-    pub fn above_document(document: &Key) -> Vec<CopyHolder> {
-        let holders = CopyHolder::in_folders_above(document);
-        let holds = |holder: &CopyHolder| holder.copy_name(document).is_some();
+    pub fn above_document(document: &Key) -> Vec<ConsolidatedDocument> {
+        let holders = ConsolidatedDocument::in_folders_above(document);
+        let holds = |holder: &ConsolidatedDocument| holder.copy_name(document).is_some();
         holders.into_iter().filter(holds).collect()
     }
 
     /// Returns the documents that may hold copies of the documents at and below a path.
-    pub fn above_tree(path: &Key) -> Vec<CopyHolder> {
-        let holders = CopyHolder::in_folders_above(path);
-        let may_hold = |holder: &CopyHolder| !holder.is_draft || holder.is_of_meta(path);
+    pub fn above_tree(path: &Key) -> Vec<ConsolidatedDocument> {
+        let holders = ConsolidatedDocument::in_folders_above(path);
+        let may_hold = |holder: &ConsolidatedDocument| !holder.is_draft || holder.is_of_meta(path);
         holders.into_iter().filter(may_hold).collect()
     }
 
-    fn in_folders_above(path: &Key) -> Vec<CopyHolder> {
+    fn in_folders_above(path: &Key) -> Vec<ConsolidatedDocument> {
         let folders = std::iter::successors(path.parent(), Key::parent);
         let holders = |folder: Key| {
-            let drafted = CopyHolder::drafted(&folder);
+            let drafted = ConsolidatedDocument::drafted(&folder);
             [
-                CopyHolder::of_v2(&folder),
-                CopyHolder::of_v3(&folder),
+                ConsolidatedDocument::of_v2(&folder),
+                ConsolidatedDocument::of_v3(&folder),
                 drafted,
             ]
         };
@@ -144,8 +144,8 @@ impl CopyHolder {
         let is = |name: &str| document.name() == name.as_bytes();
         let is_kind = match (self.is_draft, self.form) {
             (true, _) => self.is_of_meta(document) && is_draft_document(document.name()),
-            (false, CopyForm::ByKey) => is(ZGROUP) || is(ZARRAY) || is(ZATTRS),
-            (false, CopyForm::ByNode) => is(ZARR_JSON),
+            (false, EntryNaming::ByKey) => is(ZGROUP) || is(ZARRAY) || is(ZATTRS),
+            (false, EntryNaming::ByNode) => is(ZARR_JSON),
         };
         is_kind.then(|| self.name_of(document)).flatten()
     }
@@ -162,7 +162,7 @@ impl CopyHolder {
 
     /// Whether the copies are inside one member of the document, which also has other members.
     pub fn is_member(&self) -> bool {
-        self.form == CopyForm::ByNode
+        self.form == EntryNaming::ByNode
     }
 
     /// Returns the folder of the draft's entry point, or `None` if the copies are not of a draft.
@@ -172,12 +172,14 @@ impl CopyHolder {
 
     /// Returns the name that the copy of `document` should have in this one, or `None` if it should not be copied.
     /// `top` is the folder of the entry point if the document belongs to a draft.
-    pub fn wanted_name(&self, document: &Key, top: Option<&Key>) -> Option<String> {
+    pub fn expected_name(&self, document: &Key, top: Option<&Key>) -> Option<String> {
         let is = |name: &str| document.name() == name.as_bytes();
         let is_kind = match (self.is_draft, self.form) {
             (true, _) => top == Some(&self.folder),
-            (false, CopyForm::ByKey) => top.is_none() && (is(ZGROUP) || is(ZARRAY) || is(ZATTRS)),
-            (false, CopyForm::ByNode) => top.is_none() && is(ZARR_JSON),
+            (false, EntryNaming::ByKey) => {
+                top.is_none() && (is(ZGROUP) || is(ZARRAY) || is(ZATTRS))
+            }
+            (false, EntryNaming::ByNode) => top.is_none() && is(ZARR_JSON),
         };
         is_kind.then(|| self.name_of(document)).flatten()
     }
@@ -185,12 +187,12 @@ impl CopyHolder {
     /// Returns the name of the copy of `document`, whatever its dialect, or `None` if it can have no name here.
     pub fn name_of(&self, document: &Key) -> Option<String> {
         let copied = match self.form {
-            CopyForm::ByKey => document.below(&self.folder)?,
-            CopyForm::ByNode if document.name() == ZARR_JSON.as_bytes() => {
+            EntryNaming::ByKey => document.below(&self.folder)?,
+            EntryNaming::ByNode if document.name() == ZARR_JSON.as_bytes() => {
                 let node = document.parent()?.below(&self.folder)?;
                 (!node.is_root()).then_some(node)?
             }
-            CopyForm::ByNode => return None,
+            EntryNaming::ByNode => return None,
         };
         String::from_utf8(copied.as_bytes().to_vec()).ok()
     }
@@ -202,8 +204,8 @@ impl CopyHolder {
         let slash: &[u8] = if self.folder.is_root() { b"" } else { b"/" };
         let key = Key::new([above, slash, named.as_bytes()].concat()).ok()?;
         let document = match self.form {
-            CopyForm::ByKey => key,
-            CopyForm::ByNode => key.child(ZARR_JSON.as_bytes()).ok()?,
+            EntryNaming::ByKey => key,
+            EntryNaming::ByNode => key.child(ZARR_JSON.as_bytes()).ok()?,
         };
         (self.name_of(&document).as_deref() == Some(name)).then_some(document)
     }
@@ -256,7 +258,7 @@ impl CopyHolder {
             .is_some_and(|kind| kind == "\"group\"");
         let no_copies = r#"{"kind": "inline", "must_understand": false, "metadata": {}}"#;
         match self.form {
-            CopyForm::ByNode if is_group => {
+            EntryNaming::ByNode if is_group => {
                 document.edited(&[(MEMBER.to_string(), Some(no_copies.to_string()))], 1)
             }
             _ => document.edited(&[], 1),
@@ -284,7 +286,7 @@ impl CopyHolder {
 }
 
 /// Whether a document with this key may hold copies of others, by its name.
-pub fn may_hold_copies(key: &Key) -> bool {
+pub fn may_be_consolidated(key: &Key) -> bool {
     [ZARR_JSON.as_bytes(), ZMETADATA.as_bytes()].contains(&key.name())
 }
 
@@ -299,11 +301,11 @@ pub struct Copies<'a> {
 }
 
 impl<'a> Copies<'a> {
-    fn find(bytes: &'a [u8], form: CopyForm) -> Option<Copies<'a>> {
+    fn find(bytes: &'a [u8], form: EntryNaming) -> Option<Copies<'a>> {
         let top = ObjectText::parse(text_of(bytes).ok()?).ok()?;
         let member = match form {
-            CopyForm::ByKey => None,
-            CopyForm::ByNode => {
+            EntryNaming::ByKey => None,
+            EntryNaming::ByNode => {
                 let member = top.value(MEMBER)?;
                 Some((MEMBER, ObjectText::parse(member).ok()?))
             }
@@ -340,12 +342,12 @@ impl<'a> Copies<'a> {
 }
 
 /// Keys, and the ranges of their documents in the consolidated metadata.
-pub type DocumentPlaces = Vec<(Key, Range<usize>)>;
+pub type EntryRanges = Vec<(Key, Range<usize>)>;
 
 /// Finds the documents in `.zmetadata`, by keys relative to the hierarchy's folder.
 ///
 /// Fails with `Corrupt` if it does not have zarr-python's format 1.
-pub fn parse_document(bytes: &[u8]) -> Result<DocumentPlaces> {
+pub fn parse_document(bytes: &[u8]) -> Result<EntryRanges> {
     let text = text_of(bytes)?;
     let whole = TextPart {
         text,
@@ -366,7 +368,7 @@ pub fn parse_document(bytes: &[u8]) -> Result<DocumentPlaces> {
 /// Returns `None` if the member is missing or null.
 ///
 /// Fails with `Unsupported` if its kind is not inline, `Corrupt` if there is no object of documents.
-pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
+pub fn parse_member(bytes: &[u8]) -> Result<Option<EntryRanges>> {
     let text = text_of(bytes)?;
     let start = bytes.len() - text.len();
     let member = match (TextPart { text, start }).value(MEMBER)? {
@@ -391,7 +393,7 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
 
 /// Returns the names in consolidated metadata that are not valid keys and so are never read, such as names with `..` or
 /// double slashes. `is_document` says whether `bytes` is a `.zmetadata`.
-pub fn names_of_nothing(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
+pub fn invalid_names(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
     let text = text_of(bytes)?;
     let whole = TextPart { text, start: 0 };
     let holder = if is_document {
@@ -432,7 +434,7 @@ impl<'a> TextPart<'a> {
     }
 
     /// Finds the documents in it. Names for which `key_of` returns `None` are skipped.
-    fn documents(&self, key_of: impl Fn(&str) -> Option<Key>) -> Result<DocumentPlaces> {
+    fn documents(&self, key_of: impl Fn(&str) -> Option<Key>) -> Result<EntryRanges> {
         let wrong = || Error::corrupt(DOCUMENTS, "expected an object of documents");
         let documents = self.value(DOCUMENTS)?.ok_or_else(wrong)?;
         let mut found = Vec::new();
@@ -449,7 +451,7 @@ impl<'a> TextPart<'a> {
 mod tests {
     use super::*;
 
-    fn keys(documents: DocumentPlaces) -> Vec<Vec<u8>> {
+    fn keys(documents: EntryRanges) -> Vec<Vec<u8>> {
         documents
             .iter()
             .map(|(key, _)| key.as_bytes().to_vec())
@@ -477,10 +479,10 @@ mod tests {
     #[test]
     fn names_of_nothing_are_told() {
         let text = br#"{"zarr_consolidated_format": 1, "metadata": {"a/.zarray": {}, "../b": 1, "": 2, "/c": 3}}"#;
-        assert_eq!(names_of_nothing(text, true).unwrap(), ["../b", "", "/c"]);
+        assert_eq!(invalid_names(text, true).unwrap(), ["../b", "", "/c"]);
         let group = br#"{"consolidated_metadata": {"metadata": {"a/b": {}, "": {}, "/a": {}, "../c": {}}}}"#;
-        assert_eq!(names_of_nothing(group, false).unwrap(), ["/a", "../c"]);
-        assert!(names_of_nothing(b"{}", false).unwrap().is_empty());
+        assert_eq!(invalid_names(group, false).unwrap(), ["/a", "../c"]);
+        assert!(invalid_names(b"{}", false).unwrap().is_empty());
     }
 
     #[test]

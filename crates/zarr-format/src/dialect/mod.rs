@@ -66,7 +66,7 @@ pub static DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::DIALECT];
 
 /// Returns the dialects to try for the children of a group that `found` has read, or `None` if they are the ones that
 /// were `tried` for the group.
-pub fn tried_below(
+pub fn dialects_below(
     found: &Dialect,
     tried: &'static [&'static Dialect],
 ) -> Option<&'static [&'static Dialect]> {

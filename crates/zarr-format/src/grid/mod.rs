@@ -19,7 +19,7 @@ mod runs;
 mod selection;
 
 pub use axis::Axis;
-pub use numbered_name::{NumberedName, joined_indices};
+pub use numbered_name::{NumberedName, join_indices};
 pub use region::{Coordinates, Region, boxes, permuted};
 pub use runs::{Layout, Runs};
 pub use selection::{SelectedAxis, Selection};

@@ -31,7 +31,7 @@ impl NumberedName<'_> {
 }
 
 /// Formats indices as file names have them. A chunk without dimensions is `0`.
-pub fn joined_indices(indices: &[u64]) -> String {
+pub fn join_indices(indices: &[u64]) -> String {
     if indices.is_empty() {
         return "0".to_string();
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn indices_are_joined_by_dots() {
-        assert_eq!(joined_indices(&[3, 4]), "3.4");
-        assert_eq!(joined_indices(&[]), "0");
+        assert_eq!(join_indices(&[3, 4]), "3.4");
+        assert_eq!(join_indices(&[]), "0");
     }
 }

@@ -77,23 +77,25 @@ impl Selection {
 
     /// Returns the lengths of the dimensions that are not dropped.
     pub fn shape(&self) -> Vec<u64> {
-        let kept = self.axes.iter().filter(|axis| !axis.is_index);
-        kept.map(|axis| axis.count).collect()
+        let remaining = self.axes.iter().filter(|axis| !axis.is_index);
+        remaining.map(|axis| axis.count).collect()
     }
 
     /// Returns the numbers of the dimensions that are not dropped.
-    pub fn kept(&self) -> Vec<usize> {
+    pub fn remaining_axes(&self) -> Vec<usize> {
         let axes = self.axes.iter().enumerate();
-        let kept = axes.filter(|(_, axis)| !axis.is_index);
-        kept.map(|(axis, _)| axis).collect()
+        let remaining = axes.filter(|(_, axis)| !axis.is_index);
+        remaining.map(|(axis, _)| axis).collect()
     }
 
     /// Returns all dimensions of the array, reordered: first the dropped ones, then the others in the order of `order`.
     pub fn order_of(&self, order: &[usize]) -> Vec<usize> {
         let axes = self.axes.iter().enumerate();
         let dropped = axes.filter(|(_, axis)| axis.is_index).map(|(axis, _)| axis);
-        let kept = self.kept();
-        let ordered = order.iter().filter_map(|&place| kept.get(place).copied());
+        let remaining = self.remaining_axes();
+        let ordered = order
+            .iter()
+            .filter_map(|&place| remaining.get(place).copied());
         dropped.chain(ordered).collect()
     }
 
@@ -177,11 +179,11 @@ mod tests {
             is_index: true,
             ..SelectedAxis::all(1)
         };
-        let kept = SelectedAxis::all(4);
+        let remaining = SelectedAxis::all(4);
         let selection = Selection {
-            axes: vec![kept, dropped, kept],
+            axes: vec![remaining, dropped, remaining],
         };
         assert_eq!(selection.order_of(&[1, 0]), [1, 2, 0]);
-        assert_eq!(selection.kept(), [0, 2]);
+        assert_eq!(selection.remaining_axes(), [0, 2]);
     }
 }

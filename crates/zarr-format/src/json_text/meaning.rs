@@ -21,7 +21,7 @@ enum Meaning {
 }
 
 /// Whether two values have the same meaning.
-pub fn means_same(one: &str, other: &str) -> bool {
+pub fn is_equivalent(one: &str, other: &str) -> bool {
     if is_same(one, other) {
         return true;
     }
@@ -113,7 +113,7 @@ mod tests {
             ("0.10", "1e-1"),
             ("[NaN, -Infinity]", "[NaN,-Infinity]"),
         ] {
-            assert!(means_same(one, other), "{one} {other}");
+            assert!(is_equivalent(one, other), "{one} {other}");
         }
     }
 
@@ -132,9 +132,9 @@ mod tests {
             (r#"{"a": 1}"#, r#"{"a": 1, "b": null}"#),
             (r#"{"a": 1, "a": 2}"#, r#"{"a": 2}"#),
         ] {
-            assert!(!means_same(one, other), "{one} {other}");
+            assert!(!is_equivalent(one, other), "{one} {other}");
         }
         let deep = |last: &str| "[".repeat(1_000_000) + last + &"]".repeat(1_000_000);
-        assert!(!means_same(&deep("1"), &deep("2")));
+        assert!(!is_equivalent(&deep("1"), &deep("2")));
     }
 }

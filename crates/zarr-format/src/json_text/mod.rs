@@ -12,7 +12,7 @@ mod value;
 
 pub(crate) use layout::document_with;
 pub use layout::{compact, dedented, document, is_empty, is_same};
-pub use meaning::means_same;
+pub use meaning::is_equivalent;
 pub use object::{MemberChange, ObjectText};
 pub use scan::{MemberPlace, check_object, find_member, visit_members};
 pub use value::{parse, render};

@@ -129,12 +129,12 @@ impl Attributes {
             in_files: None,
         };
         if attributes.text.len() > MAX_IN_FILES {
-            attributes.in_files = Some(Arc::new(attributes.of_meaning()));
+            attributes.in_files = Some(Arc::new(attributes.meaningful()));
         }
         attributes
     }
 
-    /// Returns the attributes for a file's header: these, or `of_meaning` if they are too long for a header.
+    /// Returns the attributes for a file's header: these, or `meaningful` if they are too long for a header.
     pub fn in_files(&self) -> &Attributes {
         self.in_files.as_deref().unwrap_or(self)
     }
@@ -153,7 +153,7 @@ impl Attributes {
     }
 
     /// Returns the attributes that give elements their meaning, and one more that counts the others.
-    pub fn of_meaning(&self) -> Attributes {
+    pub fn meaningful(&self) -> Attributes {
         // Of members with equal names, the last one counts.
         let mut found = BTreeMap::new();
         let mut count = 0_u64;
@@ -187,7 +187,7 @@ impl Attributes {
     }
 
     /// Returns the memory that the attributes take, in bytes.
-    pub fn bytes_held(&self) -> u64 {
+    pub fn text_bytes(&self) -> u64 {
         let in_files = self.in_files.as_ref().map_or(0, |brief| brief.text.len());
         (self.text.len() + in_files) as u64
     }
@@ -418,7 +418,7 @@ mod tests {
             "{sentence}"
         );
         assert_eq!(in_files.get(LEFT_OUT), Some(json!(sentence)));
-        assert!(long.bytes_held() > text.len() as u64);
+        assert!(long.text_bytes() > text.len() as u64);
         let short = read(r#"{"units": "m", "zarrfs_left_out": "x"}"#);
         assert!(short.is_in_files() && short.left_out().is_none() && short.in_files() == &short);
         let one = read(&format!(r#"{{"units": "{}"}}"#, "m".repeat(MAX_IN_FILES)));

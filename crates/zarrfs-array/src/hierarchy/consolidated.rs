@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use zarr_format::dialect::consolidated::DocumentPlaces;
+use zarr_format::dialect::consolidated::EntryRanges;
 use zarr_format::error::{Error, Result};
 use zarr_format::model::document::{
     ATTRIBUTES_JSON, ZARRAY, ZATTRS, ZGROUP, is_consolidated, is_in_each_node, is_in_node_folder,
@@ -66,7 +66,7 @@ impl Consolidated {
         hints: Arc<dyn Hints>,
         top: &Key,
         text: Bytes,
-        places: DocumentPlaces,
+        places: EntryRanges,
         source: ConsolidatedSource,
     ) -> Consolidated {
         let places = places.into_iter();

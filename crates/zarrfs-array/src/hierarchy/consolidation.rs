@@ -12,7 +12,7 @@ use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_o
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, MAX_WARNINGS};
-use zarr_format::dialect::consolidated::{self, DocumentPlaces};
+use zarr_format::dialect::consolidated::{self, EntryRanges};
 use zarr_format::error::Result;
 use zarr_format::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
 use zarrfs_store::Presence;
@@ -140,7 +140,7 @@ impl Hierarchy {
         &self,
         reading: &NodeReading<'_>,
         text: Bytes,
-        places: DocumentPlaces,
+        places: EntryRanges,
         source: ConsolidatedSource,
     ) -> Arc<Consolidated> {
         let (store, hints) = (self.store.clone(), self.hints.clone());
@@ -163,7 +163,7 @@ struct ConsolidatedText {
 }
 
 /// Returns the consolidated metadata in a document, or `None` if it has none.
-fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<EntryRanges>> {
     if is_consolidated(key.name()) {
         return consolidated::parse_document(bytes).map(Some);
     }

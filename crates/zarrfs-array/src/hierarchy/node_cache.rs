@@ -159,7 +159,7 @@ impl Evict for NodeCache {
 fn bytes_of(node: &NodeEntry) -> u64 {
     let path = 4 * node.path.as_bytes().len() as u64;
     let own = node.node.as_ref().map_or(0, |read| {
-        read.attributes().bytes_held() + read.metadata_bytes()
+        read.attributes().text_bytes() + read.metadata_bytes()
     });
     NODE_OVERHEAD + path + own
 }

@@ -10,7 +10,7 @@ use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::scope::{ChildScope, Rule, hash_of};
 use crate::hierarchy::{Hierarchy, LEADS_BACK, NodeEntry, detect};
 use zarr_format::dialect::draft::{self, DocumentRole, Draft, EntryPoint};
-use zarr_format::dialect::{Choice, Dialect, Parsed, tried_below, v2};
+use zarr_format::dialect::{Choice, Dialect, Parsed, dialects_below, v2};
 use zarr_format::error::Result;
 use zarr_format::model::document::ZARR_JSON;
 use zarr_format::model::{Group, Node};
@@ -132,7 +132,7 @@ impl Hierarchy {
             }
             let node = self.read_in_dialect(context, reading, dialect)?;
             if let Some(Ok(Node::Group(_))) = node
-                && let Some(below) = tried_below(dialect, dialects)
+                && let Some(below) = dialects_below(dialect, dialects)
             {
                 reading.scope.version = hash_of(dialect.name);
                 reading.scope.rule = Rule::Plain(below);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
-use zarr_format::dialect::consolidated::{Copies, CopyHolder};
+use zarr_format::dialect::consolidated::{ConsolidatedDocument, Copies};
 use zarr_format::dialect::{consolidated, text_of};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::{self, MemberChange, ObjectText};
@@ -46,7 +46,7 @@ impl Hierarchy {
     pub fn rebuild_copies(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         documents: impl Iterator<Item = (String, Key)>,
         threads: usize,
     ) -> Result<RebuiltCopies> {
@@ -61,7 +61,7 @@ impl Hierarchy {
     fn rebuild(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         mut wanted: WantedCopies,
         threads: usize,
     ) -> Result<RebuiltCopies> {
@@ -109,7 +109,7 @@ impl Hierarchy {
     fn read_copies(
         &self,
         context: &RequestContext,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         wanted: WantedCopies,
         threads: usize,
     ) -> Result<Vec<MemberChange>> {
@@ -138,7 +138,7 @@ impl Hierarchy {
 }
 
 /// Returns the copies of a document that can be edited one by one, or `None` if all have to be rebuilt.
-fn readable_copies<'a>(holder: &CopyHolder, bytes: &'a [u8]) -> Option<Copies<'a>> {
+fn readable_copies<'a>(holder: &ConsolidatedDocument, bytes: &'a [u8]) -> Option<Copies<'a>> {
     let reads = if holder.is_member() {
         consolidated::parse_member(bytes).map(|found| found.is_some())
     } else {
@@ -151,7 +151,11 @@ fn readable_copies<'a>(holder: &CopyHolder, bytes: &'a [u8]) -> Option<Copies<'a
 }
 
 /// Returns a document with exactly these copies.
-fn whole_document(holder: &CopyHolder, old: &[u8], copies: &[MemberChange]) -> Result<Vec<u8>> {
+fn whole_document(
+    holder: &ConsolidatedDocument,
+    old: &[u8],
+    copies: &[MemberChange],
+) -> Result<Vec<u8>> {
     let members = copies.iter().filter_map(|(name, text)| {
         let name = serde_json::Value::from(name.as_str());
         Some(format!("{name}:{}", text.as_deref()?))
@@ -173,7 +177,7 @@ fn whole_document(holder: &CopyHolder, old: &[u8], copies: &[MemberChange]) -> R
 }
 
 /// Fails with `TooLarge` if a document may not have `length` bytes.
-fn check_length(holder: &CopyHolder, length: usize) -> Result<()> {
+fn check_length(holder: &ConsolidatedDocument, length: usize) -> Result<()> {
     if length as u64 <= MAX_DOCUMENT {
         return Ok(());
     }
@@ -182,7 +186,7 @@ fn check_length(holder: &CopyHolder, length: usize) -> Result<()> {
 }
 
 /// Returns the error of a put; on a conflict it says that nothing was lost.
-fn refused(holder: &CopyHolder, error: Error) -> Error {
+fn refused(holder: &ConsolidatedDocument, error: Error) -> Error {
     if error.kind() != Kind::Changed {
         return error;
     }
@@ -192,7 +196,7 @@ fn refused(holder: &CopyHolder, error: Error) -> Error {
 
 /// Counts the added, changed and removed copies.
 fn counted(
-    holder: &CopyHolder,
+    holder: &ConsolidatedDocument,
     old: Option<&Copies<'_>>,
     changes: &[MemberChange],
 ) -> RebuiltCopies {

@@ -210,7 +210,7 @@ fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
             .collect();
         let is_same = |(name, text): &&(String, &str)| {
             let other = others.get(name.as_str());
-            other.is_some_and(|other| json_text::means_same(text, other))
+            other.is_some_and(|other| json_text::is_equivalent(text, other))
         };
         let members = members.iter().filter(|member| !is_same(member));
         let value = |text: &str| json_text::parse(text.as_bytes()).unwrap_or_default();

@@ -95,7 +95,7 @@ pub struct TakenDimension {
 impl TakenDimension {
     /// Returns the dimensions that a selection keeps.
     pub fn of_selection(selection: &Selection) -> Vec<TakenDimension> {
-        let kept = selection.kept().into_iter();
+        let kept = selection.remaining_axes().into_iter();
         kept.filter_map(|axis| {
             let selected = selection.axes.get(axis)?;
             Some(TakenDimension {

@@ -28,7 +28,7 @@ impl SourceElements {
         order: Option<&[usize]>,
     ) -> Result<SourceElements> {
         let array = array.clone();
-        let kept = selection.kept().len();
+        let kept = selection.remaining_axes().len();
         let own: Vec<usize> = (0..kept).collect();
         let order = order.map(|order| selection.order_of(order));
         Ok(match (selection.region(), order) {

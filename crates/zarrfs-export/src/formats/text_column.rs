@@ -77,7 +77,7 @@ impl<'a> RowReader<'a> {
     fn chunk_rows(&self) -> u64 {
         let source = self.member.source().ok();
         let rows = source.and_then(|source| {
-            let axis = *source.selection.kept().first()?;
+            let axis = *source.selection.remaining_axes().first()?;
             let grid = source.array.decoded_grid().ok()?;
             grid.chunk_shape().get(axis).copied()
         });

@@ -132,7 +132,7 @@ impl Cut {
             _ => self.selection_of(&member.array),
         };
         let array = Arc::make_mut(&mut member.array);
-        let kept = selection.kept();
+        let kept = selection.remaining_axes();
         let names = std::mem::take(&mut array.dimension_names);
         let is_kept = |axis: &usize| kept.contains(axis);
         let chunk_shape = std::mem::take(&mut array.chunk_shape);

@@ -438,7 +438,7 @@ fn shortened(mut contents: GroupContents) -> GroupContents {
     let mut held = |attributes: &Attributes| {
         let held = match length {
             0..=MAX_TOGETHER => attributes.in_files().clone(),
-            _ => attributes.of_meaning(),
+            _ => attributes.meaningful(),
         };
         if held.text().len() != attributes.text().len() {
             sentence = held

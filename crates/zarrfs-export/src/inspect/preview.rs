@@ -264,7 +264,7 @@ fn after(skipped: u64, step: u64) -> u64 {
 
 /// Reduces a selection to its plane; also returns the dimensions of rows and columns.
 fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)) {
-    let kept = selection.kept().into_iter().rev();
+    let kept = selection.remaining_axes().into_iter().rev();
     let is_long = |axis: &usize| selection.axes.get(*axis).is_some_and(|axis| axis.count > 1);
     let mut long = kept.clone().filter(is_long);
     let (columns, rows) = match (long.next(), long.next()) {

@@ -9,7 +9,7 @@ use crate::inspect::access::OpenedStore;
 use crate::inspect::file_ending::SELECTED;
 use crate::inspect::key_of_chunk::find_chunk;
 use zarr_format::error::{Error, Kind, Result};
-use zarr_format::grid::{ChunkIndex, Coordinates, Grid, NumberedName, joined_indices};
+use zarr_format::grid::{ChunkIndex, Coordinates, Grid, NumberedName, join_indices};
 use zarrfs_array::array::ShardFile;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
@@ -94,7 +94,7 @@ fn number_of(grid: &Grid, name: &[u8]) -> Option<u64> {
 
 fn no_inner_chunk(grid: &Grid, path: &Key) -> Error {
     let last = grid.len().saturating_sub(1);
-    let indices = joined_indices(&grid.indices(ChunkIndex(last)));
+    let indices = join_indices(&grid.indices(ChunkIndex(last)));
     let why =
         format!("no such inner chunk: they are @0 to @{last}, the last one is also @{indices}");
     Error::invalid(path, why)

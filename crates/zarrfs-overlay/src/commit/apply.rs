@@ -16,7 +16,7 @@ use crate::content;
 use crate::journal_line::JournalRecord;
 use crate::keys_dir::os_error;
 use crate::listing::list_recursive;
-use zarr_format::dialect::consolidated::{CopyHolder, MAX_DOCUMENT};
+use zarr_format::dialect::consolidated::{ConsolidatedDocument, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
@@ -271,7 +271,7 @@ impl Apply<'_> {
         let layer = &self.commit.layered.layer;
         let is_program = layer.lock().records.program_copies.stale(key).is_some();
         let is_edited = !is_program && layer.lower_key(key).as_ref() == Some(key);
-        let Some(holder) = CopyHolder::of_key(key).filter(|_| is_edited) else {
+        let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| is_edited) else {
             return Ok(None);
         };
         let length = file

@@ -14,7 +14,7 @@ use super::{Commit, parallel_keys};
 use crate::OverlayCore;
 use crate::journal_line::JournalRecord;
 use crate::layer::Located;
-use zarr_format::dialect::consolidated::{Copies, CopyHolder, MAX_DOCUMENT};
+use zarr_format::dialect::consolidated::{ConsolidatedDocument, Copies, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::MemberChange;
 use zarr_format::model::document::ZARRAY;
@@ -34,7 +34,7 @@ enum Scope {
 }
 
 /// Documents that may hold copies, by their keys.
-pub(super) type Holders = BTreeMap<Key, CopyHolder>;
+pub(super) type Holders = BTreeMap<Key, ConsolidatedDocument>;
 
 impl OverlayCore {
     /// Updates the copies of documents that an interrupted commit has put at and below a path, before its other changes
@@ -77,11 +77,11 @@ impl Commit<'_> {
         for path in paths {
             let documents = state.records.documents_below(path).into_iter();
             for document in documents.filter(is_meant) {
-                holders.extend(CopyHolder::above_document(&document));
+                holders.extend(ConsolidatedDocument::above_document(&document));
                 // A document that a program wrote may have copies of documents that were discarded since.
                 let stale = state.records.program_copies.stale(&document);
                 let is_stale = stale.is_some_and(|stale| !stale.is_empty());
-                holders.extend(CopyHolder::of_key(&document).filter(|_| is_stale));
+                holders.extend(ConsolidatedDocument::of_key(&document).filter(|_| is_stale));
             }
             for (at, _) in state.records.whiteouts_of_documents(path) {
                 // A completed removal has no base any more. The removal of a folder never had one, so the store is
@@ -89,7 +89,7 @@ impl Commit<'_> {
                 if state.records.base(at).is_some() && !is_meant(at) {
                     continue;
                 }
-                holders.extend(CopyHolder::above_tree(at));
+                holders.extend(ConsolidatedDocument::above_tree(at));
             }
         }
         drop(state);
@@ -126,11 +126,12 @@ impl Commit<'_> {
         }
         let _one = self.core.copying.lock();
         // Most of them do not exist.
-        let look = |(key, holder): (Key, CopyHolder)| -> Result<Option<CopyHolder>> {
-            let stored = self.stored(context, &key)?;
-            let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
-            Ok(stored.map(|_| holder))
-        };
+        let look =
+            |(key, holder): (Key, ConsolidatedDocument)| -> Result<Option<ConsolidatedDocument>> {
+                let stored = self.stored(context, &key)?;
+                let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
+                Ok(stored.map(|_| holder))
+            };
         let holders = holders.into_iter().collect();
         for holder in parallel_map(parallel_keys(&*self.core.store), holders, &look) {
             if let Some(holder) = holder? {
@@ -144,7 +145,7 @@ impl Commit<'_> {
         &self,
         context: &RequestContext,
         paths: &[Key],
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         scope: Scope,
     ) -> Result<()> {
         let (key, store) = (holder.key(), &self.core.store);
@@ -187,7 +188,7 @@ impl Commit<'_> {
         context: &RequestContext,
         paths: &[Key],
         scope: Scope,
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         bytes: &[u8],
     ) -> Result<Option<Vec<u8>>> {
         if !holder.may_have_copies(bytes) {
@@ -250,7 +251,7 @@ impl Commit<'_> {
 
     /// Returns the paths that have changes at or below them since a program wrote a document, or `None` if the store
     /// does not have the program's text.
-    fn stale_since_put(&self, holder: &CopyHolder) -> Option<BTreeSet<Key>> {
+    fn stale_since_put(&self, holder: &ConsolidatedDocument) -> Option<BTreeSet<Key>> {
         let layer = &self.layered.layer;
         let base = layer.base(holder.key());
         let state = layer.lock();
@@ -265,7 +266,7 @@ impl Commit<'_> {
     fn changed_documents(
         &self,
         paths: &[Key],
-        holder: &CopyHolder,
+        holder: &ConsolidatedDocument,
         copies: &Copies<'_>,
     ) -> Result<BTreeMap<String, Key>> {
         let layer = &self.layered.layer;

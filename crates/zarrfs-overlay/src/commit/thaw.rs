@@ -20,7 +20,7 @@ use crate::layer::{ChangeLayer, Located};
 use crate::layered_store::LayeredStore;
 use crate::open_file::state::ContentSource;
 use crate::open_file::{OpenFile, OpenedAs};
-use zarr_format::dialect::consolidated::may_hold_copies;
+use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::Result;
 use zarrfs_store::sync::locks::RwLockWriteGuard;
 use zarrfs_store::{Key, LogPosition, StoreVersion};
@@ -227,7 +227,7 @@ fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<StoreVersion> {
 /// than the layer.
 fn committed_content(frozen: &ChangeLayer, key: &Key) -> Option<ContentDigest> {
     let base = frozen.base(key).filter(|base| base.is_committed);
-    let base = base.filter(|_| !may_hold_copies(key));
+    let base = base.filter(|_| !may_be_consolidated(key));
     base.and_then(|_| frozen.last_mark(key)?.content())
 }
 

@@ -18,7 +18,7 @@ use crate::layered_store::LayeredStore;
 use crate::name_change::{NameChange, keys_not_known};
 use crate::open_file::OpenFile;
 use crate::{Resolved, content, wrong_kind};
-use zarr_format::dialect::consolidated::may_hold_copies;
+use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::tree::RenameMode;
 use zarrfs_store::{EntryKind, Key, Meta};
@@ -250,7 +250,7 @@ impl NameChange<'_> {
 
     /// Whether the layer's file at `from` holds copies of documents that count under the name `to`.
     fn has_program_copies(&self, from: &Key, to: &Key) -> Result<bool> {
-        if !may_hold_copies(to) {
+        if !may_be_consolidated(to) {
             return Ok(false);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
