@@ -18,7 +18,6 @@ mod document;
 pub mod draft;
 pub mod encoding;
 pub mod fill;
-mod members;
 pub mod n5;
 pub mod typestr;
 pub mod v2;

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::attributes::from_other_members;
-use crate::dialect::members::{check_shapes, lengths};
+use crate::dialect::document::{check_shapes, lengths};
 use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill, v2};
 use crate::error::{Error, Result};

@@ -237,7 +237,7 @@ impl StoredType {
 
     /// Returns the codec `bytes` for the byte order. If words differ it is `mixed`, and `big` has a boolean for each of
     /// `DataType::words`.
-    pub(super) fn bytes_codec(&self) -> CodecSpec {
+    pub(crate) fn bytes_codec(&self) -> CodecSpec {
         let configuration = if self.big.is_empty() {
             Value::Null
         } else if !self.is_big() {

@@ -158,8 +158,7 @@ impl Array {
         }
     }
 
-    // Budgets count attributes apart, since their text may be shared.
-    /// Returns about how many bytes of memory the array takes without its attributes.
+    /// Returns about how many bytes of memory the array takes without its attributes, whose text may be shared.
     pub fn metadata_bytes(&self) -> u64 {
         let lengths = 8 * (self.shape.capacity() + self.chunk_shape.capacity());
         let names = self.dimension_names.iter().flatten();

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::document::{check_shapes, chunk_lengths, lengths, list, separator};
 use crate::dialect::draft::{ChunkLocation, codecs, data_type};
 use crate::dialect::draft::{check_extensions, uri_of};
-use crate::dialect::members::{self, check_shapes, chunk_lengths, lengths};
 use crate::dialect::typestr::StoredType;
 use crate::dialect::v2::codecs::reversed;
 use crate::dialect::{Parsed, fill};
@@ -72,7 +72,7 @@ struct DraftGrid {
 }
 
 /// Reads a regular grid (drafts, "chunk_grid").
-fn grid(members: &Map<String, Value>, shape: &[u64], separator: char) -> Result<DraftGrid> {
+fn grid(members: &Map<String, Value>, shape: &[u64], usual: char) -> Result<DraftGrid> {
     let grid = members
         .get("chunk_grid")
         .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
@@ -99,7 +99,7 @@ fn grid(members: &Map<String, Value>, shape: &[u64], separator: char) -> Result<
         .filter(|stated| !stated.is_null());
     Ok(DraftGrid {
         chunk_shape,
-        separator: members::separator(stated, "separator")?.unwrap_or(separator),
+        separator: separator(stated, "separator")?.unwrap_or(usual),
     })
 }
 
@@ -146,7 +146,7 @@ fn transform(
         codecs,
         undecodable: None,
     };
-    match members::list(members, "storage_transformers")? {
+    match list(members, "storage_transformers")? {
         [] => {}
         [one] if is_sharding(one) => shard(&mut transformed, one)?,
         [one] => {

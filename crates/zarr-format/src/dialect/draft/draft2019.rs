@@ -6,10 +6,10 @@
 use serde_json::{Map, Value};
 
 use crate::dialect::Parsed;
+use crate::dialect::document::{lengths, list};
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
 use crate::dialect::draft::{check_extensions, check_version};
-use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;

@@ -8,10 +8,10 @@
 use serde_json::{Map, Value};
 
 use crate::dialect::Parsed;
+use crate::dialect::document::lengths;
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::key_suffix;
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
-use crate::dialect::members::lengths;
 use crate::dialect::typestr::StoredType;
 use crate::dialect::v2::codecs::filtered;
 use crate::error::{Error, Result};

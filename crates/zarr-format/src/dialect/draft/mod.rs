@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::dialect::Parsed;
-use crate::dialect::members::list;
+use crate::dialect::document::list;
 use crate::error::{Error, Result};
 use crate::key::Key;
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::members::{check_shapes, chunk_lengths, is_format, lengths, separator};
+use crate::dialect::document::{check_shapes, chunk_lengths, is_format, lengths, separator};
 use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill, typestr};
 use crate::error::{Error, Result};

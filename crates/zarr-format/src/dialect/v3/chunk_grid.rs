@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::members::{check_shapes, chunk_lengths};
+use crate::dialect::document::{check_shapes, chunk_lengths};
 use crate::error::{Error, Result};
 use crate::grid::Axis;
 use crate::model::{EdgeRun, Edges};

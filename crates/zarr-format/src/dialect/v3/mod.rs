@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::members::{is_format, lengths, named, separator};
+use crate::dialect::document::{is_format, lengths, named, separator};
 use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill};
 use crate::error::{Error, Result};
