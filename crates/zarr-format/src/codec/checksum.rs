@@ -6,12 +6,13 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-use ChecksumFunction::{Lookup3, Plain};
 use serde_json::Value;
+
+use crate::error::{Error, Result};
 
 use super::config::Configuration;
 use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
-use crate::error::{Error, Result};
+use ChecksumFunction::{Lookup3, Plain};
 
 const CHECKSUM_BYTES: usize = 4;
 

@@ -10,8 +10,8 @@ use super::{checksum, compress, conditional, numeric, object, order, shard};
 
 /// Returns the constructor of the codec with this name.
 pub(super) fn find(name: &str) -> Option<BuildCodec> {
-    let found = CODECS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, build)| *build)
+    let entry = CODECS.iter().find(|(known, _)| *known == name);
+    entry.map(|(_, build)| *build)
 }
 
 const CODECS: &[(&str, BuildCodec)] = &[

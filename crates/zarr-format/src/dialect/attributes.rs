@@ -119,8 +119,8 @@ pub(super) fn edit_attributes(document: &Document, attributes: &Attributes) -> R
 
 /// Returns the first document that is stored.
 pub(super) fn first_stored(documents: &[Document]) -> Result<&Document> {
-    let found = documents.iter().find(|document| document.bytes.is_some());
-    found.ok_or_else(|| Error::invalid("documents", "there are none to change"))
+    let stored = documents.iter().find(|document| document.bytes.is_some());
+    stored.ok_or_else(|| Error::invalid("documents", "there are none to change"))
 }
 
 #[cfg(test)]

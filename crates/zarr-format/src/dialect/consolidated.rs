@@ -404,15 +404,15 @@ pub fn invalid_names(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
     let Some(documents) = holder.map(|part| part.value(DOCUMENTS)).transpose()? else {
         return Ok(Vec::new());
     };
-    let mut found = Vec::new();
+    let mut invalid = Vec::new();
     let is_root = |name: &str| name.is_empty() && !is_document;
     visit_members(documents.map_or("{}", |part| part.text), &mut |name, _| {
         let is_key = Key::new(name).is_ok_and(|key| !key.is_root());
         if !is_key && !is_root(name) {
-            found.push(name.to_string());
+            invalid.push(name.to_string());
         }
     })?;
-    Ok(found)
+    Ok(invalid)
 }
 
 /// A part of a document, and its offset in the document.
@@ -437,13 +437,13 @@ impl<'a> TextPart<'a> {
     fn documents(&self, key_of: impl Fn(&str) -> Option<Key>) -> Result<EntryRanges> {
         let wrong = || Error::corrupt(DOCUMENTS, "expected an object of documents");
         let documents = self.value(DOCUMENTS)?.ok_or_else(wrong)?;
-        let mut found = Vec::new();
+        let mut ranges = Vec::new();
         let read = visit_members(documents.text, &mut |name, place| {
             let place = documents.start + place.value.start..documents.start + place.value.end;
-            found.extend(key_of(name).map(|key| (key, place)));
+            ranges.extend(key_of(name).map(|key| (key, place)));
         });
         read.map_err(|_| wrong())?;
-        Ok(found)
+        Ok(ranges)
     }
 }
 

@@ -133,11 +133,11 @@ fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Resul
     if name == "meta" && ROOTS_2019.map(str::as_bytes).contains(&key.name()) {
         tops.extend(key.parent());
     }
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     for top in tops.into_iter().rev() {
-        found.extend(entry_point(&top, read)?);
+        entries.extend(entry_point(&top, read)?);
     }
-    Ok(found)
+    Ok(entries)
 }
 
 /// Returns the entry point in a folder, or `None` if it does not parse or is a final-v3 document.

@@ -1,7 +1,8 @@
 //! Parses and formats file names made of chunk indices: `0.3.1`, `c.4`, `0.3.1.npy`.
 
-use super::Coordinates;
 use crate::model::parse_index;
+
+use super::Coordinates;
 
 /// A name that contains indices joined by dots.
 #[derive(Clone, Debug, PartialEq, Eq)]

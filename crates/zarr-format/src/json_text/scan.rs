@@ -80,13 +80,13 @@ pub fn visit_members(text: &str, visit: &mut dyn FnMut(&str, MemberPlace)) -> Re
 /// Returns the range of a member's value, or `None` if there is no such member. Of duplicates, the last one counts.
 /// Fails as `visit_members` does.
 pub fn find_member(text: &str, name: &str) -> Result<Option<Range<usize>>> {
-    let mut found = None;
+    let mut value = None;
     visit_members(text, &mut |other, place| {
         if other == name {
-            found = Some(place.value);
+            value = Some(place.value);
         }
     })?;
-    Ok(found)
+    Ok(value)
 }
 
 /// Checks a text like `object`; also `Corrupt` if it nests too deep to be parsed into values.

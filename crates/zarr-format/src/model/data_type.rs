@@ -178,17 +178,17 @@ impl DataType {
 
     /// Returns the words of an element whose byte order matters, by ascending offset.
     pub fn words(&self) -> Vec<Words> {
-        let mut found = Vec::new();
-        self.add_words(0, &mut found);
-        found
+        let mut words = Vec::new();
+        self.add_words(0, &mut words);
+        words
     }
 
-    fn add_words(&self, mut offset: usize, found: &mut Vec<Words>) {
+    fn add_words(&self, mut offset: usize, words: &mut Vec<Words>) {
         let DataType::Struct(fields) = self else {
             let width = self.word();
             let count = self.size().unwrap_or(0) / width.max(1);
             if width > 1 && count > 0 {
-                found.push(Words {
+                words.push(Words {
                     offset,
                     width,
                     count,
@@ -199,7 +199,7 @@ impl DataType {
         for field in fields {
             let size = field.data_type.size().unwrap_or(0);
             for _ in 0..field.count().unwrap_or(0) {
-                field.data_type.add_words(offset, found);
+                field.data_type.add_words(offset, words);
                 offset += size;
             }
         }

@@ -288,8 +288,8 @@ impl KeyScheme {
         }
         let separators = [Some(self.separator), self.other_separator];
         let indices = |separator| self.indices_of(key, separator);
-        let mut found = separators.into_iter().flatten().filter_map(indices);
-        found.find(|indices| indices.len() == rank)
+        let mut candidates = separators.into_iter().flatten().filter_map(indices);
+        candidates.find(|indices| indices.len() == rank)
     }
 
     /// Returns the folder that contains all chunk keys of an array with dimensions.

@@ -15,11 +15,23 @@ use blosc_src::{
 };
 use snap::raw::{Decoder, Encoder, max_compress_len};
 
-use super::{leniency, shuffle};
 use crate::buffer;
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Kind, Result};
+
+use super::{leniency, shuffle};
+
+const NAME: &str = "blosc";
+const HEADER_BYTES: usize = 16;
+
+/// The version of the format, the flags of a frame, and the number of snappy.
+const VERSION: u8 = 2;
+const BYTE_SHUFFLED: u8 = 0x01;
+const STORED: u8 = 0x02;
+const BIT_SHUFFLED: u8 = 0x04;
+const UNSPLIT: u8 = 0x10;
+const SNAPPY: u8 = 2;
 
 /// Parameters of encoding. Decoding takes them from the frame.
 #[derive(Debug)]
@@ -200,16 +212,6 @@ fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     unsafe { out.set_len(length) };
     Ok(out)
 }
-
-const NAME: &str = "blosc";
-const HEADER_BYTES: usize = 16;
-
-const VERSION: u8 = 2;
-const BYTE_SHUFFLED: u8 = 0x01;
-const STORED: u8 = 0x02;
-const BIT_SHUFFLED: u8 = 0x04;
-const UNSPLIT: u8 = 0x10;
-const SNAPPY: u8 = 2;
 
 /// How elements are shuffled before compression.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,14 +12,20 @@ use liblzma::stream::{
 };
 use serde_json::Value;
 
-use super::streams::{self, StreamDecoder, decode_all};
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
+use super::streams::{self, StreamDecoder, decode_all};
+
 /// The minimum memory limit of a decoder: four times the maximum of all presets.
 const MIN_MEMORY_LIMIT: u64 = 256 << 20;
+
+const NAME: &str = "lzma";
+
+/// The presets of liblzma, 0 to 9, with or without `PRESET_EXTREME`.
+const PRESETS: RangeInclusive<u32> = 0..=(1 << 31 | 9);
 
 /// The format around the compressed bytes (Python's `lzma`, `FORMAT_XZ` and so on).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -161,11 +167,6 @@ impl BytesToBytes for Lzma {
         }
     }
 }
-
-const NAME: &str = "lzma";
-
-/// The presets of liblzma, 0 to 9, with or without `PRESET_EXTREME`.
-const PRESETS: RangeInclusive<u32> = 0..=(1 << 31 | 9);
 
 /// A method that sets one option of LZMA.
 type Setter = fn(&mut LzmaOptions, u32) -> &mut LzmaOptions;

@@ -8,10 +8,11 @@ use jiter::{Jiter, Peek};
 use rmp::decode::RmpRead;
 use rmp::{Marker, encode};
 
+use crate::error::{Error, Result};
+
 use super::element::ObjectElement;
 use super::json_text::push_text;
 use super::list::{self, ChunkBuilder, ListWriter, MAX_DEPTH, checked_rows, stored_shape};
-use crate::error::{Error, Result};
 
 const NAME: &str = "msgpack";
 

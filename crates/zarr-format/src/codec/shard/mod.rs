@@ -9,14 +9,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use level::{NAME, ShardIndex, ShardLevel};
-use rows::Rows;
+use crate::error::{Error, Result};
 
 use super::chain::Chain;
 use super::config::Configuration;
 use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use super::records;
-use crate::error::{Error, Result};
+use level::{NAME, ShardIndex, ShardLevel};
+use rows::Rows;
 
 pub(super) mod level;
 pub(super) mod rebuild;

@@ -2,8 +2,8 @@
 //!
 //! Numbers of other types are converted (codec `zfp`, "Compression", step 1): short integers become the upper bits of
 //! longer ones, float16 becomes float32. Unsigned numbers of 32 and 64 bits are clamped to the largest signed number, as
-//! in the zarrs crate, since the specification does not define them. An array is divided into blocks. The length of streams is calculated here, before zfp is called. `stream.rs` codes
-//! the blocks.
+//! in the zarrs crate, since the specification does not define them. An array is divided into blocks. The length of
+//! streams is calculated here, before zfp is called. `stream.rs` codes the blocks.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -16,9 +16,9 @@
 
 use half::f16;
 
-use super::field::Scalar;
-use super::mode::{MAX_BITS, Mode, rate_bits};
 use crate::model::DataType;
+
+use super::mode::{MAX_BITS, Mode, rate_bits};
 
 /// The number of dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, whatever the array has.
 const ZARRS_DIMENSIONS: usize = 3;
@@ -92,10 +92,10 @@ impl ZfpField {
     /// that zarrs assumes.
     pub(super) fn dimensions_at(&self, rate: f64, length: usize) -> usize {
         let own = self.shape.len();
-        let found = [own, ZARRS_DIMENSIONS]
+        let matching = [own, ZARRS_DIMENSIONS]
             .into_iter()
             .find(|dimensions| self.length_at(rate, *dimensions) == Some(length));
-        found.unwrap_or(own)
+        matching.unwrap_or(own)
     }
 
     /// Returns the length in bytes of a stream without a header, or `None` if the rate is not valid.

@@ -69,12 +69,12 @@ impl EntryPoint {
     /// Returns the keys that may hold the document of a node, in order of precedence.
     pub fn documents(&self, path: &Key) -> Result<Vec<(DocumentRole, Key)>> {
         let rest = self.rest(path)?;
-        let mut found = Vec::new();
+        let mut documents = Vec::new();
         for role in [DocumentRole::Array, DocumentRole::Group] {
             for stem in self.stems(&rest, role) {
                 for suffix in &self.layout.suffixes {
                     match self.key(&[&stem, suffix.as_bytes()]) {
-                        Ok(key) => found.push((role, key)),
+                        Ok(key) => documents.push((role, key)),
                         // No store can have a document with such a long name.
                         Err(error) if error.kind() == Kind::NameTooLong => {}
                         Err(error) => return Err(error),
@@ -82,7 +82,7 @@ impl EntryPoint {
                 }
             }
         }
-        Ok(found)
+        Ok(documents)
     }
 
     /// Returns the keys of a node's documents, without the suffix.
