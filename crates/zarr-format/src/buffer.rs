@@ -24,6 +24,16 @@ const EXACT_SHARE: usize = 32;
 /// 1/N of the memory is set aside.
 const ASIDE_SHARE: u64 = 8;
 
+/// The smallest block for which huge pages are requested, in bytes.
+const HUGE_PAGE_THRESHOLD: usize = 1 << 20;
+
+/// The longest block whose pages are populated before it is filled, in bytes: a longer one may stay mostly empty.
+const MAX_PREPARED: usize = 32 << 20;
+
+/// The smallest page size of all machines, in bytes. Where pages are larger the kernel refuses the advice, which
+/// costs only speed.
+const PAGE: usize = 4 << 10;
+
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 static POOL_LIMIT: AtomicUsize = AtomicUsize::new(MAX_POOL_BYTES);
 
@@ -72,16 +82,6 @@ fn pooled(length: usize, fits: impl Fn(&Vec<u8>, usize) -> bool) -> Vec<u8> {
 pub fn is_pooled(length: usize) -> bool {
     length >= MIN_POOLED_BYTES && POOL.lock().iter().any(|buffer| fits(buffer, length))
 }
-
-/// The smallest block for which huge pages are requested, in bytes.
-const HUGE_PAGE_THRESHOLD: usize = 1 << 20;
-
-/// The longest block whose pages are populated before it is filled, in bytes: a longer one may stay mostly empty.
-const MAX_PREPARED: usize = 32 << 20;
-
-/// The smallest page size of all machines, in bytes. Where pages are larger the kernel refuses the advice, which
-/// costs only speed.
-const PAGE: usize = 4 << 10;
 
 /// Has the kernel populate the pages of a fresh block that will soon be filled: one page fault for each 4 KiB costs as
 /// much as decoding into them. The content of the block does not change.
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_memory_tells_the_memory() {
+    fn the_memory_follows_from_what_is_not_set_aside() {
         for memory in [0, 1, 1 << 20, 64 << 20, 320 << 20, 1 << 30, 1 << 40] {
             let left = memory - aside_of(memory);
             let wanted = memory_for(left);

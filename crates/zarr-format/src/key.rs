@@ -1,4 +1,4 @@
-//! Keys name objects; every component is a valid file name, so a key cannot leave its store.
+//! Keys of objects; each component is a valid file name, so no key leaves its store.
 
 use std::fmt;
 

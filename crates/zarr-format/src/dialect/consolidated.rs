@@ -39,7 +39,7 @@ pub struct ConsolidatedDocument {
     key: Key,
     /// The folder to which the names of copies are relative.
     folder: Key,
-    form: EntryNaming,
+    naming: EntryNaming,
     /// Whether the copies are documents of a draft.
     is_draft: bool,
 }
@@ -50,7 +50,7 @@ impl ConsolidatedDocument {
         Ok(ConsolidatedDocument {
             key: group.child(ZMETADATA.as_bytes())?,
             folder: group.clone(),
-            form: EntryNaming::ByKey,
+            naming: EntryNaming::ByKey,
             is_draft: false,
         })
     }
@@ -59,7 +59,7 @@ impl ConsolidatedDocument {
     pub fn of_v3(group: &Key) -> Result<ConsolidatedDocument> {
         Ok(ConsolidatedDocument {
             key: group.child(ZARR_JSON.as_bytes())?,
-            form: EntryNaming::ByNode,
+            naming: EntryNaming::ByNode,
             ..ConsolidatedDocument::of_v2(group)?
         })
     }
@@ -69,7 +69,7 @@ impl ConsolidatedDocument {
         let holder = |key| ConsolidatedDocument {
             key,
             folder: entry.top().clone(),
-            form: EntryNaming::ByKey,
+            naming: EntryNaming::ByKey,
             is_draft: true,
         };
         Ok(entry.consolidated()?.map(holder))
@@ -91,11 +91,11 @@ impl ConsolidatedDocument {
             }
             top = top.parent()?;
         }
-        ConsolidatedDocument::drafted(&top).ok()
+        ConsolidatedDocument::of_draft_in(&top).ok()
     }
 
     /// Returns the consolidated metadata of a draft's hierarchy whose entry point is in `top`.
-    fn drafted(top: &Key) -> Result<ConsolidatedDocument> {
+    fn of_draft_in(top: &Key) -> Result<ConsolidatedDocument> {
         let mut names = CONSOLIDATED_2020.split('/');
         Ok(ConsolidatedDocument {
             key: names.try_fold(top.clone(), |key, name| key.child(name.as_bytes()))?,
@@ -121,7 +121,7 @@ impl ConsolidatedDocument {
     fn in_folders_above(path: &Key) -> Vec<ConsolidatedDocument> {
         let folders = std::iter::successors(path.parent(), Key::parent);
         let holders = |folder: Key| {
-            let drafted = ConsolidatedDocument::drafted(&folder);
+            let drafted = ConsolidatedDocument::of_draft_in(&folder);
             [
                 ConsolidatedDocument::of_v2(&folder),
                 ConsolidatedDocument::of_v3(&folder),
@@ -141,13 +141,21 @@ impl ConsolidatedDocument {
     /// Returns the name of the copy of `document` in this one, or `None` if the document has another dialect or is in a
     /// folder that this one does not cover.
     pub fn copy_name(&self, document: &Key) -> Option<String> {
-        let is = |name: &str| document.name() == name.as_bytes();
-        let is_kind = match (self.is_draft, self.form) {
-            (true, _) => self.is_of_meta(document) && is_draft_document(document.name()),
-            (false, EntryNaming::ByKey) => is(ZGROUP) || is(ZARRAY) || is(ZATTRS),
-            (false, EntryNaming::ByNode) => is(ZARR_JSON),
+        let is_kind = if self.is_draft {
+            self.is_of_meta(document) && is_draft_document(document.name())
+        } else {
+            self.has_name_of_dialect(document)
         };
         is_kind.then(|| self.name_of(document)).flatten()
+    }
+
+    /// Whether a document has a name of this dialect, which is v2 or final v3.
+    fn has_name_of_dialect(&self, document: &Key) -> bool {
+        let is = |name: &str| document.name() == name.as_bytes();
+        match self.naming {
+            EntryNaming::ByKey => is(ZGROUP) || is(ZARRAY) || is(ZATTRS),
+            EntryNaming::ByNode => is(ZARR_JSON),
+        }
     }
 
     /// Returns the key of the document.
@@ -162,7 +170,7 @@ impl ConsolidatedDocument {
 
     /// Whether the copies are inside one member of the document, which also has other members.
     pub fn is_member(&self) -> bool {
-        self.form == EntryNaming::ByNode
+        self.naming == EntryNaming::ByNode
     }
 
     /// Returns the folder of the draft's entry point, or `None` if the copies are not of a draft.
@@ -173,20 +181,17 @@ impl ConsolidatedDocument {
     /// Returns the name that the copy of `document` should have in this one, or `None` if it should not be copied.
     /// `top` is the folder of the entry point if the document belongs to a draft.
     pub fn expected_name(&self, document: &Key, top: Option<&Key>) -> Option<String> {
-        let is = |name: &str| document.name() == name.as_bytes();
-        let is_kind = match (self.is_draft, self.form) {
-            (true, _) => top == Some(&self.folder),
-            (false, EntryNaming::ByKey) => {
-                top.is_none() && (is(ZGROUP) || is(ZARRAY) || is(ZATTRS))
-            }
-            (false, EntryNaming::ByNode) => top.is_none() && is(ZARR_JSON),
+        let is_kind = if self.is_draft {
+            top == Some(&self.folder)
+        } else {
+            top.is_none() && self.has_name_of_dialect(document)
         };
         is_kind.then(|| self.name_of(document)).flatten()
     }
 
     /// Returns the name of the copy of `document`, whatever its dialect, or `None` if it can have no name here.
     pub fn name_of(&self, document: &Key) -> Option<String> {
-        let copied = match self.form {
+        let copied = match self.naming {
             EntryNaming::ByKey => document.below(&self.folder)?,
             EntryNaming::ByNode if document.name() == ZARR_JSON.as_bytes() => {
                 let node = document.parent()?.below(&self.folder)?;
@@ -203,7 +208,7 @@ impl ConsolidatedDocument {
         let above = self.folder.as_bytes();
         let slash: &[u8] = if self.folder.is_root() { b"" } else { b"/" };
         let key = Key::new([above, slash, named.as_bytes()].concat()).ok()?;
-        let document = match self.form {
+        let document = match self.naming {
             EntryNaming::ByKey => key,
             EntryNaming::ByNode => key.child(ZARR_JSON.as_bytes()).ok()?,
         };
@@ -257,7 +262,7 @@ impl ConsolidatedDocument {
             .value("node_type")
             .is_some_and(|kind| kind == "\"group\"");
         let no_copies = r#"{"kind": "inline", "must_understand": false, "metadata": {}}"#;
-        match self.form {
+        match self.naming {
             EntryNaming::ByNode if is_group => {
                 document.edited(&[(MEMBER.to_string(), Some(no_copies.to_string()))], 1)
             }
@@ -268,7 +273,7 @@ impl ConsolidatedDocument {
     /// Finds the copies in a text of the document. Returns `None` if it holds none or does not parse. Of copies with
     /// equal names, the last one counts.
     pub fn find_copies<'a>(&self, bytes: &'a [u8]) -> Option<Copies<'a>> {
-        Copies::find(bytes, self.form)
+        Copies::find(bytes, self.naming)
     }
 
     /// Finds the copies in the document. Returns `None` if it holds none or does not parse; `Invalid` if an object in
@@ -301,9 +306,9 @@ pub struct Copies<'a> {
 }
 
 impl<'a> Copies<'a> {
-    fn find(bytes: &'a [u8], form: EntryNaming) -> Option<Copies<'a>> {
+    fn find(bytes: &'a [u8], naming: EntryNaming) -> Option<Copies<'a>> {
         let top = ObjectText::parse(text_of(bytes).ok()?).ok()?;
-        let member = match form {
+        let member = match naming {
             EntryNaming::ByKey => None,
             EntryNaming::ByNode => {
                 let member = top.value(MEMBER)?;
@@ -477,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_nothing_are_told() {
+    fn invalid_names_are_listed() {
         let text = br#"{"zarr_consolidated_format": 1, "metadata": {"a/.zarray": {}, "../b": 1, "": 2, "/c": 3}}"#;
         assert_eq!(invalid_names(text, true).unwrap(), ["../b", "", "/c"]);
         let group = br#"{"consolidated_metadata": {"metadata": {"a/b": {}, "": {}, "/a": {}, "../c": {}}}}"#;

@@ -146,10 +146,20 @@ pub fn text_of(bytes: &[u8]) -> Result<&str> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// Whether `zarr_format` is this number. Some writers store it with a decimal point.
-pub(super) fn is_format(members: &Map<String, Value>, number: u32) -> bool {
-    let found = members.get("zarr_format").and_then(Value::as_f64);
-    found == Some(f64::from(number))
+/// Checks `zarr_format`, which some writers store with a decimal point; `Unsupported` if it is another number.
+pub(super) fn check_format(members: &Map<String, Value>, number: u32) -> Result<()> {
+    let found = members.get("zarr_format").unwrap_or(&Value::Null);
+    if found.as_f64() == Some(f64::from(number)) {
+        return Ok(());
+    }
+    let why = format!("expected {number}, found {found}");
+    Err(Error::unsupported("zarr_format", why))
+}
+
+/// Returns a member; `Corrupt` if it is missing.
+pub(super) fn required<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'a Value> {
+    let missing = || Error::corrupt(name, "is missing");
+    members.get(name).ok_or_else(missing)
 }
 
 /// Reads a list of non-negative integers; `Corrupt` if the member is missing or something else. Writers in R store a

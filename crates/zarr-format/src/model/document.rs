@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_of_all_dialects_are_told_from_chunks() {
+    fn documents_are_distinguished_from_chunks() {
         for name in [
             "zarr.json",
             ".zgroup",

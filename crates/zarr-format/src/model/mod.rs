@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_chunks_are_told_from_those_of_nodes() {
+    fn names_of_chunks_are_distinguished_from_names_of_nodes() {
         for name in ["0", "0.1", "c", "c.0.1", "c0", "c12.3"] {
             assert!(is_like_chunk(name.as_bytes()), "{name}");
         }

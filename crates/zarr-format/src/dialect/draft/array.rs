@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::document::{check_shapes, chunk_lengths, lengths, list, separator};
+use crate::dialect::document::{check_shapes, chunk_lengths, lengths, list, required, separator};
 use crate::dialect::draft::{ChunkLocation, codecs, data_type};
 use crate::dialect::draft::{check_extensions, uri_of};
 use crate::dialect::typestr::StoredType;
@@ -73,9 +73,7 @@ struct DraftGrid {
 
 /// Reads a regular grid (drafts, "chunk_grid").
 fn grid(members: &Map<String, Value>, shape: &[u64], usual: char) -> Result<DraftGrid> {
-    let grid = members
-        .get("chunk_grid")
-        .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
+    let grid = required(members, "chunk_grid")?;
     let wrong = || {
         Error::corrupt(
             "chunk_grid",

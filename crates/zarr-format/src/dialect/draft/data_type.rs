@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::document::required;
 use crate::dialect::draft::codecs::attribute_filters;
 use crate::dialect::typestr;
 use crate::dialect::typestr::StoredType;
@@ -44,9 +45,7 @@ impl ResolvedType {
 
 /// Reads `data_type` (drafts, "data_type").
 pub(super) fn read(members: &Map<String, Value>) -> Result<ResolvedType> {
-    let value = members
-        .get("data_type")
-        .ok_or_else(|| Error::corrupt("data_type", "is missing"))?;
+    let value = required(members, "data_type")?;
     match value {
         Value::String(name) => Ok(identified(value).map_or_else(
             || ResolvedType::unknown(value, format!("{name} is not known")),

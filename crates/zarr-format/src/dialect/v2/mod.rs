@@ -5,10 +5,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::document::{check_shapes, chunk_lengths, is_format, lengths, separator};
+use crate::dialect::document::{
+    check_format, check_shapes, chunk_lengths, lengths, required, separator,
+};
 use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill, typestr};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::json_text::{self, ObjectText};
 use crate::key::Key;
 use crate::model::document::{ZARRAY, ZATTRS, ZGROUP};
@@ -75,13 +77,7 @@ fn check_attributes(zattrs: &Document) -> Result<()> {
 
 /// Reads the members of `.zarray` (v2 specification, "Metadata").
 fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Result<Array> {
-    if !is_format(members, 2) {
-        let found = members.get("zarr_format").unwrap_or(&Value::Null);
-        return Err(Error::unsupported(
-            "zarr_format",
-            format!("expected 2, found {found}"),
-        ));
-    }
+    check_format(members, 2)?;
     let shape = lengths(members, "shape")?;
     let chunk_shape = chunk_lengths(members, "chunks", &shape)?;
     check_shapes(&shape, &chunk_shape)?;
@@ -103,9 +99,7 @@ fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Re
 
 /// Reads `dtype`. For objects the filters decide.
 fn data_type(members: &Map<String, Value>) -> Result<StoredType> {
-    let dtype = members
-        .get("dtype")
-        .ok_or_else(|| Error::corrupt("dtype", "is missing"))?;
+    let dtype = required(members, "dtype")?;
     let is_nczarr = NCZARR_ARRAY.iter().any(|name| members.contains_key(*name));
     match dtype.as_str() {
         Some("|O" | "O") => Ok(StoredType::little(codecs::object_type(codecs::filters(

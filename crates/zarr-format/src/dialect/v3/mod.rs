@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::document::{is_format, lengths, named, separator};
+use crate::dialect::document::{check_format, lengths, named, required, separator};
 use crate::dialect::typestr::StoredType;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, fill};
 use crate::error::{Error, Result};
@@ -53,13 +53,7 @@ fn edit(documents: &[Document], new: &Attributes) -> Result<DocumentMap> {
 
 /// Reads the members of `zarr.json`, except the attributes.
 fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
-    if !is_format(members, 3) {
-        let found = members.get("zarr_format").unwrap_or(&Value::Null);
-        return Err(Error::unsupported(
-            "zarr_format",
-            format!("expected 3, found {found}"),
-        ));
-    }
+    check_format(members, 3)?;
     match members.get("node_type").and_then(Value::as_str) {
         Some("group") => group(members).map(Node::Group),
         Some("array") => Ok(Node::Array(Box::new(array(path, members)?))),
@@ -87,10 +81,7 @@ fn group(members: &Map<String, Value>) -> Result<Group> {
 fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "shape")?;
     let grid = chunk_grid(members, &shape)?;
-    let data_type = members
-        .get("data_type")
-        .ok_or_else(|| Error::corrupt("data_type", "is missing"))
-        .and_then(data_type::parse)?;
+    let data_type = data_type::parse(required(members, "data_type")?)?;
     let codecs = match members.get("codecs") {
         None => vec![StoredType::little(data_type.clone()).bytes_codec()],
         Some(codecs) => self::codecs(codecs)?,
@@ -167,9 +158,7 @@ fn unknown_extension(members: &Map<String, Value>, known: &[&str]) -> Option<Str
 }
 
 fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid::ChunkGrid> {
-    let grid = members
-        .get("chunk_grid")
-        .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
+    let grid = required(members, "chunk_grid")?;
     let (name, configuration) = named(grid, "chunk_grid")?;
     chunk_grid::parse(name, configuration, shape)
 }
