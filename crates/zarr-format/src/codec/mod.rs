@@ -36,8 +36,8 @@ pub use checksum::lookup3;
 pub use shard::level::{ShardIndex, ShardLevel};
 pub use shard::rebuild::InnerChunks;
 
-/// The codecs of an array, ready for use. Its pieces are chunks, or the innermost inner chunks if sharding is the only
-/// codec: the smallest parts that can be fetched and decoded alone.
+/// The codecs of an array, ready for use. A subchunk is the smallest part that can be fetched and decoded alone: an
+/// innermost inner chunk if sharding is the only codec, else a chunk.
 #[derive(Debug)]
 pub struct Pipeline {
     chunk_shape: Vec<u64>,
@@ -87,17 +87,17 @@ impl Pipeline {
         })
     }
 
-    /// Returns the shape of a piece.
+    /// Returns the shape of a subchunk.
     pub fn chunk_shape(&self) -> &[u64] {
         &self.chunk_shape
     }
 
-    /// Returns the decoded bytes of a piece; an upper bound if elements have no fixed length.
+    /// Returns the decoded bytes of a subchunk; an upper bound if elements have no fixed length.
     pub fn chunk_bytes(&self) -> usize {
         self.chunk_bytes.upper_bound()
     }
 
-    /// Returns the levels of sharding around a piece, outermost first.
+    /// Returns the levels of sharding around a subchunk, outermost first.
     pub fn shards(&self) -> &[ShardLevel] {
         &self.shards
     }
@@ -107,7 +107,7 @@ impl Pipeline {
         self.chain.is_identity()
     }
 
-    /// Whether a piece may differ after encoding and decoding, so that writing it back loses data.
+    /// Whether a subchunk may differ after encoding and decoding, so that writing it back loses data.
     pub fn is_lossy(&self) -> bool {
         self.chain.is_lossy()
     }
@@ -122,7 +122,7 @@ impl Pipeline {
         self.chain.has_compressors()
     }
 
-    /// Returns the length of each stored piece in bytes, or `None` if it is not fixed or the array has shards.
+    /// Returns the length of each stored subchunk in bytes, or `None` if it is not fixed or the array has shards.
     pub fn stored_length(&self) -> Option<u64> {
         match self.chain.encoded_length() {
             Length::Exact(bytes) if self.shards.is_empty() => Some(bytes as u64),
@@ -130,12 +130,12 @@ impl Pipeline {
         }
     }
 
-    /// Returns the maximum length of a stored piece in bytes.
+    /// Returns the maximum length of a stored subchunk in bytes.
     pub fn stored_bound(&self) -> u64 {
         self.chain.encoded_length().upper_bound() as u64
     }
 
-    /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification, "Decoding
+    /// Decodes one subchunk into exactly `chunk_bytes()` bytes, C order and little-endian (core specification, "Decoding
     /// procedure"), or into at most that many if elements have no fixed length. If no codec changes a byte, returns the
     /// buffer itself. `Corrupt` for bytes that do not decode, `TooLarge` if elements without a fixed length exceed the
     /// maximum of a chunk.
@@ -154,7 +154,7 @@ impl Pipeline {
         decoded
     }
 
-    /// Like `decode`, for a piece whose elements have no fixed length; `TooLarge` above `most` bytes.
+    /// Like `decode`, for a subchunk whose elements have no fixed length; `TooLarge` above `most` bytes.
     pub fn decode_within(&self, encoded: &[u8], most: usize) -> Result<Vec<u8>> {
         let decoded = self.chain.decode_within(Cow::Borrowed(encoded), most)?;
         Ok(decoded.into_owned())
@@ -166,19 +166,19 @@ impl Pipeline {
         Ok((decoded?, leniency))
     }
 
-    /// Returns the maximum number of decoded copies of a piece in memory while it is decoded.
+    /// Returns the maximum number of decoded copies of a subchunk in memory while it is decoded.
     pub fn decoded_copies(&self) -> u64 {
-        // Each step holds its input and its output; the input of the first step is the encoded piece.
+        // Each step holds its input and its output; the input of the first step is the encoded subchunk.
         self.chain.steps().min(2) as u64
     }
 
-    /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"). `Invalid` for
+    /// Encodes one subchunk of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"). `Invalid` for
     /// another number of bytes, or for values that the codecs cannot represent.
     pub fn encode(&self, decoded: &[u8]) -> Result<Vec<u8>> {
         Ok(self.chain.encode(Cow::Borrowed(decoded))?.into_owned())
     }
 
-    /// Returns the stored shard `old` with some of its pieces replaced. All other pieces keep their exact encoded
+    /// Returns the stored shard `old` with some of its subchunks replaced. All other subchunks keep their exact encoded
     /// bytes.
     ///
     /// Fails with `Corrupt` if `old` is not a valid shard.

@@ -213,18 +213,18 @@ impl Grid {
         )
     }
 
-    /// Whether `pieces`, a length for each dimension, divides every chunk evenly.
-    pub fn divides_into(&self, pieces: &[u64]) -> bool {
-        let whole = |length: u64, piece: u64| length.checked_rem(piece) == Some(0);
+    /// Whether `subchunks`, a length for each dimension, divides every chunk evenly.
+    pub fn divides_into(&self, subchunks: &[u64]) -> bool {
+        let whole = |length: u64, subchunk: u64| length.checked_rem(subchunk) == Some(0);
         if self.is_regular() {
             return self
                 .chunk
                 .iter()
-                .zip(pieces)
-                .all(|(&chunk, &piece)| whole(chunk, piece));
+                .zip(subchunks)
+                .all(|(&chunk, &subchunk)| whole(chunk, subchunk));
         }
-        let mut axes = self.axes.iter().zip(pieces);
-        axes.all(|(edges, &piece)| edges.lengths().all(|length| whole(length, piece)))
+        let mut axes = self.axes.iter().zip(subchunks);
+        axes.all(|(edges, &subchunk)| edges.lengths().all(|length| whole(length, subchunk)))
     }
 
     /// Calls `visit` with each chunk that a box overlaps, the chunk's first element, and the overlap, in C order, until

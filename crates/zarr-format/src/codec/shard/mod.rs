@@ -345,12 +345,12 @@ mod tests {
                 .collect();
             let shard = whole.encode(&data).unwrap();
             assert_eq!(whole.decode(shard.clone()).unwrap(), data);
-            let mut pieces = Vec::new();
-            open_shard(&peeled, 0, &shard, &mut pieces);
-            assert_eq!(pieces.len(), 1 + 3 * 4);
-            assert_eq!(pieces[0], None);
-            assert_eq!(pieces[1], Some(vec![4, 5]));
-            assert_eq!(pieces[12], None);
+            let mut subchunks = Vec::new();
+            open_shard(&peeled, 0, &shard, &mut subchunks);
+            assert_eq!(subchunks.len(), 1 + 3 * 4);
+            assert_eq!(subchunks[0], None);
+            assert_eq!(subchunks[1], Some(vec![4, 5]));
+            assert_eq!(subchunks[12], None);
         }
     }
 
@@ -447,19 +447,19 @@ mod tests {
     }
 
     #[test]
-    fn whole_shards_of_text_are_those_that_open_piece_by_piece() {
+    fn whole_shards_of_text_are_those_that_open_subchunk_by_subchunk() {
         let shards = sharding(&[2, 3], json!(["vlen-utf8"]), "end");
         let turned = json!({ "name": "transpose", "configuration": { "order": [0, 1] } });
         let whole = of_text(&[4, 6], json!([turned, shards.clone()]), 1 << 16);
         let peeled = of_text(&[4, 6], json!([shards]), 1 << 16);
         let shard = whole.encode(&text(24)).unwrap();
-        let mut pieces = Vec::new();
-        open_shard(&peeled, 0, &shard, &mut pieces);
+        let mut subchunks = Vec::new();
+        open_shard(&peeled, 0, &shard, &mut subchunks);
         let expected = |first: usize| {
             let places = [0, 1, 2, 6, 7, 8].map(|place| first + place);
             Some(places.map(element).concat())
         };
-        assert_eq!(pieces, [None, expected(3), expected(12), expected(15)]);
+        assert_eq!(subchunks, [None, expected(3), expected(12), expected(15)]);
     }
 
     #[test]

@@ -161,15 +161,16 @@ mod tests {
     use crate::error::Kind;
 
     fn opened(pipeline: &Pipeline, shard: &[u8]) -> Vec<Option<Vec<u8>>> {
-        let mut pieces = Vec::new();
-        open_shard(pipeline, 0, shard, &mut pieces);
-        pieces
+        let mut subchunks = Vec::new();
+        open_shard(pipeline, 0, shard, &mut subchunks);
+        subchunks
     }
 
-    fn replaced(pipeline: &Pipeline, pieces: &[(&[usize], &[u8])]) -> InnerChunks {
-        let encoded =
-            |(path, bytes): &(&[usize], &[u8])| (path.to_vec(), pipeline.encode(bytes).unwrap());
-        pieces.iter().map(encoded).collect()
+    fn replaced(pipeline: &Pipeline, subchunks: &[(&[usize], &[u8])]) -> InnerChunks {
+        let subchunks = subchunks.iter();
+        subchunks
+            .map(|(path, bytes)| (path.to_vec(), pipeline.encode(bytes).unwrap()))
+            .collect()
     }
 
     #[test]
@@ -215,8 +216,8 @@ mod tests {
             let shard = pipeline.rebuild_shard(None, &first).unwrap();
             let second = replaced(&pipeline, &[(&[3, 2], &[8, 9])]);
             let shard = pipeline.rebuild_shard(Some(&shard), &second).unwrap();
-            let pieces: Vec<_> = opened(&pipeline, &shard).into_iter().flatten().collect();
-            assert_eq!(pieces, [[6, 7], [4, 5], [8, 9]]);
+            let subchunks: Vec<_> = opened(&pipeline, &shard).into_iter().flatten().collect();
+            assert_eq!(subchunks, [[6, 7], [4, 5], [8, 9]]);
         }
     }
 
