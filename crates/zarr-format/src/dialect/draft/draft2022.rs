@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 use crate::dialect::Parsed;
 use crate::dialect::document::{lengths, list};
 use crate::dialect::draft::array::ArrayRules;
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codecs};
-use crate::dialect::draft::{check_extensions, check_known, key_suffix};
+use crate::dialect::draft::{
+    ChunkLocation, Draft, DraftLayout, array, check_extensions, check_known, codecs, key_suffix,
+};
 use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
