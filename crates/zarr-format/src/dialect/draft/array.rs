@@ -6,8 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::document::{check_shapes, chunk_lengths, lengths, list, required, separator};
-use crate::dialect::draft::{ChunkLocation, codecs, data_type};
-use crate::dialect::draft::{check_extensions, uri_of};
+use crate::dialect::draft::{ChunkLocation, check_extensions, codecs, data_type, uri_of};
 use crate::dialect::typestr::StoredType;
 use crate::dialect::v2::codecs::reversed;
 use crate::dialect::{Parsed, fill};

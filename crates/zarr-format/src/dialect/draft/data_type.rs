@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::document::required;
 use crate::dialect::draft::codecs::attribute_filters;
-use crate::dialect::typestr;
-use crate::dialect::typestr::StoredType;
+use crate::dialect::typestr::{self, StoredType};
 use crate::dialect::v2;
 use crate::error::{Error, Result};
 use crate::model::DataType;

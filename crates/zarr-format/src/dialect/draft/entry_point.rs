@@ -6,8 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout};
-use crate::dialect::draft::{check_extensions, check_version};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, check_extensions, check_version};
 use crate::dialect::{Document, DocumentMap, Parsed, attributes};
 use crate::error::{Error, Kind, Result};
 use crate::key::Key;

@@ -5,8 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::typestr;
-use crate::dialect::typestr::StoredType;
+use crate::dialect::typestr::{self, StoredType};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
 
