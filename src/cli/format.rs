@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::cli::terminal::Paint;
-use zarr_format::dialect::fill_json;
+use zarr_format::dialect::fill;
 use zarr_format::error::{Error, printable};
 use zarr_format::model::{CodecSpec, DataType};
 use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
@@ -196,7 +196,7 @@ pub(super) fn duration(duration: Duration) -> String {
 
 /// Formats an element.
 pub(super) fn element(data_type: &DataType, element: &[u8]) -> String {
-    let value = fill_json::value(data_type, element);
+    let value = fill::render(data_type, element);
     match (&value, data_type) {
         (Value::String(word), DataType::Float(_) | DataType::Small(_)) => word.clone(),
         _ => printable(&value.to_string()),

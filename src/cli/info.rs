@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::source::{NAMED_ONLY, SourceNode};
 use crate::cli::{InfoArgs, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
-use zarr_format::grid::joined_indices;
+use zarr_format::grid::join_indices;
 use zarr_format::json_text;
 use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
 use zarrfs_export::inspect::coordinates::names_dimensions;
@@ -197,7 +197,7 @@ fn shard_sheet(info: &ShardInfo) -> Sheet {
     for (place, (indices, range)) in chunks.places.iter().enumerate() {
         let title = if place == 0 { "@" } else { "" };
         let range = range.as_ref().map_or_else(Error::to_string, range_text);
-        sheet.add(title, format!("{}: {range}", joined_indices(indices)));
+        sheet.add(title, format!("{}: {range}", join_indices(indices)));
     }
     if chunks.not_listed() > 0 {
         sheet.add("", format!("and {} more", chunks.not_listed()));
@@ -224,7 +224,7 @@ fn shard_json(info: &ShardInfo) -> Value {
             let places = chunks.places.iter().map(|(indices, range)| {
                 let error = |error: &Error| json!({"error": error.detail()});
                 let place = range.as_ref().map_or_else(error, range_json);
-                (joined_indices(indices), place)
+                (join_indices(indices), place)
             });
             json!({
                 "stored_chunks": chunks.stored,

@@ -8,7 +8,7 @@ use crate::cli::progress::Progress;
 use crate::cli::source::{SourceArray, SourceNode};
 use crate::cli::terminal::terminal_width;
 use crate::cli::{PreviewArgs, format, report};
-use zarr_format::dialect::fill_json;
+use zarr_format::dialect::fill;
 use zarr_format::error::Result;
 use zarr_format::model::{Array, DataType};
 use zarrfs_export::formats::calendar::Calendar;
@@ -228,7 +228,7 @@ impl DrawnPlane<'_> {
     }
 
     fn to_json(&self) -> Value {
-        let element = |element: &[u8]| fill_json::value(&self.array.data_type, element);
+        let element = |element: &[u8]| fill::render(&self.array.data_type, element);
         let range = |range: &Range| match self.array.data_type {
             DataType::Complex(_) => json!(range.numbers().map(|(low, high)| [low, high])),
             _ => json!(range.elements().map(|ends| ends.map(element))),

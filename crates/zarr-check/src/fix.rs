@@ -10,8 +10,8 @@ use crate::node_findings::NodeFindings;
 use crate::walk::MAX_DEPTH;
 use crate::walk::draft_folders;
 use crate::walk::folder::{FolderContent, GroupChild};
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::dialect::consolidated::MEMBER;
-use zarr_format::dialect::copies::CopyHolder;
 use zarr_format::dialect::draft::EntryPoint;
 use zarr_format::dialect::text_of;
 use zarr_format::error::{Error, Kind, Result};
@@ -41,7 +41,7 @@ struct NextNode {
 #[derive(Default)]
 struct FoundNode {
     documents: Vec<KnownDocument>,
-    holders: Vec<CopyHolder>,
+    holders: Vec<ConsolidatedDocument>,
     children: Vec<NextNode>,
 }
 
@@ -62,12 +62,13 @@ pub fn rebuild_consolidated(
     }
     let mut holders = own_holders(context, start)?;
     let below = find_below(context, start)?;
-    let is_other = |holder: &CopyHolder| holders.iter().all(|own| own.key() != holder.key());
-    let others: Vec<CopyHolder> = below.holders.into_iter().filter(is_other).collect();
+    let is_other =
+        |holder: &ConsolidatedDocument| holders.iter().all(|own| own.key() != holder.key());
+    let others: Vec<ConsolidatedDocument> = below.holders.into_iter().filter(is_other).collect();
     holders.extend(others);
-    let rebuild = |holder: &CopyHolder| {
+    let rebuild = |holder: &ConsolidatedDocument| {
         let wanted = below.documents.iter().filter_map(|document| {
-            let name = holder.wanted_name(&document.key, document.top.as_ref())?;
+            let name = holder.expected_name(&document.key, document.top.as_ref())?;
             Some((name, document.key.clone()))
         });
         let threads = context.threads;
@@ -79,7 +80,7 @@ pub fn rebuild_consolidated(
 }
 
 /// Returns the documents that should hold the copies of a group, whether they exist or not.
-fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHolder>> {
+fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<ConsolidatedDocument>> {
     let path = &start.path;
     if start.is_array() {
         let why = "is an array; consolidated metadata are those of a group";
@@ -93,14 +94,14 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHold
             );
             return Err(Error::invalid(path, why));
         }
-        let holder = CopyHolder::of_draft(draft)?;
+        let holder = ConsolidatedDocument::of_draft(draft)?;
         let why = format!("{} has no consolidated metadata", draft.name());
         return Ok(vec![holder.ok_or_else(|| Error::unsupported(path, why))?]);
     }
     let mut holders = Vec::new();
     for (name, holder) in [
-        (ZARR_JSON, CopyHolder::of_v3(path)?),
-        (ZGROUP, CopyHolder::of_v2(path)?),
+        (ZARR_JSON, ConsolidatedDocument::of_v3(path)?),
+        (ZGROUP, ConsolidatedDocument::of_v2(path)?),
     ] {
         if context
             .store()
@@ -206,12 +207,12 @@ fn visit_folder_node(
     let is_document = |key: &Key| is_in_node_folder(key.name());
     let content = FolderContent::read(context, path, &is_document, &mut faults);
     faults.check_listed()?;
-    let v2 = CopyHolder::of_v2(path)?;
+    let v2 = ConsolidatedDocument::of_v2(path)?;
     let has = |key: &Key| content.objects.contains(key);
     if has(v2.key()) && has(&path.child(ZGROUP.as_bytes())?) {
         node.holders.push(v2);
     }
-    let v3 = CopyHolder::of_v3(path)?;
+    let v3 = ConsolidatedDocument::of_v3(path)?;
     if has(v3.key()) && has_consolidated(context, v3.key())? {
         node.holders.push(v3);
     }
@@ -244,8 +245,9 @@ fn visit_draft_node(
         .collect();
     if is_top {
         keys.push(top.child(ZARR_JSON.as_bytes())?);
-        let holder = CopyHolder::of_draft(draft)?;
-        let is_there = |holder: &CopyHolder| context.store().head(&UNLIMITED, holder.key());
+        let holder = ConsolidatedDocument::of_draft(draft)?;
+        let is_there =
+            |holder: &ConsolidatedDocument| context.store().head(&UNLIMITED, holder.key());
         if let Some(holder) = holder
             && is_there(&holder)?.is_some()
         {

@@ -14,10 +14,10 @@ use crate::finding::{Finding, reason};
 use crate::node_findings::NodeFindings;
 use crate::rules::documents::shortened;
 use crate::spec::{Spec, SpecSection};
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::dialect::consolidated::{
-    DocumentPlaces, MEMBER, names_of_nothing, parse_document, parse_member,
+    EntryRanges, MEMBER, invalid_names, parse_document, parse_member,
 };
-use zarr_format::dialect::copies::CopyHolder;
 use zarr_format::dialect::{Dialect, Document, v2, v3};
 use zarr_format::error::Result;
 use zarr_format::json_text;
@@ -31,7 +31,7 @@ use zarrfs_store::{EntryKind, Key};
 
 /// The keys of the documents that consolidated metadata have copies of.
 pub(crate) struct CopiedKeys {
-    holder: CopyHolder,
+    holder: ConsolidatedDocument,
     keys: HashSet<Key>,
     section: Option<SpecSection>,
     /// The memory that the keys take.
@@ -42,7 +42,7 @@ impl CopiedKeys {
     /// Returns a finding if a stored document should have a copy and has none. `top` is the folder of the entry point
     /// if the document belongs to a draft.
     pub(crate) fn missing(&self, document: &Key, top: Option<&Key>) -> Option<Finding> {
-        self.holder.wanted_name(document, top)?;
+        self.holder.expected_name(document, top)?;
         if self.keys.contains(document) || self.is_left_out(document) {
             return None;
         }
@@ -67,7 +67,7 @@ const FIX: &str = "run zarrfs check --fix consolidated";
 /// Compares the consolidated metadata in a document with the stored documents.
 pub(crate) fn check(
     context: &CheckContext,
-    holder: CopyHolder,
+    holder: ConsolidatedDocument,
     bytes: &[u8],
     dialect: Option<&str>,
     findings: &mut NodeFindings,
@@ -84,7 +84,7 @@ pub(crate) fn check(
             return None;
         }
     };
-    for name in names_of_nothing(bytes, is_consolidated(key.name())).unwrap_or_default() {
+    for name in invalid_names(bytes, is_consolidated(key.name())).unwrap_or_default() {
         findings.add(copy_of_no_document(key, &name).with_section(section));
     }
     let reservation = reserve_keys(context, places.len());
@@ -121,9 +121,9 @@ struct CopiedDocument {
 /// Compares copies part by part; passes the keys and findings of each part to `take`.
 fn compare_parts(
     context: &CheckContext,
-    holder: &CopyHolder,
+    holder: &ConsolidatedDocument,
     bytes: &[u8],
-    places: &DocumentPlaces,
+    places: &EntryRanges,
     take: &mut dyn FnMut(Vec<Key>, Vec<Finding>),
 ) {
     for part in places.chunks(4096) {
@@ -180,7 +180,7 @@ fn full_key(folder: &Key, relative: &Key) -> Option<Key> {
     Key::new([folder.as_bytes(), b"/", relative.as_bytes()].concat()).ok()
 }
 
-fn read(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
+fn read(key: &Key, bytes: &[u8]) -> Result<Option<EntryRanges>> {
     if is_consolidated(key.name()) {
         return parse_document(bytes).map(Some);
     }

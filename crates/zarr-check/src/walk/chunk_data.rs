@@ -19,7 +19,7 @@ use crate::walk::node::CheckedNode;
 use crate::walk::shards::{ObjectPart, ShardReader};
 use crate::walk::work_queue::Ticket;
 use zarr_format::buffer;
-use zarr_format::codec::{PassedOver, Pipeline};
+use zarr_format::codec::{Leniency, Pipeline};
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Coordinates};
 use zarr_format::model::{DataType, Field};
@@ -245,7 +245,7 @@ impl<'a> StoredChunk<'a> {
         pipeline: &Pipeline,
         bytes: Vec<u8>,
     ) -> Result<impl Iterator<Item = Finding> + use<>> {
-        let decoded = pipeline.decode_noting(bytes);
+        let decoded = pipeline.decode_with_leniency(bytes);
         let (decoded, lenient) = decoded.map_err(|error| self.array.with_option(error))?;
         check_text(&self.array.array().data_type, &decoded)?;
         buffer::recycle(decoded);
@@ -253,7 +253,7 @@ impl<'a> StoredChunk<'a> {
     }
 
     /// Returns findings for the faults of a chunk that its codecs tolerated.
-    fn lenient_findings(&self, lenient: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
+    fn lenient_findings(&self, lenient: &Leniency) -> impl Iterator<Item = Finding> + use<> {
         let spec = Spec::of(Some(self.array.array().dialect));
         let findings = trailing(self.key, lenient)
             .chain(other_codec(self.key, lenient))
@@ -262,7 +262,7 @@ impl<'a> StoredChunk<'a> {
     }
 
     /// Reports an N5 block that lacks elements inside the dataset; outside, none are needed.
-    fn small_n5_block(&self, lenient: &PassedOver) -> Option<Finding> {
+    fn small_n5_block(&self, lenient: &Leniency) -> Option<Finding> {
         let stored = lenient.block.as_ref()?;
         let array = self.array.array();
         let lengths = iter::zip(&array.shape, &array.chunk_shape);
@@ -283,7 +283,7 @@ impl<'a> StoredChunk<'a> {
 }
 
 /// Reports bytes after the encoded data.
-fn trailing(key: &Key, lenient: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
+fn trailing(key: &Key, lenient: &Leniency) -> impl Iterator<Item = Finding> + use<> {
     let follow = |count: u64, what: &str| {
         let end = if count == 1 { "" } else { "s" };
         let message =
@@ -296,7 +296,7 @@ fn trailing(key: &Key, lenient: &PassedOver) -> impl Iterator<Item = Finding> + 
 }
 
 /// Reports a stream in the wrapper of another codec: not all readers detect that.
-fn other_codec(key: &Key, lenient: &PassedOver) -> Option<Finding> {
+fn other_codec(key: &Key, lenient: &Leniency) -> Option<Finding> {
     let (stated, other) = lenient.wrapper?;
     let message = format!("the chunk is a {other} stream, and the metadata state {stated}");
     let finding = Finding::warning("chunk-other-codec", key, message);

@@ -21,7 +21,7 @@ use crate::spec::Spec;
 use crate::walk::array_keys::ArrayKeys;
 use crate::walk::draft_folders;
 use crate::walk::folder::{FolderContent, GroupChild, has_only_chunks, remove_miscased};
-use zarr_format::dialect::copies::CopyHolder;
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::dialect::draft::EntryPoint;
 use zarr_format::dialect::{DIALECTS, text_of as text_of_bytes};
 use zarr_format::error::Result;
@@ -177,7 +177,7 @@ impl NodeCheck<'_> {
             return Ok(());
         }
         self.findings.add(copies_without_group(path));
-        self.check_copies(CopyHolder::of_v2(path)?);
+        self.check_copies(ConsolidatedDocument::of_v2(path)?);
         Ok(())
     }
 
@@ -206,7 +206,8 @@ impl NodeCheck<'_> {
             let children = draft_folders::children(self.context, draft, path, &mut self.findings)?;
             self.children = children;
         }
-        if let Some(holder) = CopyHolder::of_draft(draft)?.filter(|_| draft.top() == path) {
+        if let Some(holder) = ConsolidatedDocument::of_draft(draft)?.filter(|_| draft.top() == path)
+        {
             self.check_copies(holder);
         }
         Ok(())
@@ -424,20 +425,20 @@ impl NodeCheck<'_> {
         }
         if key.name() == ZARR_JSON.as_bytes()
             && is_object(bytes)
-            && let Ok(holder) = CopyHolder::of_v3(&path)
+            && let Ok(holder) = ConsolidatedDocument::of_v3(&path)
         {
             let findings = &mut self.findings;
             let copies = consolidated::check(self.context, holder, bytes, Some("v3"), findings);
             self.scope.copies.extend(copies);
         } else if key.name() == ZGROUP.as_bytes()
-            && let Ok(holder) = CopyHolder::of_v2(&path)
+            && let Ok(holder) = ConsolidatedDocument::of_v2(&path)
         {
             self.check_copies(holder);
         }
     }
 
     /// Checks a document of consolidated metadata, if it exists.
-    fn check_copies(&mut self, holder: CopyHolder) {
+    fn check_copies(&mut self, holder: ConsolidatedDocument) {
         let key = holder.key();
         let (bytes, _reservation) = match self.context.document(key, None) {
             Ok(Some(document)) => document,
