@@ -19,16 +19,8 @@ use crate::Version;
 /// Prefix of temporary names, before 16 hexadecimal digits.
 const TEMP_PREFIX: &str = ".zarrfs-arriving-";
 
-const TEMP_DIGITS: usize = 16;
-
-/// How long a writer waits for another writer of the same key, and the interval between its attempts.
+/// How long a writer waits for another writer of the same key.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-
-/// Mode of a new file before the umask is applied.
-const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
-
-const FILE: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 
 /// Returns the temporary name for a file that will be called `name`.
 fn temp_name_of(name: &[u8]) -> String {
@@ -38,7 +30,7 @@ fn temp_name_of(name: &[u8]) -> String {
 /// Whether a name is a temporary one.
 pub(super) fn is_temp_name(name: &[u8]) -> bool {
     name.strip_prefix(TEMP_PREFIX.as_bytes())
-        .is_some_and(|rest| rest.len() == TEMP_DIGITS && rest.iter().all(u8::is_ascii_hexdigit))
+        .is_some_and(|rest| rest.len() == 16 && rest.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// A file that will be called `name` in `folder`.
@@ -67,11 +59,11 @@ impl<'a> AtomicFile<'a> {
     /// Creates an empty file under its temporary name.
     fn named(folder: &'a OwnedFd, name: &'a [u8]) -> rustix::io::Result<AtomicFile<'a>> {
         let temp_name = temp_name_of(name);
-        let flags = FILE | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = wait_for_name(folder, &temp_name, || {
-            let file = rustix::fs::openat(folder, temp_name.as_str(), flags, FILE_MODE)?;
+            let file = create(folder, temp_name.as_str(), flags)?;
             // Before it was locked, another writer may have removed it as stale.
-            let is_ours = lock(&file)? && still_names(folder, &temp_name, &file)?;
+            let is_ours = lock(&file)? && is_name_of(folder, &temp_name, &file)?;
             is_ours.then_some(file).ok_or(Errno::EXIST)
         })?;
         Ok(AtomicFile {
@@ -157,15 +149,21 @@ impl Drop for AtomicFile<'_> {
     }
 }
 
+/// Creates a file for writing. The umask applies to its mode.
+fn create(folder: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))
+}
+
 /// Creates a file without a name, or returns `None` if it could not be named later.
 fn unnamed_file(folder: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
-    let file = match rustix::fs::openat(folder, c".", FILE | OFlags::TMPFILE, FILE_MODE) {
+    let file = match create(folder, ".", OFlags::TMPFILE) {
         Ok(file) => file,
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let is_seen = rustix::fs::stat(fd_path(&file)).is_ok();
-    Ok(is_seen.then_some(file))
+    let can_be_linked = rustix::fs::stat(fd_path(&file)).is_ok();
+    Ok(can_be_linked.then_some(file))
 }
 
 /// Returns the path through which a file without a name can be linked.
@@ -204,7 +202,7 @@ fn lock(file: impl AsFd) -> rustix::io::Result<bool> {
 }
 
 /// Whether a name still belongs to an open file.
-fn still_names(folder: &OwnedFd, name: &str, file: &OwnedFd) -> rustix::io::Result<bool> {
+fn is_name_of(folder: &OwnedFd, name: &str, file: &OwnedFd) -> rustix::io::Result<bool> {
     let ours = rustix::fs::fstat(file)?;
     let there = stat(folder, name.as_bytes())?;
     Ok(there.is_some_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
@@ -225,7 +223,7 @@ fn wait_for_name<T>(
             result => return result,
         }
         if !remove_if_stale(folder, temp_name)? {
-            thread::sleep(LOCK_RETRY_INTERVAL);
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -250,7 +248,7 @@ fn remove_if_stale(folder: &OwnedFd, temp_name: &str) -> rustix::io::Result<bool
     if !lock(&file)? {
         return Ok(false);
     }
-    if still_names(folder, temp_name, &file)? {
+    if is_name_of(folder, temp_name, &file)? {
         unlink(folder, temp_name)?;
     }
     Ok(true)

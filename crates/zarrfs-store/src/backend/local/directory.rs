@@ -1,13 +1,12 @@
-//! The root directory of a local store: resolves keys to open files and their status.
+//! Resolves the keys of a local store to open files and their status.
 //!
-//! The store's path is resolved again and again, since the directory may be recreated or moved away, or a link on the
-//! path may be changed. While the directory is missing, every request fails (see `root`).
-//!
-//! The kernel resolves every key beneath the directory (`openat2`, RESOLVE_BENEATH), so neither a key nor a link leads
-//! outside, unless links may be followed. No open for reading can block (`SAFE`). outside unless links may be followed,
-//! and nothing is opened in a way that could block.
+//! The kernel resolves every key beneath the root directory (`openat2`, RESOLVE_BENEATH), so neither a key nor a link
+//! leads outside, unless links may be followed. No open for reading can block. While the directory is missing, every
+//! request fails (see `root`).
 
 use std::ffi::OsStr;
+use std::fs;
+use std::iter::successors;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,44 +15,40 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use crate::backend::local::circle::is_symlink_cycle;
-use crate::backend::local::root::{GONE, OpenRoot, PresentRoot};
+use crate::backend::local::root::{CurrentRoot, GONE, OpenRoot};
 use crate::backend::local::stat::{link_meta, meta_of};
+use crate::Presence;
 use crate::sync::clock::Clock;
 use crate::sync::file_limits;
 use crate::{ChangeLog, Key, Meta};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Flags of all files that are opened for reading: never block, never become a controlling terminal.
-const SAFE: OFlags = OFlags::CLOEXEC
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY);
-
-/// Adds the flags `SAFE`. With O_PATH the kernel accepts only O_CLOEXEC of them.
+/// Adds the flags of all files that are opened for reading: never block, never become a controlling terminal. With
+/// O_PATH the kernel accepts only O_CLOEXEC of them.
 fn safe(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) {
         flags | OFlags::CLOEXEC
     } else {
-        flags | SAFE
+        flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
     }
 }
 
 /// The root directory of a store.
-pub(super) struct StoreRoot {
-    root: PresentRoot,
+pub(super) struct StoreDirectory {
+    root: CurrentRoot,
     follow_symlinks: bool,
 }
 
-impl StoreRoot {
+impl StoreDirectory {
     /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
     pub(super) fn new(
         path: &Path,
         follow_symlinks: bool,
         changes: Arc<ChangeLog>,
         clock: Clock,
-    ) -> Result<StoreRoot> {
-        Ok(StoreRoot {
-            root: PresentRoot::open(path, changes, clock)?,
+    ) -> Result<StoreDirectory> {
+        Ok(StoreDirectory {
+            root: CurrentRoot::open(path, changes, clock)?,
             follow_symlinks,
         })
     }
@@ -96,35 +91,18 @@ impl StoreRoot {
         }
     }
 
-    /// Opens a key with the flags `resolve`, or returns `None` if the root must be resolved first or is not on a local
-    /// file system.
-    pub(super) fn open_in_memory(
-        &self,
-        key: &Key,
-        flags: OFlags,
-        resolve: ResolveFlags,
-    ) -> Option<rustix::io::Result<OwnedFd>> {
-        let root = self.root.cached()?;
-        let (path, mode) = (relative(key), Mode::empty());
-        Some(rustix::fs::openat2(
-            &root.fd,
-            path,
-            safe(flags),
-            mode,
-            resolve,
-        ))
-    }
-
     /// Opens a regular file, or returns `None` for a directory or a missing key. Other kinds of files are `Corrupt`. So
     /// is a dangling link: its content was not fetched, which is not the same as a chunk that was never stored.
     pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {
         let fd = match self.open(key, OFlags::RDONLY) {
             Ok(fd) => fd,
             Err(error) if is_missing(error) => {
-                return match self.dangling_target(key) {
-                    Some(target) => Err(Error::corrupt(key, dangling(&target))),
-                    None => Ok(None),
+                let Some(target) = self.dangling_target(key) else {
+                    return Ok(None);
                 };
+                let target = String::from_utf8_lossy(&target);
+                let why = format!("a symbolic link to {target}, which is not there");
+                return Err(Error::corrupt(key, why));
             }
             Err(error) => return Err(failed(key, error)),
         };
@@ -225,7 +203,7 @@ impl StoreRoot {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return Ok(meta_of(&stat));
         }
-        if self.shows_as_link(key, &self.link_target(key)?) || is_symlink_cycle(self.path(), key) {
+        if self.shows_as_link(key, &self.link_target(key)?) || self.is_symlink_cycle(key) {
             return Ok(Some(link_meta(&stat)));
         }
         match self.open(key, OFlags::PATH) {
@@ -234,6 +212,49 @@ impl StoreRoot {
             )),
             Err(_) => Ok(Some(link_meta(&stat))),
         }
+    }
+
+    /// Returns the metadata of a key from the kernel's dentry and inode caches, without disk access.
+    ///
+    /// RESOLVE_CACHED resolves a path without I/O. Only local file systems qualify: on a network file system, the
+    /// status of a cached file may need a request to the server. All other cases are `Unknown`, links among them.
+    pub(super) fn cached_head(&self, key: &Key) -> Presence<Meta> {
+        let Some(root) = self.root.cached() else {
+            return Presence::Unknown;
+        };
+        let flags = safe(OFlags::PATH | OFlags::NOFOLLOW);
+        let resolve = ResolveFlags::BENEATH
+            | ResolveFlags::NO_SYMLINKS
+            | ResolveFlags::NO_XDEV
+            | ResolveFlags::CACHED;
+        match rustix::fs::openat2(&root.fd, relative(key), flags, Mode::empty(), resolve) {
+            Ok(fd) => rustix::fs::fstat(fd).map_or(Presence::Unknown, |stat| {
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::Symlink => Presence::Unknown,
+                    _ => meta_of(&stat).into(),
+                }
+            }),
+            Err(Errno::NOENT | Errno::NOTDIR) => Presence::Missing,
+            Err(_) => Presence::Unknown,
+        }
+    }
+
+    /// Whether a key is a link to one of its ancestors, or to a folder above the store.
+    ///
+    /// Such a link makes a recursive walk endless. The kernel follows at most 40 links in a path. A walk through one
+    /// such link ends after 40 rounds, but a walk through two of them in each folder takes 2^40 steps.
+    pub(super) fn is_symlink_cycle(&self, key: &Key) -> bool {
+        let place = |key: &Key| self.path().join(OsStr::from_bytes(key.as_bytes()));
+        let is_link = fs::symlink_metadata(place(key)).is_ok_and(|meta| meta.is_symlink());
+        if !is_link {
+            return false;
+        }
+        let real = |key: &Key| fs::canonicalize(place(key)).ok();
+        let Some(target) = real(key) else {
+            return false;
+        };
+        let mut ancestors = successors(key.parent(), Key::parent);
+        ancestors.any(|above| real(&above).is_some_and(|above| above.starts_with(&target)))
     }
 }
 
@@ -275,12 +296,6 @@ fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR)
 }
 
-/// Describes a dangling link.
-fn dangling(target: &[u8]) -> String {
-    let target = String::from_utf8_lossy(target);
-    format!("a symbolic link to {target}, which is not there")
-}
-
 /// Converts an errno about a key to an error of the store.
 pub(super) fn failed(key: &Key, error: Errno) -> Error {
     match error {
@@ -314,4 +329,91 @@ fn stays_inside(key: &Key, target: &[u8]) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::backend::local::LocalStore;
+    use crate::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
+    use crate::{Store, StoreConfig};
+    use zarr_format::error::Result;
+
+    /// Looks up a key without waiting, after a first lookup has cached it.
+    fn known(store: &LocalStore, key: &str) -> Result<Option<Meta>> {
+        let key = Key::new(key).unwrap();
+        let _ = store.head(&UNLIMITED, &key);
+        store.head(&WITHOUT_WAITING, &key)
+    }
+
+    #[test]
+    fn what_the_kernel_has_in_memory_is_what_the_store_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        fs::create_dir_all(path.join("a")).unwrap();
+        fs::write(path.join("a/b"), "text").unwrap();
+        symlink("b", path.join("a/link")).unwrap();
+        symlink("a", path.join("there")).unwrap();
+        let store = LocalStore::open(&path, &StoreConfig::default()).unwrap();
+        for key in ["", "a", "a/b"] {
+            let found = store.head(&UNLIMITED, &Key::new(key).unwrap()).unwrap();
+            assert_eq!(known(&store, key).unwrap(), found, "{key}");
+        }
+        assert_eq!(known(&store, "a/none").unwrap(), None);
+        for key in ["a/link", "there/b", "a/b/none"] {
+            assert!(!is_answer(&known(&store, key)), "{key}");
+        }
+        fs::rename(&path, folder.path().join("away")).unwrap();
+        fs::remove_dir_all(folder.path().join("away")).unwrap();
+        let again = store.head(&WITHOUT_WAITING, &Key::new("a").unwrap());
+        assert!(!is_answer(&again));
+    }
+
+    #[test]
+    fn a_link_leads_back_to_what_lies_on_its_path_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("store");
+        for name in ["a/b", "c"] {
+            fs::create_dir_all(top.join(name)).unwrap();
+        }
+        let links = [
+            ("a/up", ".."),
+            ("a/self", "."),
+            ("a/b/above", "../../.."),
+            ("a/b/beside", "../../c"),
+            ("c/back", "../a"),
+            ("c/none", "none"),
+        ];
+        for (name, target) in links {
+            symlink(target, top.join(name)).unwrap();
+        }
+        symlink(&top, top.join("a/root")).unwrap();
+        let directory = StoreDirectory::new(&top, false, Arc::default(), Clock::stopped());
+        let directory = directory.unwrap();
+        let leads = |name: &str| directory.is_symlink_cycle(&Key::new(name).unwrap());
+        for name in [
+            "a/up",
+            "a/self",
+            "a/b/above",
+            "a/root",
+            "a/b/beside/back",
+            "c/back/b/beside",
+        ] {
+            assert!(leads(name), "{name}");
+        }
+        for name in [
+            "",
+            "a",
+            "a/b",
+            "a/b/beside",
+            "c/back",
+            "c/none",
+            "a/up/c",
+            "none",
+        ] {
+            assert!(!leads(name), "{name}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, RawDir, SeekFrom};
 
 use crate::backend::local::atomic_file;
-use crate::backend::local::directory::{StoreRoot, failed};
+use crate::backend::local::directory::{StoreDirectory, failed};
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Listing, Name};
 use zarr_format::error::Result;
@@ -19,15 +19,12 @@ use zarr_format::error::Result;
 pub(super) struct LocalListing {
     fd: OwnedFd,
     key: Key,
-    store: Arc<StoreRoot>,
+    store: Arc<StoreDirectory>,
     page: VecDeque<Name>,
 }
 
-/// Bytes of one `getdents` page; about a thousand names.
-const PAGE: usize = 32 * 1024;
-
 impl LocalListing {
-    pub(super) fn new(fd: OwnedFd, key: &Key, store: Arc<StoreRoot>) -> LocalListing {
+    pub(super) fn new(fd: OwnedFd, key: &Key, store: Arc<StoreDirectory>) -> LocalListing {
         LocalListing {
             fd,
             key: key.clone(),
@@ -38,7 +35,8 @@ impl LocalListing {
 
     /// Reads one page of names. Returns false at the end of the directory.
     fn fill(&mut self) -> Result<bool> {
-        let mut buffer = vec![MaybeUninit::uninit(); PAGE];
+        // About a thousand names.
+        let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
         let mut entries = RawDir::new(&self.fd, &mut buffer);
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|error| failed(&self.key, error))?;

@@ -1,9 +1,9 @@
 //! A local directory as a store.
 //!
 //! Names are raw bytes. Only regular files and directories are ever read. `root` finds the directory that the store's
-//! path names, and `directory` resolves keys and ensures that none leads outside the store. `circle` detects links to
-//! an ancestor, `reader` reads open files, `listing` lists directories, and `stat` converts the kernel's file status.
-//! `hints` answers from the kernel's caches. `writer` changes objects with `atomic_file`.
+//! path names, and `directory` resolves keys and ensures that none leads outside the store. `reader` reads open files,
+//! `listing` lists directories, and `stat` converts the kernel's file status. `writer` changes objects with
+//! `atomic_file`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,11 +13,12 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::Presence;
-use crate::backend::local::directory::{StoreRoot, failed};
+use crate::backend::local::directory::{StoreDirectory, failed};
 use crate::backend::local::listing::LocalListing;
 use crate::backend::local::reader::{LocalReader, read_span};
 use crate::backend::local::stat::{modified, size_of, version_of};
+use crate::Presence;
+use crate::request_context::RequestContext;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreConfig, StoreInfo, Version,
@@ -25,17 +26,12 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result};
 
 mod atomic_file;
-mod circle;
 mod directory;
-mod hints;
 mod listing;
 mod reader;
 mod root;
 mod stat;
 mod writer;
-
-use crate::request_context::RequestContext;
-use circle::is_symlink_cycle;
 
 /// Whether a name is reserved for temporary files.
 pub fn is_reserved_name(name: &[u8]) -> bool {
@@ -51,13 +47,8 @@ pub fn check_names(path: &Key) -> Result<()> {
     Ok(())
 }
 
-/// Why a store inside a zarrfs mount is read-only: a new object needs a temporary name first. Mounts refuse those names
-/// (`check_names`), since their own commit could not store such a key.
-const IN_OUR_MOUNT: &str = "lies in a mount of zarrfs, into which no other zarrfs writes: name the store that is mounted \
-    there";
-
 /// How long the metadata of a local file may be cached.
-const FRESHNESS: Duration = Duration::from_secs(1);
+const METADATA_TTL: Duration = Duration::from_secs(1);
 
 /// How often a read is retried because the object was overwritten during it.
 const MAX_READS: usize = 4;
@@ -65,18 +56,22 @@ const MAX_READS: usize = 4;
 /// A store in a local directory.
 #[derive(Clone)]
 pub struct LocalStore {
-    directory: Arc<StoreRoot>,
+    directory: Arc<StoreDirectory>,
     info: StoreInfo,
 }
 
 impl LocalStore {
     /// Opens the store in the directory at `path`.
     pub fn open(path: &Path, config: &StoreConfig) -> Result<LocalStore> {
-        let info = StoreInfo::new(FRESHNESS);
+        let info = StoreInfo::new(METADATA_TTL);
         let (changes, clock) = (info.changes.clone(), info.clock.clone());
-        let directory = StoreRoot::new(path, config.follow_symlinks, changes, clock)?;
+        let directory = StoreDirectory::new(path, config.follow_symlinks, changes, clock)?;
         let folder = Some(directory.path().to_path_buf());
-        let unchangeable = directory.is_in_our_mount().then_some(IN_OUR_MOUNT);
+        // A new object needs a temporary name first. Mounts refuse those names (`check_names`), since their own commit
+        // could not store such a key.
+        let unchangeable = directory.is_in_our_mount().then_some(
+            "lies in a mount of zarrfs, into which no other zarrfs writes: name the store that is mounted there",
+        );
         Ok(LocalStore {
             directory: Arc::new(directory),
             info: StoreInfo {
@@ -147,7 +142,7 @@ impl Store for LocalStore {
         if context.may_wait() {
             return self.directory.head(key);
         }
-        match self.directory.known_head(key) {
+        match self.directory.cached_head(key) {
             Presence::Unknown => context.check_may_wait().map(|()| None),
             known => Ok(known.value()),
         }
@@ -201,12 +196,12 @@ impl Store for LocalStore {
     }
 
     fn is_symlink_cycle(&self, _context: &RequestContext, key: &Key) -> Result<bool> {
-        Ok(is_symlink_cycle(self.directory.path(), key))
+        Ok(self.directory.is_symlink_cycle(key))
     }
 
     fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         let target = self.directory.link_target(key)?;
-        if is_symlink_cycle(self.directory.path(), key) && target.starts_with(b"/") {
+        if self.directory.is_symlink_cycle(key) && target.starts_with(b"/") {
             let why = "a symbolic link to a folder that it lies in";
             return Err(Error::corrupt(key, why));
         }

@@ -25,13 +25,13 @@ use zarr_format::error::{Error, Result};
 pub(super) const GONE: Errno = Errno::NOLINK;
 
 /// How long a resolved path is fresh: a tenth of the TTL of a local store's metadata.
-const FRESHNESS: Duration = Duration::from_millis(100);
+const PATH_TTL: Duration = Duration::from_millis(100);
 
 /// The root of a store, resolved again when it is stale.
-pub(super) struct PresentRoot {
+pub(super) struct CurrentRoot {
     path: PathBuf,
-    present: RwLock<Option<Arc<OpenRoot>>>,
-    /// When the path was resolved last. A request that finds this locked uses the root found before.
+    current: RwLock<Option<Arc<OpenRoot>>>,
+    /// When the path was resolved last. A request that finds this locked uses the root as it is.
     resolved: Mutex<Instant>,
     changes: Arc<ChangeLog>,
     clock: Clock,
@@ -48,21 +48,21 @@ pub(super) struct OpenRoot {
     is_on_disk: bool,
 }
 
-/// Magic numbers of local file systems: ext, XFS, Btrfs, F2FS and tmpfs. An overlayfs may have remote layers.
-const ON_DISK: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
-
-/// Whether a file is on a local file system.
-fn is_on_disk(fd: &OwnedFd) -> bool {
-    let kind = rustix::fs::fstatfs(fd).map(|system| u64::try_from(system.f_type));
-    kind.is_ok_and(|kind| kind.is_ok_and(|kind| ON_DISK.contains(&kind)))
+/// Returns the magic number of the file system that a file is on.
+fn file_system(fd: &OwnedFd) -> Option<u64> {
+    u64::try_from(rustix::fs::fstatfs(fd).ok()?.f_type).ok()
 }
 
-/// Magic number of FUSE file systems.
-const FUSE: u64 = 0x6573_5546;
+/// Whether a file is on a local file system: ext, XFS, Btrfs, F2FS or tmpfs. An overlayfs may have remote layers.
+fn is_on_disk(fd: &OwnedFd) -> bool {
+    matches!(
+        file_system(fd),
+        Some(0xef53 | 0x5846_5342 | 0x9123_683e | 0xf2f5_2010 | 0x0102_1994)
+    )
+}
 
 fn is_fuse(fd: &OwnedFd) -> bool {
-    let kind = rustix::fs::fstatfs(fd).map(|system| u64::try_from(system.f_type));
-    kind.is_ok_and(|kind| kind == Ok(FUSE))
+    file_system(fd) == Some(0x6573_5546)
 }
 
 impl OpenRoot {
@@ -79,23 +79,21 @@ impl OpenRoot {
             identity: (stat.st_dev, stat.st_ino),
         })
     }
-}
 
-impl OpenRoot {
     fn exists(&self) -> bool {
         rustix::fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink > 0)
     }
 }
 
-impl PresentRoot {
+impl CurrentRoot {
     /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
-    pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<PresentRoot> {
+    pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<CurrentRoot> {
         let failed = |error| Error::os(path.display(), error);
         let found = OpenRoot::open(path).map_err(|error| failed(error.into()))?;
-        Ok(PresentRoot {
+        Ok(CurrentRoot {
             // The daemon changes its working directory later.
             path: std::path::absolute(path).map_err(failed)?,
-            present: RwLock::new(Some(Arc::new(found))),
+            current: RwLock::new(Some(Arc::new(found))),
             resolved: Mutex::new(clock.now()),
             changes,
             clock,
@@ -111,7 +109,7 @@ impl PresentRoot {
     pub(super) fn get(&self) -> rustix::io::Result<Arc<OpenRoot>> {
         if let Some(mut resolved) = self.resolved.try_lock() {
             let now = self.clock.now();
-            let is_old = now.saturating_duration_since(*resolved) >= FRESHNESS;
+            let is_old = now.saturating_duration_since(*resolved) >= PATH_TTL;
             if is_old || self.existing().is_none() {
                 self.resolve();
                 *resolved = now;
@@ -129,21 +127,21 @@ impl PresentRoot {
     /// Returns the root if its path is still fresh and it is on a local file system, or `None`.
     pub(super) fn cached(&self) -> Option<Arc<OpenRoot>> {
         let resolved = *self.resolved.try_lock()?;
-        if self.clock.now().saturating_duration_since(resolved) >= FRESHNESS {
+        if self.clock.now().saturating_duration_since(resolved) >= PATH_TTL {
             return None;
         }
         // For a remote file system, this check would need a request to the server.
-        let root = self.present.read().clone();
+        let root = self.current.read().clone();
         root.filter(|root| root.is_on_disk && root.exists())
     }
 
     /// Returns the root that was found last, or `None` if it was removed since.
     fn existing(&self) -> Option<Arc<OpenRoot>> {
-        self.present.read().clone().filter(|root| root.exists())
+        self.current.read().clone().filter(|root| root.exists())
     }
 
     fn resolve(&self) {
-        let before = self.present.read().clone();
+        let before = self.current.read().clone();
         let found = match OpenRoot::open(&self.path) {
             Ok(found) => {
                 let is_same = |before: &Arc<OpenRoot>| before.identity == found.identity;
@@ -173,7 +171,7 @@ impl PresentRoot {
             (None, Some(_)) => log::warn!("{path}: the store is there again"),
             (None, None) => return,
         }
-        *self.present.write() = found;
+        *self.current.write() = found;
         self.changes.record_tree(&Key::root());
     }
 }
@@ -201,7 +199,7 @@ mod tests {
     struct Fixture {
         folder: tempfile::TempDir,
         clock: Clock,
-        root: PresentRoot,
+        root: CurrentRoot,
     }
 
     /// Makes a directory `store` and opens it as a root, by that name or by `latest`, a link to it.
@@ -211,7 +209,7 @@ mod tests {
         symlink("store", folder.path().join("latest")).unwrap();
         let clock = Clock::stopped();
         let path = folder.path().join(name);
-        let root = PresentRoot::open(&path, Arc::default(), clock.clone()).unwrap();
+        let root = CurrentRoot::open(&path, Arc::default(), clock.clone()).unwrap();
         Fixture {
             folder,
             clock,
@@ -240,7 +238,7 @@ mod tests {
         fs::rename(&path, fixture.folder.path().join("old")).unwrap();
         fs::create_dir(&path).unwrap();
         assert_eq!(fixture.root.get().unwrap().identity, old.identity);
-        fixture.clock.advance(FRESHNESS);
+        fixture.clock.advance(PATH_TTL);
         assert!(fixture.shows("store"));
         assert!(
             fixture
@@ -258,7 +256,7 @@ mod tests {
             fixture.folder.path().join("away"),
         );
         fs::rename(&path, &away).unwrap();
-        fixture.clock.advance(FRESHNESS);
+        fixture.clock.advance(PATH_TTL);
         assert_eq!(fixture.root.get().err(), Some(GONE));
         fs::rename(&away, &path).unwrap();
         assert!(fixture.shows("store"), "it is looked for each time");
@@ -284,7 +282,7 @@ mod tests {
         fs::create_dir(&next).unwrap();
         fs::remove_file(&link).unwrap();
         symlink("next", &link).unwrap();
-        fixture.clock.advance(FRESHNESS);
+        fixture.clock.advance(PATH_TTL);
         assert!(fixture.shows("next"));
     }
 }

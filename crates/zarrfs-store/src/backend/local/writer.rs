@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::backend::local::atomic_file;
 use crate::backend::local::atomic_file::AtomicFile;
-use crate::backend::local::directory::{StoreRoot, failed};
+use crate::backend::local::directory::{StoreDirectory, failed};
 use crate::backend::local::stat::etag_of;
 use crate::sparse::next_data;
 use crate::{Condition, ETag, Key, PutBody};
@@ -22,22 +22,16 @@ use zarr_format::error::{Error, Kind, Result};
 /// How often a folder is created again if other processes keep removing it.
 const MAX_ATTEMPTS: usize = 16;
 
-/// Mode of a new folder before the umask is applied.
-const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
-
-/// Bytes per copy.
-const COPY_SIZE: usize = 1 << 20;
-
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Returns the ETag of a key's content, or `None` if it has none.
-pub(super) fn etag(directory: &StoreRoot, key: &Key) -> Result<Option<ETag>> {
+pub(super) fn etag(directory: &StoreDirectory, key: &Key) -> Result<Option<ETag>> {
     Ok(directory.content(key)?.as_ref().map(etag_of))
 }
 
 /// Puts an object under a key if the condition holds; creates the folders above it.
 pub(super) fn put(
-    directory: &StoreRoot,
+    directory: &StoreDirectory,
     key: &Key,
     body: PutBody<'_>,
     condition: &Condition,
@@ -61,7 +55,7 @@ pub(super) fn put(
 }
 
 /// Removes an object if the condition holds.
-pub(super) fn erase(directory: &StoreRoot, key: &Key, condition: &Condition) -> Result<()> {
+pub(super) fn erase(directory: &StoreDirectory, key: &Key, condition: &Condition) -> Result<()> {
     check_name(key)?;
     let found = etag(directory, key)?;
     condition.check(key, found.as_ref())?;
@@ -83,7 +77,7 @@ pub(super) fn erase(directory: &StoreRoot, key: &Key, condition: &Condition) -> 
 }
 
 /// Removes a folder if it is empty or has only stale temporary files.
-pub(super) fn erase_folder(directory: &StoreRoot, prefix: &Key) -> Result<()> {
+pub(super) fn erase_folder(directory: &StoreDirectory, prefix: &Key) -> Result<()> {
     let Some(parent) = prefix.parent() else {
         return Ok(());
     };
@@ -129,14 +123,14 @@ fn parent(key: &Key) -> Key {
 }
 
 /// Opens a folder. Missing folders on the path are created and synced.
-fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
+fn make_folder(directory: &StoreDirectory, key: &Key) -> Result<OwnedFd> {
     for _ in 0..MAX_ATTEMPTS {
         match directory.open_inside(key, FOLDER) {
             Err(Errno::NOENT) if !key.is_root() => {}
             opened => return opened.map_err(|error| refused(key, error)),
         }
         let above = make_folder(directory, &parent(key))?;
-        match rustix::fs::mkdirat(&above, key.name(), FOLDER_MODE) {
+        match rustix::fs::mkdirat(&above, key.name(), Mode::from_raw_mode(0o777)) {
             Ok(()) => rustix::fs::fsync(&above).map_err(|error| refused(key, error))?,
             Err(Errno::EXIST | Errno::NOENT) => {}
             Err(error) => return Err(refused(key, error)),
@@ -147,7 +141,7 @@ fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
 
 /// A key to be written, and its open folder.
 struct WriteTarget<'a> {
-    directory: &'a StoreRoot,
+    directory: &'a StoreDirectory,
     key: &'a Key,
     folder: &'a OwnedFd,
 }
@@ -287,7 +281,7 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
     let mut piece = Vec::new();
     while place < rest.end {
         let left = usize::try_from(rest.end - place).unwrap_or(usize::MAX);
-        piece.resize(COPY_SIZE.min(left), 0);
+        piece.resize(left.min(1 << 20), 0);
         match rustix::io::pread(from, &mut piece[..], place) {
             Ok(0) => {
                 let why = format!("{} bytes were promised, {place} were there", rest.end);

@@ -12,7 +12,7 @@ use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CompressionMethod, ErrorKind, ReaderAt, ZipArchive, ZipFileHeaderRecord, ZipLocator};
 use twox_hash::XxHash64;
 
-use crate::{HiddenReason, Key, Reader};
+use crate::{Key, HiddenReason, Reader};
 use zarr_format::error::{Error, Kind, Result, printable};
 
 use super::index::{IndexBuilder, Packing, ZipEntry, ZipIndex};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::{EntryKind, HiddenReason, Key};
+use crate::{EntryKind, Key, HiddenReason};
 
 use super::listed::ListedEntries;
 

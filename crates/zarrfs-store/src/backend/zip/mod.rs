@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, HiddenEntries, Key, Listing, Meta, Name,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, HiddenEntries,
     Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
 };
 use zarr_format::error::{Error, Kind, Result, printable};

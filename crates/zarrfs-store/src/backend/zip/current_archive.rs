@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
-use crate::{ArchiveGeneration, EntryKind, HiddenEntry, Key, Store};
+use crate::{EntryKind, Key, HiddenEntry, ArchiveGeneration, Store};
 use zarr_format::error::{Error, Kind, Result, printable};
 
 use super::archive;
