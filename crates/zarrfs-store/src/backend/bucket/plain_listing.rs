@@ -54,10 +54,7 @@ pub(super) struct PlainListingConnector {
 
 impl PlainListingConnector {
     /// Wraps another connector. Hidden names are added to `not_shown`.
-    pub(super) fn over(
-        below: &Connector,
-        not_shown: &Arc<HiddenEntries>,
-    ) -> PlainListingConnector {
+    pub(super) fn over(below: &Connector, not_shown: &Arc<HiddenEntries>) -> PlainListingConnector {
         PlainListingConnector {
             below: below.clone(),
             not_shown: not_shown.clone(),

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::backend::remote::condition_probe::ConditionProbe;
 use crate::Presence;
+use crate::backend::remote::condition_probe::ConditionProbe;
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use crate::Presence;
 use crate::backend::local::root::{CurrentRoot, GONE, OpenRoot};
 use crate::backend::local::stat::{link_meta, meta_of};
-use crate::Presence;
 use crate::sync::clock::Clock;
 use crate::sync::file_limits;
 use crate::{ChangeLog, Key, Meta};
@@ -228,12 +228,15 @@ impl StoreDirectory {
             | ResolveFlags::NO_XDEV
             | ResolveFlags::CACHED;
         match rustix::fs::openat2(&root.fd, relative(key), flags, Mode::empty(), resolve) {
-            Ok(fd) => rustix::fs::fstat(fd).map_or(Presence::Unknown, |stat| {
-                match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::Symlink => Presence::Unknown,
-                    _ => meta_of(&stat).into(),
-                }
-            }),
+            Ok(fd) => {
+                rustix::fs::fstat(fd).map_or(
+                    Presence::Unknown,
+                    |stat| match FileType::from_raw_mode(stat.st_mode) {
+                        FileType::Symlink => Presence::Unknown,
+                        _ => meta_of(&stat).into(),
+                    },
+                )
+            }
             Err(Errno::NOENT | Errno::NOTDIR) => Presence::Missing,
             Err(_) => Presence::Unknown,
         }

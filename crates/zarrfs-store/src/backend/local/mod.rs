@@ -13,11 +13,11 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::Presence;
 use crate::backend::local::directory::{StoreDirectory, failed};
 use crate::backend::local::listing::LocalListing;
 use crate::backend::local::reader::{LocalReader, read_span};
 use crate::backend::local::stat::{modified, size_of, version_of};
-use crate::Presence;
 use crate::request_context::RequestContext;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,

@@ -17,25 +17,17 @@ use crate::{EntryKind, Key, Meta, Reader, Store, Version};
 use zarr_format::error::{Error, Kind, Result};
 
 use super::FETCH_SIZE;
+use super::checksums::EntryChecksums;
 use super::directory;
-use super::directory::{LeftOut, plain_name};
-use super::index::{Packing, ZipEntry, ZipIndex};
-use super::sums::EntrySums;
+use super::directory::{OmittedEntries, plain_name};
+use super::index::{Compression, ZipEntry, ZipIndex};
 use crate::request_context::RequestContext;
 
-/// Length of a local header without name and extra field, and its signature (APPNOTE 4.3.7).
+/// Length of a local header without name and extra field (APPNOTE 4.3.7).
 const HEADER_LEN: usize = 30;
-const HEADER: u64 = HEADER_LEN as u64;
-const SIGNATURE: &[u8] = b"PK\x03\x04";
-
-/// Assumed length of the extra field of a local header (zip64, times, owner), which is unknown before the read.
-const EXTRA: u64 = 64;
 
 /// Maximum length of an entry that is read together with its header.
 const MAX_READ_WITH_HEADER: u64 = 1 << 20;
-
-/// Maximum expansion of one deflated byte, in bytes.
-const MOST_RATIO: u64 = 1032;
 
 /// An archive in the version whose directory was read.
 pub(super) struct Archive {
@@ -44,7 +36,7 @@ pub(super) struct Archive {
     /// The digest of the directory.
     digest: u64,
     reader: Arc<dyn Reader>,
-    sums: EntrySums,
+    sums: EntryChecksums,
     /// Running checks of wrong entries, each a read of the whole entry, by the offset of its header.
     checks: SingleFlight<u64, ()>,
     clock: Clock,
@@ -68,7 +60,7 @@ impl Archive {
         base: &dyn Store,
         key: &Key,
         folder: &Key,
-    ) -> Result<(Archive, LeftOut)> {
+    ) -> Result<(Archive, OmittedEntries)> {
         let reader = base.open(context, key, None)?;
         let meta = reader.meta(context)?;
         let read = directory::read(context, &*reader, meta.size, folder);
@@ -81,12 +73,12 @@ impl Archive {
             digest: directory.digest,
             meta,
             reader,
-            sums: EntrySums::default(),
+            sums: EntryChecksums::default(),
             checks: SingleFlight::default(),
             clock: base.info().clock.clone(),
             in_place: base.info().folder.is_some(),
         };
-        Ok((archive, directory.left_out))
+        Ok((archive, directory.omitted))
     }
 
     /// Whether another version of the archive has the same content. Without ETags a version is only size and time, but
@@ -100,7 +92,7 @@ impl Archive {
         Meta {
             kind: EntryKind::File,
             size: entry.size,
-            stored: entry.packed,
+            stored: entry.compressed,
             modified: UNIX_EPOCH + Duration::from_secs(entry.modified.into()),
             version: self.version_of(entry),
         }
@@ -135,7 +127,7 @@ impl Archive {
     ) -> Result<Vec<u8>> {
         let end = offset.checked_add(length);
         if end.is_none_or(|end| end > self.meta.size) {
-            return Err(beyond());
+            return Err(Error::corrupt("", "lies beyond the end of the archive"));
         }
         let wanted = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
         let bytes = self
@@ -154,13 +146,15 @@ impl Archive {
             return Err(changed());
         }
         if !is_whole {
-            return Err(self.blame(context, Error::corrupt("", "the archive ends too early")));
+            return Err(
+                self.error_or_changed(context, Error::corrupt("", "the archive ends too early"))
+            );
         }
         Ok(())
     }
 
     /// Returns `Changed` if the archive was changed, which explains the error, or else the error itself.
-    pub(super) fn blame(&self, context: &RequestContext, error: Error) -> Error {
+    pub(super) fn error_or_changed(&self, context: &RequestContext, error: Error) -> Error {
         match self.reader.meta(context) {
             Ok(meta) if meta.version == self.meta.version => error,
             Err(error) => failed(error),
@@ -180,24 +174,26 @@ impl Archive {
         entry: &ZipEntry,
         together: bool,
     ) -> Result<EntryData> {
-        check_packing(entry)?;
+        check_compression(entry)?;
         self.refuse_confirmed(context, entry)?;
-        let together = together && entry.packed <= MAX_READ_WITH_HEADER;
-        let mut wanted = HEADER + entry.stored_name_len();
+        let together = together && entry.compressed <= MAX_READ_WITH_HEADER;
+        let mut wanted = HEADER_LEN as u64 + entry.stored_name_len();
         if together {
-            wanted += EXTRA + entry.packed;
+            // The extra field (zip64, times, owner), whose length is not known yet, rarely has more than 64 bytes.
+            wanted += 64 + entry.compressed;
         }
         let left = self.meta.size.saturating_sub(entry.header);
         let mut bytes = self.read(context, entry.header, wanted.min(left))?;
-        let length = header_length(&bytes, key).map_err(|error| self.blame(context, error))?;
+        let length =
+            header_length(&bytes, key).map_err(|error| self.error_or_changed(context, error))?;
         let start = entry.header.saturating_add(length);
-        let end = start.checked_add(entry.packed);
+        let end = start.checked_add(entry.compressed);
         if end.is_none_or(|end| end > self.meta.size) {
             return Err(Error::corrupt("", "lies beyond the end of the archive"));
         }
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         bytes.drain(..length.min(bytes.len()));
-        bytes.truncate(usize::try_from(entry.packed).unwrap_or(usize::MAX));
+        bytes.truncate(usize::try_from(entry.compressed).unwrap_or(usize::MAX));
         Ok(EntryData {
             start,
             first: bytes,
@@ -223,7 +219,7 @@ impl Archive {
         }
         let mut crc = Crc::new();
         crc.update(&bytes);
-        self.judge(context, entry, crc.sum())?;
+        self.record_checksum(context, entry, crc.sum())?;
         Ok(bytes)
     }
 
@@ -237,18 +233,18 @@ impl Archive {
         range: Range<u64>,
     ) -> Result<Vec<u8>> {
         if let Some(wrong) = self.sums.wrong(entry) {
-            check_crc(wrong.sum, entry).map_err(|error| self.blame(context, error))?;
+            check_crc(wrong.sum, entry).map_err(|error| self.error_or_changed(context, error))?;
         }
         let bytes = self.read(context, start + range.start, range.end - range.start)?;
-        if let Some(sum) = self.sums.part(entry, range.start, &bytes) {
-            self.judge(context, entry, sum)?;
+        if let Some(sum) = self.sums.record_range(entry, range.start, &bytes) {
+            self.record_checksum(context, entry, sum)?;
         }
         Ok(bytes)
     }
 
     /// Reads an entry with a wrong checksum again, since the first read may have been damaged in transit. Concurrent
     /// callers wait for the result.
-    pub(super) fn check_known(
+    pub(super) fn recheck_wrong(
         &self,
         context: &RequestContext,
         entry: &ZipEntry,
@@ -274,7 +270,7 @@ impl Archive {
             let length = FETCH_SIZE.min(entry.size - offset);
             crc.update(&self.read(context, start + offset, length)?);
         }
-        self.judge(context, entry, crc.sum())
+        self.record_checksum(context, entry, crc.sum())
     }
 
     /// Returns an error for a wrong entry that was read again within the last minute and was still wrong, since each
@@ -283,21 +279,21 @@ impl Archive {
         let now = self.clock.now();
         match self.sums.wrong(entry) {
             Some(wrong) if wrong.is_confirmed(now) => {
-                check_crc(wrong.sum, entry).map_err(|error| self.blame(context, error))
+                check_crc(wrong.sum, entry).map_err(|error| self.error_or_changed(context, error))
             }
             _ => Ok(()),
         }
     }
 
     /// Records whether an entry is wrong, by the checksum of all of it. The error is `Corrupt` if it is wrong.
-    fn judge(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
-        let judged = check_crc(sum, entry).map_err(|error| self.blame(context, error));
+    fn record_checksum(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
+        let judged = check_crc(sum, entry).map_err(|error| self.error_or_changed(context, error));
         if judged
             .as_ref()
             .err()
             .is_none_or(|error| error.kind() == Kind::Corrupt)
         {
-            self.sums.whole(entry, sum, self.clock.now());
+            self.sums.record_whole(entry, sum, self.clock.now());
         }
         judged
     }
@@ -305,26 +301,27 @@ impl Archive {
 
 /// Returns an error for entries that cannot be read, and for sizes that are impossible with the entry's compression
 /// method.
-fn check_packing(entry: &ZipEntry) -> Result<()> {
-    let possible = match entry.packing {
-        Packing::Stored => entry.packed == entry.size,
-        Packing::Deflated => entry.size / MOST_RATIO <= entry.packed,
-        Packing::Encrypted => {
+fn check_compression(entry: &ZipEntry) -> Result<()> {
+    let is_possible = match entry.compression {
+        Compression::Stored => entry.compressed == entry.size,
+        // One deflated byte expands to at most 1032 bytes.
+        Compression::Deflated => entry.size / 1032 <= entry.compressed,
+        Compression::Encrypted => {
             return Err(Error::unsupported("", "is encrypted in the zip archive"));
         }
-        Packing::Other(method) => {
+        Compression::Other(method) => {
             let text =
                 format!("zip compression method {method}; expected 0 (stored) or 8 (deflated)");
             return Err(Error::unsupported("", text));
         }
-        Packing::Folder => return Err(Error::new(Kind::IsADirectory, "", "is a directory")),
+        Compression::Folder => return Err(Error::new(Kind::IsADirectory, "", "is a directory")),
     };
-    if possible {
+    if is_possible {
         return Ok(());
     }
     let text = format!(
         "the zip archive says {} bytes, but has {} for them",
-        entry.size, entry.packed
+        entry.size, entry.compressed
     );
     Err(Error::corrupt("", text))
 }
@@ -338,10 +335,10 @@ fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
     let (name_length, extra_length) = lengths.ok_or_else(wrong)?;
     let found = bytes.get(HEADER_LEN..HEADER_LEN + usize::from(name_length));
     let is_same = |found: &[u8]| *plain_name(found) == *name.as_bytes();
-    if !bytes.starts_with(SIGNATURE) || !found.is_some_and(is_same) {
+    if !bytes.starts_with(b"PK\x03\x04") || !found.is_some_and(is_same) {
         return Err(wrong());
     }
-    Ok(HEADER + u64::from(name_length) + u64::from(extra_length))
+    Ok(HEADER_LEN as u64 + u64::from(name_length) + u64::from(extra_length))
 }
 
 /// Compares the checksum of a whole entry (APPNOTE 4.4.7).
@@ -354,11 +351,6 @@ pub(super) fn check_crc(found: u32, entry: &ZipEntry) -> Result<()> {
         entry.crc
     );
     Err(Error::corrupt("", text))
-}
-
-/// Returns the error for an offset beyond the end of the archive.
-fn beyond() -> Error {
-    Error::corrupt("", "lies beyond the end of the archive")
 }
 
 fn changed() -> Error {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::index::ZipEntry;
 
-/// Maximum number of entries with partial checksums.
+/// Maximum number of entries with partial checksums, and of wrong entries that are remembered.
 const MAX_ENTRIES: usize = 4096;
 
 /// Maximum number of separate ranges per entry.
@@ -23,16 +23,13 @@ const MAX_PARTS: usize = 1024;
 /// Maximum number of ranges of all entries: 40 bytes each, less than 2 MB together.
 const MAX_ROOM: usize = 48 << 10;
 
-/// Maximum number of wrong entries that are remembered.
-const MAX_WRONG: usize = 4096;
-
 /// How long an entry that was found to be wrong twice is not read again.
 const WRONG_FOR: Duration = Duration::from_secs(60);
 
 /// The checksums of an archive's entries, by the offset of the local header.
-pub(super) struct EntrySums(Mutex<Sums>);
+pub(super) struct EntryChecksums(Mutex<ChecksumTable>);
 
-struct Sums {
+struct ChecksumTable {
     read: LruCache<u64, Vec<Part>>,
     /// The capacity for ranges in `read`, over all entries.
     room: usize,
@@ -62,9 +59,9 @@ struct Part {
     crc: Crc,
 }
 
-impl Default for EntrySums {
-    fn default() -> EntrySums {
-        EntrySums(Mutex::new(Sums {
+impl Default for EntryChecksums {
+    fn default() -> EntryChecksums {
+        EntryChecksums(Mutex::new(ChecksumTable {
             read: LruCache::unbounded(),
             room: 0,
             wrong: LruCache::unbounded(),
@@ -72,14 +69,14 @@ impl Default for EntrySums {
     }
 }
 
-impl EntrySums {
+impl EntryChecksums {
     /// Returns the checksum of a wrong entry, or `None` if the entry may be right.
     pub(super) fn wrong(&self, entry: &ZipEntry) -> Option<WrongSum> {
         self.0.lock().wrong.get(&entry.header).copied()
     }
 
     /// Records that all of an entry was read, with this checksum.
-    pub(super) fn whole(&self, entry: &ZipEntry, sum: u32, now: Instant) {
+    pub(super) fn record_whole(&self, entry: &ZipEntry, sum: u32, now: Instant) {
         let mut sums = self.0.lock();
         if sum == entry.crc {
             sums.wrong.pop(&entry.header);
@@ -87,13 +84,13 @@ impl EntrySums {
         }
         let confirmed = sums.wrong.contains(&entry.header).then_some(now);
         sums.wrong.put(entry.header, WrongSum { sum, confirmed });
-        if sums.wrong.len() > MAX_WRONG {
+        if sums.wrong.len() > MAX_ENTRIES {
             sums.wrong.pop_lru();
         }
     }
 
     /// Records that a range of an entry was read. Returns the checksum of the entry if all of it has been read by now.
-    pub(super) fn part(&self, entry: &ZipEntry, offset: u64, bytes: &[u8]) -> Option<u32> {
+    pub(super) fn record_range(&self, entry: &ZipEntry, offset: u64, bytes: &[u8]) -> Option<u32> {
         if bytes.is_empty() {
             return None;
         }
@@ -113,7 +110,7 @@ impl EntrySums {
     }
 }
 
-impl Sums {
+impl ChecksumTable {
     /// Adds a range of an entry. Returns the checksum of the entry if its ranges are complete. Evicts the oldest
     /// entries beyond the limits.
     fn add(&mut self, entry: &ZipEntry, new: Part, bytes: &[u8]) -> Option<u32> {
@@ -188,13 +185,13 @@ fn join(parts: &mut Vec<Part>, place: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::index::Packing;
+    use super::super::index::Compression;
     use super::*;
 
     fn entry(bytes: &[u8]) -> ZipEntry {
         let mut crc = Crc::new();
         crc.update(bytes);
-        let mut entry = ZipEntry::new(Packing::Stored, 0);
+        let mut entry = ZipEntry::new(Compression::Stored, 0);
         (entry.size, entry.crc) = (bytes.len() as u64, crc.sum());
         entry
     }
@@ -211,10 +208,10 @@ mod tests {
             vec![10..20, 30..40, 15..35, 0..12, 38..100],
             vec![0..10, 0..10, 90..100, 5..95],
         ] {
-            let sums = EntrySums::default();
+            let sums = EntryChecksums::default();
             let (last, others) = ranges.split_last().unwrap();
             let read = |range: &Range<usize>| {
-                sums.part(&entry(&bytes), range.start as u64, &bytes[range.clone()])
+                sums.record_range(&entry(&bytes), range.start as u64, &bytes[range.clone()])
             };
             assert!(
                 others.iter().all(|range| read(range).is_none()),
@@ -236,11 +233,11 @@ mod tests {
             (seed >> 33) % most
         };
         for _ in 0..200 {
-            let (sums, mut seen) = (EntrySums::default(), vec![false; 1000]);
+            let (sums, mut seen) = (EntryChecksums::default(), vec![false; 1000]);
             loop {
                 let start = random(1000) as usize;
                 let end = (start + 1 + random(200) as usize).min(1000);
-                let found = sums.part(&entry(&bytes), start as u64, &bytes[start..end]);
+                let found = sums.record_range(&entry(&bytes), start as u64, &bytes[start..end]);
                 seen[start..end].fill(true);
                 if seen.iter().all(|&seen| seen) {
                     assert_eq!(found, Some(entry(&bytes).crc));
@@ -253,23 +250,23 @@ mod tests {
 
     #[test]
     fn a_part_without_bytes_is_none() {
-        let (sums, right) = (EntrySums::default(), entry(b"abcd"));
-        assert_eq!(sums.part(&right, 2, b"cd"), None);
-        assert_eq!(sums.part(&right, 0, b""), None);
-        assert_eq!(sums.part(&right, 4, b""), None);
-        assert_eq!(sums.part(&right, 0, b"ab"), Some(right.crc));
-        let other = ZipEntry::new(Packing::Stored, 1);
-        assert_eq!(sums.part(&other, 0, b""), None);
+        let (sums, right) = (EntryChecksums::default(), entry(b"abcd"));
+        assert_eq!(sums.record_range(&right, 2, b"cd"), None);
+        assert_eq!(sums.record_range(&right, 0, b""), None);
+        assert_eq!(sums.record_range(&right, 4, b""), None);
+        assert_eq!(sums.record_range(&right, 0, b"ab"), Some(right.crc));
+        let other = ZipEntry::new(Compression::Stored, 1);
+        assert_eq!(sums.record_range(&other, 0, b""), None);
         assert_eq!(sums.0.lock().read.len(), 1);
     }
 
     #[test]
     fn memory_is_bounded_whatever_is_read() {
-        let (sums, bytes) = (EntrySums::default(), vec![0; 4000]);
+        let (sums, bytes) = (EntryChecksums::default(), vec![0; 4000]);
         let read = |header: u64, range: Range<usize>| {
-            let mut entry = ZipEntry::new(Packing::Stored, header);
+            let mut entry = ZipEntry::new(Compression::Stored, header);
             entry.size = bytes.len() as u64;
-            sums.part(&entry, range.start as u64, &bytes[range]);
+            sums.record_range(&entry, range.start as u64, &bytes[range]);
         };
         let check = || {
             let sums = sums.0.lock();
@@ -298,12 +295,12 @@ mod tests {
 
     #[test]
     fn of_wrong_entries_the_last_ones_are_remembered() {
-        let (sums, now) = (EntrySums::default(), Instant::now());
+        let (sums, now) = (EntryChecksums::default(), Instant::now());
         for header in 0..5000 {
-            sums.whole(&ZipEntry::new(Packing::Stored, header), 1, now);
+            sums.record_whole(&ZipEntry::new(Compression::Stored, header), 1, now);
         }
         let is_wrong = |header| {
-            sums.wrong(&ZipEntry::new(Packing::Stored, header))
+            sums.wrong(&ZipEntry::new(Compression::Stored, header))
                 .is_some()
         };
         assert!(is_wrong(4999) && !is_wrong(0));
@@ -311,19 +308,19 @@ mod tests {
 
     #[test]
     fn a_wrong_entry_is_remembered_until_it_reads_as_a_whole() {
-        let sums = EntrySums::default();
+        let sums = EntryChecksums::default();
         let right = entry(b"abcd");
-        let sum = sums.part(&right, 0, b"abxd").unwrap();
+        let sum = sums.record_range(&right, 0, b"abxd").unwrap();
         assert_ne!(sum, right.crc);
         let now = Instant::now();
-        sums.whole(&right, sum, now);
+        sums.record_whole(&right, sum, now);
         let wrong = sums.wrong(&right).unwrap();
         assert!(wrong.sum == sum && !wrong.is_confirmed(now));
-        sums.whole(&right, sum, now);
+        sums.record_whole(&right, sum, now);
         let wrong = sums.wrong(&right).unwrap();
         assert!(wrong.is_confirmed(now) && !wrong.is_confirmed(now + WRONG_FOR));
-        sums.whole(&right, right.crc, now);
+        sums.record_whole(&right, right.crc, now);
         assert_eq!(sums.wrong(&right), None);
-        assert_eq!(sums.part(&right, 0, b"abcd"), Some(right.crc));
+        assert_eq!(sums.record_range(&right, 0, b"abcd"), Some(right.crc));
     }
 }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
-use crate::{EntryKind, Key, HiddenEntry, ArchiveGeneration, Store};
+use crate::{ArchiveGeneration, EntryKind, HiddenEntry, Key, Store};
 use zarr_format::error::{Error, Kind, Result, printable};
 
 use super::archive;
 use super::archive::Archive;
-use super::directory::LeftOut;
+use super::directory::OmittedEntries;
 use crate::request_context::RequestContext;
 
 /// An archive, stored as an object of another store.
-pub(super) struct Current {
+pub(super) struct CurrentArchive {
     base: Arc<dyn Store>,
     key: Key,
     shown: String,
@@ -34,7 +34,7 @@ struct CheckedArchive {
     asked: Option<Instant>,
 }
 
-impl Current {
+impl CurrentArchive {
     /// Opens the archive under a key, called `shown` in messages. `replacements` counts its later replacements. Also
     /// returns the entries of `folder` that are left out.
     pub(super) fn open(
@@ -44,12 +44,12 @@ impl Current {
         shown: &str,
         folder: &Key,
         replacements: Arc<ArchiveGeneration>,
-    ) -> Result<(Current, Vec<HiddenEntry>)> {
+    ) -> Result<(CurrentArchive, Vec<HiddenEntry>)> {
         let (archive, stamp) = base.info().ask(context, |context| {
             read(context, &*base, &key, shown, folder)
         });
-        let (archive, left_out) = archive?;
-        let current = Current {
+        let (archive, omitted) = archive?;
+        let current = CurrentArchive {
             base,
             key,
             shown: shown.to_string(),
@@ -60,7 +60,7 @@ impl Current {
             }),
             checks: SingleFlight::default(),
         };
-        Ok((current, left_out.listed.into_entries()))
+        Ok((current, omitted.list.into_entries()))
     }
 
     /// Runs a query on the current archive. If the archive was changed, the query runs again on the new one.
@@ -160,12 +160,12 @@ fn read(
     key: &Key,
     shown: &str,
     folder: &Key,
-) -> Result<(Arc<Archive>, LeftOut)> {
-    let (archive, left_out) =
+) -> Result<(Arc<Archive>, OmittedEntries)> {
+    let (archive, omitted) =
         Archive::open(context, base, key, folder).map_err(|error| error.about(shown))?;
-    let said = left_out.to_string();
+    let said = omitted.to_string();
     if !said.is_empty() {
         log::warn!("{}: not shown: {said}", printable(shown));
     }
-    Ok((Arc::new(archive), left_out))
+    Ok((Arc::new(archive), omitted))
 }

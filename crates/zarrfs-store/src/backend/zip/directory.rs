@@ -5,6 +5,8 @@
 //! are neither files nor folders, are left out here, and nowhere else.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
 
@@ -12,36 +14,27 @@ use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CompressionMethod, ErrorKind, ReaderAt, ZipArchive, ZipFileHeaderRecord, ZipLocator};
 use twox_hash::XxHash64;
 
-use crate::{Key, HiddenReason, Reader};
+use super::index::{Compression, IndexBuilder, ZipEntry, ZipIndex};
+use crate::request_context::RequestContext;
+use crate::{HiddenEntry, HiddenReason, Key, Reader};
 use zarr_format::error::{Error, Kind, Result, printable};
 
-use super::index::{IndexBuilder, Packing, ZipEntry, ZipIndex};
-use super::listed::ListedEntries;
-use crate::request_context::RequestContext;
-
 /// The end of central directory record (APPNOTE 4.3.16): signature, length, and length with the longest comment.
-const SIGNATURE: &[u8] = b"PK\x05\x06";
-const END: usize = 22;
-const TAIL_LEN: usize = END + u16::MAX as usize;
-const TAIL: u64 = TAIL_LEN as u64;
-
-/// Maximum number of false signatures in a comment that are skipped.
-const TRIES: usize = 64;
-
-/// Bytes of the directory per read: more than its longest record.
-const WINDOW: usize = 1 << 20;
+const END_SIGNATURE: &[u8] = b"PK\x05\x06";
+const END_LEN: usize = 22;
+const MAX_END_LEN: usize = END_LEN + u16::MAX as usize;
 
 /// The parsed directory, with the entries that are left out.
 pub(super) struct CentralDirectory {
     pub(super) index: ZipIndex,
-    pub(super) left_out: LeftOut,
+    pub(super) omitted: OmittedEntries,
     /// A hash of the names, offsets, lengths, times and checksums of all entries.
     pub(super) digest: u64,
 }
 
 /// Entries that are left out.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct LeftOut {
+pub(super) struct OmittedEntries {
     /// Number of names that are not valid keys: with `..`, `.` or an empty component, or too long.
     pub(super) names: u64,
     /// Number of symbolic links, pipes and devices.
@@ -51,7 +44,37 @@ pub(super) struct LeftOut {
     /// The first invalid name.
     pub(super) first: String,
     /// The first entries of each kind in the folder that was opened.
-    pub(super) listed: ListedEntries,
+    pub(super) list: OmittedList,
+}
+
+impl fmt::Display for OmittedEntries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OmittedEntries {
+            names,
+            specials,
+            repeated,
+            first,
+            list: _,
+        } = self;
+        let mut before = "";
+        for (count, what) in [
+            (
+                names,
+                format!("entries whose names are no plain paths, the first '{first}'"),
+            ),
+            (specials, "symbolic links and special files".to_string()),
+            (
+                repeated,
+                "files whose names later ones have, which count".to_string(),
+            ),
+        ] {
+            if *count > 0 {
+                write!(f, "{before}{count} {what}")?;
+                before = "; ";
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads the directory of an archive of `size` bytes. The error is `Corrupt` if there is none or it is truncated. Lists
@@ -63,12 +86,13 @@ pub(super) fn read(
     folder: &Key,
 ) -> Result<CentralDirectory> {
     let source = ArchiveSource::new(context, reader, size)?;
-    let mut window = vec![0; WINDOW];
+    // More than the longest record.
+    let mut window = vec![0; 1 << 20];
     let archive = locate(&source, size, &mut window)?;
     let mut builder = IndexBuilder::default();
-    let mut left_out = LeftOut {
-        listed: ListedEntries::of(folder),
-        ..LeftOut::default()
+    let mut omitted = OmittedEntries {
+        list: OmittedList::of(folder),
+        ..OmittedEntries::default()
     };
     let claimed = archive.entries_hint();
     let mut found: u64 = 0;
@@ -78,12 +102,12 @@ pub(super) fn read(
         match records.next_entry() {
             Ok(Some(record)) => {
                 hash(&record, &mut hasher);
-                take(&record, &mut builder, &mut left_out)?;
+                add_record(&record, &mut builder, &mut omitted)?;
             }
             Ok(None) => break,
             // Other data between the last record and the end is not an error.
             Err(error) if found == claimed && !is_io(&error) => break,
-            Err(error) => return Err(refused(error)),
+            Err(error) => return Err(zip_error(error)),
         }
         found += 1;
     }
@@ -93,10 +117,10 @@ pub(super) fn read(
         return Err(Error::corrupt("", text));
     }
     let index;
-    (index, left_out.repeated) = builder.finish(&mut left_out.listed);
+    (index, omitted.repeated) = builder.finish(&mut omitted.list);
     Ok(CentralDirectory {
         index,
-        left_out,
+        omitted,
         digest: hasher.finish(),
     })
 }
@@ -107,7 +131,7 @@ fn hash(record: &ZipFileHeaderRecord<'_>, hasher: &mut XxHash64) {
     let name: &[u8] = path.as_ref();
     let entry = entry_of(record, false);
     (name, entry.header, entry.crc).hash(hasher);
-    (entry.packed, entry.size, entry.modified).hash(hasher);
+    (entry.compressed, entry.size, entry.modified).hash(hasher);
 }
 
 /// Finds the end of central directory record (APPNOTE 4.3.16). A comment may imitate it, so the last one whose comment
@@ -117,25 +141,26 @@ fn locate<'a>(
     size: u64,
     window: &mut [u8],
 ) -> Result<ZipArchive<&'a ArchiveSource<'a>>> {
-    for start in source.ends().take(TRIES) {
-        let end = start + SIGNATURE.len() as u64;
-        let locator = ZipLocator::new().max_search_space(SIGNATURE.len() as u64);
+    // At most 64 false signatures in a comment are skipped.
+    for start in source.ends().take(64) {
+        let end = start + END_SIGNATURE.len() as u64;
+        let locator = ZipLocator::new().max_search_space(END_SIGNATURE.len() as u64);
         match locator.locate_in_reader(source, window, end) {
             Ok(archive) => return Ok(archive),
-            Err((_, error)) if is_io(&error) => return Err(refused(error)),
+            Err((_, error)) if is_io(&error) => return Err(zip_error(error)),
             Err(_) => {}
         }
     }
-    let locator = ZipLocator::new().max_search_space(TAIL);
+    let locator = ZipLocator::new().max_search_space(MAX_END_LEN as u64);
     let found = locator.locate_in_reader(source, window, size);
-    found.map_err(|(_, error)| refused(error))
+    found.map_err(|(_, error)| zip_error(error))
 }
 
 /// Adds one record to the index, or counts it as left out.
-fn take(
+fn add_record(
     record: &ZipFileHeaderRecord<'_>,
     builder: &mut IndexBuilder,
-    left_out: &mut LeftOut,
+    omitted: &mut OmittedEntries,
 ) -> Result<()> {
     let path = record.file_path();
     let name: &[u8] = path.as_ref();
@@ -144,24 +169,24 @@ fn take(
     let is_folder = name.ends_with(b"/") || name.ends_with(b"\\");
     let key = Key::new(plain.strip_suffix(b"/").unwrap_or(&plain)).ok();
     if is_folder && key.as_ref().is_some_and(Key::is_root) {
-        // The root of the packed folder, stored as `./`.
+        // The root folder, stored as `./`.
         return Ok(());
     }
     let Some(key) = key.filter(|key| !key.is_root()) else {
-        left_out.names += 1;
-        if left_out.names == 1 {
-            left_out.first = printable(&String::from_utf8_lossy(path.as_ref()));
+        omitted.names += 1;
+        if omitted.names == 1 {
+            omitted.first = printable(&String::from_utf8_lossy(path.as_ref()));
         }
-        left_out.listed.add(name, &plain, HiddenReason::NoPath);
+        omitted.list.add(name, &plain, HiddenReason::NoPath);
         return Ok(());
     };
     if *plain != *name {
         let why = HiddenReason::Respelled;
-        left_out.listed.add(name, key.as_bytes(), why);
+        omitted.list.add(name, key.as_bytes(), why);
     }
     if !is_folder && is_special(record) {
-        left_out.specials += 1;
-        left_out.listed.add(name, &plain, HiddenReason::Special);
+        omitted.specials += 1;
+        omitted.list.add(name, &plain, HiddenReason::Special);
         return Ok(());
     }
     if builder.add(&key, entry_of(record, is_folder), name.len()) {
@@ -201,17 +226,17 @@ fn is_special(record: &ZipFileHeaderRecord<'_>) -> bool {
 
 fn entry_of(record: &ZipFileHeaderRecord<'_>, is_folder: bool) -> ZipEntry {
     let flags = record.flags();
-    let packing = match record.compression_method() {
-        _ if is_folder => Packing::Folder,
+    let compression = match record.compression_method() {
+        _ if is_folder => Compression::Folder,
         _ if flags.is_encrypted() || flags.has_strong_encryption() || flags.is_masked() => {
-            Packing::Encrypted
+            Compression::Encrypted
         }
-        CompressionMethod::STORE => Packing::Stored,
-        CompressionMethod::DEFLATE => Packing::Deflated,
-        method => Packing::Other(method.as_u16()),
+        CompressionMethod::STORE => Compression::Stored,
+        CompressionMethod::DEFLATE => Compression::Deflated,
+        method => Compression::Other(method.as_u16()),
     };
-    let mut entry = ZipEntry::new(packing, record.local_header_offset());
-    entry.packed = record.compressed_size_hint();
+    let mut entry = ZipEntry::new(compression, record.local_header_offset());
+    entry.compressed = record.compressed_size_hint();
     entry.size = record.uncompressed_size_hint();
     entry.crc = record.crc32();
     entry.modified = seconds(&record.last_modified());
@@ -241,7 +266,7 @@ fn is_io(error: &rawzip::Error) -> bool {
 }
 
 /// Returns the store's error if there was one, or else describes the defect of the archive.
-fn refused(error: rawzip::Error) -> Error {
+fn zip_error(error: rawzip::Error) -> Error {
     let what = match error.into_kind() {
         ErrorKind::IO(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             "its directory lies beyond its end".to_string()
@@ -274,8 +299,8 @@ impl<'a> ArchiveSource<'a> {
         reader: &'a dyn Reader,
         size: u64,
     ) -> Result<ArchiveSource<'a>> {
-        let tail_start = size.saturating_sub(TAIL);
-        let tail = reader.read_at(context, tail_start, TAIL_LEN)?;
+        let tail_start = size.saturating_sub(MAX_END_LEN as u64);
+        let tail = reader.read_at(context, tail_start, MAX_END_LEN)?;
         Ok(ArchiveSource {
             context,
             reader,
@@ -286,14 +311,14 @@ impl<'a> ArchiveSource<'a> {
 
     /// Returns the possible offsets of a record whose comment ends at the end of the archive, the last one first.
     fn ends(&self) -> impl Iterator<Item = u64> {
-        let records = self.tail.windows(END).enumerate().rev();
+        let records = self.tail.windows(END_LEN).enumerate().rev();
         records.filter_map(|(start, record)| {
             let comment = match record {
                 [.., low, high] => u16::from_le_bytes([*low, *high]),
                 _ => return None,
             };
-            let is_last = start + END + usize::from(comment) == self.tail.len();
-            (record.starts_with(SIGNATURE) && is_last).then_some(self.tail_start + start as u64)
+            let is_last = start + END_LEN + usize::from(comment) == self.tail.len();
+            (record.starts_with(END_SIGNATURE) && is_last).then_some(self.tail_start + start as u64)
         })
     }
 }
@@ -316,5 +341,59 @@ impl ReaderAt for ArchiveSource<'_> {
         let length = bytes.len().min(buffer.len());
         buffer[..length].copy_from_slice(&bytes[..length]);
         Ok(length)
+    }
+}
+
+/// Entries of one folder in the archive, in the order in which they were found.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct OmittedList {
+    folder: Key,
+    entries: Vec<HiddenEntry>,
+    counts: HashMap<HiddenReason, usize>,
+}
+
+impl OmittedList {
+    /// Creates an empty list for a folder.
+    pub(super) fn of(folder: &Key) -> OmittedList {
+        OmittedList {
+            folder: folder.clone(),
+            ..OmittedList::default()
+        }
+    }
+
+    /// Adds an entry if it is in the folder and the limit for its kind is not reached. `plain` is its name as a
+    /// relative path with slashes.
+    pub(super) fn add(&mut self, name: &[u8], plain: &[u8], why: HiddenReason) {
+        let Some(path) = self.path_in_folder(plain) else {
+            return;
+        };
+        let limit = match why {
+            HiddenReason::Respelled => 1,
+            _ => 100,
+        };
+        let count = self.counts.entry(why).or_default();
+        if *count == limit {
+            return;
+        }
+        *count += 1;
+        let key = match why {
+            HiddenReason::NoPath => None,
+            _ => Key::new(path).ok(),
+        };
+        let name = name.to_vec();
+        self.entries.push(HiddenEntry { name, key, why });
+    }
+
+    fn path_in_folder<'a>(&self, plain: &'a [u8]) -> Option<&'a [u8]> {
+        if self.folder.is_root() {
+            return Some(plain);
+        }
+        let rest = plain.strip_prefix(self.folder.as_bytes())?;
+        rest.strip_prefix(b"/")
+    }
+
+    /// Returns the entries.
+    pub(super) fn into_entries(self) -> Vec<HiddenEntry> {
+        self.entries
     }
 }

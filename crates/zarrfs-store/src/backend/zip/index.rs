@@ -6,16 +6,16 @@
 
 use std::ops::Range;
 
-use crate::{EntryKind, Key, HiddenReason};
+use crate::{EntryKind, HiddenReason, Key};
 
-use super::listed::ListedEntries;
+use super::directory::OmittedList;
 
 /// Separates the components of a name in the index.
 const SEPARATOR: u8 = 0;
 
 /// The compression method of an entry (APPNOTE 4.4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(super) enum Compression {
     /// Uncompressed, method 0.
     Stored,
     /// Deflated, method 8.
@@ -34,14 +34,14 @@ pub(super) struct ZipEntry {
     /// Offset of its local header in the archive.
     pub(super) header: u64,
     /// Length in the archive.
-    pub(super) packed: u64,
+    pub(super) compressed: u64,
     /// Length of the object.
     pub(super) size: u64,
     /// Checksum of the object.
     pub(super) crc: u32,
     /// The time of the last change, in seconds since 1970.
     pub(super) modified: u32,
-    pub(super) packing: Packing,
+    pub(super) compression: Compression,
     name_start: u32,
     name_len: u16,
     /// The number of bytes by which the name in the archive is longer.
@@ -95,8 +95,8 @@ impl IndexBuilder {
     }
 
     /// Sorts the entries. Also returns the number of files that are left out because a later file has the same name,
-    /// and adds the first of them to `listed`.
-    pub(super) fn finish(self, listed: &mut ListedEntries) -> (ZipIndex, u64) {
+    /// and adds the first of them to `list`.
+    pub(super) fn finish(self, list: &mut OmittedList) -> (ZipIndex, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
         // The sort is stable, so entries of the same name keep their order.
@@ -109,7 +109,7 @@ impl IndexBuilder {
             if replaces && !earlier.is_folder() {
                 repeated += 1;
                 let path = path_of(name(later));
-                listed.add(&path, &path, HiddenReason::Replaced);
+                list.add(&path, &path, HiddenReason::Replaced);
             }
             if replaces {
                 *earlier = *later;
@@ -123,11 +123,11 @@ impl IndexBuilder {
 
 impl ZipEntry {
     /// Creates a record without a name, which `IndexBuilder::add` sets.
-    pub(super) fn new(packing: Packing, header: u64) -> ZipEntry {
+    pub(super) fn new(compression: Compression, header: u64) -> ZipEntry {
         ZipEntry {
             header,
-            packing,
-            packed: 0,
+            compression,
+            compressed: 0,
             size: 0,
             crc: 0,
             modified: 0,
@@ -143,7 +143,7 @@ impl ZipEntry {
     }
 
     fn is_folder(&self) -> bool {
-        self.packing == Packing::Folder
+        self.compression == Compression::Folder
     }
 }
 
@@ -159,8 +159,8 @@ impl ZipIndex {
         let at = self.entries.partition_point(|e| self.name(e) < &wanted[..]);
         match self.entries.get(at) {
             _ if path.is_root() => IndexedPath::Folder(None),
-            Some(entry) if self.name(entry) == wanted => match entry.packing {
-                Packing::Folder => IndexedPath::Folder(Some(entry)),
+            Some(entry) if self.name(entry) == wanted => match entry.compression {
+                Compression::Folder => IndexedPath::Folder(Some(entry)),
                 _ if self.has_below(at) => IndexedPath::Both(entry),
                 _ => IndexedPath::File(entry),
             },
@@ -275,18 +275,18 @@ mod tests {
     fn counted(names: &[&str]) -> (ZipIndex, u64) {
         let mut builder = IndexBuilder::default();
         for (number, name) in names.iter().enumerate() {
-            let packing = if name.ends_with('/') {
-                Packing::Folder
+            let compression = if name.ends_with('/') {
+                Compression::Folder
             } else {
-                Packing::Stored
+                Compression::Stored
             };
             assert!(builder.add(
                 &key(name.trim_end_matches('/')),
-                ZipEntry::new(packing, number as u64),
+                ZipEntry::new(compression, number as u64),
                 name.len()
             ));
         }
-        builder.finish(&mut ListedEntries::default())
+        builder.finish(&mut OmittedList::default())
     }
 
     fn list(index: &ZipIndex, path: &str) -> Vec<String> {

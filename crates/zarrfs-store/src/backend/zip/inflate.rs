@@ -42,7 +42,7 @@ impl Inflate {
             input: data.first,
             used: 0,
             next: data.start + have,
-            left: entry.packed - have,
+            left: entry.compressed - have,
             piece,
             produced: 0,
             crc: Crc::new(),
@@ -122,10 +122,11 @@ impl Inflate {
 
     fn check_end(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
         // Some writers mark an empty file as deflated and write no data.
-        if self.entry.packed > 0 && self.step(context, archive, &mut [0])? != 0 {
+        if self.entry.compressed > 0 && self.step(context, archive, &mut [0])? != 0 {
             return Err(self.wrong(context, archive, "inflates to more bytes than the zip says"));
         }
-        check_crc(self.crc.sum(), &self.entry).map_err(|error| archive.blame(context, error))
+        check_crc(self.crc.sum(), &self.entry)
+            .map_err(|error| archive.error_or_changed(context, error))
     }
 
     /// Inflates some bytes. Returns 0 at the end of the stream.
@@ -174,6 +175,6 @@ impl Inflate {
     }
 
     fn wrong(&self, context: &RequestContext, archive: &Archive, what: &str) -> Error {
-        archive.blame(context, Error::corrupt("", what))
+        archive.error_or_changed(context, Error::corrupt("", what))
     }
 }

@@ -29,7 +29,6 @@ impl<Folder> ArchiveLocation<Folder> {
 /// cannot be a key.
 ///
 /// Any file is accepted, whatever its name. Links are followed, so that a link to the newest archive works.
-/// Any file counts, whatever its name; links are followed, so that a link to the newest archive works.
 pub(crate) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
     // Drops a final slash, with which a file would not be found.
     let path: PathBuf = path.components().collect();

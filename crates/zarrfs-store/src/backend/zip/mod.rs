@@ -5,30 +5,27 @@
 //! keys, and leaves out names that lead out of the archive. Of several entries with the same name, the last one is
 //! used. A name may be both a file and a folder. Section numbers refer to APPNOTE 6.3.10, the specification of zip.
 
-use std::fmt;
 use std::sync::Arc;
 
+use crate::request_context::RequestContext;
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, HiddenEntries,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, HiddenEntries, Key, Listing, Meta, Name,
     Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
 };
 use zarr_format::error::{Error, Kind, Result, printable};
 
 mod archive;
-mod current;
+mod checksums;
+mod current_archive;
 mod directory;
 mod index;
 mod inflate;
-mod listed;
 pub(crate) mod location;
 mod reader;
-mod sums;
 
-use crate::request_context::RequestContext;
 use archive::Archive;
-use current::Current;
-use directory::LeftOut;
-use index::{IndexedPath, Packing, ZipEntry};
+use current_archive::CurrentArchive;
+use index::{Compression, IndexedPath, ZipEntry};
 use inflate::Inflate;
 use reader::{DeflatedReader, InflateCache, StoredReader};
 
@@ -37,15 +34,11 @@ const FETCH_SIZE: u64 = 4 << 20;
 
 /// A zip archive, or a folder in one, as a store.
 pub struct ZipStore {
-    current: Current,
+    current: CurrentArchive,
     inner: Key,
     inflate_cache: InflateCache,
     info: StoreInfo,
 }
-
-/// Why archives are read-only.
-const UNCHANGEABLE: &str = "a zip archive is only read: --cow keeps changes in a folder, and 'zarrfs commit --to' writes a \
-    new store with them";
 
 impl ZipStore {
     /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`, called `shown` in
@@ -67,11 +60,14 @@ impl ZipStore {
         };
         let replacements = info.archive_generation.clone();
         let (current, not_shown) =
-            Current::open(context, base, archive.clone(), shown, inner, replacements)?;
+            CurrentArchive::open(context, base, archive.clone(), shown, inner, replacements)?;
         let info = StoreInfo {
             clock,
             hidden_entries: Arc::new(HiddenEntries::new(not_shown)),
-            unchangeable: Some(UNCHANGEABLE),
+            unchangeable: Some(
+                "a zip archive is only read: --cow keeps changes in a folder, and 'zarrfs commit --to' writes a new store \
+                 with them",
+            ),
             ..info
         };
         let zip = ZipStore {
@@ -137,8 +133,8 @@ impl Store for ZipStore {
                 return Err(Error::too_large("", text));
             }
             let data = archive.data(context, full, entry, true)?;
-            let bytes = match entry.packing {
-                Packing::Deflated => {
+            let bytes = match entry.compression {
+                Compression::Deflated => {
                     Inflate::new(entry, data, FETCH_SIZE).whole(context, archive)?
                 }
                 _ => archive.stored(context, entry, data)?,
@@ -156,14 +152,14 @@ impl Store for ZipStore {
         self.query_file(context, key, |archive, full, entry| {
             let span = range.within(entry.size);
             let data = archive.data(context, full, entry, false)?;
-            let bytes = match entry.packing {
-                Packing::Deflated => {
+            let bytes = match entry.compression {
+                Compression::Deflated => {
                     let mut inflate = Inflate::new(entry, data, FETCH_SIZE);
                     inflate.skip_to(context, archive, span.start)?;
                     inflate.take(context, archive, span.end - span.start)?
                 }
                 _ => {
-                    archive.check_known(context, entry, data.start)?;
+                    archive.recheck_wrong(context, entry, data.start)?;
                     archive.read_part(context, entry, data.start, span)?
                 }
             };
@@ -201,8 +197,8 @@ impl Store for ZipStore {
         let reader = self.query_file(context, key, |archive, full, entry| {
             let start = archive.data(context, full, entry, false)?.start;
             let (archive, key) = (archive.clone(), key.clone());
-            let reader: Arc<dyn Reader> = match entry.packing {
-                Packing::Deflated => Arc::new(DeflatedReader::new(
+            let reader: Arc<dyn Reader> = match entry.compression {
+                Compression::Deflated => Arc::new(DeflatedReader::new(
                     archive,
                     key,
                     entry,
@@ -210,7 +206,7 @@ impl Store for ZipStore {
                     self.inflate_cache.clone(),
                 )),
                 _ => {
-                    archive.check_known(context, entry, start)?;
+                    archive.recheck_wrong(context, entry, start)?;
                     Arc::new(StoredReader {
                         entry: *entry,
                         archive,
@@ -349,35 +345,5 @@ impl Listing for ZipListing {
 
     fn may_wait(&self) -> bool {
         false
-    }
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LeftOut {
-            names,
-            specials,
-            repeated,
-            first,
-            listed: _,
-        } = self;
-        let mut before = "";
-        for (count, what) in [
-            (
-                names,
-                format!("entries whose names are no plain paths, the first '{first}'"),
-            ),
-            (specials, "symbolic links and special files".to_string()),
-            (
-                repeated,
-                "files whose names later ones have, which count".to_string(),
-            ),
-        ] {
-            if *count > 0 {
-                write!(f, "{before}{count} {what}")?;
-                before = "; ";
-            }
-        }
-        Ok(())
     }
 }

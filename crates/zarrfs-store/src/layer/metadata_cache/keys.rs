@@ -12,8 +12,8 @@ use super::MetadataCacheConfig;
 use super::cached_answers::{Dated, Lifetime};
 use crate::object::Content;
 use crate::sync::aged_map::{AgedMap, Minute};
-use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::budget::BatchedReservation;
+use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::{EntryKind, Key, Meta, Object, Version};
 
 /// The known state of an object.
