@@ -14,14 +14,14 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 
-use crate::backend::remote::fault;
+use crate::backend::remote::errors;
+use crate::backend::remote::headers;
+use crate::backend::remote::headers::opaque_tag;
 use crate::backend::remote::limits::{Purpose, RequestLimits};
-use crate::backend::remote::packing;
 use crate::backend::remote::runtime::{
-    LastResponse, last_status, note_bytes, spawn_and_wait, wait, wait_for_change,
+    LastResponse, last_status, record_bytes, spawn_and_wait, wait, wait_for_change,
     with_last_response,
 };
-use crate::backend::remote::validator::validator;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Meta, Object, Version};
 use zarr_format::buffer;
@@ -131,7 +131,7 @@ impl Client {
         if last.region == self.region {
             last.region = None;
         }
-        let error = fault::error(fault, &last, subject);
+        let error = errors::request_error(fault, &last, subject);
         match self.hint.filter(|_| error.kind() == Kind::Denied) {
             Some(hint) => {
                 let why = format!("{}; {hint}", error.detail());
@@ -217,7 +217,7 @@ impl Client {
     ) -> object_store::Result<Result<ResponseBody>> {
         let response = self.objects.get_opts(path, options).await?;
         if let Some(coding) = response.attributes.get(&Attribute::ContentEncoding)
-            && let Err(error) = packing::check(coding, path)
+            && let Err(error) = headers::check_content_encoding(coding, path)
         {
             return Ok(Err(error));
         }
@@ -246,7 +246,7 @@ async fn drain(response: GetResult, length: usize) -> object_store::Result<Respo
         && let Some(piece) = pieces.next().await
     {
         let piece = piece?;
-        note_bytes(piece.len());
+        record_bytes(piece.len());
         bytes.extend_from_slice(&piece);
     }
     Ok(ResponseBody { bytes, meta })
@@ -254,7 +254,7 @@ async fn drain(response: GetResult, length: usize) -> object_store::Result<Respo
 
 /// Returns the version of an object: from its ETag, or without one from its time and size.
 pub(super) fn version(meta: &ObjectMeta) -> Version {
-    match meta.e_tag.as_deref().and_then(validator) {
+    match meta.e_tag.as_deref().and_then(opaque_tag) {
         Some(name) => Version::of(name.as_bytes()),
         None => Version::transient(meta.size, Some(meta.last_modified.into())),
     }

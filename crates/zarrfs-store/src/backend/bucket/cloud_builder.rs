@@ -12,7 +12,7 @@ use url::Url;
 use super::address::CloudKind;
 use super::{option_names, server_address};
 use crate::RemoteConfig;
-use crate::backend::remote::client_options;
+use crate::backend::remote::http_client;
 use zarr_format::error::Result;
 
 /// Names of the option that selects an AWS profile. object_store has no such option.
@@ -52,7 +52,7 @@ pub(super) trait CloudBuilder: Sized {
 
     /// Applies the settings that all kinds have: the HTTP client, the options and the server.
     fn configured(mut self, kind: CloudKind, config: &RemoteConfig) -> Result<Self> {
-        for (key, value) in client_options::defaults(config) {
+        for (key, value) in http_client::defaults(config) {
             self = self.set(Self::client(key), &value);
         }
         let is_profile = |name: &str| kind == CloudKind::S3 && PROFILE_OPTIONS.contains(&name);

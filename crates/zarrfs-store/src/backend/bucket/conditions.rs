@@ -8,7 +8,7 @@ use object_store::{PutMode, UpdateVersion};
 
 use super::address::CloudKind;
 use crate::Condition;
-use crate::backend::remote::validator::validator;
+use crate::backend::remote::headers::opaque_tag;
 
 /// A request header: name and value.
 pub(super) type ConditionHeader = (HeaderName, HeaderValue);
@@ -29,7 +29,7 @@ pub(super) fn etag_text(
     tag: Option<&str>,
     generation: Option<&str>,
 ) -> Option<String> {
-    let tag = tag.filter(|tag| validator(tag).is_some())?;
+    let tag = tag.filter(|tag| opaque_tag(tag).is_some())?;
     // Some servers quote the tag in one response and not in the next.
     let tag = if tag.ends_with('"') {
         tag.to_string()

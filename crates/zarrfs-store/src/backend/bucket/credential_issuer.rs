@@ -10,8 +10,8 @@ use std::sync::Arc;
 use object_store::CredentialProvider;
 
 use super::rotation::Source;
-use crate::backend::remote::fault;
-use crate::backend::remote::runtime::{LastResponse, note_response, with_last_response};
+use crate::backend::remote::errors;
+use crate::backend::remote::runtime::{LastResponse, record_response, with_last_response};
 
 /// A source of credentials that is named in its errors.
 pub(super) struct CredentialIssuer<T> {
@@ -43,8 +43,8 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for CredentialIss
         let (given, last) = with_last_response(self.source.get_credential()).await;
         given.map_err(|error| {
             // An earlier response of the bucket does not answer this request either.
-            note_response(LastResponse::default());
-            let text = fault::without_credentials(&self.name, &error, &last);
+            record_response(LastResponse::default());
+            let text = errors::without_credentials(&self.name, &error, &last);
             object_store::Error::Generic {
                 store: "credentials",
                 source: text.into(),
@@ -78,7 +78,7 @@ mod tests {
         type Credential = String;
 
         async fn get_credential(&self) -> object_store::Result<Arc<String>> {
-            note_response(status(self.0));
+            record_response(status(self.0));
             Err(object_store::Error::Generic {
                 store: "S3",
                 source: "refused".into(),
@@ -91,11 +91,11 @@ mod tests {
         for refusal in [400, 403, 404, 416] {
             let issuer = CredentialIssuer::new("here", Arc::new(Refusing(refusal)));
             let asked = async {
-                note_response(status(404));
+                record_response(status(404));
                 issuer.get_credential().await
             };
             let (given, last) = wait(&UNLIMITED, Duration::from_secs(9), asked).unwrap();
-            let error = fault::error(&given.unwrap().unwrap_err(), &last, "a");
+            let error = errors::request_error(&given.unwrap().unwrap_err(), &last, "a");
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
             let expected = format!("a: no credentials from here: it answered {refusal}");
             assert_eq!(error.to_string(), expected);

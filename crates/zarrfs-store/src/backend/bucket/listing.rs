@@ -13,7 +13,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListResult};
 
 use super::client::{Client, describe};
 use super::page_token;
-use crate::backend::remote::limits::Attempts;
+use crate::backend::remote::retry::Attempts;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Listing, Meta, Name};
 use zarr_format::error::{Error, Kind, Result};

@@ -11,9 +11,10 @@ use super::settings::ClientSettings;
 use super::writer::WriteClients;
 use super::{BucketStore, address, cloud_urls, settings};
 use crate::backend::remote::connector::Connector;
-use crate::backend::remote::fault;
-use crate::backend::remote::limits::{RequestLimits, once_ready};
-use crate::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES};
+use crate::backend::remote::errors;
+use crate::backend::remote::limits::RequestLimits;
+use crate::backend::remote::retry::once_ready;
+use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, RETRIES};
 use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::{Key, RemoteConfig, StoreInfo};
@@ -59,12 +60,12 @@ impl BucketStore {
         stats: &Arc<Stats>,
     ) -> Result<BucketStore> {
         let connector = Connector::new(stats.clone(), config.timeout);
-        let limit = config.timeout.min(FIRST_LIMIT);
-        let first = BucketStore::build(address, config, &connector, FIRST_RETRIES, limit)?;
+        let limit = config.timeout.min(OPEN_TIME_LIMIT);
+        let first = BucketStore::build(address, config, &connector, OPEN_RETRIES, limit)?;
         let probed = once_ready(limit, || first.probe(shown));
         let lists = probed.map_err(|error| match &config.endpoint {
             Some(endpoint)
-                if error.kind() == Kind::Unavailable && !fault::is_named(error.detail()) =>
+                if error.kind() == Kind::Unavailable && !errors::names_server(error.detail()) =>
             {
                 let server = crate::redacted(endpoint);
                 Error::unavailable(shown, format!("{server}: {}", error.detail()))

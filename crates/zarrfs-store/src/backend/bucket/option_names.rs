@@ -1,7 +1,7 @@
 //! Checks the names of `--option`, and suggests the nearest known name.
 
 use super::address::CloudKind;
-use crate::backend::remote::client_options::{CLIENT_OPTIONS, unknown_option};
+use crate::backend::remote::http_client::{CLIENT_OPTIONS, unknown_option};
 use zarr_format::error::{Error, Result};
 
 const S3: [&str; 19] = [

@@ -22,8 +22,8 @@ use super::metadata_service;
 use super::page_token::{self, ListingSigner};
 use crate::HiddenEntries;
 use crate::backend::remote::connector::Connector;
-use crate::backend::remote::retry_after::retry_after;
-use crate::backend::remote::runtime::note_answer;
+use crate::backend::remote::headers::retry_after;
+use crate::backend::remote::runtime::record_arrival;
 
 /// The elements of a page that describe a key or a prefix, each with the element that holds the name: first for S3 and
 /// Google, then for Azure.
@@ -116,7 +116,7 @@ impl PlainListingClient {
                 std::io::Error::other(text),
             ));
         }
-        note_answer();
+        record_arrival();
         tokio::time::sleep(pause).await;
         Ok(())
     }

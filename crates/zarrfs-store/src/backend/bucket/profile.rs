@@ -22,9 +22,9 @@ use tokio::sync::Mutex;
 use super::aws_client::AwsClient;
 use super::rotation::RotatedCredentials;
 use crate::RemoteConfig;
-use crate::backend::remote::client_options;
 use crate::backend::remote::connector::Connector;
-use crate::backend::remote::fault;
+use crate::backend::remote::errors;
+use crate::backend::remote::http_client;
 use crate::backend::remote::runtime::wait;
 use crate::request_context::UNLIMITED;
 use zarr_format::error::{Error, Kind, Result};
@@ -84,7 +84,7 @@ impl AwsProfile {
         Ok(AwsProfile {
             given: given.filter(|name| !name.is_empty()),
             client: client
-                .map_err(|fault| Error::unavailable("AWS profile", fault::innermost(&fault)))?,
+                .map_err(|fault| Error::unavailable("AWS profile", errors::innermost(&fault)))?,
         })
     }
 
@@ -159,7 +159,7 @@ impl AwsProfile {
                 issued: Mutex::default(),
             }))
         });
-        let failed = |error| Error::new(Kind::Denied, self.shown(), fault::innermost(&error));
+        let failed = |error| Error::new(Kind::Denied, self.shown(), errors::innermost(&error));
         let credentials = Arc::new(credentials.map_err(failed)?);
         let (first, _) = wait(&UNLIMITED, TIMEOUT, credentials.get_credential())?;
         match first.ok_or_else(|| self.late())? {
@@ -196,7 +196,7 @@ pub(super) fn files() -> Vec<PathBuf> {
 
 /// Returns the options of the client for credential requests: the same as the bucket's client has.
 fn client_options(config: &RemoteConfig) -> ClientOptions {
-    let defaults = client_options::defaults(config).into_iter();
+    let defaults = http_client::defaults(config).into_iter();
     let given = config.options.iter().filter_map(|(name, value)| {
         let key = name.to_ascii_lowercase().parse::<ClientConfigKey>().ok()?;
         Some((key, value.clone()))

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use super::client::Client;
 use super::lookup::path_below;
 use crate::Key;
-use crate::backend::remote::absence::Absence;
-use crate::backend::remote::fault;
+use crate::backend::remote::errors;
 use crate::backend::remote::limits::Purpose;
+use crate::backend::remote::refusal_probe::RefusalProbe;
 use crate::backend::remote::runtime::{wait, with_last_response};
 use crate::request_context::RequestContext;
 use zarr_format::error::{Kind, Result};
 
 /// Decides whether a key that a bucket refuses is missing.
 pub(super) struct BucketAbsence {
-    known: Absence,
+    known: RefusalProbe,
     client: Arc<Client>,
     prefix: String,
 }
@@ -23,7 +23,7 @@ impl BucketAbsence {
     /// A bucket about which nothing is known yet.
     pub(super) fn new(client: Arc<Client>, prefix: String) -> BucketAbsence {
         BucketAbsence {
-            known: Absence::default(),
+            known: RefusalProbe::default(),
             client,
             prefix,
         }
@@ -57,7 +57,7 @@ impl BucketAbsence {
             return Ok(false);
         };
         let (answer, last) = with_last_response(self.client.object_head(&path)).await;
-        match answer.map_err(|error| fault::error(&error, &last, key)) {
+        match answer.map_err(|error| errors::request_error(&error, &last, key)) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
             Err(error) => Err(error),

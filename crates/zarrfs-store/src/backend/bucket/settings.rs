@@ -27,8 +27,8 @@ use super::plain_listing::PlainListingConnector;
 use super::profile::{AwsProfile, ProfileSettings};
 use super::rotation::RotatedCredentials;
 use super::server_address;
-use crate::backend::remote::client_options;
 use crate::backend::remote::connector::Connector;
+use crate::backend::remote::http_client;
 use crate::{HiddenEntries, RemoteConfig};
 use zarr_format::error::{Error, Result};
 
@@ -375,7 +375,7 @@ fn container_url(builder: &MicrosoftAzureBuilder, container: &str) -> Option<Url
 
 /// Returns the settings of a builder's HTTP client.
 fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
-    let names = client_options::CLIENT_OPTIONS.iter().chain(&["timeout"]);
+    let names = http_client::CLIENT_OPTIONS.iter().chain(&["timeout"]);
     let keys = names.filter_map(|name| name.parse::<ClientConfigKey>().ok());
     keys.fold(ClientOptions::new(), |options, key| {
         match builder.get(&AzureKey::Client(key)) {

@@ -12,7 +12,8 @@ use object_store::multipart::PartId;
 
 use super::writer::{ObjectTarget, Writer};
 use crate::backend::remote::runtime::{wait_for_change, with_last_response};
-use crate::backend::remote::{fault, write_retry};
+use crate::backend::remote::write_retry::ConditionalPut;
+use crate::backend::remote::{errors, write_retry};
 use crate::request_context::RequestContext;
 use crate::{Condition, ETag, PutBody};
 use zarr_format::error::{Error, Kind, Result};
@@ -70,7 +71,7 @@ impl Writer {
         let length = part_length(body.len());
         let count = body.len().div_ceil(length);
         let at_once = length.saturating_mul(CONCURRENT_PARTS as u64);
-        let _room = self.client.limits.bodies.take(at_once.min(body.len()));
+        let _room = self.client.limits.uploads.reserve(at_once.min(body.len()));
         // Each part has a time limit of its own.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
         let limit = self.client.limits.time_of_body().saturating_mul(limit);
@@ -93,7 +94,7 @@ impl Writer {
             Ok(sent)
         })
         .map_err(|error| error.about(target.key))?;
-        done.unwrap_or_else(|| Err(fault::late(target.key, limit.as_secs_f32())))
+        done.unwrap_or_else(|| Err(errors::timed_out(target.key, limit.as_secs_f32())))
     }
 
     async fn send_part(
@@ -110,7 +111,7 @@ impl Writer {
         let request = with_last_response(limits.permitted_change(request));
         match limits.in_time_to_send(request).await {
             Some((Ok(part), _)) => Ok(part),
-            Some((Err(error), last)) => Err(fault::error(&error, &last, target.key)),
+            Some((Err(error), last)) => Err(errors::request_error(&error, &last, target.key)),
             None => Err(limits.late(target.key)),
         }
     }
@@ -136,14 +137,13 @@ impl Writer {
             }
         };
         let checks_first = *condition != Condition::Any;
-        write_retry::put(
-            context,
-            &self.change(target),
+        let put = ConditionalPut {
+            target: &self.change(target),
             body,
             condition,
             checks_first,
-            attempt,
-        )
+        };
+        write_retry::put(context, &put, attempt)
     }
 }
 

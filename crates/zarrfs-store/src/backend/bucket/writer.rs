@@ -18,9 +18,9 @@ use super::settings::{ClientSettings, Clients};
 use super::{BucketStore, address, settings};
 use crate::backend::remote::condition_probe::{ConditionProbe, ConditionTrial, EnforcedConditions};
 use crate::backend::remote::connector::with_removal_header;
-use crate::backend::remote::validator::validator;
+use crate::backend::remote::headers::opaque_tag;
 use crate::backend::remote::write_retry;
-use crate::backend::remote::write_retry::RemoteKey;
+use crate::backend::remote::write_retry::{ConditionalPut, RemoteKey};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
 use zarr_format::error::{Error, Kind, Result};
@@ -124,7 +124,7 @@ impl Writer {
         response: &PutResult,
     ) -> Result<ETag> {
         let (tag, version) = (response.e_tag.as_deref(), response.version.as_deref());
-        let name = tag.and_then(validator);
+        let name = tag.and_then(opaque_tag);
         match (name, etag_text(self.kind, tag, version)) {
             (Some(name), Some(text)) => Ok(ETag {
                 text,
@@ -147,7 +147,7 @@ impl Writer {
         if body.len() > MAX_SINGLE_PUT {
             return self.put_parts(context, target, body, condition);
         }
-        let _room = self.client.limits.bodies.take(body.len());
+        let _room = self.client.limits.uploads.reserve(body.len());
         let bytes = body.read().map_err(|error| error.about(target.key))?;
         let payload = PutPayload::from(bytes);
         if *condition == Condition::Any {
@@ -156,14 +156,13 @@ impl Writer {
                 let response = self.client.send(target.key, request)?;
                 self.etag_of_response(target, &response)
             };
-            return write_retry::put(
-                context,
-                &self.change(target),
+            let put = ConditionalPut {
+                target: &self.change(target),
                 body,
                 condition,
-                false,
-                attempt,
-            );
+                checks_first: false,
+            };
+            return write_retry::put(context, &put, attempt);
         }
         self.put_if(context, target, body, payload, condition)
     }
@@ -196,14 +195,13 @@ impl Writer {
             let response = self.client.send(target.key, request)?;
             self.etag_of_response(target, &response)
         };
-        write_retry::put(
-            context,
-            &self.change(target),
+        let put = ConditionalPut {
+            target: &self.change(target),
             body,
             condition,
             checks_first,
-            attempt,
-        )
+        };
+        write_retry::put(context, &put, attempt)
     }
 
     /// Removes an object if the condition holds.

@@ -7,9 +7,9 @@ use futures_util::StreamExt;
 
 use super::endpoint::{HttpEndpoint, RequestSpec, changed, too_large};
 use super::response::{ResponseHead, ResponseKind};
-use crate::backend::remote::fault;
-use crate::backend::remote::limits::Attempts;
-use crate::backend::remote::runtime::note_bytes;
+use crate::backend::remote::errors;
+use crate::backend::remote::retry::Attempts;
+use crate::backend::remote::runtime::record_bytes;
 use crate::{Key, Meta, check_length};
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
@@ -181,8 +181,9 @@ impl HttpEndpoint {
             let Some(piece) = pieces.next().await else {
                 return Ok(());
             };
-            let piece = piece.map_err(|fault| Error::unavailable(key, fault::innermost(&fault)))?;
-            note_bytes(piece.len());
+            let piece =
+                piece.map_err(|fault| Error::unavailable(key, errors::innermost(&fault)))?;
+            record_bytes(piece.len());
             if (bytes.len() + piece.len()) as u64 > most {
                 return Err(too_large(key, (bytes.len() + piece.len()) as u64, most));
             }

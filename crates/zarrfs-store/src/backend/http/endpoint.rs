@@ -17,11 +17,12 @@ use super::tags::TagWatch;
 use super::urls::UrlSpace;
 use super::webdav;
 use crate::Key;
-use crate::backend::remote::absence::Absence;
-use crate::backend::remote::fault;
-use crate::backend::remote::limits::{Attempts, Purpose, RequestLimits, is_transient_status};
-use crate::backend::remote::retry_after::retry_after;
-use crate::backend::remote::runtime::{note_answer, wait, wait_for_change};
+use crate::backend::remote::errors;
+use crate::backend::remote::headers::retry_after;
+use crate::backend::remote::limits::{Purpose, RequestLimits};
+use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::backend::remote::retry::{Attempts, is_transient_status};
+use crate::backend::remote::runtime::{record_arrival, wait, wait_for_change};
 use crate::request_context::RequestContext;
 use zarr_format::error::{Error, Kind, Result};
 
@@ -37,7 +38,7 @@ pub(super) struct HttpEndpoint {
     /// The status besides 404 that means that an object is missing.
     pub(super) missing_is: Option<u16>,
     /// Decides whether a refused key is missing; `None` if the server lists names or has no document at the root.
-    pub(super) absence: Option<Absence>,
+    pub(super) absence: Option<RefusalProbe>,
     /// Watches whether the server's ETags can be trusted.
     pub(super) tags: TagWatch,
 }
@@ -230,7 +231,7 @@ impl HttpEndpoint {
                 Err(_) => None,
             };
             if asked_for.is_some() {
-                note_answer();
+                record_arrival();
             }
             let pause = if is_transient {
                 attempts.next_pause_of(asked_for.unwrap_or_default())
@@ -245,7 +246,7 @@ impl HttpEndpoint {
                     return Ok(head);
                 }
                 (None, Err(fault)) => {
-                    let cause = fault::with_host(host.as_deref(), fault::innermost(&fault));
+                    let cause = errors::with_host(host.as_deref(), errors::innermost(&fault));
                     return Err(Error::unavailable(spec.key, cause));
                 }
             }

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use super::HttpStore;
 use super::endpoint::RequestSpec;
 use crate::Key;
-use crate::backend::remote::absence::no_key;
+use crate::backend::remote::refusal_probe::impossible_key;
 use zarr_format::error::{Error, Result};
 
 /// The last status for a key that cannot exist, and the time of its request.
@@ -26,7 +26,7 @@ impl HttpStore {
         {
             return Ok(status);
         }
-        let (asked, key) = (Instant::now(), no_key()?);
+        let (asked, key) = (Instant::now(), impossible_key()?);
         let spec = RequestSpec {
             once: true,
             ..RequestSpec::part(&key, "bytes=0-0".to_string())

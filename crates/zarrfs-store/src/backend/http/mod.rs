@@ -2,7 +2,7 @@
 //!
 //! An object is the content of exactly its URL. A folder is never an object, whatever page the server shows for it.
 //! Names come from WebDAV, from index pages, or are not available (`StoreInfo::lists`). A refusal (401, 403) is an
-//! error, never "missing", except on servers that list nothing and refuse missing keys (`Absence`).
+//! error, never "missing", except on servers that list nothing and refuse missing keys (`RefusalProbe`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

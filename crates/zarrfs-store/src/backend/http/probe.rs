@@ -20,11 +20,12 @@ use super::response::{ResponseOrigin, refusal};
 use super::tags::TagWatch;
 use super::urls::UrlSpace;
 use super::{HttpStore, ListingMethod, index_page, webdav};
-use crate::backend::remote::absence::Absence;
 use crate::backend::remote::condition_probe::ConditionProbe;
 use crate::backend::remote::connector::Connector;
-use crate::backend::remote::limits::{RequestLimits, once_ready};
-use crate::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, client_options};
+use crate::backend::remote::limits::RequestLimits;
+use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::backend::remote::retry::once_ready;
+use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, RETRIES, http_client};
 use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::{Key, RemoteConfig, StoreInfo};
@@ -45,7 +46,7 @@ impl HttpStore {
     ) -> Result<HttpStore> {
         let mut store = HttpStore::build(UrlSpace::read(url, shown)?, config, stats)?;
         let about_shown = |error: Error| Error::new(error.kind(), shown, error.detail());
-        let probed = once_ready(config.timeout.min(FIRST_LIMIT), || match only {
+        let probed = once_ready(config.timeout.min(OPEN_TIME_LIMIT), || match only {
             Some(key) => match store.head_object(&UNLIMITED, key)? {
                 ProbeResult::Missing | ProbeResult::Folder => Err(Error::not_found(shown)),
                 ProbeResult::Object(_) => Ok(()),
@@ -61,11 +62,11 @@ impl HttpStore {
 
     fn build(urls: UrlSpace, config: &RemoteConfig, stats: &Arc<Stats>) -> Result<HttpStore> {
         let mut options = ClientOptions::new().with_allow_http(urls.is_plain());
-        for (key, value) in client_options::defaults(config) {
+        for (key, value) in http_client::defaults(config) {
             options = options.with_config(key, value);
         }
         for (name, value) in &config.options {
-            client_options::check_client(name)?;
+            http_client::check_option(name)?;
             let key = name.to_ascii_lowercase().parse();
             let key =
                 key.map_err(|_| Error::invalid(format!("--option {name}"), "no such option"))?;
@@ -79,8 +80,8 @@ impl HttpStore {
         let endpoint = HttpEndpoint {
             urls,
             http,
-            limits: RequestLimits::new(config.timeout.min(FIRST_LIMIT), config.concurrency),
-            repeats: FIRST_RETRIES,
+            limits: RequestLimits::new(config.timeout.min(OPEN_TIME_LIMIT), config.concurrency),
+            repeats: OPEN_RETRIES,
             sends_parts: Arc::default(),
             missing_is: config.missing_is,
             absence: None,
@@ -163,7 +164,7 @@ impl HttpStore {
         }
         if found.iter().any(is_there) {
             if let Some(endpoint) = Arc::get_mut(&mut self.endpoint) {
-                endpoint.absence = Some(Absence::default());
+                endpoint.absence = Some(RefusalProbe::default());
             }
             return Ok(());
         }

@@ -10,9 +10,9 @@ use url::Url;
 
 use super::index_page;
 use super::urls::{UrlSpace, too_long};
-use crate::backend::remote::fault::ANSWERED;
-use crate::backend::remote::packing;
-use crate::backend::remote::validator::validator;
+use crate::backend::remote::errors::ANSWERED;
+use crate::backend::remote::headers;
+use crate::backend::remote::headers::opaque_tag;
 use crate::{EntryKind, Key, Meta, Version};
 use zarr_format::error::{Error, Kind, Result};
 
@@ -89,7 +89,7 @@ impl ResponseHead {
     /// Returns the error `Unsupported` if the body is compressed, since its bytes are not the object's.
     pub(super) fn check_encoding(&self, key: &Key) -> Result<()> {
         match self.text("content-encoding") {
-            Some(coding) => packing::check(coding, key),
+            Some(coding) => headers::check_content_encoding(coding, key),
             None => Ok(()),
         }
     }
@@ -154,7 +154,7 @@ impl ResponseHead {
 
     /// Returns the validators: ETag and Last-Modified.
     pub(super) fn validators(&self) -> Validators {
-        let tag = self.text("etag").filter(|tag| validator(tag).is_some());
+        let tag = self.text("etag").filter(|tag| opaque_tag(tag).is_some());
         let time = self.text("last-modified");
         Validators {
             tag: tag.map(|tag| tag.trim().to_string()),
@@ -201,7 +201,7 @@ pub(super) struct Validators {
 impl Validators {
     /// Returns the ETag without quotes and the mark of a weak one, or `None` if there is no usable one.
     pub(super) fn name(&self) -> Option<&str> {
-        validator(self.tag.as_deref()?)
+        opaque_tag(self.tag.as_deref()?)
     }
 
     /// Returns the metadata of an object of `size` bytes.
@@ -236,7 +236,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
 
 /// Returns the version of an object: from its ETag, or without one from its time and size.
 pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
-    match tag.and_then(validator) {
+    match tag.and_then(opaque_tag) {
         Some(name) => Version::of(name.as_bytes()),
         None => Version::transient(size, modified),
     }

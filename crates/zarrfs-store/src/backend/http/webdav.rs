@@ -12,7 +12,7 @@ use quick_xml::events::{BytesRef, Event};
 use super::response::Validators;
 use super::tags::TagWatch;
 use crate::Meta;
-use crate::backend::remote::validator::validator;
+use crate::backend::remote::headers::opaque_tag;
 use zarr_format::error::{Error, Result};
 
 /// The PROPFIND body. It requests only the properties that are used here, since some servers open each file for others.
@@ -128,7 +128,9 @@ impl MultistatusParser {
             b"status" => self.now.status = status(text).filter(|status| *status >= 300),
             b"getcontentlength" => self.properties.size = text.parse().ok(),
             b"getlastmodified" => self.properties.modified = httpdate::parse_http_date(text).ok(),
-            b"getetag" if validator(text).is_some() => self.properties.tag = Some(text.to_string()),
+            b"getetag" if opaque_tag(text).is_some() => {
+                self.properties.tag = Some(text.to_string())
+            }
             b"propstat" => self.close_properties(),
             b"response" => self.resources.push(std::mem::take(&mut self.now)),
             _ => {}

@@ -17,7 +17,7 @@ use super::response::{ResponseHead, refusal};
 use super::{HttpStore, ListingMethod};
 use crate::backend::remote::condition_probe::{ConditionTrial, EnforcedConditions, trial_key};
 use crate::backend::remote::write_retry;
-use crate::backend::remote::write_retry::RemoteKey;
+use crate::backend::remote::write_retry::{ConditionalPut, RemoteKey};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
 use zarr_format::error::{Error, Kind, Result};
@@ -125,7 +125,7 @@ impl HttpStore {
             let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
             return Err(Error::too_large(key, why));
         }
-        let _room = self.endpoint.limits.bodies.take(body.len());
+        let _room = self.endpoint.limits.uploads.reserve(body.len());
         let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
         // If the probe fails, the condition is both sent and checked first.
         let enforced = match condition {
@@ -138,14 +138,15 @@ impl HttpStore {
         let header = header(condition).filter(|_| enforced != Some(false));
         let checks_first =
             *condition != Condition::Any && (enforced != Some(true) || header.is_none());
-        write_retry::put(
-            context,
-            &KeyChange { store: self, key },
+        let put = ConditionalPut {
+            target: &KeyChange { store: self, key },
             body,
             condition,
             checks_first,
-            |_| self.send(context, key, &payload, body, header.as_ref()),
-        )
+        };
+        write_retry::put(context, &put, |_| {
+            self.send(context, key, &payload, body, header.as_ref())
+        })
     }
 
     /// Sends an object. If the folders above it are missing, they are created and it is sent again.
@@ -183,7 +184,9 @@ impl HttpStore {
         let change = KeyChange { store: self, key };
         match change.probe()? {
             Some((etag, _)) if is_put => Ok(etag),
-            Some((etag, meta)) if write_retry::is_there(context, &change, &meta, body)? => Ok(etag),
+            Some((etag, meta)) if write_retry::has_content(context, &change, &meta, body)? => {
+                Ok(etag)
+            }
             _ => Err(self.ignored(key, response.status, "but holds none of it")),
         }
     }

@@ -1,6 +1,6 @@
 //! The HTTP client of all stores: counts requests and records responses.
 //!
-//! Each request on the network is counted, including retries and second requests. The client can also add a header to
+//! Each request on the network is counted, including retries and hedges. The client can also add a header to
 //! removals. Status and region of the response are recorded for the waiting caller (`runtime`).
 
 use std::future::Future;
@@ -13,14 +13,11 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
 };
 
-use super::limits::is_transient_status;
-use super::network::NetworkConnector;
-use super::runtime::{LastResponse, note_answer, note_response};
-use super::second_request::SecondRequestClient;
+use super::hedge::HedgingClient;
+use super::http_client::NetworkConnector;
+use super::retry::is_transient_status;
+use super::runtime::{LastResponse, record_arrival, record_response};
 use crate::stats::Stats;
-
-/// The header with the region of an S3 bucket.
-const REGION: &str = "x-amz-bucket-region";
 
 tokio::task_local! {
     static REMOVAL_HEADER: (HeaderName, HeaderValue);
@@ -77,12 +74,12 @@ impl HttpConnector for Connector {
             stats: self.stats.clone(),
             below: self.below.clone(),
         });
-        let client = SecondRequestClient::over(counting, options, self.time)?;
+        let client = HedgingClient::over(counting, options, self.time)?;
         Ok(HttpClient::new(client))
     }
 }
 
-/// Makes clients that count requests but send no second ones.
+/// Makes clients that count requests but do not hedge.
 struct CountingConnector {
     stats: Arc<Stats>,
     below: Arc<dyn HttpConnector>,
@@ -128,14 +125,14 @@ impl HttpService for CountingClient {
         // A response that leads to a retry does not count as an arrival.
         let is_answer = |response: &HttpResponse| !is_transient_status(response.status().as_u16());
         if response.as_ref().is_ok_and(is_answer) {
-            note_answer();
+            record_arrival();
         }
-        note_response(match &response {
+        record_response(match &response {
             Ok(response) => LastResponse {
                 status: Some(response.status().as_u16()),
                 region: response
                     .headers()
-                    .get(REGION)
+                    .get("x-amz-bucket-region")
                     .and_then(|value| value.to_str().ok())
                     .map(str::to_string),
                 host: None,

@@ -1,40 +1,27 @@
-//! Limits for requests to one server: concurrency, memory, time and retries.
+//! Limits the requests to one server: their number, their memory and their time.
 
 use std::fmt::Display;
 use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
-use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::body_room::BodyRoom;
-use super::fault;
+use super::errors;
 use super::runtime::{first_arrival, last_arrival};
-use zarr_format::error::{Error, Result};
+use zarr_format::error::Error;
 use zarr_format::model::document;
-
-/// Time limit for a whole body, as a multiple of the time limit for a response.
-const BODY_TIME_FACTOR: u32 = 20;
 
 /// Minimum speed of the link over which bodies are sent, in bytes per second.
 const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 
-/// The first and the longest pause before a retry.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
-
 /// Minimum time for which a stalled request keeps its permit.
 const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The time for which it keeps the permit, as a multiple of the server's usual time to first byte.
-const PATIENCE_FACTOR: u32 = 2;
-
 /// One response counts 1/N of the moving average.
-const WEIGHT: u32 = 8;
+const LATENCY_WEIGHT: u32 = 8;
 
 /// The purpose of a request. Each has its own permits, so that stalled data requests do not delay metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +48,11 @@ pub(crate) struct RequestLimits {
     /// Time limit for a response, or for a piece of its body.
     pub(crate) time: Duration,
     /// Memory for the bodies that are sent.
-    pub(crate) bodies: BodyRoom,
+    pub(crate) uploads: UploadBudget,
     metadata: Semaphore,
     data: Semaphore,
     /// The moving average of the server's time to first byte.
-    usual: Mutex<Duration>,
+    usual_latency: Mutex<Duration>,
 }
 
 impl RequestLimits {
@@ -74,23 +61,23 @@ impl RequestLimits {
     pub(crate) fn new(time: Duration, concurrency: usize) -> RequestLimits {
         RequestLimits {
             time,
-            bodies: BodyRoom::default(),
+            uploads: UploadBudget::default(),
             metadata: Semaphore::new(concurrency.max(1)),
             data: Semaphore::new(concurrency.max(1)),
-            usual: Mutex::default(),
+            usual_latency: Mutex::default(),
         }
     }
 
-    /// Returns the time for which a stalled request keeps its permit. It grows with the usual latency; if all responses
-    /// take long, as from tape, there would otherwise be ever more requests.
+    /// Returns the time for which a stalled request keeps its permit: twice the usual latency. If all responses take
+    /// long, as from tape, there would otherwise be ever more requests.
     fn patience(&self) -> Duration {
-        let usual = *self.usual.lock() * PATIENCE_FACTOR;
-        usual.max(MIN_PATIENCE).min(self.time)
+        let twice = *self.usual_latency.lock() * 2;
+        twice.max(MIN_PATIENCE).min(self.time)
     }
 
-    fn note_answer(&self, took: Duration) {
-        let mut usual = self.usual.lock();
-        *usual = (*usual * (WEIGHT - 1) + took) / WEIGHT;
+    fn record_latency(&self, took: Duration) {
+        let mut usual = self.usual_latency.lock();
+        *usual = (*usual * (LATENCY_WEIGHT - 1) + took) / LATENCY_WEIGHT;
     }
 
     /// Runs a request with its retries and its body once it has a permit. Returns `None` if no bytes arrive within the
@@ -117,7 +104,7 @@ impl RequestLimits {
             let done = timeout_at(last + patience, request.as_mut()).await;
             if let Ok(done) = done {
                 if let Some(first) = first_arrival() {
-                    self.note_answer(first.saturating_duration_since(start));
+                    self.record_latency(first.saturating_duration_since(start));
                 }
                 return Some(done);
             }
@@ -142,129 +129,100 @@ impl RequestLimits {
     pub(crate) async fn in_time_to_send<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let mut request = pin!(request);
         let start = Instant::now();
-        let mut held = self.bodies.held();
+        let mut in_flight = self.uploads.in_flight();
         loop {
-            let sending = Duration::from_secs(held / MIN_SENT_PER_SECOND);
+            let sending = Duration::from_secs(in_flight / MIN_SENT_PER_SECOND);
             let time = (self.time + sending).min(self.time_of_body());
             if let Ok(done) = timeout_at(start + time, request.as_mut()).await {
                 return Some(done);
             }
             // More bodies may be in flight by now.
-            let now = self.bodies.held();
-            if now <= held || time == self.time_of_body() {
+            let now = self.uploads.in_flight();
+            if now <= in_flight || time == self.time_of_body() {
                 return None;
             }
-            held = now;
+            in_flight = now;
         }
     }
 
     /// Returns the time limit for a request with its whole body. It is generous, since each piece has its own limit.
     pub(crate) fn time_of_body(&self) -> Duration {
-        self.time.saturating_mul(BODY_TIME_FACTOR)
+        self.time.saturating_mul(20)
     }
 
     /// Returns the error for a request that timed out.
     pub(crate) fn late(&self, subject: impl Display) -> Error {
-        fault::late(subject, self.time.as_secs_f32())
+        errors::timed_out(subject, self.time.as_secs_f32())
     }
 }
 
-/// Counts the attempts of one request.
-pub(crate) struct Attempts {
-    end: Instant,
-    made: usize,
-    repeats: usize,
+/// Maximum total size of the bodies in flight, in bytes. A larger body is sent alone.
+const UPLOAD_BUDGET: u64 = 128 << 20;
+
+/// The memory for the bodies of the puts of one store.
+///
+/// A put reserves its memory once, before its first request, so a put that has a reservation never waits for one that
+/// has none. Later puts wait in order.
+pub(crate) struct UploadBudget {
+    left: Mutex<u64>,
+    freed: Condvar,
+    /// Held by the first put in the queue, so that small bodies cannot starve a large one.
+    turn: Mutex<()>,
 }
 
-impl Attempts {
-    /// Allows the first attempt and `repeats` retries, within `time`.
-    pub(crate) fn new(time: Duration, repeats: usize) -> Attempts {
-        let now = Instant::now();
-        Attempts {
-            end: now.checked_add(time).unwrap_or(now),
-            made: 0,
-            repeats,
-        }
-    }
-
-    /// Sets the end of the attempts to `time` from now.
-    pub(crate) fn extend(&mut self, time: Duration) {
-        let now = Instant::now();
-        self.end = now.checked_add(time).unwrap_or(now);
-    }
-
-    /// Returns the time that is left.
-    pub(crate) fn time_left(&self) -> Duration {
-        self.end.saturating_duration_since(Instant::now())
-    }
-
-    /// Counts a failed attempt. Returns the pause before the next one, or `None` if there may be none.
-    pub(crate) fn next_pause(&mut self) -> Option<Duration> {
-        self.next_pause_of(Duration::ZERO)
-    }
-
-    /// Like `next_pause`, with a pause of at least `least`.
-    pub(crate) fn next_pause_of(&mut self, least: Duration) -> Option<Duration> {
-        let pause = pause(self.made).max(least);
-        if self.made >= self.repeats || pause >= self.time_left() {
-            return None;
-        }
-        self.made += 1;
-        Some(pause)
-    }
-}
-
-/// Whether a response with this status is retried. 501 (not implemented) is permanent.
-pub(crate) fn is_transient_status(status: u16) -> bool {
-    matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
-}
-
-/// Opens a store, with retries for at most `time` while the server says that it is busy.
-pub(crate) fn once_ready<T>(time: Duration, mut open: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut attempts = Attempts::new(time, usize::MAX);
-    loop {
-        match open() {
-            Err(error) if fault::is_busy(error.detail()) => match attempts.next_pause() {
-                Some(pause) => thread::sleep(pause),
-                None => return Err(error),
-            },
-            opened => return opened,
+impl Default for UploadBudget {
+    fn default() -> UploadBudget {
+        UploadBudget {
+            left: Mutex::new(UPLOAD_BUDGET),
+            freed: Condvar::new(),
+            turn: Mutex::new(()),
         }
     }
 }
 
-/// Returns the pause after `made` retries: doubled each time, with up to 50 % of jitter so that many clients do not
-/// retry at the same moment.
-fn pause(made: usize) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << made.min(10));
-    let chance = RandomState::new().hash_one(made) % 1000;
-    doubled.min(MAX_PAUSE).mul_f64(0.5 + chance as f64 / 1000.0)
+impl UploadBudget {
+    /// Returns the total size of the bodies in flight.
+    fn in_flight(&self) -> u64 {
+        UPLOAD_BUDGET - *self.left.lock()
+    }
+
+    /// Reserves `bytes` bytes, and waits until they are free.
+    pub(crate) fn reserve(&self, bytes: u64) -> UploadReservation<'_> {
+        let bytes = bytes.min(UPLOAD_BUDGET);
+        let _turn = self.turn.lock();
+        let mut left = self.left.lock();
+        while *left < bytes {
+            self.freed.wait(&mut left);
+        }
+        *left -= bytes;
+        UploadReservation {
+            budget: self,
+            bytes,
+        }
+    }
+}
+
+/// A reservation, released on drop.
+pub(crate) struct UploadReservation<'a> {
+    budget: &'a UploadBudget,
+    bytes: u64,
+}
+
+impl Drop for UploadReservation<'_> {
+    fn drop(&mut self) {
+        *self.budget.left.lock() += self.bytes;
+        self.budget.freed.notify_all();
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::thread;
 
     use super::*;
-    use crate::backend::remote::runtime::{note_answer, wait};
+    use crate::backend::remote::runtime::{record_arrival, wait};
     use crate::request_context::UNLIMITED;
-
-    #[test]
-    fn attempts_end_with_their_number_or_their_time() {
-        let mut attempts = Attempts::new(Duration::from_secs(3600), 2);
-        assert!(attempts.next_pause().is_some() && attempts.next_pause().is_some());
-        assert_eq!(attempts.next_pause(), None);
-        assert_eq!(Attempts::new(Duration::ZERO, 2).next_pause(), None);
-        let (long, short) = (Duration::from_secs(7), Duration::from_secs(5));
-        assert_eq!(Attempts::new(long, 2).next_pause_of(short), Some(short));
-        assert_eq!(Attempts::new(short, 2).next_pause_of(long), None);
-    }
-
-    #[test]
-    fn pauses_grow_up_to_a_limit() {
-        assert!(pause(0) <= FIRST_PAUSE * 2 && pause(3) > FIRST_PAUSE * 3);
-        assert!(pause(1000) <= MAX_PAUSE * 2);
-    }
 
     /// Whether a request that takes this many milliseconds is answered in time.
     fn is_in_time(limits: &RequestLimits, milliseconds: u64) -> bool {
@@ -289,7 +247,7 @@ mod tests {
         let arriving = async {
             for _ in 0..10 {
                 tokio::time::sleep(limits.time / 4).await;
-                note_answer();
+                record_arrival();
             }
         };
         assert!(ends(&limits, Purpose::Data, arriving));
@@ -322,8 +280,8 @@ mod tests {
         let limits = RequestLimits::new(Duration::from_secs(60), 1);
         assert_eq!(limits.patience(), MIN_PATIENCE);
         let slow = MIN_PATIENCE * 3 / 2;
-        for _ in 0..2 * WEIGHT {
-            limits.note_answer(slow);
+        for _ in 0..2 * LATENCY_WEIGHT {
+            limits.record_latency(slow);
         }
         let answered = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -334,15 +292,15 @@ mod tests {
                     hold.send(()).unwrap();
                     tokio::time::sleep(slow).await;
                     answered.store(true, Ordering::Relaxed);
-                    note_answer();
+                    record_arrival();
                 })
             });
             held.recv().unwrap();
             let second = async { assert!(answered.load(Ordering::Relaxed), "two at a time") };
             assert!(ends(limits, Purpose::Data, second));
         });
-        for _ in 0..4 * WEIGHT {
-            limits.note_answer(Duration::ZERO);
+        for _ in 0..4 * LATENCY_WEIGHT {
+            limits.record_latency(Duration::ZERO);
         }
         assert_eq!(limits.patience(), MIN_PATIENCE, "it is quick again");
     }
@@ -358,7 +316,7 @@ mod tests {
     fn a_body_has_the_time_that_all_bodies_under_way_take() {
         let limits = RequestLimits::new(Duration::from_millis(50), 4);
         assert!(!is_in_time(&limits, 60_000), "nothing is sent");
-        let room = limits.bodies.take(MIN_SENT_PER_SECOND);
+        let room = limits.uploads.reserve(MIN_SENT_PER_SECOND);
         assert!(is_in_time(&limits, 400));
         assert!(!is_in_time(&limits, 60_000), "the server is silent");
         drop(room);
@@ -369,8 +327,33 @@ mod tests {
         let limits = RequestLimits::new(Duration::from_millis(300), 4);
         thread::scope(|scope| {
             let first = scope.spawn(|| is_in_time(&limits, 800));
-            let _room = limits.bodies.take(MIN_SENT_PER_SECOND);
+            let _room = limits.uploads.reserve(MIN_SENT_PER_SECOND);
             assert!(first.join().unwrap());
         });
+    }
+
+    #[test]
+    fn bodies_have_room_together_or_wait() {
+        let (budget, in_flight, most) = (
+            UploadBudget::default(),
+            AtomicU64::new(0),
+            AtomicU64::new(0),
+        );
+        let put = |bytes: u64| {
+            for _ in 0..200 {
+                let taken = budget.reserve(bytes);
+                let now = in_flight.fetch_add(taken.bytes, Ordering::SeqCst) + taken.bytes;
+                most.fetch_max(now, Ordering::SeqCst);
+                thread::yield_now();
+                in_flight.fetch_sub(taken.bytes, Ordering::SeqCst);
+            }
+        };
+        thread::scope(|scope| {
+            for bytes in [1, 50 << 20, 50 << 20, 60 << 20, UPLOAD_BUDGET, u64::MAX] {
+                scope.spawn(move || put(bytes));
+            }
+        });
+        assert!(most.into_inner() <= UPLOAD_BUDGET);
+        assert_eq!(budget.left.into_inner(), UPLOAD_BUDGET);
     }
 }

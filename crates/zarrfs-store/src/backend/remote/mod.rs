@@ -6,22 +6,18 @@
 
 use std::time::Duration;
 
-pub(super) mod absence;
-pub(super) mod body_room;
-pub(super) mod client_options;
 pub(super) mod condition_probe;
 pub(super) mod connector;
-pub(super) mod fault;
+pub(super) mod errors;
+pub(super) mod headers;
+mod hedge;
+pub(super) mod http_client;
 pub(super) mod limits;
-mod network;
-pub(super) mod packing;
-mod proxied;
 mod redirect;
-pub(super) mod retry_after;
+pub(super) mod refusal_probe;
+pub(super) mod retry;
 pub(super) mod runtime;
-mod second_request;
-mod trust;
-pub(super) mod validator;
+mod tls;
 pub(super) mod write_retry;
 
 /// Maximum number of retries of a request, once the store is open.
@@ -29,5 +25,5 @@ pub(super) const RETRIES: usize = 10;
 
 /// Maximum number of retries, and the time limit of a response, while a store is being opened, so that a wrong address
 /// is reported within seconds.
-pub(super) const FIRST_RETRIES: usize = 1;
-pub(super) const FIRST_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const OPEN_RETRIES: usize = 1;
+pub(super) const OPEN_TIME_LIMIT: Duration = Duration::from_secs(10);

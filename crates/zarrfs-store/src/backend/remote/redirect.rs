@@ -10,16 +10,13 @@ use reqwest::redirect::Policy;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use url::Url;
 
-/// Maximum number of redirects of one request.
-const MAX_REDIRECTIONS: usize = 10;
-
 /// Returns the redirect policy of the client.
 pub(super) fn policy() -> Policy {
     Policy::custom(|attempt| {
         let refused = match attempt.previous() {
             [] => None,
-            hops if hops.len() > MAX_REDIRECTIONS => Some("too many redirections".to_string()),
-            [asked, ..] => refusal(asked, attempt.url(), leads_inside),
+            hops if hops.len() > 10 => Some("too many redirections".to_string()),
+            [asked, ..] => refusal(asked, attempt.url(), resolves_inside),
         };
         match refused {
             None => attempt.follow(),
@@ -31,10 +28,10 @@ pub(super) fn policy() -> Policy {
     })
 }
 
-/// Returns the reason why a redirect is refused, or `None` if it is followed. `leads_inside` resolves a host name.
-fn refusal(asked: &Url, found: &Url, leads_inside: impl Fn(&str) -> bool) -> Option<String> {
+/// Returns the reason why a redirect is refused, or `None` if it is followed. `resolves_inside` resolves a host name.
+fn refusal(asked: &Url, found: &Url, resolves_inside: impl Fn(&str) -> bool) -> Option<String> {
     let (from, to) = (asked.host_str()?, found.host_str()?);
-    let is_private = |host: &str| is_inside(host) || leads_inside(host);
+    let is_private = |host: &str| is_inside(host) || resolves_inside(host);
     if from == to || !is_private(to) || is_private(from) {
         return None;
     }
@@ -54,10 +51,10 @@ fn is_inside(host: &str) -> bool {
 }
 
 /// Whether a host name resolves to a private address. If a name has no address, the client will report that.
-fn leads_inside(host: &str) -> bool {
+fn resolves_inside(host: &str) -> bool {
     let find = || {
-        let found = (host, 0).to_socket_addrs();
-        found.is_ok_and(|mut found| found.any(|address| is_private(address.ip())))
+        let addresses = (host, 0).to_socket_addrs();
+        addresses.is_ok_and(|mut all| all.any(|address| is_private(address.ip())))
     };
     let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match runtime {
@@ -93,8 +90,12 @@ mod tests {
     use super::*;
 
     fn redirected(from: &str, to: &str) -> Option<String> {
-        let leads_inside = |host: &str| host.ends_with(".inside.example");
-        refusal(&from.parse().unwrap(), &to.parse().unwrap(), leads_inside)
+        let resolves_inside = |host: &str| host.ends_with(".inside.example");
+        refusal(
+            &from.parse().unwrap(),
+            &to.parse().unwrap(),
+            resolves_inside,
+        )
     }
 
     #[test]
@@ -109,8 +110,8 @@ mod tests {
             assert_eq!(redirected(inside, public), None);
         }
         assert_eq!(redirected("http://other.inside.example/a", inside), None);
-        assert!(leads_inside("localhost"));
-        assert!(!leads_inside("name-without-an-address.invalid"));
+        assert!(resolves_inside("localhost"));
+        assert!(!resolves_inside("name-without-an-address.invalid"));
     }
 
     #[test]

@@ -24,16 +24,11 @@ use zarr_format::error::{Error, Result};
 
 /// How often a wait checks whether its request was already answered. It then ends if no bytes arrived since the last
 /// check.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Bytes of a body that count as one arrival. A body that brings less between two checks is stalled. With the default
 /// `--concurrency`, that is a link of less than 64 KiB per second.
-const STEP: usize = 1 << 10;
-
-/// Number of threads that move bytes between sockets and tasks.
-const THREADS: usize = 2;
-
-static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+const ARRIVAL_STEP: usize = 1 << 10;
 
 /// The last HTTP response of a task.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +54,7 @@ struct Arrivals(Mutex<Arrived>);
 struct Arrived {
     /// When the first response arrived.
     first: Option<Instant>,
-    /// When the last response, or the last `STEP` bytes of a body, arrived.
+    /// When the last response, or the last `ARRIVAL_STEP` bytes of a body, arrived.
     last: Option<Instant>,
     /// Bytes since that time.
     bytes: usize,
@@ -72,16 +67,16 @@ impl Arrivals {
 }
 
 /// Records that the head of a response arrived for the current task.
-pub(crate) fn note_answer() {
-    note_bytes(STEP);
+pub(crate) fn record_arrival() {
+    record_bytes(ARRIVAL_STEP);
 }
 
 /// Records that a piece of a body arrived for the current task.
-pub(crate) fn note_bytes(bytes: usize) {
+pub(crate) fn record_bytes(bytes: usize) {
     let _ = ARRIVALS.try_with(|arrivals| {
         let mut arrived = arrivals.0.lock();
         arrived.bytes = arrived.bytes.saturating_add(bytes);
-        if arrived.bytes >= STEP {
+        if arrived.bytes >= ARRIVAL_STEP {
             arrived.bytes = 0;
             let now = Instant::now();
             arrived.first.get_or_insert(now);
@@ -103,7 +98,7 @@ pub(crate) fn last_arrival() -> Option<Instant> {
 }
 
 /// Records the response to a request of the current task.
-pub(crate) fn note_response(last: LastResponse) {
+pub(crate) fn record_response(last: LastResponse) {
     // Tasks outside of a wait, such as the renewal of credentials, do not record it.
     let _ = LAST_RESPONSE.try_with(|place| place.replace(last));
 }
@@ -186,7 +181,7 @@ async fn while_useful<T>(
             return Err(abandoned());
         }
         seen = last;
-        if let Ok(done) = tokio::time::timeout(LOOK_EVERY, work.as_mut()).await {
+        if let Ok(done) = tokio::time::timeout(CHECK_INTERVAL, work.as_mut()).await {
             return Ok(done);
         }
         stalled = stalled.or_else(StalledJob::begin);
@@ -205,9 +200,10 @@ async fn with_limit<T>(
 }
 
 fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(THREADS).thread_name("network");
+        builder.worker_threads(2).thread_name("network");
         builder.enable_all().build()
     });
     runtime
@@ -258,8 +254,8 @@ mod tests {
         pool.submit(move || {
             let arriving = async {
                 for _ in 0..24 {
-                    tokio::time::sleep(LOOK_EVERY / 4).await;
-                    note_answer();
+                    tokio::time::sleep(CHECK_INTERVAL / 4).await;
+                    record_arrival();
                 }
             };
             let _ = wait(&UNLIMITED, Duration::from_secs(60), arriving);
@@ -291,16 +287,16 @@ mod tests {
     where
         W: Future<Output = ()> + Send + 'static,
     {
-        const LONG: Duration = Duration::from_secs(3600);
+        let long = Duration::from_secs(3600);
         type Wait<'a> = &'a dyn Fn(&RequestContext) -> Result<(Option<()>, LastResponse)>;
-        let waits: [Wait<'_>; 2] = [&|context| wait(context, LONG, work()), &|context| {
-            spawn_and_wait(context, LONG, work())
+        let waits: [Wait<'_>; 2] = [&|context| wait(context, long, work()), &|context| {
+            spawn_and_wait(context, long, work())
         }];
         waits.map(|waiting| {
             let request = Arc::new(Answered(AtomicBool::new(false)));
             let answered = request.clone();
             thread::spawn(move || {
-                thread::sleep(LOOK_EVERY / 5);
+                thread::sleep(CHECK_INTERVAL / 5);
                 answered.0.store(true, Ordering::Relaxed);
             });
             match waiting(&RequestContext::new(request)) {
@@ -322,15 +318,15 @@ mod tests {
     fn what_arrives_is_waited_for_to_its_end() {
         let arriving = || async {
             for _ in 0..15 {
-                tokio::time::sleep(LOOK_EVERY / 5).await;
-                note_bytes(STEP);
+                tokio::time::sleep(CHECK_INTERVAL / 5).await;
+                record_bytes(ARRIVAL_STEP);
             }
         };
         assert_eq!(ends_after_answer(arriving), [true, true]);
         let trickling = || async {
             loop {
-                tokio::time::sleep(LOOK_EVERY / 5).await;
-                note_bytes(1);
+                tokio::time::sleep(CHECK_INTERVAL / 5).await;
+                record_bytes(1);
             }
         };
         assert_eq!(ends_after_answer(trickling), [false, false]);
@@ -339,7 +335,7 @@ mod tests {
     #[test]
     fn a_change_is_waited_for_to_its_end() {
         let context = RequestContext::new(Arc::new(Answered(AtomicBool::new(true))));
-        let slow = async { tokio::time::sleep(LOOK_EVERY * 2).await };
+        let slow = async { tokio::time::sleep(CHECK_INTERVAL * 2).await };
         let (changed, _) = wait_for_change(Duration::from_secs(60), slow).unwrap();
         assert!(changed.is_some());
         let read = wait(&context, Duration::from_secs(60), async {
@@ -363,7 +359,7 @@ mod tests {
     #[test]
     fn the_last_response_is_returned() {
         let work = || async {
-            note_response(LastResponse {
+            record_response(LastResponse {
                 status: Some(503),
                 ..LastResponse::default()
             });

@@ -8,13 +8,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::limits::Attempts;
+use super::retry::Attempts;
 use crate::request_context::RequestContext;
 use crate::{Condition, ETag, Key, Meta, PutBody, Reader};
 use zarr_format::error::{Error, Kind, Result};
-
-/// Bytes per comparison.
-const COMPARE_SIZE: u64 = 8 << 20;
 
 /// A key of a remote store that is changed.
 pub(crate) trait RemoteKey {
@@ -34,24 +31,35 @@ fn wait_for_next(attempts: &mut Attempts) -> bool {
 }
 
 /// Whether a failed request may have been carried out.
-fn may_be_made(error: &Error) -> bool {
+fn may_have_succeeded(error: &Error) -> bool {
     error.kind() == Kind::Unavailable
 }
 
 /// How often a server may refuse a condition that holds before the condition is left out.
 const MAX_REFUSALS: usize = 2;
 
-/// Puts an object; each attempt is one request. With `checks_first` the key is checked before each attempt. The
-/// argument of `attempt` is whether to send the condition: a server that takes a folder for an object always refuses
-/// `Absent`, and the key has just been checked.
+/// A put under a condition.
+pub(crate) struct ConditionalPut<'a> {
+    pub(crate) target: &'a dyn RemoteKey,
+    pub(crate) body: PutBody<'a>,
+    pub(crate) condition: &'a Condition,
+    /// Whether the key is checked before each attempt.
+    pub(crate) checks_first: bool,
+}
+
+/// Puts an object; each attempt is one request. The argument of `attempt` is whether to send the condition: a server
+/// that takes a folder for an object always refuses `Absent`, and the key has just been checked.
 pub(crate) fn put(
     context: &RequestContext,
-    target: &dyn RemoteKey,
-    body: PutBody<'_>,
-    condition: &Condition,
-    checks_first: bool,
+    put: &ConditionalPut<'_>,
     attempt: impl Fn(bool) -> Result<ETag>,
 ) -> Result<ETag> {
+    let ConditionalPut {
+        target,
+        body,
+        condition,
+        checks_first,
+    } = *put;
     let mut attempts = Attempts::new(target.limit(), usize::MAX);
     let mut was_lost = false;
     let mut refusals = 0;
@@ -65,7 +73,7 @@ pub(crate) fn put(
             Err(error) => error,
         };
         let is_refusal = matches!(error.kind(), Kind::Changed | Kind::Exists);
-        if !is_refusal && !may_be_made(&error) {
+        if !is_refusal && !may_have_succeeded(&error) {
             return Err(error);
         }
         was_lost |= !is_refusal;
@@ -73,7 +81,7 @@ pub(crate) fn put(
         let found = target.probe().map_err(|_| error.clone())?;
         if let Some((etag, meta)) = &found
             && was_lost
-            && is_there(context, target, meta, body)?
+            && has_content(context, target, meta, body)?
         {
             return Ok(etag.clone());
         }
@@ -99,7 +107,7 @@ pub(crate) fn erase(
     let mut was_lost = false;
     let checks_first = checks_first || *condition == Condition::Absent;
     loop {
-        if (checks_first || was_lost) && !is_there_to_erase(target, condition, was_lost)? {
+        if (checks_first || was_lost) && !has_object_to_erase(target, condition, was_lost)? {
             return Ok(());
         }
         let error = match attempt() {
@@ -111,11 +119,11 @@ pub(crate) fn erase(
         };
         let is_refusal = matches!(condition, Condition::Match(_))
             && matches!(error.kind(), Kind::Changed | Kind::Exists);
-        if !is_refusal && !may_be_made(&error) {
+        if !is_refusal && !may_have_succeeded(&error) {
             return Err(error);
         }
         was_lost |= !is_refusal;
-        if is_refusal && !is_there_to_erase(target, condition, was_lost)? {
+        if is_refusal && !has_object_to_erase(target, condition, was_lost)? {
             return Ok(());
         }
         if !wait_for_next(&mut attempts) {
@@ -132,7 +140,7 @@ pub(crate) fn erase(
 const REFUSED: &str = "the server refuses the condition, though it holds";
 
 /// Checks a key before its removal. Returns false if there is nothing to remove.
-fn is_there_to_erase(
+fn has_object_to_erase(
     target: &dyn RemoteKey,
     condition: &Condition,
     was_lost: bool,
@@ -152,7 +160,7 @@ fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()>
 }
 
 /// Whether a key has exactly the bytes of `body`.
-pub(crate) fn is_there(
+pub(crate) fn has_content(
     context: &RequestContext,
     target: &dyn RemoteKey,
     found: &Meta,
@@ -164,7 +172,7 @@ pub(crate) fn is_there(
     let reader = target.reader(found);
     let mut place = 0;
     while place < body.len() {
-        let end = body.len().min(place + COMPARE_SIZE);
+        let end = body.len().min(place + (8 << 20));
         let ours = body.part(place..end)?;
         match reader.read_at(context, place, ours.len()) {
             Ok(theirs) if theirs == ours => place = end,

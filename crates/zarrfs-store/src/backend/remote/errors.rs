@@ -1,28 +1,28 @@
-//! Converts errors of object_store, without secrets.
+//! Converts errors of object_store to errors of the store, without secrets.
 //!
 //! URLs, headers and bodies are left out, since they may contain secrets. Only the status and the server's error code
 //! are kept.
 
-use std::error::Error as _;
 use std::fmt::Display;
 
 use object_store::Error as Fault;
 
+use super::retry::is_transient_status;
 use super::runtime::LastResponse;
-use super::trust::TRUSTS_NONE;
+use super::tls::TRUSTS_NONE;
 use zarr_format::error::{Error, Kind};
 
 /// Maximum length of a cause in a message, in characters.
 const MAX_CAUSE: usize = 200;
 
 /// Returns the error for a request about `subject`.
-pub(crate) fn error(fault: &Fault, last: &LastResponse, subject: impl Display) -> Error {
+pub(crate) fn request_error(fault: &Fault, last: &LastResponse, subject: impl Display) -> Error {
     let kind = kind(fault, last);
     Error::new(kind, subject, describe(fault, last, kind))
 }
 
 /// Returns the error for a request that timed out.
-pub(crate) fn late(subject: impl Display, seconds: f32) -> Error {
+pub(crate) fn timed_out(subject: impl Display, seconds: f32) -> Error {
     Error::unavailable(subject, format!("no answer within {seconds} s (--timeout)"))
 }
 
@@ -45,16 +45,12 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
     }
 }
 
-/// Error codes of S3, sent with status 400, for expired credentials.
-const EXPIRED: [&str; 4] = [
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "InvalidToken",
-    "TokenRefreshRequired",
-];
-
+/// Whether the error code is one of those that S3 sends with status 400 for expired credentials.
 fn is_expired(fault: &Fault) -> bool {
-    EXPIRED.contains(&code(fault).trim())
+    matches!(
+        code(fault).trim(),
+        "ExpiredToken" | "ExpiredTokenException" | "InvalidToken" | "TokenRefreshRequired"
+    )
 }
 
 fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
@@ -70,7 +66,8 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
             innermost(fault)
         ),
         (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
-        (Kind::NotFound, _) => format!("no such object, bucket or container{}", bracketed(&code)),
+        (Kind::NotFound, _) if code.is_empty() => "no such object, bucket or container".to_string(),
+        (Kind::NotFound, _) => format!("no such object, bucket or container ({})", code.trim()),
         (Kind::Changed, _) => "was changed while it was open".to_string(),
         (_, Some(status)) if status >= 300 => format!("{ANSWERED}{status}{code}"),
         _ => with_host(last.host.as_deref(), innermost(fault)),
@@ -92,14 +89,16 @@ const NO_CREDENTIALS: &str = "no credentials from ";
 /// Returns the cause of a failed request, with the host in front if its name cannot be resolved.
 pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     match host {
-        Some(host) if is_lookup(&cause) && !cause.starts_with(PROXY) => format!("{host}: {cause}"),
+        Some(host) if is_name_lookup(&cause) && !cause.starts_with(PROXY) => {
+            format!("{host}: {cause}")
+        }
         _ => cause,
     }
 }
 
 /// Whether the cause is that a host name cannot be resolved.
-pub(crate) fn is_lookup(cause: &str) -> bool {
-    cause.contains(LOOKUP)
+fn is_name_lookup(cause: &str) -> bool {
+    cause.contains("failed to lookup address information")
 }
 
 /// Returns the cause of a request whose proxy, at this address, cannot be reached.
@@ -117,32 +116,22 @@ pub(super) fn is_of_tls(fault: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Whether the cause names the server that failed, so that adding the store's address would mislead.
-pub(crate) fn is_named(cause: &str) -> bool {
-    is_lookup(cause) || cause.starts_with(NO_CREDENTIALS) || cause.starts_with(PROXY)
+pub(crate) fn names_server(cause: &str) -> bool {
+    is_name_lookup(cause) || cause.starts_with(NO_CREDENTIALS) || cause.starts_with(PROXY)
 }
 
 /// Whether the cause is a transient status.
 pub(crate) fn is_busy(cause: &str) -> bool {
     let status = cause.strip_prefix(ANSWERED).and_then(|rest| rest.get(..3));
-    status.is_some_and(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
+    status.is_some_and(|status| status.parse().is_ok_and(is_transient_status))
 }
 
 /// Prefix of causes with an error status.
 pub(crate) const ANSWERED: &str = "the server answered ";
 
-/// Prefix of errors about names that cannot be resolved.
-const LOOKUP: &str = "failed to lookup address information";
-
-fn bracketed(code: &str) -> String {
-    match code.trim() {
-        "" => String::new(),
-        code => format!(" ({code})"),
-    }
-}
-
 /// Returns the error code in an XML response, after a space, or an empty string.
 fn code(fault: &Fault) -> String {
-    let text = chain(fault).last().cloned().unwrap_or_default();
+    let text = root_cause(fault).to_string();
     let after = text.split_once("<Code>").map(|(_, after)| after);
     let code = after.and_then(|after| after.split_once("</Code>"));
     let plain =
@@ -201,17 +190,6 @@ pub(crate) fn root_cause<'a>(
     last
 }
 
-/// Returns the messages of the error and its causes, outermost first.
-fn chain(fault: &Fault) -> Vec<String> {
-    let mut texts = vec![fault.to_string()];
-    let mut source = fault.source();
-    while let Some(error) = source {
-        texts.push(error.to_string());
-        source = error.source();
-    }
-    texts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,7 +212,7 @@ mod tests {
     fn the_status_says_what_a_listing_does_not() {
         let fault =
             generic("status 403: <Error><Code>AccessDenied</Code><Message>no</Message></Error>");
-        let error = error(&fault, &last(403), "a");
+        let error = request_error(&fault, &last(403), "a");
         assert_eq!(error.kind(), Kind::Denied);
         assert_eq!(
             error.to_string(),
@@ -243,23 +221,23 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_region_is_named() {
+    fn a_wrong_region_names_server() {
         let mut last = last(301);
         last.region = Some("eu-west-1".to_string());
-        let error = error(&generic("Received redirect without LOCATION"), &last, "b");
+        let error = request_error(&generic("Received redirect without LOCATION"), &last, "b");
         assert!(error.to_string().contains("--region eu-west-1"), "{error}");
     }
 
     #[test]
-    fn a_host_that_is_not_found_is_named() {
+    fn a_host_that_is_not_found_names_server() {
         let cause = "failed to lookup address information: Name or service not known";
         let last = LastResponse {
             host: Some("no.such.host".to_string()),
             ..LastResponse::default()
         };
-        let named = error(&generic(cause), &last, "a").to_string();
+        let named = request_error(&generic(cause), &last, "a").to_string();
         assert_eq!(named, format!("a: no.such.host: {cause}"));
-        let other = error(&generic("connection refused"), &last, "a").to_string();
+        let other = request_error(&generic("connection refused"), &last, "a").to_string();
         assert_eq!(other, "a: connection refused");
     }
 
@@ -285,7 +263,7 @@ mod tests {
     fn no_url_is_repeated() {
         let fault = generic("error sending request for url https://me:secret@host/?sig=secret");
         assert!(
-            !error(&fault, &LastResponse::default(), "a")
+            !request_error(&fault, &LastResponse::default(), "a")
                 .to_string()
                 .contains("secret")
         );

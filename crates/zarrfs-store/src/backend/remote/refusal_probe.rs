@@ -15,22 +15,22 @@ use zarr_format::model::document;
 
 /// The evidence about a store that cannot list names.
 #[derive(Default)]
-pub(crate) struct Absence(Mutex<KnownAnswers>);
+pub(crate) struct RefusalProbe(Mutex<ProbeAnswers>);
 
 #[derive(Default)]
-struct KnownAnswers {
+struct ProbeAnswers {
     /// Whether the server refuses missing keys.
     refuses_missing: Option<bool>,
     /// The root document that was returned last, and the time of its request.
-    given: Option<(Key, Instant)>,
+    root_document: Option<(Key, Instant)>,
 }
 
-impl Absence {
-    /// Whether a key that the server has just refused is missing. `is_there` requests a key: it returns false if the
+impl RefusalProbe {
+    /// Whether a key that the server has just refused is missing. `exists` requests a key: it returns false if the
     /// key is missing, or `Denied` if it is refused.
     pub(crate) async fn is_missing(
         &self,
-        is_there: impl AsyncFn(&Key) -> Result<bool>,
+        exists: impl AsyncFn(&Key) -> Result<bool>,
     ) -> Result<bool> {
         let refused = Instant::now();
         let mut known = self.0.lock().await;
@@ -38,15 +38,15 @@ impl Absence {
             return Ok(false);
         }
         // One document is evidence for all keys that were refused before it was requested.
-        let is_given = known
-            .given
+        let has_document = known
+            .root_document
             .as_ref()
-            .is_some_and(|(_, asked)| *asked > refused);
-        if !is_given && !known.ask_root(&is_there).await? {
+            .is_some_and(|(_, requested)| *requested > refused);
+        if !has_document && !known.has_root_document(&exists).await? {
             return Ok(false);
         }
         if known.refuses_missing.is_none() {
-            known.refuses_missing = match is_there(&no_key()?).await {
+            known.refuses_missing = match exists(&impossible_key()?).await {
                 Ok(_) => Some(false),
                 Err(error) if error.kind() == Kind::Denied => Some(true),
                 Err(error) => return Err(error),
@@ -56,16 +56,19 @@ impl Absence {
     }
 }
 
-impl KnownAnswers {
+impl ProbeAnswers {
     /// Whether the server returns a document of the root now.
-    async fn ask_root(&mut self, is_there: &impl AsyncFn(&Key) -> Result<bool>) -> Result<bool> {
-        let known = self.given.take().map(|(key, _)| key);
+    async fn has_root_document(
+        &mut self,
+        exists: &impl AsyncFn(&Key) -> Result<bool>,
+    ) -> Result<bool> {
+        let known = self.root_document.take().map(|(key, _)| key);
         let others = document::at_root().filter_map(|name| Key::new(name).ok());
         for key in known.into_iter().chain(others) {
-            let asked = Instant::now();
-            match is_there(&key).await {
+            let requested = Instant::now();
+            match exists(&key).await {
                 Ok(true) => {
-                    self.given = Some((key, asked));
+                    self.root_document = Some((key, requested));
                     return Ok(true);
                 }
                 Ok(false) => {}
@@ -78,7 +81,7 @@ impl KnownAnswers {
 }
 
 /// Returns a random key that no store has.
-pub(crate) fn no_key() -> Result<Key> {
+pub(crate) fn impossible_key() -> Result<Key> {
     Key::new(format!(
         "zarrfs-no-such-key-{:016x}",
         RandomState::new().hash_one(0)

@@ -18,9 +18,6 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-/// The verifier's error for an authority's certificate, which it reports after the dates were found to be valid.
-const OF_AN_AUTHORITY: &str = "CaUsedAsEndEntity";
-
 /// Why certificates are refused if this machine trusts none.
 pub(super) const TRUSTS_NONE: &str = "this machine has no certificates by which servers are trusted: install the package \
     ca-certificates, or have SSL_CERT_FILE name a file of certificates";
@@ -184,11 +181,12 @@ impl ServerCertVerifier for TrustsNone {
     }
 }
 
-/// Whether a certificate was refused only because it is an authority's.
+/// Whether a certificate was refused only because it is an authority's. The verifier reports this after the dates were
+/// found to be valid.
 fn is_of_an_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::Other(other)) => {
-            other.0.to_string() == OF_AN_AUTHORITY
+            other.0.to_string() == "CaUsedAsEndEntity"
         }
         _ => false,
     }

@@ -2,7 +2,7 @@
 //!
 //! A connection may be lost without a sign, as all connections are after a suspend or a change of address. A request on
 //! it would take the whole time limit, before its response or in the middle of its body. So the second request uses a
-//! new connection. If it makes progress and the first one does not, the kept connections are dropped.
+//! new connection. If it makes progress and the first one does not, the pooled connections are dropped.
 //!
 //! Only GET and HEAD are hedged, since they change nothing, and the first response is used. The first request goes on
 //! meanwhile, so that a slow server still has the whole time limit. No third request is sent here.
@@ -25,27 +25,26 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions};
 use parking_lot::Mutex;
 
-use super::runtime::note_bytes;
-use super::validator::validator;
+use super::headers::opaque_tag;
+use super::runtime::record_bytes;
 
-/// Maximum time without a response, or without a piece of its body, before the second request; and its maximum as a
-/// fraction of the time limit (1/N), so that the second response comes within a quarter of the limit.
-const MAX_PATIENCE: Duration = Duration::from_secs(5);
-const PART_OF_LIMIT: u32 = 5;
+/// Maximum time without a response, or without a piece of its body, before the second request.
+const MAX_HEDGE_DELAY: Duration = Duration::from_secs(5);
 
 /// A client that hedges.
 #[derive(Debug)]
-pub(super) struct SecondRequestClient(Arc<Connections>);
+pub(super) struct HedgingClient(Arc<Connections>);
 
 struct Connections {
     /// Makes clients that keep their connections.
     below: Arc<dyn HttpConnector>,
     options: ClientOptions,
     /// The client for first requests.
-    kept: Mutex<Arc<HttpClient>>,
+    pooled: Mutex<Arc<HttpClient>>,
     /// A client that keeps no connections.
-    unkept: HttpClient,
-    patience: Duration,
+    unpooled: HttpClient,
+    /// The time before the second request.
+    delay: Duration,
 }
 
 impl fmt::Debug for Connections {
@@ -54,89 +53,118 @@ impl fmt::Debug for Connections {
     }
 }
 
-impl SecondRequestClient {
+impl HedgingClient {
     /// Wraps the clients that `below` makes; `time` is the time limit of a response.
     pub(super) fn over(
         below: Arc<dyn HttpConnector>,
         options: &ClientOptions,
         time: Duration,
-    ) -> object_store::Result<SecondRequestClient> {
-        let unkept = options
+    ) -> object_store::Result<HedgingClient> {
+        let unpooled = options
             .clone()
             .with_config(ClientConfigKey::PoolMaxIdlePerHost, "0");
-        Ok(SecondRequestClient(Arc::new(Connections {
-            kept: Mutex::new(Arc::new(below.connect(options)?)),
-            unkept: below.connect(&unkept)?,
+        Ok(HedgingClient(Arc::new(Connections {
+            pooled: Mutex::new(Arc::new(below.connect(options)?)),
+            unpooled: below.connect(&unpooled)?,
             below,
             options: options.clone(),
-            patience: (time / PART_OF_LIMIT).min(MAX_PATIENCE),
+            // The second response then comes within a quarter of the limit.
+            delay: (time / 5).min(MAX_HEDGE_DELAY),
         })))
     }
 }
 
 impl Connections {
     /// Replaces the client `lost` and so drops its connections, unless another request has done that already.
-    fn give_up(&self, lost: &Arc<HttpClient>) {
-        if !Arc::ptr_eq(&self.kept.lock(), lost) {
+    fn replace_pooled(&self, lost: &Arc<HttpClient>) {
+        if !Arc::ptr_eq(&self.pooled.lock(), lost) {
             return;
         }
         // Reads certificates, which takes a while.
         match self.below.connect(&self.options) {
             Ok(new) => {
-                let mut kept = self.kept.lock();
-                if Arc::ptr_eq(&kept, lost) {
-                    *kept = Arc::new(new);
+                let mut pooled = self.pooled.lock();
+                if Arc::ptr_eq(&pooled, lost) {
+                    *pooled = Arc::new(new);
                 }
             }
             Err(error) => log::warn!("connections that may be lost are kept: {error}"),
         }
     }
+
+    /// Requests an object again and skips the `received` bytes. Returns the rest of the body once it starts to arrive,
+    /// if the object is the same as before. The whole object is requested, since a signature may cover the range.
+    async fn resume(
+        &self,
+        again: HttpRequest,
+        head: BodyIdentity,
+        received: u64,
+    ) -> Option<BoxStream<'static, Result<Bytes, HttpError>>> {
+        let response = self.unpooled.execute(again).await.ok()?;
+        if BodyIdentity::of(&response)? != head {
+            return None;
+        }
+        let mut pieces = response.into_body().bytes_stream();
+        let mut skipped = 0;
+        loop {
+            let mut piece = pieces.next().await?.ok()?;
+            let known = (received - skipped).min(piece.len() as u64);
+            skipped += known;
+            let known = usize::try_from(known).ok()?;
+            if known < piece.len() {
+                let begin = futures_util::stream::iter([Ok(piece.split_off(known))]);
+                return Some(begin.chain(pieces).boxed());
+            }
+            record_bytes(known);
+        }
+    }
 }
 
 #[async_trait::async_trait]
-impl HttpService for SecondRequestClient {
+impl HttpService for HedgingClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let connections = &self.0;
-        let kept = connections.kept.lock().clone();
+        let pooled = connections.pooled.lock().clone();
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            return kept.execute(request).await;
+            return pooled.execute(request).await;
         }
         let again = request.clone();
-        let mut first = pin!(kept.execute(request));
-        if let Ok(response) = tokio::time::timeout(connections.patience, first.as_mut()).await {
+        let mut first = pin!(pooled.execute(request));
+        if let Ok(response) = tokio::time::timeout(connections.delay, first.as_mut()).await {
             let connections = connections.clone();
-            return response.map(|response| watched(response, again, connections, kept.clone()));
+            return response
+                .map(|response| with_hedged_body(response, again, connections, pooled.clone()));
         }
-        let second = pin!(connections.unkept.execute(again));
+        let second = pin!(connections.unpooled.execute(again));
         let response = match select(first, second).await {
             Either::Left((Ok(response), _)) => return Ok(response),
             Either::Left((Err(_), second)) => second.await?,
             Either::Right((Ok(response), _)) => response,
             Either::Right((Err(_), first)) => return first.await,
         };
-        connections.give_up(&kept);
+        connections.replace_pooled(&pooled);
         Ok(response)
     }
 }
 
 /// Wraps the body of a response, which continues with a second request if it stalls.
-fn watched(
+fn with_hedged_body(
     response: HttpResponse,
     again: HttpRequest,
     connections: Arc<Connections>,
-    kept: Arc<HttpClient>,
+    pooled: Arc<HttpClient>,
 ) -> HttpResponse {
-    let head = match ResponseFacts::of(&response) {
+    let head = match BodyIdentity::of(&response) {
         Some(head) if again.method() == Method::GET => head,
         _ => return response,
     };
     response.map(|body| {
-        let body = WatchedBody {
+        let body = HedgedBody {
             pieces: body.bytes_stream(),
             received: 0,
             second: Some((again, head)),
             connections,
-            kept,
+            pooled,
         };
         let pieces = unfold(body, async |mut body| {
             let piece = body.next().await?;
@@ -148,39 +176,39 @@ fn watched(
 
 /// Properties that are equal in two responses with the same body.
 #[derive(PartialEq)]
-struct ResponseFacts(u16, [Option<String>; 4]);
+struct BodyIdentity(u16, [Option<String>; 4]);
 
-impl ResponseFacts {
+impl BodyIdentity {
     /// Returns `None` if no property distinguishes its body from another one.
-    fn of(response: &HttpResponse) -> Option<ResponseFacts> {
+    fn of(response: &HttpResponse) -> Option<BodyIdentity> {
         let text = |name: &str| {
             let value = response.headers().get(name)?.to_str().ok()?;
             Some(value.to_string())
         };
         let status = response.status().as_u16();
-        let tag = text("etag").filter(|tag| validator(tag).is_some());
+        let tag = text("etag").filter(|tag| opaque_tag(tag).is_some());
         let modified = text("last-modified");
         let length = text("content-length");
         let is_known = (tag.is_some() || modified.is_some()) && length.is_some();
-        let facts = [tag, modified, length, text("content-range")];
-        (is_known && [200, 206].contains(&status)).then_some(ResponseFacts(status, facts))
+        let properties = [tag, modified, length, text("content-range")];
+        (is_known && [200, 206].contains(&status)).then_some(BodyIdentity(status, properties))
     }
 }
 
 /// A body that continues with a second request if it stalls.
-struct WatchedBody {
+struct HedgedBody {
     pieces: BoxStream<'static, Result<Bytes, HttpError>>,
     received: u64,
     /// The request, and the expected properties of its response; `None` once it was sent.
-    second: Option<(HttpRequest, ResponseFacts)>,
+    second: Option<(HttpRequest, BodyIdentity)>,
     connections: Arc<Connections>,
-    kept: Arc<HttpClient>,
+    pooled: Arc<HttpClient>,
 }
 
-impl WatchedBody {
+impl HedgedBody {
     async fn next(&mut self) -> Option<Result<Bytes, HttpError>> {
-        let patience = self.connections.patience;
-        let piece = match tokio::time::timeout(patience, self.pieces.next()).await {
+        let delay = self.connections.delay;
+        let piece = match tokio::time::timeout(delay, self.pieces.next()).await {
             Ok(piece) => piece,
             Err(_) => self.next_after_stall().await,
         };
@@ -196,7 +224,7 @@ impl WatchedBody {
             return self.pieces.next().await;
         };
         let connections = self.connections.clone();
-        let rest = pin!(connections.rest(again, head, self.received));
+        let rest = pin!(connections.resume(again, head, self.received));
         let rest = match select(self.pieces.next(), rest).await {
             Either::Left((Some(Err(error)), rest)) => rest.await.ok_or(error),
             Either::Left((piece, _)) => return piece,
@@ -205,40 +233,11 @@ impl WatchedBody {
         };
         match rest {
             Ok(rest) => {
-                self.connections.give_up(&self.kept);
+                self.connections.replace_pooled(&self.pooled);
                 self.pieces = rest;
                 self.pieces.next().await
             }
             Err(error) => Some(Err(error)),
-        }
-    }
-}
-
-impl Connections {
-    /// Requests an object again and skips the `received` bytes. Returns the rest of the body once it starts to arrive,
-    /// if the object is the same as before. The whole object is requested, since a signature may cover the range.
-    async fn rest(
-        &self,
-        again: HttpRequest,
-        head: ResponseFacts,
-        received: u64,
-    ) -> Option<BoxStream<'static, Result<Bytes, HttpError>>> {
-        let response = self.unkept.execute(again).await.ok()?;
-        if ResponseFacts::of(&response)? != head {
-            return None;
-        }
-        let mut pieces = response.into_body().bytes_stream();
-        let mut skipped = 0;
-        loop {
-            let mut piece = pieces.next().await?.ok()?;
-            let known = (received - skipped).min(piece.len() as u64);
-            skipped += known;
-            let known = usize::try_from(known).ok()?;
-            if known < piece.len() {
-                let begin = futures_util::stream::iter([Ok(piece.split_off(known))]);
-                return Some(begin.chain(pieces).boxed());
-            }
-            note_bytes(known);
         }
     }
 }
@@ -325,7 +324,7 @@ mod tests {
         let options = ClientOptions::new();
         let time = Duration::from_millis(500);
         let below = Arc::new(planned.clone());
-        let client = SecondRequestClient::over(below, &options, time).unwrap();
+        let client = HedgingClient::over(below, &options, time).unwrap();
         let bodies = (0..tries).map(|_| {
             let request = http::Request::get("http://server.invalid/");
             let request = request.body(object_store::client::HttpRequestBody::empty());
@@ -348,7 +347,7 @@ mod tests {
             &[(Bring::Begin(7), "a"), (Bring::All, "a")],
         ];
         for plan in plans {
-            // A third client is made once, when the kept connections are dropped.
+            // A third client is made once, when the pooled connections are dropped.
             assert_eq!(
                 read(plan, 3),
                 (vec![whole(), whole(), whole()], 3),

@@ -1,24 +1,30 @@
-//! The HTTP client, with object_store's settings but a stricter redirect policy.
+//! Builds the HTTP client from its options, with object_store's settings but a stricter redirect policy.
 //!
 //! object_store's own client follows every redirect, and has no setting for that. So the client is built here, from the
-//! settings that `--option` accepts (`client_options`) and the defaults of object_store.
+//! settings that `--option` accepts and the defaults of object_store.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use object_store::client::{HttpClient, HttpConnector};
+use hyper_util::client::proxy::matcher::Matcher;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+};
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, ClientBuilder, NoProxy, Proxy};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::proxied::ProxiedClient;
-use super::{redirect, trust};
+use super::{errors, redirect, tls};
+use crate::RemoteConfig;
+use crate::edit_distance::nearest;
+use zarr_format::error::Error;
 
 /// Makes clients that use the network.
 #[derive(Debug, Default)]
@@ -26,27 +32,17 @@ pub(super) struct NetworkConnector;
 
 impl HttpConnector for NetworkConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        choose_cryptography();
+        // Selects ring for TLS in the whole process, without which no client can be built. Fails only if an earlier
+        // call has made the same selection.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let settings = ClientSettings(options);
         let client = settings.builder().and_then(|builder| {
             let client = builder.build();
             client.map_err(|error| refused(&error))
         });
-        let [url, excludes] = [ClientConfigKey::ProxyUrl, ClientConfigKey::ProxyExcludes]
-            .map(|key| settings.text(key));
-        let client = ProxiedClient::new(
-            HttpClient::new(client?),
-            url.as_deref(),
-            excludes.as_deref(),
-        );
+        let client = ProxiedClient::new(HttpClient::new(client?), &settings);
         Ok(HttpClient::new(client))
     }
-}
-
-/// Selects ring for TLS in the whole process. No client can be built without a selection.
-fn choose_cryptography() {
-    // Fails only if an earlier call has made the same selection.
-    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// The settings of a client, as text.
@@ -108,7 +104,7 @@ impl ClientSettings<'_> {
         } else {
             let http1_only = self.flag(ClientConfigKey::Http1Only)?;
             let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let config = trust::client_config(provider, others, http1_only);
+            let config = tls::client_config(provider, others, http1_only);
             builder = builder.tls_backend_preconfigured(config.map_err(|error| refused(&error))?);
         }
         let Some(url) = proxy else {
@@ -173,20 +169,136 @@ fn refused(error: &dyn Display) -> object_store::Error {
 /// Resolves host names, and rotates the addresses, so that all addresses of a host are used equally.
 #[derive(Default)]
 struct SpreadResolver {
-    asked: AtomicUsize,
+    lookups: AtomicUsize,
 }
 
 impl Resolve for SpreadResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let number = self.lookups.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let find = move || (name.as_str(), 0).to_socket_addrs();
-            let mut found: Vec<SocketAddr> = tokio::task::spawn_blocking(find).await??.collect();
-            let first = asked.checked_rem(found.len()).unwrap_or_default();
-            found.rotate_left(first);
-            Ok(Box::new(found.into_iter()) as Addrs)
+            let mut addresses: Vec<SocketAddr> =
+                tokio::task::spawn_blocking(find).await??.collect();
+            let first = number.checked_rem(addresses.len()).unwrap_or_default();
+            addresses.rotate_left(first);
+            Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
+}
+
+/// A client whose errors name a proxy that cannot be reached.
+///
+/// reqwest says why a connection failed, but not to which host. The requests that go through a proxy are found here by
+/// the same rules as in curl.
+struct ProxiedClient {
+    below: HttpClient,
+    proxies: Matcher,
+}
+
+impl ProxiedClient {
+    /// Wraps a client with these settings. Without a proxy in them, those of the environment are used.
+    fn new(below: HttpClient, settings: &ClientSettings<'_>) -> ProxiedClient {
+        let proxies = match settings.text(ClientConfigKey::ProxyUrl) {
+            Some(url) => {
+                let hosts = settings.text(ClientConfigKey::ProxyExcludes);
+                let proxies = Matcher::builder().all(url);
+                proxies.no(hosts.unwrap_or_default()).build()
+            }
+            None => Matcher::from_system(),
+        };
+        ProxiedClient { below, proxies }
+    }
+}
+
+impl fmt::Debug for ProxiedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProxiedClient")
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for ProxiedClient {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let proxy = self.proxies.intercept(request.uri());
+        let answer = self.below.execute(request).await;
+        answer.map_err(|error| match proxy {
+            Some(proxy) if is_of_connection(&error) => {
+                let uri = proxy.uri();
+                // A password may stand before the host.
+                let port = uri.port().map(|port| format!(":{port}"));
+                let address = [uri.host().unwrap_or_default(), &port.unwrap_or_default()].concat();
+                let text = errors::with_proxy(&address, &errors::innermost(&error));
+                HttpError::new(error.kind(), io::Error::other(text))
+            }
+            _ => error,
+        })
+    }
+}
+
+/// Whether there was no connection. A TLS error through the proxy means that there was one.
+fn is_of_connection(error: &HttpError) -> bool {
+    let is_of_connection = matches!(
+        error.kind(),
+        HttpErrorKind::Connect | HttpErrorKind::Timeout
+    );
+    is_of_connection && !errors::is_of_tls(error)
+}
+
+/// Names of `--option` that every kind of store accepts.
+pub(crate) const CLIENT_OPTIONS: [&str; 12] = [
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "disable_system_certificates",
+    "http1_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "read_timeout",
+    "user_agent",
+];
+
+/// Returns the error `Invalid` if an option is not one of the HTTP client's. Stores on web servers have no others.
+pub(crate) fn check_option(name: &str) -> zarr_format::error::Result<()> {
+    if CLIENT_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
+        return Ok(());
+    }
+    Err(unknown_option(name, &CLIENT_OPTIONS))
+}
+
+/// Returns the error for an option that is not in `known`, with the nearest known name.
+pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
+    if name == "profile" {
+        return Error::invalid("--profile", "only buckets of S3 have one");
+    }
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(known) => format!("did you mean '{known}'?"),
+        None => format!("known are {}", known.join(", ")),
+    };
+    Error::invalid(
+        format!("--option {name}"),
+        format!("no such option; {hint}"),
+    )
+}
+
+/// Returns the default settings of every client. The client's own limits for requests and reads are disabled (1 day):
+/// they would include bodies, whose time depends on their length. The effective limits are in `limits`.
+pub(crate) fn defaults(config: &RemoteConfig) -> [(ClientConfigKey, String); 4] {
+    let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis().max(1));
+    [
+        (ClientConfigKey::Timeout, "1day".to_string()),
+        (ClientConfigKey::ReadTimeout, "1day".to_string()),
+        (
+            ClientConfigKey::ConnectTimeout,
+            milliseconds(config.timeout.min(Duration::from_secs(5))),
+        ),
+        (
+            ClientConfigKey::UserAgent,
+            concat!("zarrfs/", env!("CARGO_PKG_VERSION")).to_string(),
+        ),
+    ]
 }
 
 #[cfg(test)]

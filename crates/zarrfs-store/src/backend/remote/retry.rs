@@ -1,0 +1,108 @@
+//! Decides which requests are retried, how often, and after which pause.
+
+use std::hash::{BuildHasher, RandomState};
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::errors;
+use zarr_format::error::Result;
+
+/// The first and the longest pause before a retry.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Counts the attempts of one request.
+pub(crate) struct Attempts {
+    end: Instant,
+    made: usize,
+    repeats: usize,
+}
+
+impl Attempts {
+    /// Allows the first attempt and `repeats` retries, within `time`.
+    pub(crate) fn new(time: Duration, repeats: usize) -> Attempts {
+        let now = Instant::now();
+        Attempts {
+            end: now.checked_add(time).unwrap_or(now),
+            made: 0,
+            repeats,
+        }
+    }
+
+    /// Sets the end of the attempts to `time` from now.
+    pub(crate) fn extend(&mut self, time: Duration) {
+        let now = Instant::now();
+        self.end = now.checked_add(time).unwrap_or(now);
+    }
+
+    /// Returns the time that is left.
+    pub(crate) fn time_left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// Counts a failed attempt. Returns the pause before the next one, or `None` if there may be none.
+    pub(crate) fn next_pause(&mut self) -> Option<Duration> {
+        self.next_pause_of(Duration::ZERO)
+    }
+
+    /// Like `next_pause`, with a pause of at least `least`.
+    pub(crate) fn next_pause_of(&mut self, least: Duration) -> Option<Duration> {
+        let pause = pause(self.made).max(least);
+        if self.made >= self.repeats || pause >= self.time_left() {
+            return None;
+        }
+        self.made += 1;
+        Some(pause)
+    }
+}
+
+/// Whether a response with this status is retried. 501 (not implemented) is permanent.
+pub(crate) fn is_transient_status(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// Opens a store, with retries for at most `time` while the server says that it is busy.
+pub(crate) fn once_ready<T>(time: Duration, mut open: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut attempts = Attempts::new(time, usize::MAX);
+    loop {
+        match open() {
+            Err(error) if errors::is_busy(error.detail()) => match attempts.next_pause() {
+                Some(pause) => thread::sleep(pause),
+                None => return Err(error),
+            },
+            opened => return opened,
+        }
+    }
+}
+
+/// Returns the pause after `made` retries: doubled each time, with up to 50 % of jitter so that many clients do not
+/// retry at the same moment.
+fn pause(made: usize) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(1 << made.min(10));
+    let chance = RandomState::new().hash_one(made) % 1000;
+    doubled.min(MAX_PAUSE).mul_f64(0.5 + chance as f64 / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_end_with_their_number_or_their_time() {
+        let mut attempts = Attempts::new(Duration::from_secs(3600), 2);
+        assert!(attempts.next_pause().is_some() && attempts.next_pause().is_some());
+        assert_eq!(attempts.next_pause(), None);
+        assert_eq!(Attempts::new(Duration::ZERO, 2).next_pause(), None);
+        let (long, short) = (Duration::from_secs(7), Duration::from_secs(5));
+        assert_eq!(Attempts::new(long, 2).next_pause_of(short), Some(short));
+        assert_eq!(Attempts::new(short, 2).next_pause_of(long), None);
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        assert!(pause(0) <= FIRST_PAUSE * 2 && pause(3) > FIRST_PAUSE * 3);
+        assert!(pause(1000) <= MAX_PAUSE * 2);
+    }
+}
