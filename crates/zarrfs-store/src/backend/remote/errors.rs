@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_found_names_server() {
+    fn a_host_that_is_not_found_is_named() {
         let cause = "failed to lookup address information: Name or service not known";
         let last = LastResponse {
             host: Some("no.such.host".to_string()),

@@ -16,7 +16,7 @@ pub(super) fn policy() -> Policy {
         let refused = match attempt.previous() {
             [] => None,
             hops if hops.len() > 10 => Some("too many redirections".to_string()),
-            [asked, ..] => refusal(asked, attempt.url(), resolves_inside),
+            [first, ..] => refusal(first, attempt.url(), resolves_inside),
         };
         match refused {
             None => attempt.follow(),
@@ -29,8 +29,8 @@ pub(super) fn policy() -> Policy {
 }
 
 /// Returns the reason why a redirect is refused, or `None` if it is followed. `resolves_inside` resolves a host name.
-fn refusal(asked: &Url, found: &Url, resolves_inside: impl Fn(&str) -> bool) -> Option<String> {
-    let (from, to) = (asked.host_str()?, found.host_str()?);
+fn refusal(first: &Url, target: &Url, resolves_inside: impl Fn(&str) -> bool) -> Option<String> {
+    let (from, to) = (first.host_str()?, target.host_str()?);
     let is_private = |host: &str| is_inside(host) || resolves_inside(host);
     if from == to || !is_private(to) || is_private(from) {
         return None;

@@ -172,15 +172,15 @@ async fn while_useful<T>(
     work: impl Future<Output = T>,
 ) -> Result<T> {
     let mut work = pin!(work);
-    let mut seen = None;
+    let mut previous = None;
     // The thread counts as stalled even if bytes arrive: a server that keeps breaking off sends some too.
     let mut stalled = None;
     loop {
         let last = arrivals.last();
-        if !context.is_waited_for() && last == seen {
+        if !context.is_waited_for() && last == previous {
             return Err(abandoned());
         }
-        seen = last;
+        previous = last;
         if let Ok(done) = tokio::time::timeout(CHECK_INTERVAL, work.as_mut()).await {
             return Ok(done);
         }

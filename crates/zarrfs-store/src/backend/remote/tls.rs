@@ -28,11 +28,11 @@ pub(super) fn client_config(
     others: Vec<CertificateDer<'static>>,
     http1_only: bool,
 ) -> Result<ClientConfig, Error> {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
+    let native = rustls_native_certs::load_native_certs();
+    for error in &native.errors {
         log::warn!("certificates that this machine trusts: {error}");
     }
-    let mut trusted = found.certs;
+    let mut trusted = native.certs;
     trusted.extend(others);
     let verifier: Arc<dyn ServerCertVerifier> = match Verifier::new(trusted, &provider)? {
         Some(verifier) => Arc::new(verifier),

@@ -65,8 +65,8 @@ pub(crate) fn put(
     let mut refusals = 0;
     loop {
         if checks_first {
-            let found = target.probe()?.map(|(etag, _)| etag);
-            condition.check(target.key(), found.as_ref())?;
+            let current = target.probe()?.map(|(etag, _)| etag);
+            condition.check(target.key(), current.as_ref())?;
         }
         let error = match attempt(refusals < MAX_REFUSALS) {
             Ok(etag) => return Ok(etag),
@@ -78,14 +78,14 @@ pub(crate) fn put(
         }
         was_lost |= !is_refusal;
         refusals += usize::from(is_refusal && *condition == Condition::Absent);
-        let found = target.probe().map_err(|_| error.clone())?;
-        if let Some((etag, meta)) = &found
+        let current = target.probe().map_err(|_| error.clone())?;
+        if let Some((etag, meta)) = &current
             && was_lost
             && has_content(context, target, meta, body)?
         {
             return Ok(etag.clone());
         }
-        condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
+        condition.check(target.key(), current.map(|(etag, _)| etag).as_ref())?;
         // The condition holds: the conflicting object is gone, or the attempt had no effect.
         if !wait_for_next(&mut attempts) {
             let refused = || Error::unavailable(target.key(), REFUSED);
@@ -163,13 +163,13 @@ fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()>
 pub(crate) fn has_content(
     context: &RequestContext,
     target: &dyn RemoteKey,
-    found: &Meta,
+    current: &Meta,
     body: PutBody<'_>,
 ) -> Result<bool> {
-    if found.size != body.len() {
+    if current.size != body.len() {
         return Ok(false);
     }
-    let reader = target.reader(found);
+    let reader = target.reader(current);
     let mut place = 0;
     while place < body.len() {
         let end = body.len().min(place + (8 << 20));
