@@ -8,6 +8,7 @@ use object_store::{PutMode, UpdateVersion};
 
 use super::address::CloudKind;
 use crate::Condition;
+use crate::backend::remote::condition_probe::UNUSED_ETAG;
 use crate::backend::remote::headers::opaque_tag;
 
 /// A request header: name and value.
@@ -18,9 +19,6 @@ const GENERATION: &str = " generation ";
 
 /// The header of Google that makes a request conditional on a generation.
 const IF_GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
-
-/// A valid ETag that no object has.
-const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
 /// Returns the text of an ETag for conditions, or `None` if the response has no usable tag or, for Google, no
 /// generation.

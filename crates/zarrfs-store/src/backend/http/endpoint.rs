@@ -1,30 +1,47 @@
-//! Blocking requests to one web server, limited in number and time, with retries.
+//! Sends blocking requests to one web server and reads the bodies of the responses.
 //!
-//! They use object_store's HTTP client, not its `HttpStore`, which accepts only UTF-8 keys, drops the query, hides
-//! redirects, refuses servers without ranges, and retries requests that the server does not support.
+//! Requests are limited in number and time, and are retried. They use object_store's HTTP client, not its `HttpStore`,
+//! which accepts only UTF-8 keys, drops the query, hides redirects, refuses servers without ranges, and retries requests
+//! that the server does not support.
+//!
+//! If a body breaks off, the rest is requested as a range of the same version, or the read fails. A truncated body is
+//! never taken for the whole.
 
 use std::fmt::Display;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::StreamExt;
 use http::{HeaderValue, StatusCode};
-use object_store::PutPayload;
-use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+};
+use object_store::{ClientOptions, PutPayload};
 
-use super::response::{ResponseHead, refusal};
-use super::tags::TagWatch;
+use super::etag_watch::ETagWatch;
+use super::response::{ResponseHead, ResponseKind, Validators, refusal};
 use super::urls::UrlSpace;
 use super::webdav;
-use crate::Key;
-use crate::backend::remote::errors;
+use crate::backend::remote::connector::Connector;
 use crate::backend::remote::headers::retry_after;
 use crate::backend::remote::limits::{Purpose, RequestLimits};
 use crate::backend::remote::refusal_probe::RefusalProbe;
 use crate::backend::remote::retry::{Attempts, is_transient_status};
-use crate::backend::remote::runtime::{record_arrival, wait, wait_for_change};
+use crate::backend::remote::runtime::{record_arrival, record_bytes, wait, wait_for_change};
+use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, errors, http_client};
 use crate::request_context::RequestContext;
+use crate::stats::Stats;
+use crate::{Key, Meta, RemoteConfig, check_length};
+use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
+
+/// Maximum size of the buffer, in bytes, that is allocated before the body arrives.
+const MAX_PREALLOCATED: u64 = 64 << 20;
+
+/// Maximum length of a generated document, in bytes.
+const MAX_DOCUMENT: u64 = 256 << 20;
 
 /// A folder of a web server, with the client and limits for its requests.
 pub(super) struct HttpEndpoint {
@@ -32,15 +49,15 @@ pub(super) struct HttpEndpoint {
     pub(super) http: HttpClient,
     pub(super) limits: RequestLimits,
     /// Maximum number of retries of a failed request.
-    pub(super) repeats: usize,
+    pub(super) retries: usize,
     /// Whether the server is known to support ranges (`StoreInfo::sends_parts`).
     pub(super) sends_parts: Arc<AtomicBool>,
     /// The status besides 404 that means that an object is missing.
     pub(super) missing_is: Option<u16>,
     /// Decides whether a refused key is missing; `None` if the server lists names or has no document at the root.
-    pub(super) absence: Option<RefusalProbe>,
+    pub(super) refusals: Option<RefusalProbe>,
     /// Watches whether the server's ETags can be trusted.
-    pub(super) tags: TagWatch,
+    pub(super) etags: ETagWatch,
 }
 
 /// A request about a key.
@@ -88,7 +105,7 @@ impl<'a> RequestSpec<'a> {
             method: http::Method::from_bytes(b"PROPFIND").unwrap_or(http::Method::OPTIONS),
             as_folder,
             header: Some(("depth", depth.to_string())),
-            body: webdav::WANTED,
+            body: webdav::PROPFIND_BODY,
             ..RequestSpec::get(key)
         }
     }
@@ -100,16 +117,95 @@ impl<'a> RequestSpec<'a> {
             ..RequestSpec::get(key)
         }
     }
-}
 
-impl RequestSpec<'_> {
+    /// A GET of the first byte of a key.
+    pub(super) fn first_byte(key: &'a Key) -> RequestSpec<'a> {
+        RequestSpec::part(key, "bytes=0-0".to_string())
+    }
+
     /// Whether the request is a GET or HEAD of an object.
     fn is_of_object(&self) -> bool {
         [http::Method::GET, http::Method::HEAD].contains(&self.method) && !self.as_folder
     }
 }
 
+/// An object or a range of it.
+pub(super) struct RequestedRange {
+    pub(super) bytes: Vec<u8>,
+    /// The offset in the object.
+    pub(super) start: u64,
+    /// Metadata of the whole object.
+    pub(super) meta: Meta,
+    /// Whether the server ignored the range and sent the whole object.
+    pub(super) is_whole: bool,
+}
+
+/// The range of an object that a body has.
+struct BodyExtent {
+    start: u64,
+    /// `None` if the server does not state the length of the body.
+    end: Option<u64>,
+    /// The length of the whole object, or 0 if the server does not state it.
+    size: u64,
+}
+
+impl BodyExtent {
+    fn of(key: &Key, response: &ResponseHead) -> Result<BodyExtent> {
+        if response.status != 206 {
+            let end = response.length();
+            let size = end.unwrap_or_default();
+            return Ok(BodyExtent {
+                start: 0,
+                end,
+                size,
+            });
+        }
+        let why = "the server does not say which part it sends";
+        let part = response.part();
+        let (start, end, size) = part.ok_or_else(|| Error::unavailable(key, why))?;
+        Ok(BodyExtent {
+            start,
+            end: Some(end),
+            size,
+        })
+    }
+}
+
 impl HttpEndpoint {
+    /// Connects to the server of a folder, with the time limit and the retries for opening a store.
+    pub(super) fn connect(
+        urls: UrlSpace,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<HttpEndpoint> {
+        let mut options = ClientOptions::new().with_allow_http(urls.is_plain());
+        for (key, value) in http_client::defaults(config) {
+            options = options.with_config(key, value);
+        }
+        for (name, value) in &config.options {
+            http_client::check_option(name)?;
+            let key = name.to_ascii_lowercase().parse();
+            let key =
+                key.map_err(|_| Error::invalid(format!("--option {name}"), "no such option"))?;
+            options = options.with_config(key, value);
+        }
+        let connector = Connector::new(stats.clone(), config.timeout);
+        // The text of the error may contain the value of an option.
+        let http = connector.connect(&options).map_err(|_| {
+            Error::invalid("--option", "the HTTP client cannot work with these options")
+        })?;
+        Ok(HttpEndpoint {
+            urls,
+            http,
+            limits: RequestLimits::new(config.timeout.min(OPEN_TIME_LIMIT), config.concurrency),
+            retries: OPEN_RETRIES,
+            sends_parts: Arc::default(),
+            missing_is: config.missing_is,
+            refusals: None,
+            etags: ETagWatch::new(stats.clone()),
+        })
+    }
+
     /// Runs requests for metadata about `subject` under one permit, and waits for the result.
     pub(super) fn wait<T>(
         &self,
@@ -152,7 +248,7 @@ impl HttpEndpoint {
 
     /// Returns the counter of attempts to read a body.
     pub(super) fn attempts(&self) -> Attempts {
-        Attempts::new(self.limits.time, self.repeats)
+        Attempts::new(self.limits.time, self.retries)
     }
 
     fn request(&self, spec: &RequestSpec<'_>) -> Result<HttpRequest> {
@@ -187,7 +283,7 @@ impl HttpEndpoint {
     }
 
     /// Records whether the server supports ranges. Its behavior overrides its headers.
-    fn note_parts(&self, spec: &RequestSpec<'_>, response: &ResponseHead) {
+    fn record_range_support(&self, spec: &RequestSpec<'_>, response: &ResponseHead) {
         let is_of_part = spec
             .header
             .as_ref()
@@ -195,7 +291,7 @@ impl HttpEndpoint {
         let sends_parts = match response.status {
             206 => true,
             200 if is_of_part => false,
-            200 if response.offers_parts() => true,
+            200 if response.accepts_ranges() => true,
             _ => return,
         };
         self.sends_parts.store(sends_parts, Ordering::Relaxed);
@@ -203,8 +299,8 @@ impl HttpEndpoint {
 
     /// Sends a request, with retries after transient failures. Returns the last response, with any status.
     pub(super) async fn send(&self, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
-        let repeats = if spec.once { 0 } else { self.repeats };
-        let mut attempts = Attempts::new(self.limits.time, repeats);
+        let retries = if spec.once { 0 } else { self.retries };
+        let mut attempts = Attempts::new(self.limits.time, retries);
         loop {
             let request = self.request(spec)?;
             let host = request.uri().host().map(str::to_string);
@@ -226,15 +322,15 @@ impl HttpEndpoint {
                 Ok(response) => is_transient_status(response.status().as_u16()),
                 Err(fault) => is_transient(fault),
             };
-            let asked_for = match &response {
+            let retry_pause = match &response {
                 Ok(response) => retry_after(response.status(), response.headers()),
                 Err(_) => None,
             };
-            if asked_for.is_some() {
+            if retry_pause.is_some() {
                 record_arrival();
             }
             let pause = if is_transient {
-                attempts.next_pause_of(asked_for.unwrap_or_default())
+                attempts.next_pause_of(retry_pause.unwrap_or_default())
             } else {
                 None
             };
@@ -242,7 +338,7 @@ impl HttpEndpoint {
                 (Some(pause), _) => tokio::time::sleep(pause).await,
                 (None, Ok(response)) => {
                     let head = ResponseHead::new(response, &self.urls, spec.key);
-                    self.note_parts(spec, &head);
+                    self.record_range_support(spec, &head);
                     return Ok(head);
                 }
                 (None, Err(fault)) => {
@@ -252,33 +348,192 @@ impl HttpEndpoint {
             }
         }
     }
-}
 
-impl HttpEndpoint {
     /// Whether an error is a refusal (`Denied`) that means that the key is missing.
     pub(super) async fn is_refused_as_missing(&self, error: &Error) -> bool {
-        let Some(absence) = self
-            .absence
+        let Some(refusals) = self
+            .refusals
             .as_ref()
             .filter(|_| error.kind() == Kind::Denied)
         else {
             return false;
         };
         let is_there = async |key: &Key| {
-            let spec = RequestSpec::part(key, "bytes=0-0".to_string());
+            let spec = RequestSpec::first_byte(key);
             match self.send(&spec).await?.status {
                 200 | 206 | 416 => Ok(true),
                 404 => Ok(false),
                 status => Err(refusal(key, status)),
             }
         };
-        matches!(absence.is_missing(is_there).await, Ok(true))
+        matches!(refusals.is_missing(is_there).await, Ok(true))
     }
-}
 
-/// Returns the error for a response with an error status.
-pub(super) fn refused(key: &Key, response: &ResponseHead) -> Error {
-    refusal(key, response.status)
+    /// Returns the metadata of an object of `size` bytes, given the validators of a response.
+    pub(super) async fn meta(&self, key: &Key, validators: Validators, size: u64) -> Meta {
+        self.etags.observe(self, key, &validators, size).await;
+        self.etags.usable(validators).meta(size)
+    }
+
+    /// Reads the body of a response with an object or a range of it. The error is `TooLarge` beyond `most` bytes.
+    pub(super) async fn read_body(
+        &self,
+        key: &Key,
+        response: ResponseHead,
+        most: u64,
+    ) -> Result<RequestedRange> {
+        response.check_encoding(key)?;
+        let is_whole = response.status != 206;
+        let extent = BodyExtent::of(key, &response)?;
+        let start = extent.start;
+        let (bytes, meta) = match extent.end {
+            Some(end) => {
+                let meta = self.meta(key, response.validators(), extent.size).await;
+                let bytes = self
+                    .read_part(key, response, start..end, &meta, most)
+                    .await?;
+                (bytes, meta)
+            }
+            None => {
+                let validators = response.validators();
+                let mut bytes = buffer::with_capacity(0);
+                self.append_body(key, response, &mut bytes, most).await?;
+                let meta = self.meta(key, validators, bytes.len() as u64).await;
+                (bytes, meta)
+            }
+        };
+        Ok(RequestedRange {
+            bytes,
+            start,
+            meta,
+            is_whole,
+        })
+    }
+
+    /// Reads a body with the known range `part`. If the body breaks off, the rest is requested.
+    async fn read_part(
+        &self,
+        key: &Key,
+        response: ResponseHead,
+        part: Range<u64>,
+        meta: &Meta,
+        most: u64,
+    ) -> Result<Vec<u8>> {
+        let length = part.end - part.start;
+        if length > most {
+            return Err(too_large(key, length, most));
+        }
+        let room = usize::try_from(length.min(MAX_PREALLOCATED)).unwrap_or_default();
+        let mut bytes = buffer::with_capacity(room);
+        let mut broken = self.append_body(key, response, &mut bytes, most).await;
+        let mut attempts = self.attempts();
+        let mut known = 0;
+        while (bytes.len() as u64) < length {
+            if bytes.len() > known {
+                known = bytes.len();
+                attempts.extend(self.limits.time);
+            }
+            let breaks_off = || Error::unavailable(key, "the answer breaks off");
+            let fault = broken.err().unwrap_or_else(breaks_off);
+            self.pause(&mut attempts, fault).await?;
+            let rest = part.start + bytes.len() as u64..part.end;
+            let rest = self.resume(key, rest, meta).await?;
+            broken = self.append_body(key, rest, &mut bytes, most).await;
+        }
+        if bytes.len() as u64 != length {
+            let text = "more bytes came than the server said";
+            return Err(Error::unavailable(key, text));
+        }
+        Ok(bytes)
+    }
+
+    /// Requests the rest of a body that broke off. The error is `Changed` if the object has another version.
+    async fn resume(&self, key: &Key, span: Range<u64>, meta: &Meta) -> Result<ResponseHead> {
+        let range = format!("bytes={}-{}", span.start, span.end - 1);
+        let mut response = self.send(&RequestSpec::part(key, range)).await?;
+        response.set_size(meta.size);
+        match (response.response_kind(key)?, response.part()) {
+            (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
+                if response.status == 206 =>
+            {
+                let rest = self.meta(key, response.validators(), size).await;
+                check_length(key, rest.content(), meta.content())?;
+                if !rest.may_be_of(meta) {
+                    return Err(changed(key));
+                }
+                if (start, end) == (span.start, span.end) {
+                    return Ok(response);
+                }
+                let text = "the server sends another part than asked for";
+                Err(Error::unavailable(key, text))
+            }
+            (ResponseKind::Missing | ResponseKind::Folder, _) => Err(changed(key)),
+            _ => Err(Error::unavailable(
+                key,
+                "the answer breaks off, and the server has no ranges",
+            )),
+        }
+    }
+
+    /// Appends the body of a response to `bytes`. The error is `TooLarge` if `bytes` would exceed `most` bytes.
+    pub(super) async fn append_body(
+        &self,
+        key: &Key,
+        response: ResponseHead,
+        bytes: &mut Vec<u8>,
+        most: u64,
+    ) -> Result<()> {
+        let mut pieces = response.body.bytes_stream();
+        loop {
+            let Some(piece) = pieces.next().await else {
+                return Ok(());
+            };
+            let piece =
+                piece.map_err(|fault| Error::unavailable(key, errors::innermost(&fault)))?;
+            record_bytes(piece.len());
+            if (bytes.len() + piece.len()) as u64 > most {
+                return Err(too_large(key, (bytes.len() + piece.len()) as u64, most));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+    }
+
+    /// Fetches a generated document, such as a listing. If it breaks off, it is fetched again from the beginning. The
+    /// bytes are empty if the status is an error.
+    pub(super) async fn fetch_document(
+        &self,
+        spec: &RequestSpec<'_>,
+    ) -> Result<(ResponseHead, Vec<u8>)> {
+        let mut attempts = self.attempts();
+        loop {
+            let mut response = self.send(spec).await?;
+            if !(200..300).contains(&response.status) {
+                return Ok((response, Vec::new()));
+            }
+            let body = std::mem::replace(&mut response.body, String::new().into());
+            let mut bytes = Vec::new();
+            let whole = ResponseHead {
+                body,
+                headers: response.headers.clone(),
+                ..response
+            };
+            let read = self.append_body(spec.key, whole, &mut bytes, MAX_DOCUMENT);
+            match read.await {
+                Ok(()) => return Ok((response, bytes)),
+                Err(fault) => self.pause(&mut attempts, fault).await?,
+            }
+        }
+    }
+
+    /// Waits before a retry of a body that broke off. Returns `fault` if there may be no retry.
+    async fn pause(&self, attempts: &mut Attempts, fault: Error) -> Result<()> {
+        let pause = match fault.kind() {
+            Kind::Unavailable => attempts.next_pause(),
+            _ => None,
+        };
+        tokio::time::sleep(pause.ok_or(fault)?).await;
+        Ok(())
+    }
 }
 
 pub(super) fn changed(key: &Key) -> Error {

@@ -11,19 +11,8 @@ use super::urls::{Relation, UrlSpace};
 use crate::{EntryKind, Key};
 use zarr_format::error::{Error, Result};
 
-/// The titles of index pages start with one of these, in lower case.
-const TITLES: [&str; 4] = [
-    "index of ",
-    "directory listing for ",
-    "directory listing of ",
-    "listing of ",
-];
-
 /// Names with their kinds.
 pub(super) type LinkedNames = Vec<(Vec<u8>, EntryKind)>;
-
-/// The `Accept` header of a request for an index: JSON is preferred to HTML.
-pub(super) const ACCEPTED: &str = "application/json, text/html;q=0.9, */*;q=0.5";
 
 /// Parses the index page of a folder, or returns `None` if it is another kind of page.
 pub(super) fn names(
@@ -69,7 +58,13 @@ fn in_html(urls: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedNa
         }
     }
     let title = title.trim().to_ascii_lowercase();
-    match (TITLES.iter().any(|known| title.starts_with(known)), has_end) {
+    let titles = [
+        "index of ",
+        "directory listing for ",
+        "directory listing of ",
+        "listing of ",
+    ];
+    match (titles.iter().any(|known| title.starts_with(known)), has_end) {
         (true, true) => Ok(Some(names)),
         (true, false) => Err(Error::corrupt("", "the server's index page breaks off")),
         (false, _) => Ok(None),
@@ -108,16 +103,8 @@ fn in_json(page: &[u8]) -> Result<Option<LinkedNames>> {
     };
     let names: Option<Vec<_>> = entries.iter().map(json_entry).collect();
     let Some(names) = names else { return Ok(None) };
-    let checked = names.into_iter();
-    Ok(Some(
-        checked
-            .filter_map(|(name, kind)| Some((checked_name(name)?, kind)))
-            .collect(),
-    ))
-}
-
-fn checked_name(name: &str) -> Option<Vec<u8>> {
-    checked(name.as_bytes().to_vec())
+    let valid = |(name, kind): (&str, EntryKind)| Some((checked(name.into())?, kind));
+    Ok(Some(names.into_iter().filter_map(valid).collect()))
 }
 
 fn json_entry(entry: &Value) -> Option<(&str, EntryKind)> {
@@ -134,11 +121,8 @@ fn json_entry(entry: &Value) -> Option<(&str, EntryKind)> {
 mod tests {
     use super::*;
 
-    const FILE: EntryKind = EntryKind::File;
-    const FOLDER: EntryKind = EntryKind::Directory;
-
     fn read(kind: &str, page: &str) -> Result<Option<LinkedNames>> {
-        let urls = UrlSpace::read("http://host/top", "").unwrap();
+        let urls = UrlSpace::parse("http://host/top", "").unwrap();
         names(&urls, &Key::new("a").unwrap(), kind, page.as_bytes())
     }
 
@@ -156,7 +140,10 @@ mod tests {
             <a href=\"c/\">c/</a>   21-Nov-2026 18:40   -\r\n\
             <a href=\"x%20%26%23.json\">x &amp;#.json</a>  21-Nov-2026 18:40   12K\r\n\
             </pre><hr></body>\r\n</html>\r\n";
-        let expected = vec![("c".to_string(), FOLDER), ("x &#.json".to_string(), FILE)];
+        let expected = vec![
+            ("c".to_string(), EntryKind::Directory),
+            ("x &#.json".to_string(), EntryKind::File),
+        ];
         assert_eq!(found("text/html", nginx), expected);
         let apache = "<!DOCTYPE HTML><html><head><title>Index of /top/a</title></head><body>\
             <table><tr><th><a href=\"?C=N;O=D\">Name</a></th></tr>\
@@ -165,13 +152,13 @@ mod tests {
             <!-- <a href=\"hidden\"> --></table></body></html>";
         assert_eq!(
             found("text/html;charset=UTF-8", apache),
-            vec![("b&c".to_string(), FILE)]
+            vec![("b&c".to_string(), EntryKind::File)]
         );
         let python = "<!DOCTYPE HTML>\n<html><head><title>Directory listing for /top/a/</title>\
             </head><body><ul><li><a href=\".zattrs\">.zattrs</a></li></ul></body></html>";
         assert_eq!(
             found("text/html; charset=utf-8", python),
-            vec![(".zattrs".to_string(), FILE)]
+            vec![(".zattrs".to_string(), EntryKind::File)]
         );
     }
 
@@ -179,7 +166,10 @@ mod tests {
     fn lists_for_programs_are_read() {
         let nginx = r#"[{"name": "c", "type": "directory", "mtime": "x"},
             {"name": "d", "type": "file", "size": 3}]"#;
-        let expected = vec![("c".to_string(), FOLDER), ("d".to_string(), FILE)];
+        let expected = vec![
+            ("c".to_string(), EntryKind::Directory),
+            ("d".to_string(), EntryKind::File),
+        ];
         assert_eq!(found("application/json", nginx), expected);
         let caddy =
             r#"[{"name": "c/", "size": 1, "is_dir": true}, {"name": "d", "is_dir": false}]"#;

@@ -5,37 +5,34 @@
 //! error, never "missing", except on servers that list nothing and refuse missing keys (`RefusalProbe`).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::Presence;
-use crate::backend::remote::condition_probe::ConditionProbe;
+use crate::backend::remote::retry::once_ready;
+use crate::backend::remote::{OPEN_TIME_LIMIT, RETRIES};
 use crate::request_context::{RequestContext, UNLIMITED};
+use crate::stats::Stats;
 use crate::{
-    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
-    StoreInfo, Version, not_a_link,
+    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader,
+    RemoteConfig, Store, StoreInfo, Version, not_a_link,
 };
-use endpoint::HttpEndpoint;
-use first_documents::{FirstDocuments, within_limit};
-use lookup::ProbeResult;
-use missing_answer::MissingAnswer;
-use node_folders::NodeFolders;
+use endpoint::{HttpEndpoint, too_large};
+use lister::FolderLister;
+use object_client::{LookupResult, ObjectClient};
 use reader::HttpReader;
+use root_probe::{RootDocuments, RootProbe};
+use urls::UrlSpace;
+use writer::HttpWriter;
 use zarr_format::error::{Error, Kind, Result};
 
-mod body;
 mod endpoint;
-mod fetch;
-mod first_documents;
+mod etag_watch;
 mod index_page;
-mod listing;
-mod lookup;
-mod missing_answer;
+mod lister;
 mod node_folders;
-mod probe;
+mod object_client;
 mod reader;
 mod response;
-mod tag_trial;
-mod tags;
+mod root_probe;
 mod urls;
 mod webdav;
 mod writer;
@@ -53,33 +50,82 @@ enum ListingMethod {
 
 /// A folder of a web server as a store.
 pub(super) struct HttpStore {
-    endpoint: Arc<HttpEndpoint>,
-    listing_method: ListingMethod,
-    /// The server's response for missing keys.
-    missing_answer: MissingAnswer,
+    objects: Arc<ObjectClient>,
+    lister: FolderLister,
+    writer: HttpWriter,
     /// Documents that were fetched when the store was opened.
-    first_documents: FirstDocuments,
-    /// Whether the server has refused HEAD where it permits GET, as it does for signed URLs.
-    refuses_heads: AtomicBool,
-    /// Whether a HEAD has ever found an object or a folder. Before that, a 404 may only mean that HEAD is not
-    /// supported.
-    knows_heads: AtomicBool,
-    /// Whether the server has redirected a folder to its URL with a slash.
-    redirects: AtomicBool,
-    /// Whether an index page has had a name that starts with a dot.
-    shows_hidden: AtomicBool,
-    /// The known node folders.
-    node_folders: NodeFolders,
-    /// Probes whether the server enforces conditions.
-    conditions: ConditionProbe,
+    root_documents: RootDocuments,
     info: StoreInfo,
 }
 
 impl HttpStore {
+    /// Opens a folder of a web server, called `shown` in messages. For an archive, `only` is its key, and the folder
+    /// itself need not exist.
+    ///
+    /// Fails within seconds with `Denied`, `NotFound`, `Invalid` or `Unavailable` if there is nothing to read.
+    pub(crate) fn open(
+        url: &str,
+        shown: &str,
+        only: Option<&Key>,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<HttpStore> {
+        let endpoint = HttpEndpoint::connect(UrlSpace::parse(url, shown)?, config, stats)?;
+        let info = StoreInfo::new(config.metadata_ttl);
+        let mut probe = RootProbe {
+            objects: ObjectClient::new(endpoint),
+            documents: RootDocuments::default(),
+            clock: info.clock.clone(),
+        };
+        let probed = once_ready(config.timeout.min(OPEN_TIME_LIMIT), || match only {
+            Some(key) => match probe.objects.head_object(&UNLIMITED, key)? {
+                LookupResult::Missing | LookupResult::Folder => Err(Error::not_found(shown)),
+                LookupResult::Object(_) => Ok(()),
+            },
+            None => probe.run(shown),
+        });
+        probed.map_err(|error| Error::new(error.kind(), shown, error.detail()))?;
+        let RootProbe {
+            mut objects,
+            documents,
+            ..
+        } = probe;
+        if let Some(endpoint) = Arc::get_mut(&mut objects.endpoint) {
+            (endpoint.retries, endpoint.limits.time) = (RETRIES, config.timeout);
+        }
+        let objects = Arc::new(objects);
+        Ok(HttpStore {
+            info: StoreInfo {
+                lists: objects.listing_method != ListingMethod::None,
+                concurrency: config.concurrency,
+                sends_parts: objects.endpoint.sends_parts.clone(),
+                ..info
+            },
+            lister: FolderLister::new(objects.clone()),
+            writer: HttpWriter::new(objects.clone()),
+            root_documents: documents,
+            objects,
+        })
+    }
+
+    /// Removes a WebDAV folder that was empty just before.
+    fn erase_empty_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        if prefix.is_root() || !self.writer.is_folder(prefix)? {
+            return Ok(());
+        }
+        let Some(mut names) = self.lister.names(&UNLIMITED, prefix)? else {
+            return Ok(());
+        };
+        match names.next(context)? {
+            Some(_) => Ok(()),
+            None => self.writer.erase_folder(prefix),
+        }
+    }
+
     /// Records a change. A failed change counts too, since it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
-        self.first_documents.forget(key);
-        self.node_folders.forget_document(key);
+        self.root_documents.forget(key);
+        self.lister.node_folders.forget_document(key);
         self.info.changes.record(key);
         done
     }
@@ -90,13 +136,16 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        let found = match self.first_documents.take(context, &self.info, key) {
-            Presence::Is(document) => Some(within_limit(key, document, limit)?),
+        let found = match self.root_documents.take(context, &self.info, key) {
+            Presence::Is(document) if document.size > limit => {
+                return Err(too_large(key, document.size, limit));
+            }
+            Presence::Is(document) => Some(document),
             Presence::Missing => None,
-            Presence::Unknown => self.get_whole(context, key, limit)?,
+            Presence::Unknown => self.objects.get(context, key, limit)?,
         };
         if found.is_some() {
-            self.node_folders.note_document(key);
+            self.lister.node_folders.record_document(key);
         }
         Ok(found)
     }
@@ -110,16 +159,16 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        self.get_part(context, key, &range)
+        self.objects.get_range(context, key, &range)
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if key.is_root() {
             return Ok(Some(Meta::prefix()));
         }
-        match self.first_documents.meta(context, &self.info, key) {
+        match self.root_documents.meta(context, &self.info, key) {
             Some(meta) => Ok(Some(meta)),
-            None => self.head_entry(context, key),
+            None => self.objects.head(context, key),
         }
     }
 
@@ -127,12 +176,12 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        if let Some(meta) = self.first_documents.meta(context, &self.info, key) {
+        if let Some(meta) = self.root_documents.meta(context, &self.info, key) {
             return Ok(Some(meta.version));
         }
-        Ok(match self.head_object(context, key)? {
-            ProbeResult::Object(meta) => Some(meta.version),
-            ProbeResult::Folder | ProbeResult::Missing => None,
+        Ok(match self.objects.head_object(context, key)? {
+            LookupResult::Object(meta) => Some(meta.version),
+            LookupResult::Folder | LookupResult::Missing => None,
         })
     }
 
@@ -146,38 +195,30 @@ impl Store for HttpStore {
         let meta = match known {
             Some(meta) => *meta,
             None if key.is_root() => return Err(is_folder()),
-            None => match self.head_object(context, key)? {
-                ProbeResult::Object(meta) => meta,
-                ProbeResult::Folder => return Err(is_folder()),
-                ProbeResult::Missing => return Err(Error::not_found(key)),
+            None => match self.objects.head_object(context, key)? {
+                LookupResult::Object(meta) => meta,
+                LookupResult::Folder => return Err(is_folder()),
+                LookupResult::Missing => return Err(Error::not_found(key)),
             },
         };
-        let (endpoint, key) = (self.endpoint.clone(), key.clone());
+        let (endpoint, key) = (self.objects.endpoint.clone(), key.clone());
         Ok(Arc::new(HttpReader::new(endpoint, key, meta)))
     }
 
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let names = match self.listing_method {
-            ListingMethod::WebDav => self.webdav_names(context, prefix)?,
-            ListingMethod::IndexPages => self.page_names(context, prefix)?,
-            ListingMethod::None => {
-                let text = "this store does not tell its names";
-                return Err(Error::unsupported(prefix, text));
-            }
-        };
-        match names {
+        match self.lister.names(context, prefix)? {
             Some(names) => Ok(Box::new(names)),
             None if prefix.is_root() => Err(Error::not_found(prefix)),
-            None => match self.head_object(context, prefix)? {
-                ProbeResult::Object(_) => {
+            None => match self.objects.head_object(context, prefix)? {
+                LookupResult::Object(_) => {
                     let text = "is an object, not a directory";
                     Err(Error::new(Kind::NotADirectory, prefix, text))
                 }
-                ProbeResult::Folder => Err(Error::unsupported(
+                LookupResult::Folder => Err(Error::unsupported(
                     prefix,
                     "the server does not list this folder",
                 )),
-                ProbeResult::Missing => Err(Error::not_found(prefix)),
+                LookupResult::Missing => Err(Error::not_found(prefix)),
             },
         }
     }
@@ -196,7 +237,7 @@ impl Store for HttpStore {
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
-        self.fetch_etag(context, key)
+        self.writer.etag(context, key)
     }
 
     /// Puts an object in one request. The error is `ReadOnly` if the server accepts no changes.
@@ -207,22 +248,23 @@ impl Store for HttpStore {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        let condition = condition.for_server(key, || self.fetch_etag(&UNLIMITED, key));
-        let put = condition.and_then(|condition| self.put_object(context, key, body, &condition));
+        let condition = condition.for_server(key, || self.writer.etag(&UNLIMITED, key));
+        let put = condition.and_then(|condition| self.writer.put(context, key, body, &condition));
         self.changed(key, put)
     }
 
     /// Removes an object. The key is checked just before in any case. The request carries the condition if the server
     /// enforces it.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        let condition = condition.for_server(key, || self.fetch_etag(&UNLIMITED, key));
-        let erased = condition.and_then(|condition| self.erase_object(context, key, &condition));
+        let condition = condition.for_server(key, || self.writer.etag(&UNLIMITED, key));
+        let erased = condition.and_then(|condition| self.writer.erase(context, key, &condition));
         self.changed(key, erased)
     }
 
     /// Removes a folder that was empty just before. WebDAV has no removal that requires an empty folder.
     fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
-        self.changed(prefix, self.erase_webdav_folder(context, prefix))
+        let erased = self.erase_empty_folder(context, prefix);
+        self.changed(prefix, erased)
     }
 
     fn info(&self) -> &StoreInfo {

@@ -34,7 +34,7 @@ impl Default for NodeFolders {
 
 impl NodeFolders {
     /// Records that a document exists.
-    pub(super) fn note_document(&self, key: &Key) {
+    pub(super) fn record_document(&self, key: &Key) {
         if let (Some(node), Some(folder)) = (node_of(key.name()), key.parent()) {
             let mut folders = self.0.lock();
             if node == NodeFolder::V3 || !folders.contains(&folder) {
@@ -44,7 +44,7 @@ impl NodeFolders {
     }
 
     /// Records all names in a folder.
-    pub(super) fn note_names<'a>(&self, folder: &Key, names: impl Iterator<Item = &'a [u8]>) {
+    pub(super) fn record_names<'a>(&self, folder: &Key, names: impl Iterator<Item = &'a [u8]>) {
         let nodes: Vec<NodeFolder> = names.filter_map(node_of).collect();
         let is_of_v3 = nodes.contains(&NodeFolder::V3);
         let mut folders = self.0.lock();
@@ -66,7 +66,7 @@ impl NodeFolders {
 
     /// Whether a folder is inside an array, where there are no documents. A v3 node may be a group, so there only
     /// folders named like chunks count.
-    pub(super) fn is_of_chunks(&self, folder: &Key) -> bool {
+    pub(super) fn holds_chunks(&self, folder: &Key) -> bool {
         let mut folders = self.0.lock();
         let mut above = folder.parent();
         while let Some(node) = above {
@@ -115,28 +115,28 @@ mod tests {
     #[test]
     fn folders_of_chunks_lie_below_nodes() {
         let folders = NodeFolders::default();
-        assert!(!folders.is_of_chunks(&key("a/c/0")));
-        folders.note_document(&key("a/zarr.json"));
-        folders.note_document(&key("b/.zarray"));
-        folders.note_document(&key("b/.zattrs"));
+        assert!(!folders.holds_chunks(&key("a/c/0")));
+        folders.record_document(&key("a/zarr.json"));
+        folders.record_document(&key("b/.zarray"));
+        folders.record_document(&key("b/.zattrs"));
         for chunks in ["a/c", "a/c/0/1", "a/0/1", "b/x/0"] {
-            assert!(folders.is_of_chunks(&key(chunks)), "{chunks}");
+            assert!(folders.holds_chunks(&key(chunks)), "{chunks}");
         }
         for other in ["a", "b", "a/child", "a/c/child", "a/c/0/child", "x/c/0"] {
-            assert!(!folders.is_of_chunks(&key(other)), "{other}");
+            assert!(!folders.holds_chunks(&key(other)), "{other}");
         }
     }
 
     #[test]
     fn the_nearest_node_counts() {
         let folders = NodeFolders::default();
-        folders.note_document(&key("zarr.json"));
-        folders.note_document(&key("c/zarr.json"));
-        assert!(folders.is_of_chunks(&key("c/0")));
-        assert!(!folders.is_of_chunks(&key("c/old")));
-        folders.note_names(&key("c"), [b"0".as_slice(), b".zarray"].into_iter());
-        assert!(folders.is_of_chunks(&key("c/old")), "an array of v2 by now");
+        folders.record_document(&key("zarr.json"));
+        folders.record_document(&key("c/zarr.json"));
+        assert!(folders.holds_chunks(&key("c/0")));
+        assert!(!folders.holds_chunks(&key("c/old")));
+        folders.record_names(&key("c"), [b"0".as_slice(), b".zarray"].into_iter());
+        assert!(folders.holds_chunks(&key("c/old")), "an array of v2 by now");
         folders.forget_document(&key("c/.zarray"));
-        assert!(!folders.is_of_chunks(&key("c/old")));
+        assert!(!folders.holds_chunks(&key("c/old")));
     }
 }

@@ -68,7 +68,7 @@ impl HttpReader {
             } else {
                 MAX_WHOLE_OBJECT
             };
-            response.note_size(self.meta.size);
+            response.set_size(self.meta.size);
             self.endpoint.read_body(&self.key, response, most).await
         })?;
         check_length(&self.key, piece.meta.content(), self.meta.content())?;
@@ -124,7 +124,7 @@ impl Reader for HttpReader {
     }
 
     fn meta(&self, _context: &RequestContext) -> Result<Meta> {
-        if !self.meta.version.is_lasting() || !self.endpoint.tags.are_dropped() {
+        if !self.meta.version.is_lasting() || !self.endpoint.etags.are_ignored() {
             return Ok(self.meta);
         }
         // The server's ETags are not used any more.

@@ -16,9 +16,6 @@ use crate::backend::remote::headers::opaque_tag;
 use crate::{EntryKind, Key, Meta, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The status 410 for an object that was removed. It is not a missing key: lost data must not read as the fill value.
-const GONE: u16 = 410;
-
 /// Where a response came from, judged by the URL after all redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseOrigin {
@@ -100,7 +97,7 @@ impl ResponseHead {
     }
 
     /// Whether the headers say that the server supports ranges.
-    pub(super) fn offers_parts(&self) -> bool {
+    pub(super) fn accepts_ranges(&self) -> bool {
         self.text("accept-ranges")
             .is_some_and(|unit| unit.trim() == "bytes")
     }
@@ -127,7 +124,7 @@ impl ResponseHead {
     }
 
     /// Records the length of the whole object in the response, if it is a range without it.
-    pub(super) fn note_size(&mut self, size: u64) {
+    pub(super) fn set_size(&mut self, size: u64) {
         if let Some((start, end)) = self.span().filter(|_| self.is_part_without_size()) {
             let range = format!("bytes {start}-{}/{size}", end - 1);
             if let Ok(range) = range.parse() {
@@ -200,7 +197,7 @@ pub(super) struct Validators {
 
 impl Validators {
     /// Returns the ETag without quotes and the mark of a weak one, or `None` if there is no usable one.
-    pub(super) fn name(&self) -> Option<&str> {
+    pub(super) fn opaque_tag(&self) -> Option<&str> {
         opaque_tag(self.tag.as_deref()?)
     }
 
@@ -228,7 +225,8 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     };
     let text = match kind {
         Kind::Denied => format!("the server refused access ({status})"),
-        _ if status == GONE => format!("the server says that it was there and is gone ({status})"),
+        // This is not a missing key: lost data must not read as the fill value.
+        _ if status == 410 => format!("the server says that it was there and is gone ({status})"),
         _ => format!("{ANSWERED}{status}"),
     };
     Error::new(kind, key, text)
@@ -258,7 +256,7 @@ mod tests {
             response = response.header(*name, *value);
         }
         let body = String::new().into();
-        let urls = UrlSpace::read("http://host/", "").unwrap();
+        let urls = UrlSpace::parse("http://host/", "").unwrap();
         let response = response.body(body).unwrap();
         ResponseHead {
             origin,
@@ -322,7 +320,7 @@ mod tests {
         ] {
             let headers = [("content-range", range)];
             let mut head = head_of(206, ResponseOrigin::Object, &headers);
-            head.note_size(10);
+            head.set_size(10);
             assert_eq!(head.part(), expected, "{range}");
         }
     }

@@ -54,7 +54,7 @@ pub(super) enum Relation {
 
 impl UrlSpace {
     /// Parses a URL. If it is not valid, the error is `Invalid`, about `shown`.
-    pub(super) fn read(url: &str, shown: &str) -> Result<UrlSpace> {
+    pub(super) fn parse(url: &str, shown: &str) -> Result<UrlSpace> {
         // The text of the parser's error may contain the URL.
         let invalid = || Error::invalid(shown, "expected http://HOST/PATH or https://HOST/PATH");
         let mut folder = Url::parse(url).map_err(|_| invalid())?;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     fn url_space(url: &str) -> UrlSpace {
-        UrlSpace::read(url, "shown").unwrap()
+        UrlSpace::parse(url, "shown").unwrap()
     }
 
     fn key(bytes: &[u8]) -> Key {
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(header.to_str().unwrap(), "Basic bWU6cEBzcw==");
         assert!(!format!("{urls:?} {header:?}").contains("sig"));
         for bad in ["http://", "http://me:hush@/a", "http://me:hush@[::1/a"] {
-            let error = UrlSpace::read(bad, "shown").unwrap_err();
+            let error = UrlSpace::parse(bad, "shown").unwrap_err();
             assert!(!error.to_string().contains("hush"), "{error}");
         }
     }

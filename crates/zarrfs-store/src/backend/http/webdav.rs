@@ -9,14 +9,14 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, Event};
 
+use super::etag_watch::ETagWatch;
 use super::response::Validators;
-use super::tags::TagWatch;
 use crate::Meta;
 use crate::backend::remote::headers::opaque_tag;
 use zarr_format::error::{Error, Result};
 
 /// The PROPFIND body. It requests only the properties that are used here, since some servers open each file for others.
-pub(super) const WANTED: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
+pub(super) const PROPFIND_BODY: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
 
 /// The properties of one name.
 #[derive(Debug, Default, PartialEq)]
@@ -34,7 +34,7 @@ pub(super) struct Resource {
 impl Resource {
     /// Returns the metadata that `head` would return, or `None` if the response is incomplete. Some servers leave an
     /// object's ETag out of the listing although they send it with the object; the version would then differ.
-    pub(super) fn meta(&self, tags: &TagWatch) -> Option<Meta> {
+    pub(super) fn meta(&self, tags: &ETagWatch) -> Option<Meta> {
         if self.is_folder {
             return Some(Meta {
                 modified: self.modified.unwrap_or(UNIX_EPOCH),
@@ -45,7 +45,7 @@ impl Resource {
             tag: Some(self.tag.clone()?),
             modified: Some(self.modified?),
         };
-        Some(tags.counting(validators).meta(self.size?))
+        Some(tags.usable(validators).meta(self.size?))
     }
 }
 

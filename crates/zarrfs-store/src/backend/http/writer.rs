@@ -10,23 +10,21 @@ use std::time::Duration;
 
 use object_store::PutPayload;
 
+use super::ListingMethod;
 use super::endpoint::RequestSpec;
-use super::lookup::ProbeResult;
+use super::object_client::{LookupResult, ObjectClient};
 use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
-use super::{HttpStore, ListingMethod};
-use crate::backend::remote::condition_probe::{ConditionTrial, EnforcedConditions, trial_key};
-use crate::backend::remote::write_retry;
-use crate::backend::remote::write_retry::{ConditionalPut, RemoteKey};
+use crate::backend::remote::condition_probe::{
+    ConditionProbe, ConditionTrial, EnforcedConditions, UNUSED_ETAG, trial_key,
+};
+use crate::backend::remote::write_retry::{self, ConditionalPut, RemoteKey};
 use crate::request_context::{RequestContext, UNLIMITED};
-use crate::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
+use crate::{Condition, ETag, Key, Meta, PutBody, Reader};
 use zarr_format::error::{Error, Kind, Result};
 
 /// Maximum length of an object that is put, in bytes. It is sent from memory in one request.
 const MAX_PUT: u64 = 2 << 30;
-
-/// A valid ETag that no object has.
-const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
 /// The message for a server that only serves files.
 const TAKES_NO_CHANGES: &str = "the server takes no changes: a WebDAV server does";
@@ -45,7 +43,7 @@ fn header(condition: &Condition) -> Option<RequestHeader> {
 }
 
 /// Returns the error for a change that the server refuses.
-fn refused(key: &Key, status: u16) -> Error {
+fn change_refusal(key: &Key, status: u16) -> Error {
     let (kind, why) = match status {
         405 | 501 => (Kind::ReadOnly, TAKES_NO_CHANGES),
         401 | 403 | 407 => (Kind::Denied, "the server refused the change"),
@@ -60,7 +58,7 @@ fn refused(key: &Key, status: u16) -> Error {
 
 /// A key to be changed, for `write_retry`.
 struct KeyChange<'a> {
-    store: &'a HttpStore,
+    writer: &'a HttpWriter,
     key: &'a Key,
 }
 
@@ -70,35 +68,54 @@ impl RemoteKey for KeyChange<'_> {
     }
 
     fn limit(&self) -> Duration {
-        self.store.endpoint.limits.time
+        self.writer.objects.endpoint.limits.time
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
-        self.store
+        self.writer
+            .objects
             .endpoint
-            .wait(&UNLIMITED, self.key, self.store.etag_and_meta(self.key))
+            .wait(&UNLIMITED, self.key, self.writer.etag_and_meta(self.key))
     }
 
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
-        let (endpoint, key) = (self.store.endpoint.clone(), self.key.clone());
+        let (endpoint, key) = (self.writer.objects.endpoint.clone(), self.key.clone());
         Arc::new(HttpReader::new(endpoint, key, *meta))
     }
 }
 
-impl HttpStore {
+/// Puts and removes objects and folders.
+pub(super) struct HttpWriter {
+    objects: Arc<ObjectClient>,
+    /// Probes whether the server enforces conditions.
+    conditions: ConditionProbe,
+}
+
+impl HttpWriter {
+    /// Creates a writer that looks up keys with `objects`.
+    pub(super) fn new(objects: Arc<ObjectClient>) -> HttpWriter {
+        HttpWriter {
+            objects,
+            conditions: ConditionProbe::default(),
+        }
+    }
+
     /// Returns the ETag of an object as the server spells it, or a text of time and size; `None` if the object is
     /// missing.
-    pub(super) fn fetch_etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+    pub(super) fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         if key.is_root() {
             return Ok(None);
         }
-        let found = (self.endpoint).wait(context, key, self.etag_and_meta(key))?;
+        let found = self
+            .objects
+            .endpoint
+            .wait(context, key, self.etag_and_meta(key))?;
         Ok(found.map(|(etag, _)| etag))
     }
 
     async fn etag_and_meta(&self, key: &Key) -> Result<Option<(ETag, Meta)>> {
-        let (found, tag) = self.probe_object_with_tag(key).await?;
-        let ProbeResult::Object(meta) = found else {
+        let (found, tag) = self.objects.probe_object_with_tag(key).await?;
+        let LookupResult::Object(meta) = found else {
             return Ok(None);
         };
         let since = meta.modified.duration_since(std::time::UNIX_EPOCH);
@@ -111,7 +128,7 @@ impl HttpStore {
     }
 
     /// Puts an object if the condition holds.
-    pub(super) fn put_object(
+    pub(super) fn put(
         &self,
         context: &RequestContext,
         key: &Key,
@@ -125,7 +142,7 @@ impl HttpStore {
             let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
             return Err(Error::too_large(key, why));
         }
-        let _room = self.endpoint.limits.uploads.reserve(body.len());
+        let _room = self.objects.endpoint.limits.uploads.reserve(body.len());
         let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
         // If the probe fails, the condition is both sent and checked first.
         let enforced = match condition {
@@ -139,7 +156,7 @@ impl HttpStore {
         let checks_first =
             *condition != Condition::Any && (enforced != Some(true) || header.is_none());
         let put = ConditionalPut {
-            target: &KeyChange { store: self, key },
+            target: &KeyChange { writer: self, key },
             body,
             condition,
             checks_first,
@@ -166,7 +183,7 @@ impl HttpStore {
                 once: true,
                 ..RequestSpec::get(key)
             };
-            self.endpoint.change(key, &spec)
+            self.objects.endpoint.change(key, &spec)
         };
         let mut response = put()?;
         if matches!(response.status, 404 | 409) {
@@ -179,9 +196,9 @@ impl HttpStore {
             405 if self.is_folder(key)? => {
                 return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
             }
-            status => return Err(self.refused(key, status)),
+            status => return Err(self.change_refusal(key, status)),
         };
-        let change = KeyChange { store: self, key };
+        let change = KeyChange { writer: self, key };
         match change.probe()? {
             Some((etag, _)) if is_put => Ok(etag),
             Some((etag, meta)) if write_retry::has_content(context, &change, &meta, body)? => {
@@ -191,11 +208,14 @@ impl HttpStore {
         }
     }
 
-    fn is_folder(&self, key: &Key) -> Result<bool> {
-        if self.listing_method != ListingMethod::WebDav {
+    pub(super) fn is_folder(&self, key: &Key) -> Result<bool> {
+        if self.objects.listing_method != ListingMethod::WebDav {
             return Ok(false);
         }
-        let found = self.endpoint.wait(&UNLIMITED, key, self.resource(key))?;
+        let found = self
+            .objects
+            .endpoint
+            .wait(&UNLIMITED, key, self.objects.resource(key))?;
         Ok(found.is_some_and(|found| found.is_folder))
     }
 
@@ -211,7 +231,7 @@ impl HttpStore {
                 as_folder: true,
                 ..RequestSpec::get(key)
             };
-            self.endpoint.change(key, &spec)
+            self.objects.endpoint.change(key, &spec)
         };
         let mut status = make()?.status;
         if matches!(status, 404 | 409) {
@@ -221,21 +241,21 @@ impl HttpStore {
         match status {
             // 405 means that the folder exists.
             200..=299 | 405 => Ok(()),
-            _ => Err(self.refused(key, status)),
+            _ => Err(self.change_refusal(key, status)),
         }
     }
 
     /// Returns the error for a change that this server refuses. On a WebDAV server, 404 means a race with another
     /// program. A plain file server, such as Caddy, may send it for every method that it does not support.
-    fn refused(&self, key: &Key, status: u16) -> Error {
-        if status == 404 && self.listing_method != ListingMethod::WebDav {
+    fn change_refusal(&self, key: &Key, status: u16) -> Error {
+        if status == 404 && self.objects.listing_method != ListingMethod::WebDav {
             return Error::new(Kind::ReadOnly, key, format!("{TAKES_NO_CHANGES} (404)"));
         }
-        refused(key, status)
+        change_refusal(key, status)
     }
 
     /// Removes an object if the condition holds. The condition is checked just before in any case.
-    pub(super) fn erase_object(
+    pub(super) fn erase(
         &self,
         context: &RequestContext,
         key: &Key,
@@ -248,7 +268,7 @@ impl HttpStore {
             let enforced = self.enforced_conditions(context);
             matches!(condition, Condition::Match(_)) && enforced.is_ok_and(|found| found.removals)
         });
-        write_retry::erase(&KeyChange { store: self, key }, condition, true, || {
+        write_retry::erase(&KeyChange { writer: self, key }, condition, true, || {
             self.delete(key, false, header.clone())
         })
     }
@@ -262,53 +282,41 @@ impl HttpStore {
             once: true,
             ..RequestSpec::get(key)
         };
-        let response = self.endpoint.change(key, &spec)?;
+        let response = self.objects.endpoint.change(key, &spec)?;
         let is_there = || {
             if as_folder {
                 return self.is_folder(key);
             }
-            Ok(self.fetch_etag(&UNLIMITED, key)?.is_some())
+            Ok(self.etag(&UNLIMITED, key)?.is_some())
         };
         match response.status {
             204 => Ok(()),
             // On a WebDAV server it was missing at that time, even if another program has put it again since.
-            404 | 410 if self.listing_method == ListingMethod::WebDav || !is_there()? => {
+            404 | 410 if self.objects.listing_method == ListingMethod::WebDav || !is_there()? => {
                 Err(Error::not_found(key))
             }
             // A server that removed it sends this, but also one that followed a redirect.
             200..=299 if is_there()? => Err(self.ignored(key, response.status, "but still has it")),
             200..=299 => Ok(()),
-            status => Err(self.refused(key, status)),
+            status => Err(self.change_refusal(key, status)),
         }
     }
 
     /// Returns the error for a change that succeeded but has no effect. A retry may succeed on a WebDAV server. Other
     /// servers with such responses only support GET, whatever the method.
     fn ignored(&self, key: &Key, status: u16, seen: &str) -> Error {
-        let kind = match self.listing_method {
+        let kind = match self.objects.listing_method {
             ListingMethod::WebDav => Kind::Unavailable,
             _ => Kind::ReadOnly,
         };
         Error::new(kind, key, format!("the server answered {status}, {seen}"))
     }
 
-    /// Removes a WebDAV folder that was empty just before.
-    pub(super) fn erase_webdav_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
-        if self.listing_method != ListingMethod::WebDav
-            || prefix.is_root()
-            || !self.is_folder(prefix)?
-        {
-            return Ok(());
-        }
-        let Some(mut names) = self.webdav_names(&UNLIMITED, prefix)? else {
-            return Ok(());
-        };
-        match names.next(context)? {
-            Some(_) => Ok(()),
-            None => match self.delete(prefix, true, None) {
-                Err(error) if error.kind() == Kind::NotFound => Ok(()),
-                done => done,
-            },
+    /// Removes a WebDAV folder with all its contents.
+    pub(super) fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        match self.delete(prefix, true, None) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            done => done,
         }
     }
 
@@ -316,7 +324,7 @@ impl HttpStore {
     fn enforced_conditions(&self, context: &RequestContext) -> Result<EnforcedConditions> {
         let key = &trial_key()?;
         self.conditions
-            .get_or_run(context, &KeyChange { store: self, key })
+            .get_or_run(context, &KeyChange { writer: self, key })
     }
 }
 
@@ -329,13 +337,13 @@ impl ConditionTrial for KeyChange<'_> {
     ) -> Result<ETag> {
         let header = expressed(self.key, condition)?;
         let (payload, body) = (PutPayload::from_static(bytes), PutBody::Bytes(bytes));
-        self.store
+        self.writer
             .send(context, self.key, &payload, body, header.as_ref())
     }
 
     fn remove(&self, condition: &Condition) -> Result<()> {
         let header = expressed(self.key, condition)?;
-        self.store.delete(self.key, false, header)
+        self.writer.delete(self.key, false, header)
     }
 
     fn unused_etag(&self) -> String {

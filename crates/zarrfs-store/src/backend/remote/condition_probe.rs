@@ -8,6 +8,9 @@ use crate::request_context::RequestContext;
 use crate::{Condition, ETag, Key};
 use zarr_format::error::{Error, Kind, Result};
 
+/// A valid ETag that no object has.
+pub(crate) const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
+
 /// The kinds of changes for which a server enforces conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnforcedConditions {

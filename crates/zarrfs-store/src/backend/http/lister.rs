@@ -1,16 +1,18 @@
 //! Lists a web folder by WebDAV or an index page: all names, or an error.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 
-use super::endpoint::{RequestSpec, refused};
+use super::endpoint::RequestSpec;
 use super::index_page::LinkedNames;
-use super::lookup::ProbeResult;
-use super::response::{ResponseHead, ResponseOrigin, refusal};
+use super::node_folders::NodeFolders;
+use super::object_client::{LookupResult, ObjectClient};
+use super::response::refusal;
 use super::urls::Relation;
 use super::webdav::Resource;
-use super::{HttpStore, index_page, webdav};
+use super::{ListingMethod, webdav};
 use crate::listing::NameList;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, LeftOut, Meta};
@@ -20,31 +22,57 @@ use zarr_format::model::document::{IN_NODE_FOLDER, ZARR_JSON};
 /// A name, its kind, and its metadata if they are in the listing.
 type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
 
-impl HttpStore {
+/// Lists the folders of a web server.
+pub(super) struct FolderLister {
+    objects: Arc<ObjectClient>,
+    /// The known node folders.
+    pub(super) node_folders: NodeFolders,
+    /// Whether an index page has had a name that starts with a dot.
+    shows_hidden: AtomicBool,
+}
+
+impl FolderLister {
+    /// Creates a lister that requests listings with `objects`.
+    pub(super) fn new(objects: Arc<ObjectClient>) -> FolderLister {
+        FolderLister {
+            objects,
+            node_folders: NodeFolders::default(),
+            shows_hidden: AtomicBool::new(false),
+        }
+    }
+
+    /// Lists a folder, or returns `None` if it is not one or has no index page. The error is `Unsupported` if the server
+    /// does not list.
+    pub(super) fn names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
+        match self.objects.listing_method {
+            ListingMethod::WebDav => self.webdav_names(context, prefix),
+            ListingMethod::IndexPages => self.page_names(context, prefix),
+            ListingMethod::None => {
+                let text = "this store does not tell its names";
+                Err(Error::unsupported(prefix, text))
+            }
+        }
+    }
+
     /// Lists a folder with PROPFIND, or returns `None` if it is not a folder.
-    pub(super) fn webdav_names(
-        &self,
-        context: &RequestContext,
-        prefix: &Key,
-    ) -> Result<Option<NameList>> {
+    fn webdav_names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
         let spec = RequestSpec::propfind(prefix, true, '1');
-        let (response, bytes) =
-            self.endpoint
-                .wait(context, prefix, self.endpoint.fetch_document(&spec))?;
+        let endpoint = &self.objects.endpoint;
+        let (response, bytes) = endpoint.wait(context, prefix, endpoint.fetch_document(&spec))?;
         match response.status {
             207 => {}
             404 | 409 => return Ok(None),
             // Some servers send this for other keys than folders; the response for the key itself then decides.
             405 if !prefix.is_root() => return Ok(None),
-            _ => return Err(refused(prefix, &response)),
+            _ => return Err(refusal(prefix, response.status)),
         }
         let found = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
         let (mut entries, mut is_folder) = (Vec::new(), false);
         for one in found {
-            match self.endpoint.urls.relation(prefix, &one.href) {
+            match endpoint.urls.relation(prefix, &one.href) {
                 Relation::Same => is_folder = one.is_folder && one.status.is_none(),
                 Relation::Child(name, _) => {
-                    entries.extend(entry(prefix, name, &one, one.meta(&self.endpoint.tags))?)
+                    entries.extend(entry(prefix, name, &one, one.meta(&endpoint.etags))?);
                 }
                 Relation::Elsewhere => {
                     let text = "the server's WebDAV answer is about another folder";
@@ -56,22 +84,17 @@ impl HttpStore {
     }
 
     /// Lists a folder by its index page, or returns `None` if it has none.
-    pub(super) fn page_names(
-        &self,
-        context: &RequestContext,
-        prefix: &Key,
-    ) -> Result<Option<NameList>> {
-        let listed = self.endpoint.wait(context, prefix, async {
-            let (response, names) = self.index(prefix).await?;
+    fn page_names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
+        self.objects.endpoint.wait(context, prefix, async {
+            let (response, names) = self.objects.index(prefix).await?;
             let Some(names) = names else {
                 return match response.status {
                     200..=299 | 404 => Ok(None),
-                    _ => Err(refused(prefix, &response)),
+                    _ => Err(refusal(prefix, response.status)),
                 };
             };
             self.with_hidden(prefix, names).await.map(Some)
-        })?;
-        Ok(listed)
+        })
     }
 
     /// Returns the names on an index page, and the documents that the page may hide: nginx and Apache leave out names
@@ -92,34 +115,15 @@ impl HttpStore {
             .any(|(name, ..)| name == ZARR_JSON.as_bytes());
         let left_out = if self.shows_hidden.load(Ordering::Relaxed) {
             LeftOut::Nothing
-        } else if is_of_v3 || self.node_folders.is_of_chunks(folder) {
+        } else if is_of_v3 || self.node_folders.holds_chunks(folder) {
             LeftOut::DotNames
         } else {
             entries.extend(self.hidden_documents(folder).await?);
             LeftOut::DotNamesButDocuments
         };
         let names = entries.iter().map(|(name, ..)| name.as_slice());
-        self.node_folders.note_names(folder, names);
+        self.node_folders.record_names(folder, names);
         Ok(ordered(entries).leaving_out(left_out))
-    }
-
-    /// Returns the response for a folder, and its names if the response is an index page.
-    pub(super) async fn index(&self, folder: &Key) -> Result<(ResponseHead, Option<LinkedNames>)> {
-        let spec = RequestSpec {
-            as_folder: true,
-            header: Some(("accept", index_page::ACCEPTED.to_string())),
-            ..RequestSpec::get(folder)
-        };
-        let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
-        // A server may redirect a URL with an extra slash to the object itself.
-        let names = match (response.status, response.origin) {
-            (200, ResponseOrigin::Folder) => {
-                index_page::names(&self.endpoint.urls, folder, response.content_type(), &bytes)
-                    .map_err(|error| error.about(folder))?
-            }
-            _ => None,
-        };
-        Ok((response, names))
     }
 
     /// Requests the documents whose names start with a dot.
@@ -127,10 +131,10 @@ impl HttpStore {
         let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
         let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
         let keys = keys?;
-        let responses = join_all(keys.iter().map(|key| self.probe_object(key))).await;
+        let responses = join_all(keys.iter().map(|key| self.objects.probe_object(key))).await;
         let mut entries = Vec::new();
         for (key, response) in keys.iter().zip(responses) {
-            if let ProbeResult::Object(meta) = response? {
+            if let LookupResult::Object(meta) = response? {
                 entries.push((key.name().to_vec(), EntryKind::File, Some(meta)));
             }
         }

@@ -1,0 +1,213 @@
+//! Detects servers whose ETags differ from response to response for the same content.
+//!
+//! Behind a load balancer, each server may make ETags from inode and time, so that an object gets another one in each
+//! response. ETags are trusted until this is proved: a response has another ETag than the one before, with the same
+//! length and Last-Modified; then the first ETag comes back, followed by another one; and the bytes are equal under all
+//! of them. An object that was replaced never gets its first ETag back. After that, versions are made of size and
+//! Last-Modified, as for a server without ETags.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::endpoint::{HttpEndpoint, RequestSpec};
+use super::response::Validators;
+use crate::stats::Stats;
+use crate::{Key, Version};
+use zarr_format::error::Error;
+
+/// Maximum number of keys whose last ETag is remembered.
+const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
+/// Maximum number of tested ETag pairs that are remembered per key. Each pair is tested once, so that an object which
+/// is replaced several times in one second costs one trial per version.
+const MAX_TRIED_PAIRS: usize = 16;
+
+/// Number of responses that a trial compares. With two servers that respond at random, 1 trial in 28 proves nothing.
+const MAX_COMPARED: usize = 8;
+
+/// Maximum number of bytes in each of these responses.
+const MAX_COMPARED_BYTES: u64 = 64 << 10;
+
+/// The ETags of one server.
+pub(super) struct ETagWatch {
+    stats: Arc<Stats>,
+    are_ignored: AtomicBool,
+    keys: Mutex<LruCache<Key, WatchedKey>>,
+    /// Held during a trial. Others that see the same pair wait for its end.
+    trial: tokio::sync::Mutex<()>,
+}
+
+/// The record of a key.
+#[derive(Default)]
+struct WatchedKey {
+    last: Option<ObservedETag>,
+    /// Pairs of ETags that were tested.
+    tried: VecDeque<[Version; 2]>,
+}
+
+/// What to do after a response with another ETag than the one before.
+enum Suspicion {
+    /// Test this earlier ETag against the new one.
+    Trial(ObservedETag),
+    /// Wait for the end of the trial, if it is still running.
+    Tried,
+}
+
+/// The validators and size in a response that has both validators.
+#[derive(Clone, Copy)]
+struct ObservedETag {
+    /// A hash of the ETag.
+    tag: Version,
+    modified: SystemTime,
+    size: u64,
+}
+
+impl ObservedETag {
+    /// Returns the record of a response with these validators, or `None` unless there are both.
+    fn of(validators: &Validators, size: u64) -> Option<ObservedETag> {
+        Some(ObservedETag {
+            tag: Version::of(validators.opaque_tag()?.as_bytes()),
+            modified: validators.modified?,
+            size,
+        })
+    }
+
+    /// Whether two responses differ only in the ETag.
+    fn differs_by_tag(&self, other: &ObservedETag) -> bool {
+        self.tag != other.tag && (self.modified, self.size) == (other.modified, other.size)
+    }
+}
+
+impl ETagWatch {
+    /// Creates the watch of a server whose ETags are trusted so far.
+    pub(super) fn new(stats: Arc<Stats>) -> ETagWatch {
+        ETagWatch {
+            stats,
+            are_ignored: AtomicBool::new(false),
+            keys: Mutex::new(LruCache::new(MAX_KEYS)),
+            trial: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Records a response about an object of `size` bytes. If it arouses suspicion, waits for a trial.
+    pub(super) async fn observe(
+        &self,
+        endpoint: &HttpEndpoint,
+        key: &Key,
+        validators: &Validators,
+        size: u64,
+    ) {
+        if !self.are_ignored()
+            && let Some(now) = ObservedETag::of(validators, size)
+            && let Some(suspicion) = self.record(key, &now)
+        {
+            let _trial = self.trial.lock().await;
+            if let Suspicion::Trial(before) = suspicion
+                && !self.are_ignored()
+                && has_both_etags(endpoint, key, &before, &now).await
+            {
+                self.ignore_all(key);
+            }
+        }
+    }
+
+    /// Whether ETags are no longer used.
+    pub(super) fn are_ignored(&self) -> bool {
+        self.are_ignored.load(Ordering::Relaxed)
+    }
+
+    /// Returns the validators without the ETag if ETags are no longer used.
+    pub(super) fn usable(&self, validators: Validators) -> Validators {
+        let tag = validators.tag.filter(|_| !self.are_ignored());
+        Validators { tag, ..validators }
+    }
+
+    /// Stops using ETags, and reports it once.
+    fn ignore_all(&self, key: &Key) {
+        if !self.are_ignored.swap(true, Ordering::Relaxed) {
+            let why = "the server's ETags differ from answer to answer for the same content, so they are not used: size \
+                 and Last-Modified tell contents apart";
+            let error = Error::unsupported(key, why);
+            self.stats.failures.report("read", &key.to_string(), &error);
+            self.keys.lock().clear();
+        }
+    }
+
+    /// Records a response. Returns what to do if only its ETag differs from the response before, or `None` otherwise.
+    fn record(&self, key: &Key, now: &ObservedETag) -> Option<Suspicion> {
+        let mut keys = self.keys.lock();
+        let watched = keys.get_or_insert_mut(key.clone(), WatchedKey::default);
+        let before = watched.last.replace(*now)?;
+        if !before.differs_by_tag(now) {
+            return None;
+        }
+        let mut pair = [before.tag, now.tag];
+        pair.sort_by_key(|tag| tag.number());
+        if watched.tried.contains(&pair) {
+            return Some(Suspicion::Tried);
+        }
+        if watched.tried.len() == MAX_TRIED_PAIRS {
+            watched.tried.pop_front();
+        }
+        watched.tried.push_back(pair);
+        Some(Suspicion::Trial(before))
+    }
+}
+
+/// Whether an object has the same content under both ETags. A failed request proves nothing.
+async fn has_both_etags(
+    endpoint: &HttpEndpoint,
+    key: &Key,
+    before: &ObservedETag,
+    now: &ObservedETag,
+) -> bool {
+    let end = now.size.min(MAX_COMPARED_BYTES);
+    if end == 0 {
+        return false;
+    }
+    let mut first: Option<Vec<u8>> = None;
+    let mut is_back = false;
+    for _ in 0..MAX_COMPARED {
+        let Some((answer, bytes)) = first_bytes(endpoint, key, end).await else {
+            return false;
+        };
+        if (answer.modified, answer.size) != (now.modified, now.size)
+            || first.as_ref().is_some_and(|first| *first != bytes)
+        {
+            return false;
+        }
+        if is_back && answer.tag != before.tag {
+            return true;
+        }
+        is_back |= answer.tag == before.tag;
+        first.get_or_insert(bytes);
+    }
+    false
+}
+
+/// Fetches the first bytes of an object. Returns `None` unless the response has exactly them and both validators.
+async fn first_bytes(
+    endpoint: &HttpEndpoint,
+    key: &Key,
+    end: u64,
+) -> Option<(ObservedETag, Vec<u8>)> {
+    let spec = RequestSpec::part(key, format!("bytes=0-{}", end - 1));
+    let response = endpoint.send(&spec).await.ok()?;
+    let (start, to, size) = response.part()?;
+    let observed = ObservedETag::of(&response.validators(), size)?;
+    if response.status != 206 || (start, to) != (0, end) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    endpoint
+        .append_body(key, response, &mut bytes, end)
+        .await
+        .ok()?;
+    (bytes.len() as u64 == end).then_some((observed, bytes))
+}

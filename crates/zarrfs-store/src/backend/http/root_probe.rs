@@ -1,0 +1,197 @@
+//! Detects how a web folder is listed, and fetches the documents of its root.
+//!
+//! Listing is tried with WebDAV and then with an index page, without messages. A server that supports neither is
+//! accepted if it has a document or a folder at the URL. Otherwise there is one error.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+
+use super::endpoint::RequestSpec;
+use super::object_client::ObjectClient;
+use super::response::{ResponseOrigin, refusal};
+use super::{ListingMethod, index_page, webdav};
+use crate::Presence;
+use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::request_context::{RequestContext, UNLIMITED};
+use crate::sync::clock::Clock;
+use crate::{EntryKind, Key, Meta, Object, StoreInfo};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document;
+
+/// The documents that were fetched when the store was opened. The first reader of each gets that answer, so that it is
+/// not requested twice.
+#[derive(Default)]
+pub(super) struct RootDocuments {
+    answers: Mutex<HashMap<Key, RootAnswer>>,
+}
+
+/// A document, or `None` if it is missing, and the time of the request.
+struct RootAnswer {
+    document: Option<Object>,
+    asked: Instant,
+}
+
+impl RootDocuments {
+    /// Keeps the answer to a request that was sent at `asked`.
+    pub(super) fn put(&self, key: &Key, document: Option<Object>, asked: Instant) {
+        let answer = RootAnswer { document, asked };
+        self.answers.lock().insert(key.clone(), answer);
+    }
+
+    /// Removes and returns an answer, if it is still fresh.
+    pub(super) fn take(
+        &self,
+        context: &RequestContext,
+        info: &StoreInfo,
+        key: &Key,
+    ) -> Presence<Object> {
+        match self.answers.lock().remove(key) {
+            Some(answer) if info.is_fresh(answer.asked) => {
+                context.record_age(answer.asked);
+                answer.document.into()
+            }
+            _ => Presence::Unknown,
+        }
+    }
+
+    /// Returns the metadata of a document from a fresh answer, or `None`.
+    pub(super) fn meta(
+        &self,
+        context: &RequestContext,
+        info: &StoreInfo,
+        key: &Key,
+    ) -> Option<Meta> {
+        let answers = self.answers.lock();
+        let answer = answers.get(key)?;
+        let (document, asked) = (answer.document.as_ref()?, answer.asked);
+        let meta = Meta {
+            kind: EntryKind::File,
+            size: document.size,
+            stored: document.size,
+            modified: document.modified?,
+            version: document.version,
+        };
+        drop(answers);
+        info.is_fresh(asked).then(|| {
+            context.record_age(asked);
+            meta
+        })
+    }
+
+    /// Removes the answer about a document.
+    pub(super) fn forget(&self, key: &Key) {
+        self.answers.lock().remove(key);
+    }
+}
+
+/// Probes the root of a web folder.
+pub(super) struct RootProbe {
+    pub(super) objects: ObjectClient,
+    pub(super) documents: RootDocuments,
+    pub(super) clock: Clock,
+}
+
+impl RootProbe {
+    /// Detects whether and how names can be listed.
+    pub(super) fn run(&mut self, shown: &str) -> Result<()> {
+        if self.speaks_webdav()? {
+            self.objects.listing_method = ListingMethod::WebDav;
+            return Ok(());
+        }
+        let root = Key::root();
+        let endpoint = &self.objects.endpoint;
+        let index = self.objects.fetch_index(&root);
+        let (response, bytes) = endpoint.wait(&UNLIMITED, &shown, index)?;
+        let names = index_page::names(&endpoint.urls, &root, response.content_type(), &bytes);
+        if response.status == 200 && matches!(names, Ok(Some(_))) {
+            self.objects.listing_method = ListingMethod::IndexPages;
+            return Ok(());
+        }
+        self.probe_documents(response.status, response.origin)
+    }
+
+    /// Whether the server responds to PROPFIND with XML. The depth is 0, since a root may have many names.
+    fn speaks_webdav(&self) -> Result<bool> {
+        let root = Key::root();
+        let spec = RequestSpec::propfind(&root, true, '0');
+        let started = Instant::now();
+        let endpoint = &self.objects.endpoint;
+        let request = endpoint.fetch_document(&spec);
+        let (response, bytes) = match endpoint.wait(&UNLIMITED, &root, request) {
+            // Some firewalls cut off unknown methods. A server that used up the time does not respond at all.
+            Err(_) if started.elapsed() < endpoint.limits.time / 2 => return Ok(false),
+            response => response?,
+        };
+        let resources = webdav::resources(&bytes);
+        Ok(response.status == 207
+            && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
+    }
+
+    /// Requests documents of a root node until one is found; `status` and `origin` are from the response for the folder
+    /// itself.
+    fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
+        let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
+        let (likely, others): (Vec<Key>, Vec<Key>) = keys.into_iter().partition(is_likely);
+        let endpoint = &self.objects.endpoint;
+        let exists = |answer: &Result<bool>| matches!(answer, Ok(true));
+        let mut answers = Vec::new();
+        for key in &likely {
+            if !answers.iter().any(exists) {
+                let document = self.fetch_document(key, 64 << 20);
+                answers.push(endpoint.wait(&UNLIMITED, key, document));
+            }
+        }
+        if !answers.iter().any(exists) {
+            let documents = others.iter().map(|key| self.fetch_document(key, 1 << 20));
+            let documents = async { Ok(join_all(documents).await) };
+            answers.extend(endpoint.wait(&UNLIMITED, &Key::root(), documents)?);
+        }
+        if answers.iter().any(exists) {
+            if let Some(endpoint) = Arc::get_mut(&mut self.objects.endpoint) {
+                endpoint.refusals = Some(RefusalProbe::default());
+            }
+            return Ok(());
+        }
+        if let Some(Err(error)) = answers.into_iter().find(Result::is_err) {
+            return Err(error);
+        }
+        match (status, origin) {
+            // A folder that permits no listing and has no document.
+            (403, ResponseOrigin::Folder) => Ok(()),
+            (401 | 403 | 407, _) => Err(refusal(&Key::root(), status)),
+            (404, _) => Err(Error::not_found("")),
+            (200..=299, _) => {
+                let text = "no Zarr metadata there, and no list of names";
+                Err(Error::new(Kind::NotFound, "", text))
+            }
+            _ => Err(refusal(&Key::root(), status)),
+        }
+    }
+
+    /// Requests a document of the root and keeps it for its first reader. Returns whether it exists.
+    async fn fetch_document(&self, key: &Key, limit: u64) -> Result<bool> {
+        let requested = self.clock.now();
+        let document = match self.objects.fetch_whole(key, limit).await {
+            // The document exists; its reader will report the error.
+            Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
+                return Ok(true);
+            }
+            answer => answer?,
+        };
+        let exists = document.is_some();
+        self.documents.put(key, document, requested);
+        Ok(exists)
+    }
+}
+
+/// Whether a store that cannot list its names most likely has this document at the root. If it has, no others are
+/// requested.
+fn is_likely(key: &Key) -> bool {
+    [document::ZARR_JSON, document::ZMETADATA]
+        .iter()
+        .any(|name| name.as_bytes() == key.name())
+}
