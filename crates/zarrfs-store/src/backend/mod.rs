@@ -5,7 +5,7 @@
 //! A backend only reads and writes its own medium. Statistics, caching and prefetching are the layers' work
 //! (`store/layer`).
 
-pub mod bucket;
+mod bucket;
 mod http;
 pub mod local;
 pub mod memory;

@@ -1,8 +1,12 @@
 //! Parses a bucket URL into the kind of store, the bucket and the prefix.
 //!
-//! Bucket and prefix are not decoded: an escape such as `%20` is part of the key, as in the clouds' own programs.
+//! Bucket and prefix of a URL such as `s3://` are not decoded: an escape such as `%20` is part of the key, as in the
+//! clouds' own programs.
 
-use super::plain_listing;
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::listing_page;
 use zarr_format::error::{Error, Result};
 
 /// A kind of object store.
@@ -26,57 +30,114 @@ pub(super) struct Address {
     pub(super) prefix: String,
 }
 
-/// The kinds of stores by URL scheme.
-const SCHEMES: [(&str, CloudKind); 9] = [
-    ("s3", CloudKind::S3),
-    ("s3a", CloudKind::S3),
-    ("gs", CloudKind::Google),
-    ("gcs", CloudKind::Google),
-    ("az", CloudKind::Azure),
-    ("adl", CloudKind::Azure),
-    ("azure", CloudKind::Azure),
-    ("abfs", CloudKind::Azure),
-    ("abfss", CloudKind::Azure),
-];
-
-/// Returns the kind of store for a scheme, or `None` if it is not the scheme of a bucket.
-pub(super) fn kind(scheme: &str) -> Option<CloudKind> {
-    SCHEMES
-        .iter()
-        .find(|(name, _)| *name == scheme)
-        .map(|(_, kind)| *kind)
+impl CloudKind {
+    /// Returns the kind of store for a scheme, or `None` if it is not the scheme of a bucket.
+    pub(super) fn of_scheme(scheme: &str) -> Option<CloudKind> {
+        match scheme {
+            "s3" | "s3a" => Some(CloudKind::S3),
+            "gs" | "gcs" => Some(CloudKind::Google),
+            "az" | "adl" | "azure" | "abfs" | "abfss" => Some(CloudKind::Azure),
+            _ => None,
+        }
+    }
 }
 
-/// Parses `//bucket/prefix`, the part after the scheme. Without a bucket, the error is `Invalid`.
-pub(super) fn read(scheme: &str, kind: CloudKind, rest: &str, shown: &str) -> Result<Address> {
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (bucket, account) = match (kind, authority.split_once('@')) {
-        (CloudKind::Azure, Some((container, host))) => {
-            let account = host.split('.').next().unwrap_or_default();
-            (container, Some(account.to_string()))
-        }
-        _ => (authority, None),
-    };
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.$".contains(letter);
-    if bucket.is_empty() || !bucket.chars().all(is_plain) {
-        let what = match kind {
-            CloudKind::S3 | CloudKind::Google => "BUCKET",
-            CloudKind::Azure => "CONTAINER",
+impl Address {
+    /// Parses `//bucket/prefix`, the part after the scheme. Without a bucket, the error is `Invalid`.
+    pub(super) fn parse(scheme: &str, kind: CloudKind, rest: &str, shown: &str) -> Result<Address> {
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (bucket, account) = match (kind, authority.split_once('@')) {
+            (CloudKind::Azure, Some((container, host))) => {
+                let account = host.split('.').next().unwrap_or_default();
+                (container, Some(account.to_string()))
+            }
+            _ => (authority, None),
         };
-        let why = format!("expected {scheme}://{what}/PREFIX");
-        return Err(Error::invalid(shown, why));
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.$".contains(letter);
+        if bucket.is_empty() || !bucket.chars().all(is_plain) {
+            let what = match kind {
+                CloudKind::S3 | CloudKind::Google => "BUCKET",
+                CloudKind::Azure => "CONTAINER",
+            };
+            let why = format!("expected {scheme}://{what}/PREFIX");
+            return Err(Error::invalid(shown, why));
+        }
+        let prefix = path.trim_matches('/');
+        if !prefix.is_empty() && !listing_page::is_valid_name(prefix) {
+            let why = "keys with an empty part (//), '.' or '..' as a part, or control characters are not read";
+            return Err(Error::unsupported(shown, why));
+        }
+        Ok(Address {
+            kind,
+            scheme: scheme.to_string(),
+            bucket: bucket.to_string(),
+            account,
+            prefix: prefix.to_string(),
+        })
     }
-    let prefix = path.trim_matches('/');
-    if !prefix.is_empty() && !plain_listing::is_plain(prefix) {
-        let why = "keys with an empty part (//), '.' or '..' as a part, or control characters are not read";
-        return Err(Error::unsupported(shown, why));
+
+    /// Returns the bucket of an HTTPS URL of its cloud, and the region if the host name has it; `None` if it is not the
+    /// URL of a bucket.
+    ///
+    /// A bucket supports more than a folder of a web server. Only the clouds' own hosts are recognized. A URL with a query
+    /// may be signed for exactly that URL, so it is opened as a web server.
+    pub(super) fn of_cloud_url(url: &str) -> Option<(Address, Option<String>)> {
+        let url = Url::parse(url).ok()?;
+        let has_no_extras =
+            url.query().is_none() && url.username().is_empty() && url.password().is_none();
+        if !has_no_extras || url.port().is_some() {
+            return None;
+        }
+        let path = percent_decode_str(url.path()).decode_utf8().ok()?;
+        let path = path.trim_matches('/');
+        let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+        let host = url.host_str()?;
+        if host == "storage.googleapis.com" {
+            return Some((cloud_address(CloudKind::Google, first, rest)?, None));
+        }
+        if let Some(bucket) = host.strip_suffix(".storage.googleapis.com") {
+            return Some((cloud_address(CloudKind::Google, bucket, path)?, None));
+        }
+        if let Some(account) = host.strip_suffix(".blob.core.windows.net") {
+            let address = cloud_address(CloudKind::Azure, first, rest)?;
+            let account = Some(account.to_string());
+            return Some((Address { account, ..address }, None));
+        }
+        s3_bucket(host, path)
     }
-    Ok(Address {
+}
+
+/// Returns the bucket of a path on one of S3's own hosts, and its region.
+fn s3_bucket(host: &str, path: &str) -> Option<(Address, Option<String>)> {
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+    let host_prefix = host.strip_suffix("amazonaws.com")?.strip_suffix('.')?;
+    let (bucket, region) = match host_prefix.rsplit_once("s3") {
+        Some(("", region)) => (None, region),
+        Some((bucket, region)) => (Some(bucket.strip_suffix('.')?), region),
+        None => return None,
+    };
+    let region = match region {
+        "" => None,
+        region => Some(region.strip_prefix(['.', '-'])?),
+    };
+    let is_plain = |region: &str| !region.contains('.') && region != "accelerate";
+    if !region.is_none_or(is_plain) {
+        return None;
+    }
+    let address = match bucket {
+        Some(bucket) => cloud_address(CloudKind::S3, bucket, path)?,
+        None => cloud_address(CloudKind::S3, first, rest)?,
+    };
+    Some((address, region.map(str::to_string)))
+}
+
+fn cloud_address(kind: CloudKind, bucket: &str, prefix: &str) -> Option<Address> {
+    (!bucket.is_empty()).then(|| Address {
         kind,
-        scheme: scheme.to_string(),
+        scheme: "https".to_string(),
         bucket: bucket.to_string(),
-        account,
+        account: None,
         prefix: prefix.to_string(),
     })
 }
@@ -88,7 +149,8 @@ mod tests {
 
     fn address(url: &str) -> Result<Address> {
         let (scheme, rest) = url.split_once(':').unwrap();
-        read(scheme, kind(scheme).unwrap(), rest, url)
+        let kind = CloudKind::of_scheme(scheme).unwrap();
+        Address::parse(scheme, kind, rest, url)
     }
 
     #[test]
@@ -105,5 +167,67 @@ mod tests {
         assert!(address("s3:///a").is_err() && address("s3://a:b@c/d").is_err());
         let error = address("s3://b/a//c").unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+    }
+
+    #[test]
+    fn hosts_of_the_clouds_name_buckets() {
+        let (s3, google, azure) = (CloudKind::S3, CloudKind::Google, CloudKind::Azure);
+        for (url, kind, names, region) in [
+            (
+                "storage.googleapis.com/b/a/x%20y.zarr/",
+                google,
+                ("b", "a/x y.zarr"),
+                None,
+            ),
+            ("b.storage.googleapis.com/a", google, ("b", "a"), None),
+            ("b.s3.amazonaws.com/a.zarr", s3, ("b", "a.zarr"), None),
+            (
+                "b.c.s3.eu-west-1.amazonaws.com/a",
+                s3,
+                ("b.c", "a"),
+                Some("eu-west-1"),
+            ),
+            (
+                "s3.us-west-2.amazonaws.com/b/a",
+                s3,
+                ("b", "a"),
+                Some("us-west-2"),
+            ),
+            (
+                "s3-us-west-2.amazonaws.com/b/a",
+                s3,
+                ("b", "a"),
+                Some("us-west-2"),
+            ),
+            ("s3.amazonaws.com/b", s3, ("b", ""), None),
+            ("account.blob.core.windows.net/c/x", azure, ("c", "x"), None),
+        ] {
+            let (found, found_region) = Address::of_cloud_url(&format!("https://{url}")).unwrap();
+            assert_eq!(found.kind, kind, "{url}");
+            assert_eq!((found.bucket.as_str(), found.prefix.as_str()), names);
+            assert_eq!(found_region.as_deref(), region, "{url}");
+        }
+        let azure = Address::of_cloud_url("https://account.blob.core.windows.net/c/x")
+            .unwrap()
+            .0;
+        assert_eq!(azure.account.as_deref(), Some("account"));
+    }
+
+    #[test]
+    fn other_urls_are_of_web_servers() {
+        for url in [
+            "https://host/b/x",
+            "https://b.s3.amazonaws.com/a?X-Amz-Signature=x",
+            "https://me:pw@storage.googleapis.com/b",
+            "https://storage.googleapis.com:8443/b",
+            "https://storage.googleapis.com/",
+            "https://s3.amazonaws.com.evil.org/b",
+            "https://notamazonaws.com/b",
+            "https://s3.dualstack.us-west-2.amazonaws.com/b",
+            "https://b.s3-accelerate.amazonaws.com/b",
+            "not a URL",
+        ] {
+            assert!(Address::of_cloud_url(url).is_none(), "{url}");
+        }
     }
 }

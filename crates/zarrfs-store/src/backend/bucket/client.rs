@@ -18,6 +18,7 @@ use crate::backend::remote::errors;
 use crate::backend::remote::headers;
 use crate::backend::remote::headers::opaque_tag;
 use crate::backend::remote::limits::{Purpose, RequestLimits};
+use crate::backend::remote::refusal_probe::RefusalProbe;
 use crate::backend::remote::runtime::{
     LastResponse, last_status, record_bytes, spawn_and_wait, wait, wait_for_change,
     with_last_response,
@@ -41,6 +42,10 @@ pub(super) struct Client {
     pub(super) hint: Option<&'static str>,
     /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
+    /// The prefix of the store in the bucket, without a slash at either end.
+    pub(super) prefix: String,
+    /// Decides whether a refused key is missing; `None` if names can be listed.
+    pub(super) refusals: Option<RefusalProbe>,
 }
 
 /// The body of a response, and the metadata of its object.
@@ -50,8 +55,64 @@ struct ResponseBody {
 }
 
 impl Client {
+    /// Returns the name of an object in the bucket, or `None` if the key is not a valid name.
+    pub(super) fn name(&self, key: &Key) -> Option<String> {
+        if key.is_root() {
+            return Some(self.prefix.clone());
+        }
+        let key = str::from_utf8(key.as_bytes()).ok()?;
+        Some(match self.prefix.as_str() {
+            "" => key.to_string(),
+            prefix => format!("{prefix}/{key}"),
+        })
+    }
+
+    /// Returns the prefix of the names of all objects below a key.
+    pub(super) fn prefix_below(&self, key: &Key) -> String {
+        let name = self.name(key).unwrap_or_default();
+        if name.is_empty() { name } else { name + "/" }
+    }
+
+    /// Returns the object_store path of an object, or `None` if no object can have the key.
+    pub(super) fn path(&self, key: &Key) -> Option<Path> {
+        let name = self.name(key).filter(|_| !key.is_root())?;
+        Path::parse(name).ok()
+    }
+
+    /// Returns the result of a lookup, with `None` also if the server refuses missing keys (403) and this key is one of
+    /// them.
+    fn or_missing<T>(
+        &self,
+        context: &RequestContext,
+        answer: Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let (error, refusals) = match (answer, &self.refusals) {
+            (Err(error), Some(refusals)) if error.kind() == Kind::Denied => (error, refusals),
+            (answer, _) => return answer,
+        };
+        let is_missing = refusals.is_missing(async |key: &Key| self.exists(key).await);
+        let is_missing = self.limits.permitted(Purpose::Metadata, is_missing);
+        match wait(context, self.limits.time, is_missing)? {
+            (Some(Some(Ok(true))), _) => Ok(None),
+            _ => Err(error),
+        }
+    }
+
+    /// Requests the metadata of an object, within a running request. Returns false if it is missing.
+    async fn exists(&self, key: &Key) -> Result<bool> {
+        let Some(path) = self.path(key) else {
+            return Ok(false);
+        };
+        let (answer, last) = with_last_response(self.object_head(&path)).await;
+        match answer.map_err(|error| errors::request_error(&error, &last, key)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Runs a request about `subject` and waits for its response.
-    pub(super) fn ask<T>(
+    pub(super) fn request<T>(
         &self,
         context: &RequestContext,
         subject: &dyn Display,
@@ -86,7 +147,7 @@ impl Client {
     }
 
     /// Runs two requests about `subject` concurrently and waits for both.
-    pub(super) fn ask_two<A, B>(
+    pub(super) fn request_both<A, B>(
         &self,
         context: &RequestContext,
         subject: &dyn Display,
@@ -141,18 +202,17 @@ impl Client {
         }
     }
 
-    /// Requests the metadata of an object; `None` if it is missing.
-    pub(super) fn head(
-        &self,
-        context: &RequestContext,
-        subject: &Key,
-        path: &Path,
-    ) -> Result<Option<ObjectMeta>> {
-        match self.ask(context, subject, self.object_head(path)) {
+    /// Requests the metadata of an object, or returns `None` if it is missing.
+    pub(super) fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<ObjectMeta>> {
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let answer = match self.request(context, key, self.object_head(&path)) {
             Ok(response) => Ok(Some(response.meta)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
-        }
+        };
+        self.or_missing(context, answer)
     }
 
     /// Requests the metadata of an object. The response to a HEAD has no body to explain a refusal, so after status 400
@@ -178,12 +238,14 @@ impl Client {
     pub(super) fn fetch(
         self: &Arc<Self>,
         context: &RequestContext,
-        subject: &dyn Display,
-        path: &Path,
+        key: &Key,
         options: GetOptions,
         limit: u64,
     ) -> Result<Option<Object>> {
-        let (client, path) = (self.clone(), path.clone());
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let client = self.clone();
         let purpose = Purpose::of(path.filename().unwrap_or_default().as_bytes());
         let (done, last) = spawn_and_wait(context, self.limits.time_of_body(), async move {
             let body = client.collect(&path, options, limit);
@@ -192,13 +254,13 @@ impl Client {
         let body = match done.flatten() {
             Some(Ok(body)) => body?,
             Some(Err(fault)) => {
-                let error = self.error(&fault, &last, subject);
+                let error = self.error(&fault, &last, key);
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
-                    _ => Err(error),
+                    _ => self.or_missing(context, Err(error)),
                 };
             }
-            None => return Err(self.limits.late(subject)),
+            None => return Err(self.limits.late(key)),
         };
         Ok(Some(Object {
             size: body.meta.size,

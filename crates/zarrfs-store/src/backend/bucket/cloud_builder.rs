@@ -1,6 +1,10 @@
-//! Defines one trait for the builders of object_store, with their common settings.
+//! Configures the builders of object_store from checked options.
+//!
+//! One trait has the settings that all kinds of buckets share. object_store accepts any text as an address, and panics at
+//! the first request if the text makes no valid URL, so addresses and regions are checked here.
 
 use std::env;
+use std::fmt::Display;
 use std::str::FromStr;
 
 use object_store::ClientConfigKey;
@@ -10,13 +14,15 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey}
 use url::Url;
 
 use super::address::CloudKind;
-use super::{option_names, server_address};
 use crate::RemoteConfig;
 use crate::backend::remote::http_client;
-use zarr_format::error::Result;
+use crate::backend::remote::http_client::{CLIENT_OPTIONS, unknown_option};
+use zarr_format::error::{Error, Result};
 
-/// Names of the option that selects an AWS profile. object_store has no such option.
-pub(super) const PROFILE_OPTIONS: [&str; 2] = ["profile", "aws_profile"];
+/// Whether an option selects an AWS profile. object_store has no such option.
+pub(super) fn is_profile_option(name: &str) -> bool {
+    matches!(name, "profile" | "aws_profile")
+}
 
 /// A builder of object_store, one for each kind of bucket.
 pub(super) trait CloudBuilder: Sized {
@@ -55,10 +61,9 @@ pub(super) trait CloudBuilder: Sized {
         for (key, value) in http_client::defaults(config) {
             self = self.set(Self::client(key), &value);
         }
-        let is_profile = |name: &str| kind == CloudKind::S3 && PROFILE_OPTIONS.contains(&name);
         for (name, value) in &config.options {
-            if !is_profile(name) {
-                self = self.set_option(option(kind, name)?, value);
+            if kind != CloudKind::S3 || !is_profile_option(name) {
+                self = self.set_option(parse_option(kind, name)?, value);
             }
         }
         if let Some(endpoint) = &config.endpoint {
@@ -91,8 +96,7 @@ pub(super) trait CloudBuilder: Sized {
         match endpoint.filter(|_| !is_given) {
             None => Ok(self),
             Some(endpoint) => {
-                let url =
-                    server_address::check_endpoint("endpoint_url of the AWS profile: ", &endpoint)?;
+                let url = check_endpoint("endpoint_url of the AWS profile: ", &endpoint)?;
                 Ok(self.set_endpoint(&endpoint).with_plain_http(&url))
             }
         }
@@ -108,17 +112,17 @@ pub(super) trait CloudBuilder: Sized {
 
     /// Checks the addresses of the servers, and permits HTTP without TLS if the address is an `http` URL.
     fn with_server(self, config: &RemoteConfig) -> Result<Self> {
-        let given_by = |value: &str| given_by(value, Self::VARIABLES, config);
+        let source_of = |value: &str| source_of(value, Self::VARIABLES, config);
         for text in Self::OTHER_SERVERS.iter().filter_map(|key| self.get(key)) {
-            server_address::check_endpoint(given_by(&text), &text)?;
+            check_endpoint(source_of(&text), &text)?;
         }
         if let Some(region) = Self::REGION.and_then(|key| self.get(&key)) {
-            server_address::check_region(given_by(&region), &region)?;
+            check_region(source_of(&region), &region)?;
         }
         let Some(text) = self.endpoint() else {
             return Ok(self);
         };
-        let url = server_address::check_endpoint(given_by(&text), &text)?;
+        let url = check_endpoint(source_of(&text), &text)?;
         Ok(self.with_plain_http(&url))
     }
 
@@ -130,7 +134,7 @@ pub(super) trait CloudBuilder: Sized {
 
 /// Returns the source of a setting's value for an error message: an option or one of the environment `variables`, with
 /// the text between it and the value. The string is empty if the source is unknown.
-fn given_by(value: &str, variables: &str, config: &RemoteConfig) -> String {
+fn source_of(value: &str, variables: &str, config: &RemoteConfig) -> String {
     let typed = [
         ("--endpoint ", &config.endpoint),
         ("--region ", &config.region),
@@ -149,14 +153,6 @@ fn given_by(value: &str, variables: &str, config: &RemoteConfig) -> String {
         (_, _, Some(name)) => format!("{name}="),
         _ => String::new(),
     }
-}
-
-/// Parses an option's name. The error is `Invalid` and suggests the nearest known name.
-fn option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
-    option_names::check(kind, name)?;
-    name.to_ascii_lowercase()
-        .parse()
-        .map_err(|_| option_names::unknown(kind, name))
 }
 
 macro_rules! cloud_builder {
@@ -208,3 +204,172 @@ cloud_builder!(
     [AzureKey::MsiEndpoint],
     None
 );
+
+/// Parses an option's name. The error is `Invalid` and suggests the nearest known name.
+fn parse_option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
+    let lower = name.to_ascii_lowercase();
+    // Optional prefixes, taken from the environment variables.
+    let prefixes = ["aws_", "google_", "azure_storage_", "azure_"];
+    let bare = prefixes
+        .iter()
+        .find_map(|prefix| lower.strip_prefix(prefix));
+    let bare = bare.unwrap_or(&lower);
+    let key = lower.parse().ok();
+    key.filter(|_| option_names(kind).any(|known| known == bare))
+        .ok_or_else(|| unknown_option(name, &option_names(kind).collect::<Vec<_>>()))
+}
+
+/// Returns the names of the options of a kind of bucket, including those of the HTTP client.
+fn option_names(kind: CloudKind) -> impl Iterator<Item = &'static str> {
+    let own: &[&str] = match kind {
+        CloudKind::S3 => &[
+            "access_key_id",
+            "bucket",
+            "container_credentials_full_uri",
+            "container_credentials_relative_uri",
+            "endpoint",
+            "imdsv1_fallback",
+            "metadata_endpoint",
+            "profile",
+            "region",
+            "request_payer",
+            "role_arn",
+            "role_session_name",
+            "s3_express",
+            "secret_access_key",
+            "session_token",
+            "skip_signature",
+            "sse_customer_key_base64",
+            "virtual_hosted_style_request",
+            "web_identity_token_file",
+        ],
+        CloudKind::Google => &[
+            "application_credentials",
+            "base_url",
+            "bearer_token",
+            "service_account",
+            "service_account_key",
+            "skip_signature",
+        ],
+        CloudKind::Azure => &[
+            "account_key",
+            "account_name",
+            "authority_host",
+            "bearer_token",
+            "client_id",
+            "client_secret",
+            "credential_type",
+            "encryption_key",
+            "endpoint",
+            "federated_token_file",
+            "msi_endpoint",
+            "msi_resource_id",
+            "object_id",
+            "sas_token",
+            "skip_signature",
+            "tenant_id",
+            "use_azure_cli",
+            "use_emulator",
+        ],
+    };
+    own.iter().chain(&CLIENT_OPTIONS).copied()
+}
+
+/// Parses the address of a server. If it is not one, the error is `Invalid`. `from` is the option that gave it, with
+/// the text between the option and the address.
+fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
+    let url = Url::parse(text).ok();
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    url.ok_or_else(|| {
+        let shown = crate::redacted(text.split('?').next().unwrap_or_default());
+        // An invalid URL can contain a password too.
+        let shown = shown.rsplit('@').next().unwrap_or_default();
+        Error::invalid(
+            format!("{from}{shown}"),
+            "expected http://HOST or https://HOST",
+        )
+    })
+}
+
+/// Checks the name of a region, which becomes part of a host name. The error is `Invalid` if it cannot be one.
+pub(super) fn check_region(from: impl Display, text: &str) -> Result<()> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if text.chars().all(is_plain) {
+        return Ok(());
+    }
+    let why = "expected the name of a region, such as eu-west-1";
+    Err(Error::invalid(format!("{from}{text}"), why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_told() {
+        assert!(
+            parse_option::<S3Key>(CloudKind::S3, "AWS_REGION").is_ok()
+                && parse_option::<AzureKey>(CloudKind::Azure, "sas_token").is_ok()
+        );
+        let error = parse_option::<S3Key>(CloudKind::S3, "acess_key_id")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("did you mean 'access_key_id'?"), "{error}");
+        let error = parse_option::<GoogleKey>(CloudKind::Google, "colour")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("known are application_credentials"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_name_is_one_of_the_clients() {
+        for name in option_names(CloudKind::S3).filter(|name| *name != "profile") {
+            assert!(name.parse::<S3Key>().is_ok(), "{name}");
+        }
+        for name in option_names(CloudKind::Google) {
+            assert!(name.parse::<GoogleKey>().is_ok(), "{name}");
+        }
+        for name in option_names(CloudKind::Azure) {
+            assert!(name.parse::<AzureKey>().is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "http://localhost:9000",
+            "HTTPS://h",
+            "https://h/path",
+            "http://[::1]:9",
+        ] {
+            assert!(check_endpoint("", text).is_ok(), "{text}");
+        }
+        for (text, shown) in [
+            ("localhost:9000", "localhost:9000"),
+            ("notaurl", "notaurl"),
+            ("", ""),
+            ("http://", "http://"),
+            ("http://a b", "http://a b"),
+            ("ftp://h", "ftp://h"),
+            ("me:hush@h?key=hush", "h"),
+            ("ftp://me:hush@h?key=hush", "ftp://h"),
+        ] {
+            let error = check_endpoint("--endpoint ", text).unwrap_err().to_string();
+            let expected = format!("--endpoint {shown}: expected http://HOST or https://HOST");
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_region_is_refused() {
+        for text in ["eu-west-1", "auto", "Region_1"] {
+            assert!(check_region("", text).is_ok(), "{text}");
+        }
+        let error = check_region("--region ", "a b").unwrap_err().to_string();
+        let expected = "--region a b: expected the name of a region, such as eu-west-1";
+        assert_eq!(error, expected);
+    }
+}

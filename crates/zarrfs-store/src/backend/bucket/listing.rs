@@ -1,9 +1,6 @@
-//! Lists the names under a prefix, in the server's pages.
+//! Lists the names under a prefix, or all objects below it, in the server's pages.
 //!
-//! A cursor is the number of a name in the listing, counted from 1. The token of each page is kept (one per thousand
-//! names), so that a seek needs one request. A page that cannot be fetched, or a token that does not advance, is an
-//! error, never the end of the listing. An object is returned once it is certain that it is not a prefix as well, which
-//! may need a later page.
+//! A page that cannot be fetched, or a token that does not advance, is an error, never the end of the listing.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,24 +9,34 @@ use std::thread;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 
 use super::client::{Client, describe};
-use super::page_token;
+use super::listing_page;
 use crate::backend::remote::retry::Attempts;
 use crate::request_context::RequestContext;
-use crate::{EntryKind, Key, Listing, Meta, Name};
+use crate::{EntryKind, FlatListing, Key, Listing, Meta, Name};
 use zarr_format::error::{Error, Kind, Result};
 
 /// Maximum number of names on a page.
 pub(super) const PAGE_SIZE: usize = 1000;
 
 /// How often the request for a page is retried. object_store does not retry if a body breaks off.
-const REPEATS: usize = 3;
+const PAGE_RETRIES: usize = 3;
 
 /// Maximum number of consecutive pages without a new name. Servers send some when they skip removed objects or many
 /// keys of one prefix.
 const MAX_EMPTY_PAGES: usize = 100;
 
-/// A name, its kind, and the metadata that `head` would return.
-type ListedObjectMeta = (Vec<u8>, EntryKind, Meta);
+/// A name, and the metadata that `head` would return.
+#[derive(Clone)]
+struct ListedName {
+    name: Vec<u8>,
+    meta: Meta,
+}
+
+impl ListedName {
+    fn is_directory(&self) -> bool {
+        self.meta.kind == EntryKind::Directory
+    }
+}
 
 /// The next page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,22 +61,45 @@ impl NextPage {
             NextPage::First | NextPage::End => None,
         }
     }
+
+    /// Returns the page if the listing can continue. The error is `Corrupt` if its token is the one that it was
+    /// requested with, or states a fault (see `listing_page`).
+    pub(super) fn check(
+        &self,
+        key: &Key,
+        page: PaginatedListResult,
+    ) -> Result<PaginatedListResult> {
+        let Some(token) = &page.page_token else {
+            return Ok(page);
+        };
+        if let Some(fault) = listing_page::fault(token) {
+            return Err(Error::corrupt(key, fault));
+        }
+        if self.token().as_ref() == Some(token) {
+            let text = "the listing does not end: the server sends the same page token again";
+            return Err(Error::corrupt(key, text));
+        }
+        Ok(page)
+    }
 }
 
 /// The number of names on a page, and the first and last name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PageNames(usize, String, String);
+#[derive(Clone, PartialEq, Eq)]
+struct PageNames {
+    count: usize,
+    first: String,
+    last: String,
+}
 
 impl PageNames {
     fn of(page: &PaginatedListResult) -> Option<PageNames> {
         let objects = page.result.objects.iter().map(|object| &object.location);
         let names = || objects.clone().chain(&page.result.common_prefixes);
-        let (first, last) = (names().next()?, names().last()?);
-        Some(PageNames(
-            names().count(),
-            first.to_string(),
-            last.to_string(),
-        ))
+        Some(PageNames {
+            count: names().count(),
+            first: names().next()?.to_string(),
+            last: names().last()?.to_string(),
+        })
     }
 }
 
@@ -106,8 +136,8 @@ impl Pages {
         if self.has_ended() {
             return Ok(None);
         }
-        let fetched = page(context, client, key, wanted, &self.next);
-        let fetched = fetched.and_then(|page| self.note(key, &page).map(|()| page));
+        let fetched = wanted.fetch(context, client, key, &self.next);
+        let fetched = fetched.and_then(|page| self.record(key, &page).map(|()| page));
         if let Err(error) = &fetched
             && error.kind() == Kind::Corrupt
         {
@@ -119,7 +149,7 @@ impl Pages {
     }
 
     /// Records the names of a page. The error is `Corrupt` if the server starts again from the beginning.
-    fn note(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
+    fn record(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
         let names = PageNames::of(page);
         // A server that limits the keys of a page, hidden ones included, repeats a prefix that has many keys.
         let is_prefix_again = page.result.objects.is_empty()
@@ -148,31 +178,32 @@ impl Pages {
     }
 }
 
-/// The state of a listing at the start of a page.
+/// A position in a listing.
 #[derive(Clone, Default)]
-struct PageStart {
-    /// The number of names before this page.
+struct Position {
+    /// The number of names before it.
     cursor: u64,
     pages: Pages,
-    undecided: Vec<ListedObjectMeta>,
+    /// Objects that may turn out to be prefixes as well.
+    undecided: Vec<ListedName>,
+    /// The last directory of the previous page, which the next page may repeat.
     split: Option<Vec<u8>>,
 }
 
-/// A listing in progress.
+/// A listing of one folder in progress.
+///
+/// A cursor is the number of a name in the listing, counted from 1. The token of each page is kept (one per thousand
+/// names), so that a seek needs one request. An object is returned once it is certain that it is not a prefix as well,
+/// which may need a later page.
 pub(super) struct BucketListing {
     client: Arc<Client>,
     /// The prefix of all names in the bucket, with a final slash unless it is empty.
     prefix: String,
     key: Key,
-    /// The states at the starts of all pages so far.
-    starts: Vec<PageStart>,
-    page: std::vec::IntoIter<ListedObjectMeta>,
-    cursor: u64,
-    pages: Pages,
-    /// Objects that may turn out to be prefixes as well.
-    undecided: Vec<ListedObjectMeta>,
-    /// The last directory of the previous page, which the next page may repeat.
-    split: Option<Vec<u8>>,
+    /// The starts of all pages so far.
+    starts: Vec<Position>,
+    page: std::vec::IntoIter<ListedName>,
+    position: Position,
     /// Whether the prefix is itself an object: a folder marker.
     has_marker: bool,
 }
@@ -186,10 +217,7 @@ impl BucketListing {
             key,
             starts: Vec::new(),
             page: Vec::new().into_iter(),
-            cursor: 0,
-            pages: Pages::default(),
-            undecided: Vec::new(),
-            split: None,
+            position: Position::default(),
             has_marker: false,
         }
     }
@@ -217,16 +245,9 @@ impl BucketListing {
             after: None,
             max_names: PAGE_SIZE,
         };
-        let start = PageStart {
-            cursor: self.cursor,
-            pages: self.pages.clone(),
-            undecided: self.undecided.clone(),
-            split: self.split.clone(),
-        };
-        let Some(page) = self
-            .pages
-            .fetch(context, &self.client, &self.key, &wanted)?
-        else {
+        let start = self.position.clone();
+        let pages = &mut self.position.pages;
+        let Some(page) = pages.fetch(context, &self.client, &self.key, &wanted)? else {
             return Ok(false);
         };
         self.starts.push(start);
@@ -241,42 +262,45 @@ impl BucketListing {
 
     /// Returns the names of a page in order. If a name is both an object and a prefix, it is returned once, as a
     /// directory.
-    fn names(&mut self, page: PaginatedListResult) -> Vec<ListedObjectMeta> {
-        let mut names = mem::take(&mut self.undecided);
+    fn names(&mut self, page: PaginatedListResult) -> Vec<ListedName> {
+        let mut names = mem::take(&mut self.position.undecided);
         for object in &page.result.objects {
             match listed(&self.prefix, object.location.as_ref()) {
                 Some((name, EntryKind::File)) => {
                     let meta = describe(object, EntryKind::File);
-                    names.push((name, EntryKind::File, meta));
+                    names.push(ListedName { name, meta });
                 }
                 // The server ignored the delimiter.
-                Some((name, kind)) => names.push((name, kind, Meta::prefix())),
+                Some((name, _)) => names.push(ListedName {
+                    name,
+                    meta: Meta::prefix(),
+                }),
                 None => {}
             }
         }
         for folder in &page.result.common_prefixes {
             if let Some((name, _)) = listed(&self.prefix, folder.as_ref()) {
-                names.push((name, EntryKind::Directory, Meta::prefix()));
+                let meta = Meta::prefix();
+                names.push(ListedName { name, meta });
             }
         }
         let last = self.last_directory(&page);
-        let split = mem::replace(&mut self.split, last);
+        let split = mem::replace(&mut self.position.split, last);
         let was_returned =
-            |name: &[u8], kind| kind == EntryKind::Directory && split.as_deref() == Some(name);
-        names.retain(|(name, kind, _)| !was_returned(name, *kind));
+            |name: &ListedName| name.is_directory() && split.as_ref() == Some(&name.name);
+        names.retain(|name| !was_returned(name));
         // Of equal names the object comes first. The merged directory keeps the size and version of the object.
         names.sort_by(|one, other| {
-            (&one.0, one.1 != EntryKind::File).cmp(&(&other.0, other.1 != EntryKind::File))
+            (&one.name, one.is_directory()).cmp(&(&other.name, other.is_directory()))
         });
         names.dedup_by(|later, earlier| {
-            if later.0 != earlier.0 {
+            if later.name != earlier.name {
                 return false;
             }
-            earlier.1 = later.1;
-            earlier.2.kind = later.1;
+            earlier.meta.kind = later.meta.kind;
             true
         });
-        if !self.pages.has_ended() {
+        if !self.position.pages.has_ended() {
             self.take_undecided(&mut names);
         }
         names
@@ -295,15 +319,14 @@ impl BucketListing {
 
     /// Removes the objects that the next page may show to be prefixes: names that are a prefix of the last name, since
     /// `/` may sort after the character that follows there.
-    fn take_undecided(&mut self, names: &mut Vec<ListedObjectMeta>) {
+    fn take_undecided(&mut self, names: &mut Vec<ListedName>) {
         let last = names
             .last()
-            .map(|(name, ..)| name.clone())
+            .map(|last| last.name.clone())
             .unwrap_or_default();
-        let is_undecided = |(name, kind, _): &mut ListedObjectMeta| {
-            *kind == EntryKind::File && last.starts_with(name)
-        };
-        self.undecided = names.extract_if(.., is_undecided).collect();
+        let is_undecided =
+            |listed: &mut ListedName| !listed.is_directory() && last.starts_with(&listed.name);
+        self.position.undecided = names.extract_if(.., is_undecided).collect();
     }
 }
 
@@ -331,70 +354,62 @@ pub(super) struct PageRange<'a> {
     pub(super) max_names: usize,
 }
 
-/// Builds the request for a page.
-pub(super) fn options(wanted: &PageRange<'_>, next: &NextPage) -> PaginatedListOptions {
-    let token = next.token();
-    let is_first = token.is_none();
-    PaginatedListOptions {
-        offset: wanted.after.filter(|_| is_first).map(str::to_string),
-        delimiter: wanted.delimiter.then_some("/".into()),
-        max_keys: Some(wanted.max_names),
-        page_token: token,
-        ..PaginatedListOptions::default()
-    }
-}
-
-/// Fetches a page.
-pub(super) fn page(
-    context: &RequestContext,
-    client: &Client,
-    key: &Key,
-    wanted: &PageRange<'_>,
-    next: &NextPage,
-) -> Result<PaginatedListResult> {
-    let mut attempts = Attempts::new(client.limits.time, REPEATS);
-    loop {
-        let options = options(wanted, next);
-        let prefix = (!wanted.prefix.is_empty()).then_some(wanted.prefix);
-        match client.ask(context, key, client.pages.list_paginated(prefix, options)) {
-            Err(error) if error.kind() == Kind::Unavailable => match attempts.next_pause() {
-                Some(pause) => thread::sleep(pause),
-                None => return Err(error),
-            },
-            page => return checked(key, next, page?),
+impl<'a> PageRange<'a> {
+    /// Returns the range of the first name below a prefix.
+    pub(super) fn first_name(prefix: &'a str) -> PageRange<'a> {
+        PageRange {
+            prefix,
+            delimiter: true,
+            after: None,
+            max_names: 1,
         }
     }
-}
 
-/// Returns the page if the listing can continue. The error is `Corrupt` if its token is the one that it was requested
-/// with, or states a fault (see `page_token`).
-pub(super) fn checked(
-    key: &Key,
-    next: &NextPage,
-    page: PaginatedListResult,
-) -> Result<PaginatedListResult> {
-    let Some(token) = &page.page_token else {
-        return Ok(page);
-    };
-    if let Some(fault) = page_token::fault(token) {
-        return Err(Error::corrupt(key, fault));
+    /// Builds the request for a page.
+    pub(super) fn options(&self, next: &NextPage) -> PaginatedListOptions {
+        let token = next.token();
+        let is_first = token.is_none();
+        PaginatedListOptions {
+            offset: self.after.filter(|_| is_first).map(str::to_string),
+            delimiter: self.delimiter.then_some("/".into()),
+            max_keys: Some(self.max_names),
+            page_token: token,
+            ..PaginatedListOptions::default()
+        }
     }
-    if next.token().as_ref() == Some(token) {
-        let text = "the listing does not end: the server sends the same page token again";
-        return Err(Error::corrupt(key, text));
+
+    /// Fetches a page.
+    pub(super) fn fetch(
+        &self,
+        context: &RequestContext,
+        client: &Client,
+        key: &Key,
+        next: &NextPage,
+    ) -> Result<PaginatedListResult> {
+        let mut attempts = Attempts::new(client.limits.time, PAGE_RETRIES);
+        loop {
+            let prefix = (!self.prefix.is_empty()).then_some(self.prefix);
+            let request = client.pages.list_paginated(prefix, self.options(next));
+            match client.request(context, key, request) {
+                Err(error) if error.kind() == Kind::Unavailable => match attempts.next_pause() {
+                    Some(pause) => thread::sleep(pause),
+                    None => return Err(error),
+                },
+                page => return next.check(key, page?),
+            }
+        }
     }
-    Ok(page)
 }
 
 impl Listing for BucketListing {
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         loop {
-            if let Some((name, kind, meta)) = self.page.next() {
-                self.cursor += 1;
+            if let Some(ListedName { name, meta }) = self.page.next() {
+                self.position.cursor += 1;
                 return Ok(Some(Name {
                     name,
-                    kind,
-                    cursor: self.cursor,
+                    kind: meta.kind,
+                    cursor: self.position.cursor,
                     meta: Some(meta),
                 }));
             }
@@ -405,18 +420,69 @@ impl Listing for BucketListing {
     }
 
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
-        if cursor == self.cursor {
+        if cursor == self.position.cursor {
             return Ok(());
         }
         let pages = self.starts.partition_point(|start| start.cursor <= cursor);
         let page = pages.saturating_sub(1);
-        let start = self.starts.get(page).cloned().unwrap_or_default();
+        self.position = self.starts.get(page).cloned().unwrap_or_default();
         self.starts.truncate(page);
         self.page = Vec::new().into_iter();
-        self.cursor = start.cursor;
-        (self.pages, self.undecided) = (start.pages, start.undecided);
-        self.split = start.split;
-        while self.cursor < cursor && self.next(context)?.is_some() {}
+        while self.position.cursor < cursor && self.next(context)?.is_some() {}
         Ok(())
+    }
+}
+
+/// A flat listing in progress: all objects below a prefix.
+///
+/// Names that cannot be keys are left out, as in other listings. object_store drops the slash at the end of a folder
+/// marker, so an empty object may be a marker; the caller decides.
+pub(super) struct BucketFlatListing {
+    pub(super) client: Arc<Client>,
+    /// The prefix of all names in the bucket, with a final slash unless it is empty.
+    pub(super) prefix: String,
+    /// The same prefix as a key.
+    pub(super) key: Key,
+    /// The name in the bucket after which the listing begins.
+    pub(super) after: Option<String>,
+    pub(super) pages: Pages,
+}
+
+impl BucketFlatListing {
+    /// Returns the key of an object, or `None` for the prefix itself and for names that cannot be keys.
+    fn key(&self, location: &str) -> Option<Key> {
+        let rest = location.strip_prefix(&self.prefix)?;
+        if rest.is_empty() {
+            return None;
+        }
+        let prefix = self.key.as_bytes();
+        let separator: &[u8] = if prefix.is_empty() { b"" } else { b"/" };
+        Key::new([prefix, separator, rest.as_bytes()].concat()).ok()
+    }
+}
+
+impl FlatListing for BucketFlatListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
+        let wanted = PageRange {
+            prefix: &self.prefix,
+            delimiter: false,
+            after: self.after.as_deref(),
+            max_names: PAGE_SIZE,
+        };
+        let Some(page) = self
+            .pages
+            .fetch(context, &self.client, &self.key, &wanted)?
+        else {
+            return Ok(None);
+        };
+        let objects = page.result.objects.iter().filter_map(|object| {
+            let key = self.key(object.location.as_ref())?;
+            Some((key, describe(object, EntryKind::File)))
+        });
+        Ok(Some(objects.collect()))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.pages.has_ended()
     }
 }

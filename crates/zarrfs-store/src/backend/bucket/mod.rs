@@ -1,50 +1,47 @@
 //! Buckets and containers of S3, Google Cloud Storage and Azure, through object_store.
 //!
 //! An object is one key. A prefix of keys is a directory, even if an object has the same name. Keys that are not valid
-//! paths are hidden (`plain_listing`). A key that is not UTF-8 cannot be requested and counts as missing. Every request
+//! paths are hidden (`listing_page`). A key that is not UTF-8 cannot be requested and counts as missing. Every request
 //! has a time limit. Nothing is cached here.
-//! its time limit; nothing is cached here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use object_store::list::PaginatedListResult;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
 
-use crate::backend::remote::condition_probe::trial_key;
-use crate::request_context::RequestContext;
+use crate::backend::remote::connector::Connector;
+use crate::backend::remote::errors;
+use crate::backend::remote::limits::RequestLimits;
+use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::backend::remote::retry::once_ready;
+use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, RETRIES};
+use crate::request_context::{RequestContext, UNLIMITED};
+use crate::stats::Stats;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, StoreInfo, Version, not_a_link,
+    Reader, RemoteConfig, Store, StoreInfo, Version, not_a_link,
 };
-use client::Client;
-use flat_listing::BucketFlatListing;
-use listing::{BucketListing, Pages};
+use address::{Address, CloudKind};
+use client::{Client, describe};
+use listing::{BucketFlatListing, BucketListing, NextPage, PAGE_SIZE, PageRange, Pages};
 use reader::BucketReader;
-use refusal::BucketAbsence;
-use writer::{WriteClients, Writer, etag_of};
+use settings::ClientSettings;
+use writer::{LazyWriter, ObjectTarget, Writer, etag_of};
 use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document;
 
 mod address;
-mod aws_client;
-mod azure_removal;
+mod aws_profile;
+mod azure_container;
 mod client;
 mod cloud_builder;
-mod cloud_urls;
-mod conditions;
-mod credential_issuer;
-mod flat_listing;
+mod connector;
+mod credentials;
 mod listing;
-mod lookup;
-mod metadata_service;
-mod open;
-mod option_names;
-mod page_token;
-mod plain_listing;
-mod profile;
+mod listing_page;
 mod reader;
-mod refusal;
-mod rotation;
-mod server_address;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -53,17 +50,13 @@ mod writer;
 
 /// Whether this is the URL scheme of a bucket.
 pub(super) fn has_scheme(scheme: &str) -> bool {
-    address::kind(scheme).is_some()
+    CloudKind::of_scheme(scheme).is_some()
 }
 
 /// A store in a bucket, below a prefix.
-pub struct BucketStore {
+pub(super) struct BucketStore {
     client: Arc<Client>,
-    /// Without a slash at either end.
-    prefix: String,
-    writer: WriteClients,
-    /// Decides whether a refused key is missing; `None` if names can be listed.
-    absence: Option<Arc<BucketAbsence>>,
+    writer: LazyWriter,
     /// Whether an empty prefix is a valid store.
     may_be_empty: bool,
     /// Whether keys are listed in order. S3 directory buckets do not list them so.
@@ -72,10 +65,128 @@ pub struct BucketStore {
 }
 
 impl BucketStore {
+    /// Opens `scheme:rest`, called `shown` in messages. Fails within seconds with `Denied`, `NotFound`, `Invalid` or
+    /// `Unavailable` if the store is missing or cannot be read.
+    pub(super) fn open(
+        scheme: &str,
+        rest: &str,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<BucketStore> {
+        let kind = CloudKind::of_scheme(scheme)
+            .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
+        let address = Address::parse(scheme, kind, rest, shown)?;
+        BucketStore::open_address(&address, shown, config, stats)
+    }
+
+    /// Opens the bucket of a plain HTTPS URL of its cloud, or returns `None` if the URL is not one or the bucket cannot
+    /// be read.
+    pub(super) fn open_cloud_url(
+        url: &str,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Option<BucketStore> {
+        let (address, region) = Address::of_cloud_url(url)?;
+        let config = RemoteConfig {
+            region: region.or_else(|| config.region.clone()),
+            ..config.clone()
+        };
+        BucketStore::open_address(&address, shown, &config, stats).ok()
+    }
+
+    fn open_address(
+        address: &Address,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<BucketStore> {
+        let connector = Connector::new(stats.clone(), config.timeout);
+        let limit = config.timeout.min(OPEN_TIME_LIMIT);
+        let first = BucketStore::build(address, config, &connector, OPEN_RETRIES, limit)?;
+        let probed = once_ready(limit, || first.probe(shown));
+        let lists = probed.map_err(|error| match &config.endpoint {
+            Some(endpoint)
+                if error.kind() == Kind::Unavailable && !errors::names_server(error.detail()) =>
+            {
+                let server = crate::redacted(endpoint);
+                Error::unavailable(shown, format!("{server}: {}", error.detail()))
+            }
+            _ => error,
+        })?;
+        let mut store = BucketStore::build(address, config, &connector, RETRIES, config.timeout)?;
+        store.info.lists = lists;
+        if !lists && let Some(client) = Arc::get_mut(&mut store.client) {
+            client.refusals = Some(RefusalProbe::default());
+        }
+        Ok(store)
+    }
+
+    fn build(
+        address: &Address,
+        config: &RemoteConfig,
+        connector: &Connector,
+        retries: usize,
+        limit: Duration,
+    ) -> Result<BucketStore> {
+        let info = StoreInfo {
+            concurrency: config.concurrency,
+            ..StoreInfo::new(config.metadata_ttl)
+        };
+        let settings = ClientSettings {
+            address: address.clone(),
+            config: config.clone(),
+            connector: connector.clone(),
+            not_shown: info.hidden_entries.clone(),
+        };
+        let clients = settings.clients(settings::retries(retries, limit))?;
+        let info = StoreInfo {
+            server: Some(clients.server.into()),
+            ..info
+        };
+        Ok(BucketStore {
+            client: Arc::new(Client {
+                objects: clients.objects,
+                pages: clients.pages,
+                parts: clients.parts,
+                limits: RequestLimits::new(limit, config.concurrency),
+                region: config.region.clone(),
+                hint: clients.hint,
+                suffixes: address.kind != CloudKind::Azure,
+                prefix: address.prefix.clone(),
+                refusals: None,
+            }),
+            writer: LazyWriter::new(settings),
+            may_be_empty: config.may_be_empty,
+            is_ordered: !address.bucket.ends_with("--x-s3"),
+            info,
+        })
+    }
+
+    /// Checks that the store exists. Returns whether names can be listed.
+    fn probe(&self, shown: &str) -> Result<bool> {
+        let root = Key::root();
+        let prefix = self.client.prefix_below(&root);
+        let mut listing = BucketListing::new(self.client.clone(), prefix, root);
+        let refused = match listing.has_names(&UNLIMITED) {
+            Ok(true) => return Ok(true),
+            Ok(false) if self.may_be_empty => return Ok(true),
+            Ok(false) => return Err(Error::not_found(shown)),
+            Err(error) if error.kind() == Kind::Denied => error,
+            Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
+        };
+        // Many public buckets permit reading but not listing.
+        for name in document::at_root() {
+            if let Ok(Some(_)) = self.object(&UNLIMITED, &Key::new(name)?) {
+                return Ok(false);
+            }
+        }
+        Err(Error::new(Kind::Denied, shown, refused.detail()))
+    }
+
     fn writer(&self) -> Result<&Writer> {
-        let key = trial_key()?;
-        let path = self.target(&key)?.path;
-        self.writer.get(&self.client, &self.absence, (key, path))
+        self.writer.get(&self.client)
     }
 
     /// Records a change. A failed change counts too, since it may have been made.
@@ -89,7 +200,6 @@ impl BucketStore {
         &self,
         context: &RequestContext,
         key: &Key,
-        path: &Path,
         range: &ByteRange,
     ) -> Result<Option<Object>> {
         let Some(meta) = self.object(context, key)? else {
@@ -100,11 +210,91 @@ impl BucketStore {
             return Ok(Some(Object::without_bytes(&meta)));
         }
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
-        self.or_missing(
-            context,
-            self.client.fetch(context, key, path, options, u64::MAX),
-        )
+        self.client.fetch(context, key, options, u64::MAX)
     }
+
+    /// Returns the metadata of an object, or `None` if it is missing.
+    fn object(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        let found = self.client.head(context, key)?;
+        Ok(found.map(|meta| describe(&meta, EntryKind::File)))
+    }
+
+    /// Whether there are keys below this one.
+    fn is_prefix(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        if key.is_root() {
+            return Ok(true);
+        }
+        if !self.info.lists || self.client.name(key).is_none() {
+            return Ok(false);
+        }
+        let prefix = self.client.prefix_below(key);
+        let first = PageRange::first_name(&prefix);
+        let page = first.fetch(context, &self.client, key, &NextPage::First)?;
+        self.begins_listing(context, key, page)
+    }
+
+    /// Whether there are keys below a key, judged by the first page of a listing. A page without names that says that
+    /// more pages follow proves nothing, so the next one is requested. The error is `Corrupt` if the listing does not
+    /// advance.
+    fn begins_listing(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        first: PaginatedListResult,
+    ) -> Result<bool> {
+        let prefix = self.client.prefix_below(key);
+        let Some(token) = &first.page_token else {
+            return Ok(has_names(&prefix, &first));
+        };
+        if has_names(&prefix, &first) {
+            return Ok(true);
+        }
+        let wanted = PageRange {
+            max_names: PAGE_SIZE,
+            ..PageRange::first_name(&prefix)
+        };
+        let next = NextPage::At(token.clone());
+        let page = wanted.fetch(context, &self.client, key, &next)?;
+        Ok(has_names(&prefix, &page) || page.page_token.is_some())
+    }
+
+    /// Requests an object and, concurrently, the first name below it.
+    fn object_and_prefix(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        path: &Path,
+    ) -> Result<(Option<Meta>, bool)> {
+        let prefix = self.client.prefix_below(key);
+        let first = PageRange::first_name(&prefix).options(&NextPage::First);
+        let (object, page) = self.client.request_both(
+            context,
+            key,
+            self.client.object_head(path),
+            self.client.pages.list_paginated(Some(&prefix), first),
+        )?;
+        let is_prefix = match page {
+            Ok(page) => {
+                let page = NextPage::First.check(key, page)?;
+                self.begins_listing(context, key, page)?
+            }
+            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(context, key)?,
+            Err(error) => return Err(error),
+        };
+        let object = match object {
+            Ok(response) => Some(describe(&response.meta, EntryKind::File)),
+            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok((object, is_prefix))
+    }
+}
+
+/// Whether a page has a name below the prefix, or the folder's marker, whose final slash object_store drops.
+fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
+    let below = |name: &str| name.len() > prefix.len();
+    let mut prefixes = page.result.common_prefixes.iter();
+    !page.result.objects.is_empty() || prefixes.any(|prefix| below(prefix.as_ref()))
 }
 
 /// Whether the error of a range request may mean that the range is outside the object or has an unsupported form.
@@ -117,14 +307,7 @@ fn is_range_refusal(error: &Error) -> bool {
 
 impl Store for BucketStore {
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-        match self.path(key) {
-            Some(path) => self.or_missing(
-                context,
-                self.client
-                    .fetch(context, key, &path, GetOptions::new(), limit),
-            ),
-            None => Ok(None),
-        }
+        self.client.fetch(context, key, GetOptions::new(), limit)
     }
 
     fn get_range(
@@ -133,10 +316,7 @@ impl Store for BucketStore {
         key: &Key,
         range: ByteRange,
     ) -> Result<Option<Object>> {
-        let Some(path) = self.path(key) else {
-            return Ok(None);
-        };
-        let range_now = match &range {
+        let requested = match &range {
             ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
                 Some(GetRange::Suffix(*length))
             }
@@ -146,22 +326,19 @@ impl Store for BucketStore {
             }
             _ => None,
         };
-        if range_now.is_some() {
-            let options = GetOptions::new().with_range(range_now);
-            match self.or_missing(
-                context,
-                self.client.fetch(context, key, &path, options, u64::MAX),
-            ) {
+        if requested.is_some() {
+            let options = GetOptions::new().with_range(requested);
+            match self.client.fetch(context, key, options, u64::MAX) {
                 // The range may be outside the object; servers report that in several ways.
                 Err(error) if is_range_refusal(&error) => {}
                 object => return object,
             }
         }
-        self.get_sized_range(context, key, &path, &range)
+        self.get_sized_range(context, key, &range)
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
-        let (object, is_prefix) = match self.path(key) {
+        let (object, is_prefix) = match self.client.path(key) {
             Some(path) if self.info.lists => self.object_and_prefix(context, key, &path)?,
             _ => (self.object(context, key)?, self.is_prefix(context, key)?),
         };
@@ -191,11 +368,11 @@ impl Store for BucketStore {
                 .object(context, key)?
                 .ok_or_else(|| Error::not_found(key))?,
         };
-        let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
+        if self.client.path(key).is_none() {
+            return Err(Error::not_found(key));
+        }
         Ok(Arc::new(BucketReader {
             client: self.client.clone(),
-            absence: self.absence.clone(),
-            path,
             key: key.clone(),
             meta,
         }))
@@ -208,10 +385,10 @@ impl Store for BucketStore {
                 "this store does not tell its names",
             ));
         }
-        if self.name(prefix).is_none() {
+        if self.client.name(prefix).is_none() {
             return Err(Error::not_found(prefix));
         }
-        let names = self.prefix_below(prefix);
+        let names = self.client.prefix_below(prefix);
         let mut listing = BucketListing::new(self.client.clone(), names, prefix.clone());
         if listing.has_names(context)? || (listing.has_marker() && !prefix.is_root()) {
             return Ok(Box::new(listing));
@@ -235,14 +412,14 @@ impl Store for BucketStore {
         prefix: &Key,
         from: &Key,
     ) -> Result<Option<Box<dyn FlatListing>>> {
-        if !self.info.lists || !self.is_ordered || self.name(prefix).is_none() {
+        if !self.info.lists || !self.is_ordered || self.client.name(prefix).is_none() {
             return Ok(None);
         }
         // All keys in the folder sort after this one. Servers that sort folder by folder need the slash too.
-        let after = self.name(from).filter(|_| from != prefix);
+        let after = self.client.name(from).filter(|_| from != prefix);
         Ok(Some(Box::new(BucketFlatListing {
             client: self.client.clone(),
-            prefix: self.prefix_below(prefix),
+            prefix: self.client.prefix_below(prefix),
             key: prefix.clone(),
             after: after.map(|name| name + "/"),
             pages: Pages::default(),
@@ -255,10 +432,7 @@ impl Store for BucketStore {
 
     /// Returns the ETag in the form that conditions use, with Google's generation.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
-        let Some(path) = self.path(key) else {
-            return Ok(None);
-        };
-        let found = self.or_missing(context, self.client.head(context, key, &path))?;
+        let found = self.client.head(context, key)?;
         Ok(found.map(|meta| etag_of(self.writer.kind(), &meta)))
     }
 
@@ -269,7 +443,7 @@ impl Store for BucketStore {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        let (target, writer) = (self.target(key)?, self.writer()?);
+        let (target, writer) = (ObjectTarget::of(&self.client, key)?, self.writer()?);
         let condition = condition.for_server(key, || writer.etag(&target));
         let put = condition.and_then(|condition| writer.put(context, &target, body, &condition));
         self.changed(key, put)
@@ -278,7 +452,7 @@ impl Store for BucketStore {
     /// Removes an object. The request carries the condition. If the server does not enforce it, the key is checked just
     /// before.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        let Ok(target) = self.target(key) else {
+        let Ok(target) = ObjectTarget::of(&self.client, key) else {
             return condition.check(key, None);
         };
         let writer = self.writer()?;

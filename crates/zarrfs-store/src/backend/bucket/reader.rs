@@ -4,11 +4,9 @@
 
 use std::sync::Arc;
 
-use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
 
 use super::client::Client;
-use super::refusal::BucketAbsence;
 use crate::request_context::RequestContext;
 use crate::{Key, Meta, Reader, check_length};
 use zarr_format::error::{Error, Kind, Result};
@@ -16,9 +14,6 @@ use zarr_format::error::{Error, Kind, Result};
 /// An object, in the version that it had when it was opened.
 pub(super) struct BucketReader {
     pub(super) client: Arc<Client>,
-    /// Decides whether a refused key is missing; `None` if names can be listed.
-    pub(super) absence: Option<Arc<BucketAbsence>>,
-    pub(super) path: Path,
     pub(super) key: Key,
     pub(super) meta: Meta,
 }
@@ -38,11 +33,7 @@ impl Reader for BucketReader {
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(offset..end)));
         let fetched = self
             .client
-            .fetch(context, &self.key, &self.path, options, end - offset);
-        let fetched = match &self.absence {
-            Some(absence) => absence.or_missing(context, fetched)?,
-            None => fetched?,
-        };
+            .fetch(context, &self.key, options, end - offset)?;
         let object = fetched.ok_or_else(|| self.changed())?;
         check_length(&self.key, object.content(), self.meta.content())?;
         if !object.meta().may_be_of(&self.meta) {

@@ -19,14 +19,11 @@ use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, R
 use url::Url;
 
 use super::address::{Address, CloudKind};
-use super::azure_removal::AzureContainer;
-use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
-use super::credential_issuer::CredentialIssuer;
-use super::page_token::{DEFAULT_REGION, ListingSigner};
-use super::plain_listing::PlainListingConnector;
-use super::profile::{AwsProfile, ProfileSettings};
-use super::rotation::RotatedCredentials;
-use super::server_address;
+use super::aws_profile::{AwsProfile, ProfileSettings};
+use super::azure_container::AzureContainer;
+use super::cloud_builder::{CloudBuilder, check_region, is_profile_option};
+use super::connector::{BucketConnector, DEFAULT_REGION, ListingSigner};
+use super::credentials::{NamedCredentials, RefreshingCredentials};
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::http_client;
 use crate::{HiddenEntries, RemoteConfig};
@@ -91,10 +88,13 @@ pub(super) struct ClientSettings {
 impl ClientSettings {
     /// Builds the clients. The error is `Invalid` if an option is unknown or unusable.
     pub(super) fn clients(&self, retry: RetryConfig) -> Result<Clients> {
-        let connector = PlainListingConnector::over(&self.connector, &self.not_shown);
-        let connector = connector
-            .with_missing_status(self.config.missing_is)
-            .with_patience(retry.retry_timeout);
+        let connector = BucketConnector {
+            below: self.connector.clone(),
+            not_shown: self.not_shown.clone(),
+            signer: Arc::default(),
+            missing_is: self.config.missing_is,
+            patience: retry.retry_timeout,
+        };
         let (built, is_signed) = match self.address.kind {
             CloudKind::S3 => {
                 let (builder, issuer) = self.s3()?;
@@ -147,7 +147,7 @@ impl ClientSettings {
     fn azure_clients(
         &self,
         builder: MicrosoftAzureBuilder,
-        connector: PlainListingConnector,
+        connector: BucketConnector,
     ) -> object_store::Result<Clients> {
         let account = builder.get(&AzureKey::AccountName);
         let server = azure_server(&builder);
@@ -177,7 +177,7 @@ impl ClientSettings {
         let config = &self.config;
         // Objects are removed one by one: not all servers support bulk removal, and its responses hide errors.
         let mut options = config.options.iter().rev();
-        let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
+        let wanted = options.find(|(name, _)| is_profile_option(name));
         let wanted = wanted.map(|(_, value)| value.as_str());
         let profile = AwsProfile::new(wanted, config, &self.connector)?;
         let ProfileSettings {
@@ -198,20 +198,19 @@ impl ClientSettings {
         if config.anonymous {
             return Ok((builder.anonymous(), None));
         }
-        if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
-            let issuer = S3_ISSUERS.iter().find(|(key, _)| builder.has_any(&[*key]));
-            let issuer = issuer.filter(|_| !builder.has_any(&[S3Key::AccessKeyId]));
-            return Ok((builder, issuer.map(|(_, name)| *name)));
+        let (has_key, issuer) = (builder.has_any(&[S3Key::AccessKeyId]), s3_issuer(&builder));
+        if (has_key || issuer.is_some()) && wanted.is_none() {
+            return Ok((builder, issuer.filter(|_| !has_key)));
         }
         let given = builder.get(&S3Key::Region);
         let Some(credentials) = profile.credentials(region.as_deref().or(given.as_deref()))? else {
             return Ok((builder.anonymous(), None));
         };
         let builder =
-            builder.with_credentials(CredentialIssuer::new(&profile.shown(), credentials));
+            builder.with_credentials(NamedCredentials::new(&profile.shown(), credentials));
         match region {
             Some(region) if given.is_none() => {
-                server_address::check_region("the region of the AWS profile: ", &region)?;
+                check_region("the region of the AWS profile: ", &region)?;
                 Ok((builder.with_region(region), None))
             }
             _ => Ok((builder, None)),
@@ -221,7 +220,12 @@ impl ClientSettings {
     fn google(&self) -> Result<GoogleCloudStorageBuilder> {
         let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&self.address.bucket);
         let builder = builder.configured(CloudKind::Google, &self.config)?;
-        let has_credentials = builder.has_any(&GOOGLE_CREDENTIALS) || gcloud_file().is_some();
+        let has_credentials = builder.has_any(&[
+            GoogleKey::ServiceAccount,
+            GoogleKey::ServiceAccountKey,
+            GoogleKey::ApplicationCredentials,
+            GoogleKey::BearerToken,
+        ]) || gcloud_file().is_some();
         if has_credentials && !self.config.anonymous {
             return Ok(builder);
         }
@@ -244,10 +248,18 @@ impl ClientSettings {
             || builder.is_on(AzureKey::UseEmulator);
         if !has_account {
             let container = format!("{}://{}", self.address.scheme, self.address.bucket);
-            return Err(Error::invalid(container, NO_ACCOUNT));
+            let why = "the storage account is missing: --option account_name=NAME, or AZURE_STORAGE_ACCOUNT_NAME=NAME in \
+                 the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
+            return Err(Error::invalid(container, why));
         }
-        let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
-            || is_connected
+        let has_credentials = builder.has_any(&[
+            AzureKey::AccessKey,
+            AzureKey::SasKey,
+            AzureKey::Token,
+            AzureKey::ClientSecret,
+            AzureKey::FederatedTokenFile,
+            AzureKey::MsiEndpoint,
+        ]) || is_connected
             || builder.is_on(AzureKey::UseEmulator)
             || builder.is_on(AzureKey::UseAzureCli);
         if has_credentials && !self.config.anonymous {
@@ -284,7 +296,7 @@ fn issued_s3(
     };
     let source = builder.clone().build()?.credentials().clone();
     builder
-        .with_credentials(CredentialIssuer::new(name, source))
+        .with_credentials(NamedCredentials::new(name, source))
         .build()
 }
 
@@ -294,7 +306,7 @@ fn issued_azure(builder: MicrosoftAzureBuilder) -> object_store::Result<Microsof
         return builder.build();
     }
     let source = builder.clone().build()?.credentials().clone();
-    let credentials = CredentialIssuer::new("Azure", source);
+    let credentials = NamedCredentials::new("Azure", source);
     builder.with_credentials(credentials).build()
 }
 
@@ -308,14 +320,14 @@ fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<Go
     }
     if files.is_empty() {
         let source = builder.clone().build()?.credentials().clone();
-        let credentials = CredentialIssuer::new("Google", source);
+        let credentials = NamedCredentials::new("Google", source);
         return builder.with_credentials(credentials).build();
     }
     let again = builder.clone();
-    let credentials = RotatedCredentials::new(files, move || {
+    let credentials = RefreshingCredentials::new(files, move || {
         Ok(again.clone().build()?.credentials().clone())
     })?;
-    let credentials = CredentialIssuer::new("Google", Arc::new(credentials));
+    let credentials = NamedCredentials::new("Google", Arc::new(credentials));
     builder.with_credentials(credentials).build()
 }
 
@@ -385,48 +397,29 @@ fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
     })
 }
 
-/// Settings that are credentials or name their source.
-const S3_CREDENTIALS: [S3Key; 5] = [
-    S3Key::AccessKeyId,
-    S3Key::WebIdentityTokenFile,
-    S3Key::ContainerCredentialsRelativeUri,
-    S3Key::ContainerCredentialsFullUri,
-    S3Key::MetadataEndpoint,
-];
-const GOOGLE_CREDENTIALS: [GoogleKey; 4] = [
-    GoogleKey::ServiceAccount,
-    GoogleKey::ServiceAccountKey,
-    GoogleKey::ApplicationCredentials,
-    GoogleKey::BearerToken,
-];
-const AZURE_CREDENTIALS: [AzureKey; 6] = [
-    AzureKey::AccessKey,
-    AzureKey::SasKey,
-    AzureKey::Token,
-    AzureKey::ClientSecret,
-    AzureKey::FederatedTokenFile,
-    AzureKey::MsiEndpoint,
-];
-
-/// Settings that name an issuer of S3 credentials, with its name in messages. The first one that is set is used.
-const S3_ISSUERS: [(S3Key, &str); 4] = [
-    (
-        S3Key::WebIdentityTokenFile,
-        "the role of AWS_WEB_IDENTITY_TOKEN_FILE",
-    ),
-    (
-        S3Key::ContainerCredentialsRelativeUri,
-        "the service of the container",
-    ),
-    (
-        S3Key::ContainerCredentialsFullUri,
-        "the service of the container",
-    ),
-    (
-        S3Key::MetadataEndpoint,
-        "the metadata service (metadata_endpoint)",
-    ),
-];
+/// Returns the name of the server that issues S3 credentials, by the first of these settings that is set.
+fn s3_issuer(builder: &AmazonS3Builder) -> Option<&'static str> {
+    let issuers = [
+        (
+            S3Key::WebIdentityTokenFile,
+            "the role of AWS_WEB_IDENTITY_TOKEN_FILE",
+        ),
+        (
+            S3Key::ContainerCredentialsRelativeUri,
+            "the service of the container",
+        ),
+        (
+            S3Key::ContainerCredentialsFullUri,
+            "the service of the container",
+        ),
+        (
+            S3Key::MetadataEndpoint,
+            "the metadata service (metadata_endpoint)",
+        ),
+    ];
+    let issuer = issuers.iter().find(|(key, _)| builder.has_any(&[*key]));
+    issuer.map(|(_, name)| *name)
+}
 
 /// Returns the error for a client that cannot be built. The full message may hold secrets, so only its last part is
 /// shown.
@@ -442,6 +435,61 @@ fn gcloud_file() -> Option<PathBuf> {
     file.is_file().then_some(file)
 }
 
-/// The error for an Azure URL that names only a container.
-const NO_ACCOUNT: &str = "the storage account is missing: --option account_name=NAME, or \
-    AZURE_STORAGE_ACCOUNT_NAME=NAME in the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::bucket::BucketStore;
+    use crate::stats::Stats;
+
+    /// Returns the server of the bucket in a URL, with these options.
+    fn server(url: &str, options: &[(&str, &str)]) -> String {
+        let (scheme, rest) = url.split_once(':').unwrap();
+        let address =
+            Address::parse(scheme, CloudKind::of_scheme(scheme).unwrap(), rest, url).unwrap();
+        let options = options.iter();
+        let config = RemoteConfig {
+            options: options
+                .map(|(name, value)| ((*name).to_string(), (*value).to_string()))
+                .collect(),
+            ..RemoteConfig::default()
+        };
+        let limit = Duration::from_secs(1);
+        let connector = Connector::new(Arc::new(Stats::default()), limit);
+        let store = BucketStore::build(&address, &config, &connector, 0, limit).unwrap();
+        store.info.server.unwrap().to_string()
+    }
+
+    #[test]
+    fn what_names_the_server_of_a_bucket_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let account = folder.path().join("account.json");
+        let text = r#"{"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": true,
+            "gcs_base_url": "http://there:4443"}"#;
+        std::fs::write(&account, text).unwrap();
+        let account = account.to_str().unwrap();
+        let endpoint = ("endpoint", "http://minio:9000");
+        let key = [("access_key_id", "me"), ("secret_access_key", "hidden")];
+        let found = [
+            server("s3://b/a", &[endpoint, ("region", "eu-west-1")]),
+            server("s3://b/a", &[endpoint, key[0], key[1]]),
+            server("s3://b/a", &[("region", "cn-north-1"), key[0], key[1]]),
+            server("gs://b/a", &[("base_url", "http://here:4443")]),
+            server("gs://b/a", &[("service_account", account)]),
+        ];
+        let expected = [
+            "http://minio:9000",
+            "http://minio:9000",
+            "cn-north-1",
+            "http://here:4443",
+            "http://there:4443",
+        ];
+        assert_eq!(found, expected);
+        let azure = |account: &str, more: (&str, &str)| {
+            server("az://c/a", &[("account_name", account), more])
+        };
+        let one = azure("one", ("account_key", "aGlkZGVu"));
+        assert_eq!(one, azure("one", ("sas_token", "sig=hidden")));
+        assert_ne!(one, azure("other", ("account_key", "aGlkZGVu")));
+        assert!(!one.contains("aGlkZGVu"), "{one}");
+    }
+}

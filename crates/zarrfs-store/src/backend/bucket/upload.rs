@@ -33,28 +33,40 @@ fn part_length(length: u64) -> u64 {
         .max(MIN_PART)
 }
 
-impl Writer {
+/// A multipart upload of one object.
+pub(super) struct MultipartUpload<'a> {
+    writer: &'a Writer,
+    target: &'a ObjectTarget<'a>,
+    body: PutBody<'a>,
+    /// The server's name of the upload.
+    id: String,
+}
+
+impl<'a> MultipartUpload<'a> {
     /// Puts an object in parts, if the condition holds.
-    pub(super) fn put_parts(
-        &self,
+    pub(super) fn put(
         context: &RequestContext,
-        target: &ObjectTarget<'_>,
-        body: PutBody<'_>,
+        writer: &'a Writer,
+        target: &'a ObjectTarget<'a>,
+        body: PutBody<'a>,
         condition: &Condition,
     ) -> Result<ETag> {
         if *condition != Condition::Any {
             // Avoids sending an object that would be refused at the end.
-            condition.check(target.key, self.etag(target)?.as_ref())?;
+            condition.check(target.key, writer.etag(target)?.as_ref())?;
         }
-        let parts = &self.client.parts;
-        let created = parts.create_multipart(&target.path);
-        let upload = self.client.change(target.key, created)?;
-        let done = self
-            .send_parts(target, &upload, body)
-            .and_then(|sent| self.complete(context, target, &upload, body, sent, condition));
+        let (client, path) = (&writer.client, &target.path);
+        let upload = MultipartUpload {
+            writer,
+            target,
+            body,
+            id: client.change(target.key, client.parts.create_multipart(path))?,
+        };
+        let parts = upload.send_parts();
+        let done = parts.and_then(|parts| upload.complete(context, &parts, condition));
         if done.is_err() {
-            let aborted = parts.abort_multipart(&target.path, &upload);
-            if let Err(error) = self.client.change(target.key, aborted) {
+            let aborted = client.parts.abort_multipart(path, &upload.id);
+            if let Err(error) = client.change(target.key, aborted) {
                 log::debug!("{error}: an upload could not be given up");
             }
         }
@@ -62,88 +74,77 @@ impl Writer {
     }
 
     /// Sends all parts. Returns their identifiers in order.
-    fn send_parts(
-        &self,
-        target: &ObjectTarget<'_>,
-        upload: &String,
-        body: PutBody<'_>,
-    ) -> Result<Vec<PartId>> {
+    fn send_parts(&self) -> Result<Vec<PartId>> {
+        let (body, key) = (self.body, self.target.key);
+        let limits = &self.writer.client.limits;
         let length = part_length(body.len());
         let count = body.len().div_ceil(length);
-        let at_once = length.saturating_mul(CONCURRENT_PARTS as u64);
-        let _room = self.client.limits.uploads.reserve(at_once.min(body.len()));
+        let concurrent = length.saturating_mul(CONCURRENT_PARTS as u64);
+        let _reservation = limits.uploads.reserve(concurrent.min(body.len()));
         // Each part has a time limit of its own.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
-        let limit = self.client.limits.time_of_body().saturating_mul(limit);
+        let limit = limits.time_of_body().saturating_mul(limit);
         let (done, _) = wait_for_change(limit, async {
             let mut sent = Vec::new();
-            let mut under_way = FuturesOrdered::new();
+            let mut in_flight = FuturesOrdered::new();
             for number in 0..count {
                 let start = number * length;
                 let part = body.part(start..body.len().min(start + length))?;
-                under_way.push_back(self.send_part(target, upload, number, part));
-                if under_way.len() >= CONCURRENT_PARTS
-                    && let Some(part) = under_way.next().await
+                in_flight.push_back(self.send_part(number, part));
+                if in_flight.len() >= CONCURRENT_PARTS
+                    && let Some(part) = in_flight.next().await
                 {
                     sent.push(part?);
                 }
             }
-            while let Some(part) = under_way.next().await {
+            while let Some(part) = in_flight.next().await {
                 sent.push(part?);
             }
             Ok(sent)
         })
-        .map_err(|error| error.about(target.key))?;
-        done.unwrap_or_else(|| Err(errors::timed_out(target.key, limit.as_secs_f32())))
+        .map_err(|error| error.about(key))?;
+        done.unwrap_or_else(|| Err(errors::timed_out(key, limit.as_secs_f32())))
     }
 
-    async fn send_part(
-        &self,
-        target: &ObjectTarget<'_>,
-        upload: &String,
-        number: u64,
-        part: Vec<u8>,
-    ) -> Result<PartId> {
+    async fn send_part(&self, number: u64, part: Vec<u8>) -> Result<PartId> {
         let number = usize::try_from(number).map_err(|error| Error::too_large("", error))?;
-        let (limits, payload) = (&self.client.limits, PutPayload::from(part));
-        let parts = &self.client.parts;
-        let request = parts.put_part(&target.path, upload, number, payload);
-        let request = with_last_response(limits.permitted_change(request));
-        match limits.in_time_to_send(request).await {
+        let (client, key) = (&self.writer.client, self.target.key);
+        let payload = PutPayload::from(part);
+        let request = client
+            .parts
+            .put_part(&self.target.path, &self.id, number, payload);
+        let request = with_last_response(client.limits.permitted_change(request));
+        match client.limits.in_time_to_send(request).await {
             Some((Ok(part), _)) => Ok(part),
-            Some((Err(error), last)) => Err(errors::request_error(&error, &last, target.key)),
-            None => Err(limits.late(target.key)),
+            Some((Err(error), last)) => Err(errors::request_error(&error, &last, key)),
+            None => Err(client.limits.late(key)),
         }
     }
 
     fn complete(
         &self,
         context: &RequestContext,
-        target: &ObjectTarget<'_>,
-        upload: &String,
-        body: PutBody<'_>,
-        sent: Vec<PartId>,
+        parts: &[PartId],
         condition: &Condition,
     ) -> Result<ETag> {
-        let attempt = |_| {
-            let parts = &self.once.parts;
-            let request = parts.complete_multipart(&target.path, upload, sent.clone());
-            match self.client.change(target.key, request) {
+        let (writer, target) = (self.writer, self.target);
+        let put = ConditionalPut {
+            target: &writer.change(target),
+            body: self.body,
+            condition,
+            checks_first: *condition != Condition::Any,
+        };
+        write_retry::put(context, &put, |_| {
+            let once = &writer.once.parts;
+            let request = once.complete_multipart(&target.path, &self.id, parts.to_vec());
+            match writer.client.change(target.key, request) {
                 // The upload may be gone because an earlier attempt completed it and its response was lost.
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
                     Err(Error::unavailable(target.key, error.detail()))
                 }
-                response => self.etag_of_response(target, &response?),
+                response => writer.etag_of_response(target, &response?),
             }
-        };
-        let checks_first = *condition != Condition::Any;
-        let put = ConditionalPut {
-            target: &self.change(target),
-            body,
-            condition,
-            checks_first,
-        };
-        write_retry::put(context, &put, attempt)
+        })
     }
 }
 

@@ -1,26 +1,28 @@
 //! Puts and removes objects: one request each, several for large ones (`upload`).
 //!
-//! Conditions are sent to servers that enforce them (`conditions`). For other servers, and at the end of a multipart
-//! upload, the key is checked just before the change. `write_retry` retries failed changes. object_store itself retries
-//! only puts without a condition.
+//! Conditions are sent to servers that enforce them. For other servers, and at the end of a multipart upload, the key is
+//! checked just before the change. `write_retry` retries failed changes. object_store itself retries only puts without a
+//! condition.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use http::header::IF_MATCH;
+use http::{HeaderName, HeaderValue};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult};
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
 
+use super::address::CloudKind;
 use super::client::{Client, describe, version};
-use super::conditions::{ConditionHeader, etag_text, put_mode, removal_header, unused_etag};
 use super::reader::BucketReader;
-use super::refusal::BucketAbsence;
-use super::settings::{ClientSettings, Clients};
-use super::{BucketStore, address, settings};
-use crate::backend::remote::condition_probe::{ConditionProbe, ConditionTrial, EnforcedConditions};
+use super::settings::{self, ClientSettings, Clients};
+use super::upload::MultipartUpload;
+use crate::backend::remote::condition_probe::{
+    ConditionProbe, ConditionTrial, EnforcedConditions, UNUSED_ETAG, trial_key,
+};
 use crate::backend::remote::connector::with_removal_header;
 use crate::backend::remote::headers::opaque_tag;
-use crate::backend::remote::write_retry;
-use crate::backend::remote::write_retry::{ConditionalPut, RemoteKey};
+use crate::backend::remote::write_retry::{self, ConditionalPut, RemoteKey};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
 use zarr_format::error::{Error, Kind, Result};
@@ -28,93 +30,78 @@ use zarr_format::error::{Error, Kind, Result};
 /// Maximum size of an object that is put in one request, in bytes.
 const MAX_SINGLE_PUT: u64 = 16 << 20;
 
+/// A request header: name and value.
+type ConditionHeader = (HeaderName, HeaderValue);
+
+/// Separates an ETag from Google's generation number.
+const GENERATION: &str = " generation ";
+
 /// A key, and its path in the bucket.
 pub(super) struct ObjectTarget<'a> {
     pub(super) key: &'a Key,
     pub(super) path: Path,
 }
 
+impl<'a> ObjectTarget<'a> {
+    /// Returns the target of a change. The error is `Invalid` or `IsADirectory` if no object can have this key.
+    pub(super) fn of(client: &Client, key: &'a Key) -> Result<ObjectTarget<'a>> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
+        let why = "cannot be a key of a bucket: it is not UTF-8, or has a control character";
+        let path = client.path(key).ok_or_else(|| Error::invalid(key, why))?;
+        Ok(ObjectTarget { key, path })
+    }
+}
+
 /// The writer of a bucket, built for the first change.
-pub(super) struct WriteClients {
+pub(super) struct LazyWriter {
     settings: ClientSettings,
     built: OnceLock<Result<Writer>>,
 }
 
-impl WriteClients {
-    pub(super) fn new(settings: ClientSettings) -> WriteClients {
-        WriteClients {
+impl LazyWriter {
+    pub(super) fn new(settings: ClientSettings) -> LazyWriter {
+        LazyWriter {
             settings,
             built: OnceLock::new(),
         }
     }
 
     /// Returns the kind of the bucket.
-    pub(super) fn kind(&self) -> address::CloudKind {
+    pub(super) fn kind(&self) -> CloudKind {
         self.settings.address.kind
     }
 
-    /// Returns the writer, built for the first call. `client` reads, `absence` recognizes missing keys, and `trial` is
-    /// the target of the condition probe.
-    pub(super) fn get(
-        &self,
-        client: &Arc<Client>,
-        absence: &Option<Arc<BucketAbsence>>,
-        trial: (Key, Path),
-    ) -> Result<&Writer> {
+    /// Returns the writer, built for the first call. It reads with `client`.
+    pub(super) fn get(&self, client: &Arc<Client>) -> Result<&Writer> {
         let built = self.built.get_or_init(|| {
             let never = settings::retries(0, self.settings.config.timeout);
             Ok(Writer {
                 client: client.clone(),
-                absence: absence.clone(),
                 once: self.settings.clients(never)?,
                 kind: self.settings.address.kind,
                 conditions: ConditionProbe::default(),
-                trial,
             })
         });
         built.as_ref().map_err(Error::clone)
     }
 }
 
-impl BucketStore {
-    /// Returns the target of a change. The error is `Invalid` or `IsADirectory` if no object can have this key.
-    pub(super) fn target<'a>(&self, key: &'a Key) -> Result<ObjectTarget<'a>> {
-        if key.is_root() {
-            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
-        }
-        let why = "cannot be a key of a bucket: it is not UTF-8, or has a control character";
-        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
-        Ok(ObjectTarget { key, path })
-    }
-}
-
 /// Puts and removes objects.
 pub(super) struct Writer {
     pub(super) client: Arc<Client>,
-    /// Decides whether a refused key is missing; `None` if names can be listed.
-    absence: Option<Arc<BucketAbsence>>,
     /// A client without retries.
     pub(super) once: Clients,
-    pub(super) kind: address::CloudKind,
-    pub(super) conditions: ConditionProbe,
-    /// The object that the condition probe changes.
-    pub(super) trial: (Key, Path),
+    pub(super) kind: CloudKind,
+    conditions: ConditionProbe,
 }
 
 impl Writer {
     /// Returns the ETag of an object, or `None` if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        let found = self.head(target)?;
+        let found = self.client.head(&UNLIMITED, target.key)?;
         Ok(found.map(|meta| etag_of(self.kind, &meta)))
-    }
-
-    /// Requests the metadata of an object, or returns `None` if it is missing.
-    fn head(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
-        let found = self.client.head(&UNLIMITED, target.key, &target.path);
-        match &self.absence {
-            Some(absence) => absence.or_missing(&UNLIMITED, found),
-            None => found,
-        }
     }
 
     /// Returns the ETag of an object after a put. It is requested if the response has none.
@@ -145,7 +132,7 @@ impl Writer {
         condition: &Condition,
     ) -> Result<ETag> {
         if body.len() > MAX_SINGLE_PUT {
-            return self.put_parts(context, target, body, condition);
+            return MultipartUpload::put(context, self, target, body, condition);
         }
         let _room = self.client.limits.uploads.reserve(body.len());
         let bytes = body.read().map_err(|error| error.about(target.key))?;
@@ -229,7 +216,7 @@ impl Writer {
 
     /// Returns the header for the condition of a removal, or `None` if the request cannot carry it.
     fn removal_header(&self, condition: &Condition) -> Option<ConditionHeader> {
-        let is_possible = self.kind != address::CloudKind::Azure || self.once.azure.is_some();
+        let is_possible = self.kind != CloudKind::Azure || self.once.azure.is_some();
         removal_header(self.kind, condition).filter(|_| is_possible)
     }
 
@@ -238,11 +225,10 @@ impl Writer {
         &self,
         context: &RequestContext,
     ) -> Result<EnforcedConditions> {
-        let (key, path) = &self.trial;
-        let path = path.clone();
+        let key = trial_key()?;
         let trial = BucketTrial {
             writer: self,
-            target: ObjectTarget { key, path },
+            target: ObjectTarget::of(&self.client, &key)?,
         };
         self.conditions.get_or_run(context, &trial)
     }
@@ -273,7 +259,7 @@ impl Writer {
 }
 
 /// Returns the ETag of an object from its metadata.
-pub(super) fn etag_of(kind: address::CloudKind, meta: &ObjectMeta) -> ETag {
+pub(super) fn etag_of(kind: CloudKind, meta: &ObjectMeta) -> ETag {
     let tagged = etag_text(kind, meta.e_tag.as_deref(), meta.version.as_deref());
     let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
     ETag {
@@ -298,7 +284,7 @@ impl RemoteKey for ObjectChange<'_> {
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
-        let found = self.writer.head(self.target)?;
+        let found = self.writer.client.head(&UNLIMITED, self.target.key)?;
         Ok(found.map(|found| {
             let etag = etag_of(self.writer.kind, &found);
             (etag, describe(&found, EntryKind::File))
@@ -307,9 +293,7 @@ impl RemoteKey for ObjectChange<'_> {
 
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
         Arc::new(BucketReader {
-            absence: self.writer.absence.clone(),
             client: self.writer.client.clone(),
-            path: self.target.path.clone(),
             key: self.target.key.clone(),
             meta: *meta,
         })
@@ -354,5 +338,69 @@ impl ConditionTrial for BucketTrial<'_> {
 
     fn unused_etag(&self) -> String {
         unused_etag(self.writer.kind)
+    }
+}
+
+/// Returns the text of an ETag for conditions, or `None` if the response has no usable tag or, for Google, no
+/// generation.
+fn etag_text(kind: CloudKind, tag: Option<&str>, generation: Option<&str>) -> Option<String> {
+    let tag = tag.filter(|tag| opaque_tag(tag).is_some())?;
+    // Some servers quote the tag in one response and not in the next.
+    let tag = if tag.ends_with('"') {
+        tag.to_string()
+    } else {
+        format!("\"{tag}\"")
+    };
+    match (kind, generation) {
+        (CloudKind::Google, Some(generation)) => Some(tag + GENERATION + generation),
+        (CloudKind::Google, None) => None,
+        _ => Some(tag),
+    }
+}
+
+/// Parses the text of an ETag, or returns `None` if a request cannot express it.
+fn update_version(kind: CloudKind, text: &str) -> Option<UpdateVersion> {
+    let (tag, version) = match text.split_once(GENERATION) {
+        Some((tag, version)) => (tag, Some(version.to_string())),
+        None => (text, None),
+    };
+    let can = tag.ends_with('"') && version.is_some() == (kind == CloudKind::Google);
+    can.then(|| UpdateVersion {
+        e_tag: Some(tag.to_string()),
+        version,
+    })
+}
+
+/// Returns the put mode for a condition, or `None` if a request cannot express it.
+fn put_mode(kind: CloudKind, condition: &Condition) -> Option<PutMode> {
+    match condition {
+        Condition::Any | Condition::Version(_) => None,
+        Condition::Absent => Some(PutMode::Create),
+        Condition::Match(text) => update_version(kind, text).map(PutMode::Update),
+    }
+}
+
+/// Returns the header that expresses a removal's condition, or `None` if it has no condition or no header can express
+/// it.
+fn removal_header(kind: CloudKind, condition: &Condition) -> Option<ConditionHeader> {
+    let Condition::Match(text) = condition else {
+        return None;
+    };
+    let UpdateVersion { e_tag, version } = update_version(kind, text)?;
+    let (name, value) = match kind {
+        CloudKind::S3 | CloudKind::Azure => (IF_MATCH, e_tag),
+        CloudKind::Google => (
+            HeaderName::from_static("x-goog-if-generation-match"),
+            version,
+        ),
+    };
+    Some((name, HeaderValue::from_str(&value?).ok()?))
+}
+
+/// Returns the text of an ETag that no object has.
+fn unused_etag(kind: CloudKind) -> String {
+    match kind {
+        CloudKind::Google => format!("{UNUSED_ETAG}{GENERATION}{}", i64::MAX),
+        CloudKind::S3 | CloudKind::Azure => UNUSED_ETAG.to_string(),
     }
 }

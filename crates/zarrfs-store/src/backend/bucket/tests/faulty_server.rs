@@ -22,7 +22,8 @@ use object_store::client::{
 };
 
 use crate::RemoteConfig;
-use crate::backend::bucket::{BucketStore, address};
+use crate::backend::bucket::BucketStore;
+use crate::backend::bucket::address::{Address, CloudKind};
 use crate::backend::remote::connector::Connector;
 use crate::stats::Stats;
 
@@ -47,14 +48,28 @@ pub(super) enum Fault {
 }
 
 /// Returns the fault of a request by its number and method.
-pub(super) type FaultPlan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
+type FaultPlan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 
 /// An object server that fails by a plan.
 #[derive(Clone)]
 pub(super) struct FaultyServer {
     pub(super) state: Arc<Mutex<FaultyObjects>>,
-    pub(super) plan: FaultPlan,
-    pub(super) asked: Arc<AtomicUsize>,
+    plan: FaultPlan,
+    pub(super) requests_served: Arc<AtomicUsize>,
+}
+
+impl FaultyServer {
+    /// Serves these objects, and fails by a plan.
+    pub(super) fn new(
+        objects: FaultyObjects,
+        plan: impl Fn(usize, &str) -> Fault + Send + Sync + 'static,
+    ) -> FaultyServer {
+        FaultyServer {
+            state: Arc::new(Mutex::new(objects)),
+            plan: Arc::new(plan),
+            requests_served: Arc::default(),
+        }
+    }
 }
 
 impl std::fmt::Debug for FaultyServer {
@@ -76,7 +91,7 @@ fn failed(kind: HttpErrorKind) -> HttpError {
 #[async_trait::async_trait]
 impl HttpService for FaultyServer {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        let number = self.requests_served.fetch_add(1, Ordering::SeqCst);
         let fault = (self.plan)(number, request.method().as_str());
         match fault {
             Fault::Refused => return Err(failed(HttpErrorKind::Connect)),
@@ -309,11 +324,11 @@ fn body(response: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> Http
 
 /// Opens a bucket on a server.
 pub(super) fn open(
-    kind: address::CloudKind,
+    kind: CloudKind,
     server: &FaultyServer,
     timeout: Duration,
 ) -> (BucketStore, Arc<Stats>) {
-    let is_azure = kind == address::CloudKind::Azure;
+    let is_azure = kind == CloudKind::Azure;
     let account = [("account_name", "account"), ("account_key", "c2VjcmV0")];
     let account = account.map(|(name, value)| (name.to_string(), value.to_string()));
     let config = RemoteConfig {
@@ -323,7 +338,7 @@ pub(super) fn open(
         timeout,
         ..RemoteConfig::default()
     };
-    let address = address::read("s3", kind, "//bucket", "bucket").unwrap();
+    let address = Address::parse("s3", kind, "//bucket", "bucket").unwrap();
     let stats = Arc::new(Stats::default());
     let connector = Connector::over(Arc::new(server.clone()), stats.clone(), timeout);
     let remote = BucketStore::build(&address, &config, &connector, 10, timeout).unwrap();

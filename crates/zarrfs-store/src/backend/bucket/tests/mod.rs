@@ -1,9 +1,6 @@
-//! Tests of buckets: failing networks, conditions, removed keys, rotated credentials, server names.
+//! Tests of buckets whose servers fail, are emptied, refuse conditions or rotate their keys.
 
-mod failed_reads;
+mod credentials;
 mod faulty_server;
-mod gone;
-mod lost_answers;
-mod named_server;
-mod removals;
-mod rotated;
+mod reads;
+mod writes;

@@ -1,22 +1,24 @@
-//! Changes of a bucket over a failing network.
+//! Changes of a bucket over a failing network, and the conditions that its server receives.
 //!
 //! A put that succeeds is done once, a put that fails may be done, and no object of another program is lost.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::faulty_server::{Fault, FaultyObjects, FaultyServer, Removals, open};
+use http::Method;
+use parking_lot::Mutex;
+
+use super::faulty_server::{Fault, FaultyObjects, FaultyServer, RecordedRequest, Removals, open};
 use crate::backend::bucket::BucketStore;
-use crate::backend::bucket::address::CloudKind as Bucket;
+use crate::backend::bucket::address::CloudKind;
 use crate::backend::remote::condition_probe::EnforcedConditions;
 use crate::request_context::UNLIMITED;
 use crate::{Condition, Key, PutBody, Store};
 use zarr_format::error::Kind;
 
-const KINDS: [Bucket; 2] = [Bucket::S3, Bucket::Google];
+const KINDS: [CloudKind; 2] = [CloudKind::S3, CloudKind::Google];
 
 /// More than the maximum size of a single put.
 const BIG: usize = (17 << 20) + 3;
@@ -30,18 +32,16 @@ struct BucketFixture {
     plan: Arc<Mutex<LossPlan>>,
 }
 
-fn fixture(kind: Bucket) -> BucketFixture {
+fn fixture(kind: CloudKind) -> BucketFixture {
     fixture_within(kind, Duration::from_secs(20))
 }
 
-fn fixture_within(kind: Bucket, timeout: Duration) -> BucketFixture {
+fn fixture_within(kind: CloudKind, timeout: Duration) -> BucketFixture {
     let plan: Arc<Mutex<LossPlan>> = Arc::new(Mutex::new(|_, _| Fault::None));
     let now = plan.clone();
-    let server = FaultyServer {
-        state: Arc::new(Mutex::new(FaultyObjects::default())),
-        plan: Arc::new(move |number, method| now.lock()(number, method)),
-        asked: Arc::new(AtomicUsize::new(0)),
-    };
+    let server = FaultyServer::new(FaultyObjects::default(), move |number, method| {
+        now.lock()(number, method)
+    });
     let (store, _) = open(kind, &server, timeout);
     BucketFixture {
         store,
@@ -60,7 +60,7 @@ impl BucketFixture {
         };
         assert_eq!(enforced.unwrap(), all);
         *self.plan.lock() = plan;
-        self.server.asked.store(0, Ordering::SeqCst);
+        self.server.requests_served.store(0, Ordering::SeqCst);
     }
 
     fn put(&self, bytes: &[u8], condition: &Condition) -> zarr_format::error::Result<String> {
@@ -171,7 +171,7 @@ fn a_put_that_is_not_answered_is_not_said_to_be_made() {
     ];
     for plan in plans {
         for condition in [Condition::Any, Condition::Absent] {
-            let fixture = fixture_within(Bucket::S3, Duration::from_millis(700));
+            let fixture = fixture_within(CloudKind::S3, Duration::from_millis(700));
             fixture.fail(plan);
             let error = fixture.put(b"one", &condition).unwrap_err();
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
@@ -182,13 +182,13 @@ fn a_put_that_is_not_answered_is_not_said_to_be_made() {
 
 #[test]
 fn refused_access_is_told_at_once() {
-    let fixture = fixture(Bucket::S3);
+    let fixture = fixture(CloudKind::S3);
     fixture.fail(|_, _| Fault::Status(403));
     for condition in [Condition::Any, Condition::Absent] {
         let error = fixture.put(b"one", &condition).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{error}");
     }
-    assert!(fixture.server.asked.load(Ordering::SeqCst) <= 2);
+    assert!(fixture.server.requests_served.load(Ordering::SeqCst) <= 2);
 }
 
 /// If the server ignores conditions, the key is checked before each attempt.
@@ -218,7 +218,7 @@ fn a_careless_server_is_found_out() {
             (1, "PUT") => Fault::Overtaken,
             _ => Fault::None,
         };
-        fixture.server.asked.store(0, Ordering::SeqCst);
+        fixture.server.requests_served.store(0, Ordering::SeqCst);
         let error = fixture.put(b"two", &Condition::Match(etag)).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
         assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
@@ -248,7 +248,7 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
         },
     ];
     for plan in plans {
-        let fixture = fixture(Bucket::S3);
+        let fixture = fixture(CloudKind::S3);
         fixture.fail(plan);
         fixture.put(&bytes, &Condition::Absent).unwrap();
         assert!(fixture.held().0.unwrap() == bytes);
@@ -260,7 +260,7 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
 
 #[test]
 fn an_upload_that_fails_is_given_up() {
-    let fixture = fixture(Bucket::S3);
+    let fixture = fixture(CloudKind::S3);
     fixture.fail(|_, method| match method {
         "PUT" => Fault::Status(403),
         _ => Fault::None,
@@ -289,7 +289,7 @@ fn an_object_is_erased_once() {
     ];
     for plan in lost {
         for is_held in [false, true] {
-            let fixture = fixture(Bucket::S3);
+            let fixture = fixture(CloudKind::S3);
             let held = fixture.put(b"one", &Condition::Any).unwrap();
             fixture.fail(plan);
             let condition = if is_held {
@@ -301,7 +301,7 @@ fn an_object_is_erased_once() {
             assert_eq!(fixture.held().0, None);
         }
     }
-    let fixture = fixture(Bucket::S3);
+    let fixture = fixture(CloudKind::S3);
     let held = fixture.put(b"one", &Condition::Any).unwrap();
     fixture.fail(|number, method| match (number, method) {
         (0, "DELETE") => Fault::Overtaken,
@@ -313,4 +313,105 @@ fn an_object_is_erased_once() {
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Changed, "{error}");
     assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
+}
+
+/// A bucket, and its server.
+struct RemovalFixture {
+    store: BucketStore,
+    server: FaultyServer,
+}
+
+impl RemovalFixture {
+    fn new(kind: CloudKind, removals: Removals) -> RemovalFixture {
+        let state = FaultyObjects {
+            removals,
+            ..FaultyObjects::default()
+        };
+        let server = FaultyServer::new(state, |_, _| Fault::None);
+        let (store, _) = open(kind, &server, Duration::from_secs(20));
+        RemovalFixture { store, server }
+    }
+
+    /// Puts an object. Returns the condition that it is unchanged.
+    fn put(&self, bytes: &[u8]) -> Condition {
+        let put = self
+            .store
+            .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), &Condition::Any);
+        Condition::Match(put.unwrap().text)
+    }
+
+    /// Returns the requests since the last call.
+    fn requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut self.server.state.lock().requests)
+    }
+
+    /// Returns the object on the server, and the number of objects.
+    fn held(&self) -> (Option<Vec<u8>>, usize) {
+        let state = self.server.state.lock();
+        let object = state.objects.get("a").map(|(bytes, _)| bytes.clone());
+        (object, state.objects.len())
+    }
+
+    fn fails_as_changed(&self, condition: &Condition) {
+        let error = self.store.erase(&UNLIMITED, &key(), condition).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed, "{error}");
+    }
+}
+
+#[test]
+fn a_removal_carries_its_condition() {
+    for (kind, name) in [
+        (CloudKind::S3, "if-match"),
+        (CloudKind::Google, "x-goog-if-generation-match"),
+        (CloudKind::Azure, "if-match"),
+    ] {
+        let fixture = RemovalFixture::new(kind, Removals::Enforce);
+        let trial = fixture.put(b"trial");
+        fixture.store.erase(&UNLIMITED, &key(), &trial).unwrap();
+        assert_eq!(fixture.held(), (None, 0), "the trial is left");
+
+        let outdated = fixture.put(b"one");
+        let current = fixture.put(b"two");
+        fixture.requests();
+        fixture.fails_as_changed(&outdated);
+        assert_eq!(fixture.held().0.unwrap(), b"two");
+        let (method, condition) = fixture.requests().remove(0);
+        assert_eq!((method, condition.unwrap().0), (Method::DELETE, name));
+
+        fixture.store.erase(&UNLIMITED, &key(), &current).unwrap();
+        assert_eq!(fixture.held(), (None, 0));
+        let number = fixture.server.state.lock().changes;
+        let value = match kind {
+            CloudKind::Google => format!("{number}"),
+            CloudKind::S3 | CloudKind::Azure => format!("\"{number}\""),
+        };
+        let request = (Method::DELETE, Some((name, value)));
+        assert_eq!(fixture.requests(), [request]);
+
+        fixture.fails_as_changed(&current);
+    }
+}
+
+/// The key is checked just before if the server does not enforce conditions of removals.
+#[test]
+fn a_server_without_conditions_of_removals_is_found_out() {
+    for kind in [CloudKind::S3, CloudKind::Google] {
+        for removals in [
+            Removals::Ignore,
+            Removals::Refuse(501),
+            Removals::Refuse(400),
+        ] {
+            let fixture = RemovalFixture::new(kind, removals);
+            let outdated = fixture.put(b"one");
+            let current = fixture.put(b"two");
+            fixture.fails_as_changed(&outdated);
+            assert_eq!(fixture.held(), (Some(b"two".to_vec()), 1), "{removals:?}");
+            fixture.requests();
+            fixture.store.erase(&UNLIMITED, &key(), &current).unwrap();
+            assert_eq!(fixture.held(), (None, 0));
+            let requests = [(Method::HEAD, None), (Method::DELETE, None)];
+            assert_eq!(fixture.requests(), requests, "{removals:?}");
+            fixture.fails_as_changed(&current);
+        }
+    }
 }

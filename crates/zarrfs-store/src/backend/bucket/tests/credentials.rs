@@ -9,12 +9,12 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientOptions, StaticCredentialProvider};
-use parking_lot::Mutex;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer};
-use crate::backend::bucket::rotation::RotatedCredentials;
+use crate::backend::bucket::address::{Address, CloudKind};
+use crate::backend::bucket::credentials::RefreshingCredentials;
 use crate::backend::bucket::settings::Clients;
-use crate::backend::bucket::{BucketStore, address, settings};
+use crate::backend::bucket::{BucketStore, settings};
 use crate::backend::remote::connector::Connector;
 use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
@@ -58,12 +58,12 @@ impl HttpService for Guarded {
 
 /// Opens a bucket whose key is the content of `file`.
 fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
-    let address = address::read("s3", address::CloudKind::S3, "//bucket", "bucket").unwrap();
+    let address = Address::parse("s3", CloudKind::S3, "//bucket", "bucket").unwrap();
     let timeout = Duration::from_secs(5);
     let stats = Arc::new(Stats::default());
     let connector = Connector::over(Arc::new(server.clone()), stats, timeout);
     let path = file.to_path_buf();
-    let credentials = RotatedCredentials::new(vec![path.clone()], move || {
+    let credentials = RefreshingCredentials::new(vec![path.clone()], move || {
         let credential = AwsCredential {
             key_id: fs::read_to_string(&path).unwrap(),
             secret_key: "x".to_string(),
@@ -98,11 +98,7 @@ fn server(refusal: (u16, &'static str)) -> Guarded {
     let mut state = FaultyObjects::default();
     state.keep("a", b"bytes".to_vec());
     Guarded {
-        inner: FaultyServer {
-            state: Arc::new(Mutex::new(state)),
-            plan: Arc::new(|_, _| Fault::None),
-            asked: Arc::default(),
-        },
+        inner: FaultyServer::new(state, |_, _| Fault::None),
         key_id: "new",
         refusal,
     }

@@ -14,13 +14,23 @@ use aws_config::provider_config::ProviderConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::provider::ProvideCredentials;
 use aws_credential_types::provider::error::CredentialsError;
+use aws_smithy_runtime_api::client::http::{
+    HttpClient as AwsHttpClient, HttpConnector as AwsHttpConnector, HttpConnectorFuture,
+    HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator;
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_types::service_config::ServiceConfigKey;
+use futures_util::TryStreamExt;
 use object_store::aws::AwsCredential;
+use object_store::client::{HttpClient, HttpConnector, HttpRequest};
 use object_store::{ClientConfigKey, ClientOptions, CredentialProvider};
 use tokio::sync::Mutex;
 
-use super::aws_client::AwsClient;
-use super::rotation::RotatedCredentials;
+use super::connector::DEFAULT_REGION;
+use super::credentials::RefreshingCredentials;
+use super::credentials::execute_with_imdsv1;
 use crate::RemoteConfig;
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::errors;
@@ -35,26 +45,11 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// How long before their expiry credentials are renewed.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(300);
 
-/// The region for credential requests if no other one is known.
-const USUAL_REGION: &str = "us-east-1";
-
-/// Maximum length of an error message of the library, in characters.
-const MAX_WHY: usize = 400;
-
-/// Each of the library's errors about single sign-on contains one of these.
-const SIGNED_OUT: [&str; 4] = ["SSO", "sso", "access token", "UnauthorizedException"];
-
-/// The profile files: the variable with the path of each, and its default path in the home directory.
-const FILES: [(&str, &str); 2] = [
-    ("AWS_CONFIG_FILE", ".aws/config"),
-    ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
-];
-
 /// A profile, and the client for its credential requests.
 #[derive(Clone)]
 pub(super) struct AwsProfile {
     /// The name from an option or from AWS_PROFILE.
-    given: Option<String>,
+    selected: Option<String>,
     /// `None` if there are no profile files.
     client: Option<AwsClient>,
 }
@@ -77,19 +72,19 @@ impl AwsProfile {
         connector: &Connector,
     ) -> Result<AwsProfile> {
         let variable = std::env::var("AWS_PROFILE").ok();
-        let given = name.map(str::to_string).or(variable);
+        let selected = name.map(str::to_string).or(variable);
         let has_files = files().iter().any(|file| file.is_file());
-        let client = has_files.then(|| AwsClient::new(connector, &client_options(config)));
+        let client = has_files.then(|| connector.connect(&client_options(config)).map(AwsClient));
         let client = client.transpose();
         Ok(AwsProfile {
-            given: given.filter(|name| !name.is_empty()),
+            selected: selected.filter(|name| !name.is_empty()),
             client: client
                 .map_err(|fault| Error::unavailable("AWS profile", errors::innermost(&fault)))?,
         })
     }
 
     fn name(&self) -> &str {
-        self.given.as_deref().unwrap_or("default")
+        self.selected.as_deref().unwrap_or("default")
     }
 
     /// Returns the name of the profile for messages.
@@ -99,8 +94,9 @@ impl AwsProfile {
 
     /// Returns the profile's settings for S3, without any request.
     pub(super) fn settings(&self) -> Result<ProfileSettings> {
+        let ignore_variable = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
         let Some(client) = &self.client else {
-            let ignores = std::env::var(IGNORE_ENDPOINTS).ok();
+            let ignores = std::env::var(ignore_variable).ok();
             return Ok(ProfileSettings {
                 ignores_endpoints: is_true(ignores),
                 ..ProfileSettings::default()
@@ -117,10 +113,7 @@ impl AwsProfile {
         Ok(ProfileSettings {
             region: read.region().map(|region| region.as_ref().to_string()),
             endpoint: setting("endpoint_url", "AWS_ENDPOINT_URL"),
-            ignores_endpoints: is_true(setting(
-                "ignore_configured_endpoint_urls",
-                IGNORE_ENDPOINTS,
-            )),
+            ignores_endpoints: is_true(setting("ignore_configured_endpoint_urls", ignore_variable)),
         })
     }
 
@@ -141,17 +134,17 @@ impl AwsProfile {
     pub(super) fn credentials(
         &self,
         region: Option<&str>,
-    ) -> Result<Option<Arc<RotatedCredentials<AwsCredential>>>> {
+    ) -> Result<Option<Arc<RefreshingCredentials<AwsCredential>>>> {
         let Some(client) = self.client.clone() else {
             let why = "there is neither ~/.aws/config nor ~/.aws/credentials";
-            return match &self.given {
+            return match &self.selected {
                 Some(_) => Err(Error::new(Kind::Denied, self.shown(), why)),
                 None => Ok(None),
             };
         };
-        let region = Region::new(region.unwrap_or(USUAL_REGION).to_string());
+        let region = Region::new(region.unwrap_or(DEFAULT_REGION).to_string());
         let profile = self.clone();
-        let credentials = RotatedCredentials::new(files(), move || {
+        let credentials = RefreshingCredentials::new(files(), move || {
             Ok(Arc::new(ProfileCredentials {
                 client: client.clone(),
                 profile: profile.clone(),
@@ -164,7 +157,7 @@ impl AwsProfile {
         let (first, _) = wait(&UNLIMITED, TIMEOUT, credentials.get_credential())?;
         match first.ok_or_else(|| self.late())? {
             Ok(_) => Ok(Some(credentials)),
-            Err(error) if self.given.is_some() => Err(failed(error)),
+            Err(error) if self.selected.is_some() => Err(failed(error)),
             Err(error) => {
                 log::info!("{}", failed(error));
                 Ok(None)
@@ -178,20 +171,19 @@ impl AwsProfile {
     }
 }
 
-/// The variable that makes AWS programs ignore endpoints from the environment and from profiles.
-const IGNORE_ENDPOINTS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
-
 fn is_true(value: Option<String>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Returns the paths of the profile files.
-pub(super) fn files() -> Vec<PathBuf> {
-    let file = |(variable, usual): &(&str, &str)| match std::env::var_os(variable) {
+/// Returns the paths of the profile files: of a variable each, or else in the home directory.
+fn files() -> Vec<PathBuf> {
+    let file = |variable: &str, usual: &str| match std::env::var_os(variable) {
         Some(path) if !path.is_empty() => Some(PathBuf::from(path)),
         _ => Some(std::env::home_dir()?.join(usual)),
     };
-    FILES.iter().filter_map(file).collect()
+    let config = file("AWS_CONFIG_FILE", ".aws/config");
+    let credentials = file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
+    config.into_iter().chain(credentials).collect()
 }
 
 /// Returns the options of the client for credential requests: the same as the bucket's client has.
@@ -218,7 +210,7 @@ struct IssuedCredential {
 
 impl IssuedCredential {
     /// Whether the credentials are valid at a time.
-    fn is_good_at(&self, time: SystemTime) -> bool {
+    fn is_valid_at(&self, time: SystemTime) -> bool {
         self.expiry.is_none_or(|expiry| time < expiry)
     }
 }
@@ -247,13 +239,13 @@ impl ProfileCredentials {
         let now = SystemTime::now();
         if let Some(issued) = issued
             .as_ref()
-            .filter(|issued| issued.is_good_at(now + RENEWAL_MARGIN))
+            .filter(|issued| issued.is_valid_at(now + RENEWAL_MARGIN))
         {
             return Ok(issued.credential.clone());
         }
         match self.issue().await {
             Ok(new) => Ok(issued.insert(new).credential.clone()),
-            Err(why) => match issued.as_ref().filter(|issued| issued.is_good_at(now)) {
+            Err(why) => match issued.as_ref().filter(|issued| issued.is_valid_at(now)) {
                 Some(left) => {
                     log::warn!("{}: {why}", self.profile.shown());
                     Ok(left.credential.clone())
@@ -272,15 +264,15 @@ impl ProfileCredentials {
             .configure(&config)
             .profile_name(self.profile.name())
             .build();
-        let given = provider.provide_credentials().await;
-        let given = given.map_err(|error| self.why(&error))?;
+        let issued = provider.provide_credentials().await;
+        let issued = issued.map_err(|error| self.why(&error))?;
         Ok(IssuedCredential {
             credential: Arc::new(AwsCredential {
-                key_id: given.access_key_id().to_string(),
-                secret_key: given.secret_access_key().to_string(),
-                token: given.session_token().map(str::to_string),
+                key_id: issued.access_key_id().to_string(),
+                secret_key: issued.secret_access_key().to_string(),
+                token: issued.session_token().map(str::to_string),
             }),
-            expiry: given.expiry(),
+            expiry: issued.expiry(),
         })
     }
 
@@ -297,12 +289,16 @@ impl ProfileCredentials {
             source = reason.source();
         }
         let name = self.profile.name();
-        let why: String = reasons.join(": ").chars().take(MAX_WHY).collect();
+        let why: String = reasons.join(": ").chars().take(400).collect();
         match error {
             CredentialsError::CredentialsNotLoaded(_) => {
                 "it has no credentials in ~/.aws/config or ~/.aws/credentials".to_string()
             }
-            _ if SIGNED_OUT.iter().any(|word| why.contains(word)) => {
+            // Each of the library's errors about single sign-on contains one of these.
+            _ if ["SSO", "sso", "access token", "UnauthorizedException"]
+                .iter()
+                .any(|word| why.contains(word)) =>
+            {
                 format!("{why}; 'aws sso login --profile {name}' signs in again")
             }
             _ => why,
@@ -321,5 +317,62 @@ impl CredentialProvider for ProfileCredentials {
                 path: String::new(),
                 source: text.into(),
             })
+    }
+}
+
+/// An HTTP client for the AWS library.
+#[derive(Clone, Debug)]
+struct AwsClient(HttpClient);
+
+impl AwsClient {
+    async fn send(
+        self,
+        request: orchestrator::HttpRequest,
+    ) -> std::result::Result<orchestrator::HttpResponse, ConnectorError> {
+        let request = request.try_into_http1x();
+        let (head, body) = request
+            .map_err(|error| ConnectorError::user(error.into()))?
+            .into_parts();
+        let body = body.bytes().unwrap_or_default().to_vec();
+        let request = HttpRequest::from_parts(head, body.into());
+        let response = execute_with_imdsv1(&self.0, request).await;
+        let response = response.map_err(|error| ConnectorError::io(error.into()))?;
+        let (head, body) = response.into_parts();
+        let mut pieces = body.bytes_stream();
+        let mut body = Vec::new();
+        while let Some(piece) = pieces
+            .try_next()
+            .await
+            .map_err(|error| ConnectorError::io(error.into()))?
+        {
+            let most = 1 << 20;
+            if body.len() + piece.len() > most {
+                let why = format!("the answer is longer than {most} bytes");
+                return Err(ConnectorError::other(why.into(), None));
+            }
+            body.extend_from_slice(&piece);
+        }
+        let response = http::Response::from_parts(head, body.into());
+        response
+            .try_into()
+            .map_err(|error: aws_smithy_runtime_api::http::HttpError| {
+                ConnectorError::other(error.into(), None)
+            })
+    }
+}
+
+impl AwsHttpConnector for AwsClient {
+    fn call(&self, request: orchestrator::HttpRequest) -> HttpConnectorFuture {
+        HttpConnectorFuture::new(self.clone().send(request))
+    }
+}
+
+impl AwsHttpClient for AwsClient {
+    fn http_connector(
+        &self,
+        _settings: &HttpConnectorSettings,
+        _components: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
     }
 }

@@ -1,15 +1,19 @@
-//! Reads of a bucket over a failing network: correct bytes, or an error in time.
+//! Reads of a bucket over a failing network, and of a prefix that another program removes.
+//!
+//! Reads return correct bytes, or an error in time. The layer above reports a prefix that is gone.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::faulty_server::{self, Fault, FaultyObjects, FaultyServer};
-use crate::backend::bucket::{BucketStore, address};
+use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
+use crate::backend::bucket::BucketStore;
+use crate::backend::bucket::address::CloudKind;
+use crate::layer::liveness::LivenessStore;
 use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
-use crate::{ByteRange, Key, Store};
-use zarr_format::error::Kind;
+use crate::sync::clock::Clock;
+use crate::{ByteRange, Condition, Key, Store};
+use zarr_format::error::{Kind, Result};
 
 const COUNT: usize = 40;
 
@@ -25,12 +29,8 @@ fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (BucketStore, Arc<Stat
     for number in 0..COUNT {
         state.keep(&format!("o{number:02}"), content(number));
     }
-    let server = FaultyServer {
-        state: Arc::new(Mutex::new(state)),
-        plan: Arc::new(move |number, _| plan(number)),
-        asked: Arc::default(),
-    };
-    faulty_server::open(address::CloudKind::S3, &server, timeout)
+    let server = FaultyServer::new(state, move |number, _| plan(number));
+    open(CloudKind::S3, &server, timeout)
 }
 
 fn key(number: usize) -> Key {
@@ -152,4 +152,106 @@ fn refused_access_is_told() {
         store.list(&UNLIMITED, &Key::root()).err().unwrap().kind(),
         Kind::Denied
     );
+}
+
+/// A bucket of the keys `zarr.json` and `b`, the layer over it, and its clock.
+struct LivenessFixture {
+    server: FaultyServer,
+    store: Arc<dyn Store>,
+    clock: Clock,
+}
+
+fn named(path: &str) -> Key {
+    Key::new(path).unwrap()
+}
+
+impl LivenessFixture {
+    fn new() -> LivenessFixture {
+        let server = FaultyServer::new(FaultyObjects::default(), |_, _| Fault::None);
+        let (mut store, _) = open(CloudKind::S3, &server, Duration::from_secs(20));
+        let clock = Clock::stopped();
+        store.info.clock = clock.clone();
+        let bucket = LivenessFixture {
+            server,
+            store: Arc::new(LivenessStore::new(Arc::new(store))),
+            clock,
+        };
+        bucket.fill();
+        bucket
+    }
+
+    fn fill(&self) {
+        let mut state = self.server.state.lock();
+        state.keep("zarr.json", b"{}".to_vec());
+        state.keep("b", b"more".to_vec());
+    }
+
+    /// Removes all keys, as another program would, one second after the last requests.
+    fn clear(&self) {
+        self.clock.advance(Duration::from_secs(1));
+        self.server.state.lock().objects.clear();
+    }
+
+    /// Returns the names at the root.
+    fn names(&self) -> Result<Vec<Vec<u8>>> {
+        let mut listing = self.store.list(&UNLIMITED, &Key::root())?;
+        let mut names = Vec::new();
+        while let Some(name) = listing.next(&UNLIMITED)? {
+            names.push(name.name);
+        }
+        Ok(names)
+    }
+
+    fn erase(&self, path: &str) {
+        self.store
+            .erase(&UNLIMITED, &named(path), &Condition::Any)
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_prefix_that_is_gone_is_an_error_and_never_empty() {
+    let bucket = LivenessFixture::new();
+    assert_eq!(bucket.names().unwrap(), [&b"b"[..], b"zarr.json"]);
+    bucket.clear();
+    let error = bucket.names().unwrap_err();
+    assert_eq!(error.kind(), Kind::Gone, "{error}");
+    let error = bucket.store.get(&UNLIMITED, &named("b"), 9).unwrap_err();
+    assert_eq!(error.kind(), Kind::Gone, "{error}");
+    bucket.fill();
+    assert_eq!(bucket.names().unwrap().len(), 2);
+    assert!(
+        bucket
+            .store
+            .get(&UNLIMITED, &named("d"), 9)
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn what_this_mount_removes_leaves_an_empty_store() {
+    let bucket = LivenessFixture::new();
+    assert_eq!(bucket.names().unwrap().len(), 2);
+    bucket.erase("zarr.json");
+    bucket.erase("b");
+    bucket.clear();
+    assert!(bucket.names().unwrap().is_empty());
+    assert!(
+        bucket
+            .store
+            .get(&UNLIMITED, &named("b"), 9)
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn a_removal_by_this_mount_does_not_hide_those_of_others() {
+    let bucket = LivenessFixture::new();
+    assert_eq!(bucket.names().unwrap().len(), 2);
+    bucket.erase("b");
+    bucket.clear();
+    let error = bucket.names().unwrap_err();
+    assert_eq!(error.kind(), Kind::Gone, "{error}");
 }

@@ -1,0 +1,225 @@
+//! Credential sources for object_store: read from files that rotate, and named in errors.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http::{HeaderName, Method};
+use object_store::CredentialProvider;
+use object_store::client::{HttpClient, HttpError, HttpRequest, HttpResponse, HttpResponseBody};
+use parking_lot::Mutex;
+
+use crate::backend::remote::errors;
+use crate::backend::remote::runtime::{LastResponse, record_response, with_last_response};
+
+/// A source of credentials for a cloud.
+pub(super) type Source<T> = Arc<dyn CredentialProvider<Credential = T>>;
+
+/// Reads the files.
+type Read<T> = dyn Fn() -> object_store::Result<Source<T>> + Send + Sync;
+
+/// Credentials from files, which are read again when the files have changed.
+///
+/// object_store and the AWS library read credential files once, but key rotation replaces them. The status of the files
+/// is checked before each request, so that no request uses replaced keys.
+pub(super) struct RefreshingCredentials<T> {
+    files: Vec<PathBuf>,
+    read: Box<Read<T>>,
+    current: Mutex<CurrentSource<T>>,
+}
+
+struct CurrentSource<T> {
+    source: Source<T>,
+    /// The stamps of the files when they were read.
+    stamps: Vec<FileStamp>,
+}
+
+/// Identifies the content of a file: inode, size and mtime, or `None` if it is missing.
+type FileStamp = Option<(u64, u64, i64, i64)>;
+
+fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
+    let stamp = |file: &PathBuf| {
+        let meta = fs::metadata(file).ok()?;
+        Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
+    };
+    files.iter().map(stamp).collect()
+}
+
+impl<T> RefreshingCredentials<T> {
+    /// Reads the files with `read`, now and after each change.
+    pub(super) fn new(
+        files: Vec<PathBuf>,
+        read: impl Fn() -> object_store::Result<Source<T>> + Send + Sync + 'static,
+    ) -> object_store::Result<RefreshingCredentials<T>> {
+        let stamps = stamps(&files);
+        let source = read()?;
+        Ok(RefreshingCredentials {
+            files,
+            read: Box::new(read),
+            current: Mutex::new(CurrentSource { source, stamps }),
+        })
+    }
+
+    /// Returns the source for the current files, or the previous one if they cannot be read.
+    fn source(&self) -> Source<T> {
+        let now = stamps(&self.files);
+        let mut current = self.current.lock();
+        if current.stamps != now {
+            // If a file is still being written, its stamp changes once more.
+            current.stamps = now;
+            match (self.read)() {
+                Ok(source) => {
+                    log::info!("the files of credentials have changed, and were read again");
+                    current.source = source;
+                }
+                Err(error) => log::warn!("credentials cannot be read again: {error}"),
+            }
+        }
+        current.source.clone()
+    }
+}
+
+impl<T> fmt::Debug for RefreshingCredentials<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RefreshingCredentials")
+    }
+}
+
+#[async_trait::async_trait]
+impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for RefreshingCredentials<T> {
+    type Credential = T;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<T>> {
+        self.source().get_credential().await
+    }
+}
+
+/// A source of credentials that is named in its errors.
+///
+/// A request to a bucket first requests credentials, and only its last response is recorded. Without this, a 404 of the
+/// credential server would count as the bucket's: the object would be missing, and a chunk would read as the fill
+/// value.
+pub(super) struct NamedCredentials<T> {
+    source: Source<T>,
+    /// The name of the issuer.
+    name: String,
+}
+
+impl<T> NamedCredentials<T> {
+    pub(super) fn new(name: &str, source: Source<T>) -> Arc<NamedCredentials<T>> {
+        Arc::new(NamedCredentials {
+            source,
+            name: name.to_string(),
+        })
+    }
+}
+
+impl<T> fmt::Debug for NamedCredentials<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NamedCredentials")
+    }
+}
+
+#[async_trait::async_trait]
+impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for NamedCredentials<T> {
+    type Credential = T;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<T>> {
+        let (given, last) = with_last_response(self.source.get_credential()).await;
+        given.map_err(|error| {
+            // An earlier response of the bucket does not answer this request either.
+            record_response(LastResponse::default());
+            let text = errors::without_credentials(&self.name, &error, &last);
+            object_store::Error::Generic {
+                store: "credentials",
+                source: text.into(),
+            }
+        })
+    }
+}
+
+/// Sends a request, to the metadata service of a machine or to any other server.
+///
+/// The libraries first request a token and fail if the service has no tokens (IMDSv1). Other AWS libraries then go on
+/// without one. To get the same behavior, a placeholder token is returned to the library here, and never sent.
+pub(super) async fn execute_with_imdsv1(
+    client: &HttpClient,
+    mut request: HttpRequest,
+) -> Result<HttpResponse, HttpError> {
+    let (token_header, placeholder) = ("x-aws-ec2-metadata-token", "no-token");
+    // In the request for a token and in its response.
+    let ttl_header = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
+    let ttl = request.headers().get(&ttl_header).cloned();
+    let ttl = ttl.filter(|_| request.method() == Method::PUT);
+    let token = request.headers().get(token_header);
+    if token.is_some_and(|token| token == placeholder) {
+        request.headers_mut().remove(token_header);
+    }
+    let mut response = client.execute(request).await?;
+    if let Some(ttl) = ttl
+        // The service has no tokens.
+        && matches!(response.status().as_u16(), 403 | 404 | 405)
+        && !std::env::var("AWS_EC2_METADATA_V1_DISABLED")
+            .is_ok_and(|value| value.eq_ignore_ascii_case("true"))
+    {
+        log::info!(
+            "the metadata service gives no token ({}), and is asked without one",
+            response.status().as_u16()
+        );
+        response = HttpResponse::new(HttpResponseBody::from(placeholder.to_string()));
+        response.headers_mut().insert(ttl_header, ttl);
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::remote::runtime::wait;
+    use crate::request_context::UNLIMITED;
+    use zarr_format::error::Kind;
+
+    /// A source whose server responds with this status, such as one that means "missing" for an object.
+    #[derive(Debug)]
+    struct Refusing(u16);
+
+    fn status(status: u16) -> LastResponse {
+        LastResponse {
+            status: Some(status),
+            ..LastResponse::default()
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl CredentialProvider for Refusing {
+        type Credential = String;
+
+        async fn get_credential(&self) -> object_store::Result<Arc<String>> {
+            record_response(status(self.0));
+            Err(object_store::Error::Generic {
+                store: "S3",
+                source: "refused".into(),
+            })
+        }
+    }
+
+    #[test]
+    fn what_an_issuer_answers_is_no_answer_of_the_bucket() {
+        for refusal in [400, 403, 404, 416] {
+            let issuer = NamedCredentials::new("here", Arc::new(Refusing(refusal)));
+            let asked = async {
+                record_response(status(404));
+                issuer.get_credential().await
+            };
+            let (given, last) = wait(&UNLIMITED, Duration::from_secs(9), asked).unwrap();
+            let error = errors::request_error(&given.unwrap().unwrap_err(), &last, "a");
+            assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+            let expected = format!("a: no credentials from here: it answered {refusal}");
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+}
