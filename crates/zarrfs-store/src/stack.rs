@@ -288,7 +288,7 @@ fn open_remote(
             let url = remote_url::RemoteUrl {
                 scheme,
                 rest,
-                shown,
+                display_name: shown,
                 only,
             };
             let store = remote_url::open(url, &config.remote, stats)?;

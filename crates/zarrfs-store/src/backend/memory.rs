@@ -46,8 +46,8 @@ impl ObjectMap {
 
     /// Returns the error `Changed` if the condition does not hold.
     fn check(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let found = self.by_key.get(key).map(|(_, version)| etag_of(*version));
-        condition.check(key, found.as_ref())
+        let current = self.by_key.get(key).map(|(_, version)| etag_of(*version));
+        condition.check(key, current.as_ref())
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct RemoteUrl<'a> {
     /// The part after the scheme and its colon.
     pub(crate) rest: &'a str,
     /// The name of the store in messages, without secrets.
-    pub(crate) shown: &'a str,
+    pub(crate) display_name: &'a str,
     /// The key of an archive: the only key that must exist.
     pub(crate) only: Option<&'a Key>,
 }
@@ -41,18 +41,18 @@ pub(crate) fn open(
     let RemoteUrl {
         scheme,
         rest,
-        shown,
+        display_name,
         only,
     } = location;
     if !is_http(scheme) {
-        let store = BucketStore::open(scheme, rest, shown, config, stats)?;
+        let store = BucketStore::open(scheme, rest, display_name, config, stats)?;
         return Ok(Arc::new(store));
     }
     let url = format!("{scheme}:{rest}");
     // If the bucket cannot be opened as one, it may still serve its objects as files.
-    if let Some(bucket) = BucketStore::open_cloud_url(&url, shown, config, stats) {
+    if let Some(bucket) = BucketStore::open_cloud_url(&url, display_name, config, stats) {
         return Ok(Arc::new(bucket));
     }
-    let store = HttpStore::open(&url, shown, only, config, stats)?;
+    let store = HttpStore::open(&url, display_name, only, config, stats)?;
     Ok(Arc::new(store))
 }

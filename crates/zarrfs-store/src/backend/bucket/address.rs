@@ -44,7 +44,12 @@ impl CloudKind {
 
 impl Address {
     /// Parses `//bucket/prefix`, the part after the scheme. Without a bucket, the error is `Invalid`.
-    pub(super) fn parse(scheme: &str, kind: CloudKind, rest: &str, shown: &str) -> Result<Address> {
+    pub(super) fn parse(
+        scheme: &str,
+        kind: CloudKind,
+        rest: &str,
+        display_name: &str,
+    ) -> Result<Address> {
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (bucket, account) = match (kind, authority.split_once('@')) {
@@ -61,12 +66,12 @@ impl Address {
                 CloudKind::Azure => "CONTAINER",
             };
             let why = format!("expected {scheme}://{what}/PREFIX");
-            return Err(Error::invalid(shown, why));
+            return Err(Error::invalid(display_name, why));
         }
         let prefix = path.trim_matches('/');
         if !prefix.is_empty() && !listing_page::is_valid_name(prefix) {
             let why = "keys with an empty part (//), '.' or '..' as a part, or control characters are not read";
-            return Err(Error::unsupported(shown, why));
+            return Err(Error::unsupported(display_name, why));
         }
         Ok(Address {
             kind,
@@ -80,8 +85,8 @@ impl Address {
     /// Returns the bucket of an HTTPS URL of its cloud, and the region if the host name has it; `None` if it is not the
     /// URL of a bucket.
     ///
-    /// A bucket supports more than a folder of a web server. Only the clouds' own hosts are recognized. A URL with a query
-    /// may be signed for exactly that URL, so it is opened as a web server.
+    /// A bucket supports more than a folder of a web server. Only the clouds' own hosts are recognized. A URL with a
+    /// query may be signed for exactly that URL, so it is opened as a web server.
     pub(super) fn of_cloud_url(url: &str) -> Option<(Address, Option<String>)> {
         let url = Url::parse(url).ok()?;
         let has_no_extras =

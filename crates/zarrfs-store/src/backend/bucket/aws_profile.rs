@@ -189,12 +189,12 @@ fn files() -> Vec<PathBuf> {
 /// Returns the options of the client for credential requests: the same as the bucket's client has.
 fn client_options(config: &RemoteConfig) -> ClientOptions {
     let defaults = http_client::defaults(config).into_iter();
-    let given = config.options.iter().filter_map(|(name, value)| {
+    let chosen = config.options.iter().filter_map(|(name, value)| {
         let key = name.to_ascii_lowercase().parse::<ClientConfigKey>().ok()?;
         Some((key, value.clone()))
     });
     let options = defaults
-        .chain(given)
+        .chain(chosen)
         .fold(ClientOptions::new(), |options, (key, value)| {
             options.with_config(key, value)
         });

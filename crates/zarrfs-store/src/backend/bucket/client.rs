@@ -285,16 +285,16 @@ impl Client {
         }
         let length = response.range.end - response.range.start;
         if length > limit {
-            let found = format!("{length} bytes, at most {limit} are read");
-            return Ok(Err(Error::too_large(path, found)));
+            let text = format!("{length} bytes, at most {limit} are read");
+            return Ok(Err(Error::too_large(path, text)));
         }
         let length_here = usize::try_from(length).unwrap_or(usize::MAX);
         let body = drain(response, length_here).await?;
-        let found = body.bytes.len() as u64;
-        if found == length {
+        let received = body.bytes.len() as u64;
+        if received == length {
             return Ok(Ok(body));
         }
-        let text = format!("{found} bytes came where {length} are due");
+        let text = format!("{received} bytes came where {length} are due");
         Ok(Err(Error::unavailable(path, text)))
     }
 }

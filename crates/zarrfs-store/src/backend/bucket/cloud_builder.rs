@@ -1,7 +1,7 @@
 //! Configures the builders of object_store from checked options.
 //!
-//! One trait has the settings that all kinds of buckets share. object_store accepts any text as an address, and panics at
-//! the first request if the text makes no valid URL, so addresses and regions are checked here.
+//! One trait has the settings that all kinds of buckets share. object_store accepts any text as an address, and panics
+//! at the first request if the text makes no valid URL, so addresses and regions are checked here.
 
 use std::env;
 use std::fmt::Display;
@@ -24,19 +24,23 @@ pub(super) fn is_profile_option(name: &str) -> bool {
     matches!(name, "profile" | "aws_profile")
 }
 
+/// The keys of the settings that a kind of bucket has.
+pub(super) struct BuilderKeys<K: 'static> {
+    /// The prefix of the names of its environment variables.
+    pub(super) variables: &'static str,
+    /// The keys for the server's address. The first key that has a value is used.
+    pub(super) endpoints: &'static [K],
+    /// Servers that issue credentials.
+    pub(super) issuers: &'static [K],
+    region: Option<K>,
+    skip_signature: K,
+}
+
 /// A builder of object_store, one for each kind of bucket.
 pub(super) trait CloudBuilder: Sized {
     type Key: FromStr + Copy + PartialEq + 'static;
-    /// The prefix of the names of its environment variables.
-    const VARIABLES: &'static str;
-    /// The keys for the server's address. The first key that has a value is used.
-    const ENDPOINTS: &'static [Self::Key];
-    /// Servers that issue credentials.
-    const OTHER_SERVERS: &'static [Self::Key];
-    const REGION: Option<Self::Key>;
-    const SKIP_SIGNATURE: Self::Key;
+    fn keys() -> BuilderKeys<Self::Key>;
     fn client(key: ClientConfigKey) -> Self::Key;
-
     fn set(self, key: Self::Key, value: &str) -> Self;
     fn get(&self, key: &Self::Key) -> Option<String>;
 
@@ -48,7 +52,7 @@ pub(super) trait CloudBuilder: Sized {
 
     /// Returns the address of the server, or `None` if no setting has it.
     fn endpoint(&self) -> Option<String> {
-        Self::ENDPOINTS.iter().find_map(|key| self.get(key))
+        Self::keys().endpoints.iter().find_map(|key| self.get(key))
     }
 
     /// Whether a setting is `true`.
@@ -69,7 +73,7 @@ pub(super) trait CloudBuilder: Sized {
         if let Some(endpoint) = &config.endpoint {
             self = self.set_endpoint(endpoint);
         }
-        if let (Some(key), Some(region)) = (Self::REGION, &config.region) {
+        if let (Some(key), Some(region)) = (Self::keys().region, &config.region) {
             self = self.set(key, region);
         }
         self.with_server(config)
@@ -77,7 +81,7 @@ pub(super) trait CloudBuilder: Sized {
 
     /// Sets an option. It overrides every environment variable with the same meaning.
     fn set_option(self, key: Self::Key, value: &str) -> Self {
-        if Self::ENDPOINTS.contains(&key) {
+        if Self::keys().endpoints.contains(&key) {
             self.set_endpoint(value)
         } else {
             self.set(key, value)
@@ -86,13 +90,13 @@ pub(super) trait CloudBuilder: Sized {
 
     /// Sets the address of the server.
     fn set_endpoint(self, value: &str) -> Self {
-        let keys = Self::ENDPOINTS.iter();
+        let keys = Self::keys().endpoints.iter();
         keys.fold(self, |builder, key| builder.set(*key, value))
     }
 
     /// Sets the server's address from the AWS profile, unless an option or variable gives it.
     fn or_endpoint(self, endpoint: Option<String>) -> Result<Self> {
-        let is_given = self.has_any(Self::ENDPOINTS);
+        let is_given = self.has_any(Self::keys().endpoints);
         match endpoint.filter(|_| !is_given) {
             None => Ok(self),
             Some(endpoint) => {
@@ -112,11 +116,11 @@ pub(super) trait CloudBuilder: Sized {
 
     /// Checks the addresses of the servers, and permits HTTP without TLS if the address is an `http` URL.
     fn with_server(self, config: &RemoteConfig) -> Result<Self> {
-        let source_of = |value: &str| source_of(value, Self::VARIABLES, config);
-        for text in Self::OTHER_SERVERS.iter().filter_map(|key| self.get(key)) {
+        let source_of = |value: &str| source_of(value, Self::keys().variables, config);
+        for text in Self::keys().issuers.iter().filter_map(|key| self.get(key)) {
             check_endpoint(source_of(&text), &text)?;
         }
-        if let Some(region) = Self::REGION.and_then(|key| self.get(&key)) {
+        if let Some(region) = Self::keys().region.and_then(|key| self.get(&key)) {
             check_region(source_of(&region), &region)?;
         }
         let Some(text) = self.endpoint() else {
@@ -128,7 +132,7 @@ pub(super) trait CloudBuilder: Sized {
 
     /// Sends requests without credentials.
     fn anonymous(self) -> Self {
-        self.set(Self::SKIP_SIGNATURE, "true")
+        self.set(Self::keys().skip_signature, "true")
     }
 }
 
@@ -141,11 +145,11 @@ fn source_of(value: &str, variables: &str, config: &RemoteConfig) -> String {
     ];
     let typed = typed
         .iter()
-        .find(|(_, given)| given.as_deref() == Some(value));
-    let option = config.options.iter().find(|(_, given)| given == value);
-    let variable = env::vars_os().find_map(|(name, given)| {
+        .find(|(_, setting)| setting.as_deref() == Some(value));
+    let option = config.options.iter().find(|(_, setting)| setting == value);
+    let variable = env::vars_os().find_map(|(name, setting)| {
         let name = name.into_string().ok()?;
-        (name.starts_with(variables) && given == value).then_some(name)
+        (name.starts_with(variables) && setting == value).then_some(name)
     });
     match (typed, option, variable) {
         (Some((typed, _)), _, _) => (*typed).to_string(),
@@ -156,14 +160,13 @@ fn source_of(value: &str, variables: &str, config: &RemoteConfig) -> String {
 }
 
 macro_rules! cloud_builder {
-    ($builder:ty, $key:ident, $variables:literal, $endpoints:expr, $servers:expr, $region:expr) => {
+    ($builder:ty, $key:ident, $keys:expr) => {
         impl CloudBuilder for $builder {
             type Key = $key;
-            const VARIABLES: &'static str = $variables;
-            const ENDPOINTS: &'static [$key] = &$endpoints;
-            const OTHER_SERVERS: &'static [$key] = &$servers;
-            const REGION: Option<$key> = $region;
-            const SKIP_SIGNATURE: $key = $key::SkipSignature;
+
+            fn keys() -> BuilderKeys<$key> {
+                $keys
+            }
 
             fn client(key: ClientConfigKey) -> $key {
                 $key::Client(key)
@@ -183,26 +186,35 @@ macro_rules! cloud_builder {
 cloud_builder!(
     AmazonS3Builder,
     S3Key,
-    "AWS_",
-    [S3Key::S3Endpoint, S3Key::Endpoint],
-    [S3Key::MetadataEndpoint, S3Key::StsEndpoint],
-    Some(S3Key::Region)
+    BuilderKeys {
+        variables: "AWS_",
+        endpoints: &[S3Key::S3Endpoint, S3Key::Endpoint],
+        issuers: &[S3Key::MetadataEndpoint, S3Key::StsEndpoint],
+        region: Some(S3Key::Region),
+        skip_signature: S3Key::SkipSignature,
+    }
 );
 cloud_builder!(
     GoogleCloudStorageBuilder,
     GoogleKey,
-    "GOOGLE_",
-    [GoogleKey::BaseUrl],
-    [],
-    None
+    BuilderKeys {
+        variables: "GOOGLE_",
+        endpoints: &[GoogleKey::BaseUrl],
+        issuers: &[],
+        region: None,
+        skip_signature: GoogleKey::SkipSignature,
+    }
 );
 cloud_builder!(
     MicrosoftAzureBuilder,
     AzureKey,
-    "AZURE_",
-    [AzureKey::Endpoint],
-    [AzureKey::MsiEndpoint],
-    None
+    BuilderKeys {
+        variables: "AZURE_",
+        endpoints: &[AzureKey::Endpoint],
+        issuers: &[AzureKey::MsiEndpoint],
+        region: None,
+        skip_signature: AzureKey::SkipSignature,
+    }
 );
 
 /// Parses an option's name. The error is `Invalid` and suggests the nearest known name.
@@ -281,11 +293,11 @@ fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
-        let shown = crate::redacted(text.split('?').next().unwrap_or_default());
+        let server = crate::redacted(text.split('?').next().unwrap_or_default());
         // An invalid URL can contain a password too.
-        let shown = shown.rsplit('@').next().unwrap_or_default();
+        let server = server.rsplit('@').next().unwrap_or_default();
         Error::invalid(
-            format!("{from}{shown}"),
+            format!("{from}{server}"),
             "expected http://HOST or https://HOST",
         )
     })

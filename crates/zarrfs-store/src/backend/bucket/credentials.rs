@@ -127,8 +127,8 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for NamedCredenti
     type Credential = T;
 
     async fn get_credential(&self) -> object_store::Result<Arc<T>> {
-        let (given, last) = with_last_response(self.source.get_credential()).await;
-        given.map_err(|error| {
+        let (answer, last) = with_last_response(self.source.get_credential()).await;
+        answer.map_err(|error| {
             // An earlier response of the bucket does not answer this request either.
             record_response(LastResponse::default());
             let text = errors::without_credentials(&self.name, &error, &last);

@@ -65,26 +65,27 @@ pub(super) struct BucketStore {
 }
 
 impl BucketStore {
-    /// Opens `scheme:rest`, called `shown` in messages. Fails within seconds with `Denied`, `NotFound`, `Invalid` or
-    /// `Unavailable` if the store is missing or cannot be read.
+    /// Opens `scheme:rest`, called `display_name` in messages. Fails within seconds with `Denied`, `NotFound`,
+    /// `Invalid` or `Unavailable` if the store is missing or cannot be read.
     pub(super) fn open(
         scheme: &str,
         rest: &str,
-        shown: &str,
+        display_name: &str,
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Result<BucketStore> {
-        let kind = CloudKind::of_scheme(scheme)
-            .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
-        let address = Address::parse(scheme, kind, rest, shown)?;
-        BucketStore::open_address(&address, shown, config, stats)
+        let kind = CloudKind::of_scheme(scheme).ok_or_else(|| {
+            Error::unsupported(display_name, format!("no stores of kind {scheme}:"))
+        })?;
+        let address = Address::parse(scheme, kind, rest, display_name)?;
+        BucketStore::open_address(&address, display_name, config, stats)
     }
 
     /// Opens the bucket of a plain HTTPS URL of its cloud, or returns `None` if the URL is not one or the bucket cannot
     /// be read.
     pub(super) fn open_cloud_url(
         url: &str,
-        shown: &str,
+        display_name: &str,
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Option<BucketStore> {
@@ -93,25 +94,25 @@ impl BucketStore {
             region: region.or_else(|| config.region.clone()),
             ..config.clone()
         };
-        BucketStore::open_address(&address, shown, &config, stats).ok()
+        BucketStore::open_address(&address, display_name, &config, stats).ok()
     }
 
     fn open_address(
         address: &Address,
-        shown: &str,
+        display_name: &str,
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Result<BucketStore> {
         let connector = Connector::new(stats.clone(), config.timeout);
         let limit = config.timeout.min(OPEN_TIME_LIMIT);
         let first = BucketStore::build(address, config, &connector, OPEN_RETRIES, limit)?;
-        let probed = once_ready(limit, || first.probe(shown));
+        let probed = once_ready(limit, || first.probe(display_name));
         let lists = probed.map_err(|error| match &config.endpoint {
             Some(endpoint)
                 if error.kind() == Kind::Unavailable && !errors::names_server(error.detail()) =>
             {
                 let server = crate::redacted(endpoint);
-                Error::unavailable(shown, format!("{server}: {}", error.detail()))
+                Error::unavailable(display_name, format!("{server}: {}", error.detail()))
             }
             _ => error,
         })?;
@@ -165,16 +166,16 @@ impl BucketStore {
     }
 
     /// Checks that the store exists. Returns whether names can be listed.
-    fn probe(&self, shown: &str) -> Result<bool> {
+    fn probe(&self, display_name: &str) -> Result<bool> {
         let root = Key::root();
         let prefix = self.client.prefix_below(&root);
         let mut listing = BucketListing::new(self.client.clone(), prefix, root);
         let refused = match listing.has_names(&UNLIMITED) {
             Ok(true) => return Ok(true),
             Ok(false) if self.may_be_empty => return Ok(true),
-            Ok(false) => return Err(Error::not_found(shown)),
+            Ok(false) => return Err(Error::not_found(display_name)),
             Err(error) if error.kind() == Kind::Denied => error,
-            Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
+            Err(error) => return Err(Error::new(error.kind(), display_name, error.detail())),
         };
         // Many public buckets permit reading but not listing.
         for name in document::at_root() {
@@ -182,7 +183,7 @@ impl BucketStore {
                 return Ok(false);
             }
         }
-        Err(Error::new(Kind::Denied, shown, refused.detail()))
+        Err(Error::new(Kind::Denied, display_name, refused.detail()))
     }
 
     fn writer(&self) -> Result<&Writer> {

@@ -39,11 +39,11 @@ impl Reader for BucketReader {
         if !object.meta().may_be_of(&self.meta) {
             return Err(self.changed());
         }
-        let (found, due) = (object.bytes.len() as u64, end - offset);
-        if found == due {
+        let (length, expected) = (object.bytes.len() as u64, end - offset);
+        if length == expected {
             return Ok(object.bytes);
         }
-        let text = format!("{found} bytes came where {due} are due");
+        let text = format!("{length} bytes came where {expected} are due");
         Err(Error::unavailable(&self.key, text))
     }
 

@@ -202,14 +202,15 @@ impl ClientSettings {
         if (has_key || issuer.is_some()) && wanted.is_none() {
             return Ok((builder, issuer.filter(|_| !has_key)));
         }
-        let given = builder.get(&S3Key::Region);
-        let Some(credentials) = profile.credentials(region.as_deref().or(given.as_deref()))? else {
+        let configured = builder.get(&S3Key::Region);
+        let Some(credentials) = profile.credentials(region.as_deref().or(configured.as_deref()))?
+        else {
             return Ok((builder.anonymous(), None));
         };
         let builder =
             builder.with_credentials(NamedCredentials::new(&profile.shown(), credentials));
         match region {
-            Some(region) if given.is_none() => {
+            Some(region) if configured.is_none() => {
                 check_region("the region of the AWS profile: ", &region)?;
                 Ok((builder.with_region(region), None))
             }
@@ -271,14 +272,15 @@ impl ClientSettings {
 
 /// Returns the settings of S3 from the environment, without the addresses of servers.
 fn s3_without_endpoints() -> AmazonS3Builder {
+    let keys = AmazonS3Builder::keys();
     let texts = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         Some((name, value.into_string().ok()?))
     });
     let settings = texts.filter_map(|(name, value)| {
-        let is_of_aws = name.starts_with(AmazonS3Builder::VARIABLES);
+        let is_of_aws = name.starts_with(keys.variables);
         let key: S3Key = is_of_aws.then(|| name.to_ascii_lowercase().parse().ok())??;
-        let is_server = AmazonS3Builder::ENDPOINTS.contains(&key) || key == S3Key::StsEndpoint;
+        let is_server = keys.endpoints.contains(&key) || key == S3Key::StsEndpoint;
         (!is_server).then_some((key, value))
     });
     settings.fold(AmazonS3Builder::new(), |builder, (key, value)| {

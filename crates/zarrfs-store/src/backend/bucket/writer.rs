@@ -1,8 +1,8 @@
 //! Puts and removes objects: one request each, several for large ones (`upload`).
 //!
-//! Conditions are sent to servers that enforce them. For other servers, and at the end of a multipart upload, the key is
-//! checked just before the change. `write_retry` retries failed changes. object_store itself retries only puts without a
-//! condition.
+//! Conditions are sent to servers that enforce them. For other servers, and at the end of a multipart upload, the key
+//! is checked just before the change. `write_retry` retries failed changes. object_store itself retries only puts
+//! without a condition.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -100,8 +100,8 @@ pub(super) struct Writer {
 impl Writer {
     /// Returns the ETag of an object, or `None` if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        let found = self.client.head(&UNLIMITED, target.key)?;
-        Ok(found.map(|meta| etag_of(self.kind, &meta)))
+        let current = self.client.head(&UNLIMITED, target.key)?;
+        Ok(current.map(|meta| etag_of(self.kind, &meta)))
     }
 
     /// Returns the ETag of an object after a put. It is requested if the response has none.
@@ -284,10 +284,10 @@ impl RemoteKey for ObjectChange<'_> {
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
-        let found = self.writer.client.head(&UNLIMITED, self.target.key)?;
-        Ok(found.map(|found| {
-            let etag = etag_of(self.writer.kind, &found);
-            (etag, describe(&found, EntryKind::File))
+        let current = self.writer.client.head(&UNLIMITED, self.target.key)?;
+        Ok(current.map(|current| {
+            let etag = etag_of(self.writer.kind, &current);
+            (etag, describe(&current, EntryKind::File))
         }))
     }
 

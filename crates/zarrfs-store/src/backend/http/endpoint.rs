@@ -1,8 +1,8 @@
 //! Sends blocking requests to one web server and reads the bodies of the responses.
 //!
 //! Requests are limited in number and time, and are retried. They use object_store's HTTP client, not its `HttpStore`,
-//! which accepts only UTF-8 keys, drops the query, hides redirects, refuses servers without ranges, and retries requests
-//! that the server does not support.
+//! which accepts only UTF-8 keys, drops the query, hides redirects, refuses servers without ranges, and retries
+//! requests that the server does not support.
 //!
 //! If a body breaks off, the rest is requested as a range of the same version, or the read fails. A truncated body is
 //! never taken for the whole.
@@ -540,8 +540,8 @@ pub(super) fn changed(key: &Key) -> Error {
     Error::new(Kind::Changed, key, "was changed while it was open")
 }
 
-pub(super) fn too_large(key: &Key, found: u64, most: u64) -> Error {
-    Error::too_large(key, format!("{found} bytes, at most {most} are read"))
+pub(super) fn too_large(key: &Key, length: u64, most: u64) -> Error {
+    Error::too_large(key, format!("{length} bytes, at most {most} are read"))
 }
 
 fn invalid_request(key: &Key) -> Error {

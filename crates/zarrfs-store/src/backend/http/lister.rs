@@ -41,8 +41,8 @@ impl FolderLister {
         }
     }
 
-    /// Lists a folder, or returns `None` if it is not one or has no index page. The error is `Unsupported` if the server
-    /// does not list.
+    /// Lists a folder, or returns `None` if it is not one or has no index page. The error is `Unsupported` if the
+    /// server does not list.
     pub(super) fn names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
         match self.objects.listing_method {
             ListingMethod::WebDav => self.webdav_names(context, prefix),
@@ -66,9 +66,9 @@ impl FolderLister {
             405 if !prefix.is_root() => return Ok(None),
             _ => return Err(refusal(prefix, response.status)),
         }
-        let found = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
+        let resources = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
         let (mut entries, mut is_folder) = (Vec::new(), false);
-        for one in found {
+        for one in resources {
             match endpoint.urls.relation(prefix, &one.href) {
                 Relation::Same => is_folder = one.is_folder && one.status.is_none(),
                 Relation::Child(name, _) => {

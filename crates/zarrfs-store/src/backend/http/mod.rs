@@ -59,18 +59,18 @@ pub(super) struct HttpStore {
 }
 
 impl HttpStore {
-    /// Opens a folder of a web server, called `shown` in messages. For an archive, `only` is its key, and the folder
-    /// itself need not exist.
+    /// Opens a folder of a web server, called `display_name` in messages. For an archive, `only` is its key, and the
+    /// folder itself need not exist.
     ///
     /// Fails within seconds with `Denied`, `NotFound`, `Invalid` or `Unavailable` if there is nothing to read.
     pub(crate) fn open(
         url: &str,
-        shown: &str,
+        display_name: &str,
         only: Option<&Key>,
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Result<HttpStore> {
-        let endpoint = HttpEndpoint::connect(UrlSpace::parse(url, shown)?, config, stats)?;
+        let endpoint = HttpEndpoint::connect(UrlSpace::parse(url, display_name)?, config, stats)?;
         let info = StoreInfo::new(config.metadata_ttl);
         let mut probe = RootProbe {
             objects: ObjectClient::new(endpoint),
@@ -79,12 +79,12 @@ impl HttpStore {
         };
         let probed = once_ready(config.timeout.min(OPEN_TIME_LIMIT), || match only {
             Some(key) => match probe.objects.head_object(&UNLIMITED, key)? {
-                LookupResult::Missing | LookupResult::Folder => Err(Error::not_found(shown)),
+                LookupResult::Missing | LookupResult::Folder => Err(Error::not_found(display_name)),
                 LookupResult::Object(_) => Ok(()),
             },
-            None => probe.run(shown),
+            None => probe.run(display_name),
         });
-        probed.map_err(|error| Error::new(error.kind(), shown, error.detail()))?;
+        probed.map_err(|error| Error::new(error.kind(), display_name, error.detail()))?;
         let RootProbe {
             mut objects,
             documents,
@@ -136,7 +136,7 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        let found = match self.root_documents.take(context, &self.info, key) {
+        let object = match self.root_documents.take(context, &self.info, key) {
             Presence::Is(document) if document.size > limit => {
                 return Err(too_large(key, document.size, limit));
             }
@@ -144,10 +144,10 @@ impl Store for HttpStore {
             Presence::Missing => None,
             Presence::Unknown => self.objects.get(context, key, limit)?,
         };
-        if found.is_some() {
+        if object.is_some() {
             self.lister.node_folders.record_document(key);
         }
-        Ok(found)
+        Ok(object)
     }
 
     fn get_range(

@@ -68,8 +68,8 @@ impl ObjectClient {
         if self.listing_method == ListingMethod::WebDav {
             match self.endpoint.wait(context, key, self.resource(key))? {
                 None => return Ok(None),
-                Some(found) => {
-                    if let Some(meta) = found.meta(&self.endpoint.etags) {
+                Some(resource) => {
+                    if let Some(meta) = resource.meta(&self.endpoint.etags) {
                         return Ok(Some(meta));
                     }
                 }
@@ -121,7 +121,7 @@ impl ObjectClient {
                 if response.status == 405 && self.listing_method == ListingMethod::WebDav =>
             {
                 return match self.resource(key).await? {
-                    Some(found) if found.is_folder => Ok(ResponseKind::Folder),
+                    Some(resource) if resource.is_folder => Ok(ResponseKind::Folder),
                     Some(_) => Err(error),
                     None => Ok(ResponseKind::Missing),
                 };
@@ -160,7 +160,7 @@ impl ObjectClient {
     async fn is_index_page(&self, key: &Key) -> Result<bool> {
         match self.listing_method {
             ListingMethod::WebDav => {
-                Ok(matches!(self.resource(key).await?, Some(found) if found.is_folder))
+                Ok(matches!(self.resource(key).await?, Some(resource) if resource.is_folder))
             }
             ListingMethod::IndexPages if self.has_index(key).await? => Ok(true),
             ListingMethod::IndexPages | ListingMethod::None => {
@@ -183,12 +183,12 @@ impl ObjectClient {
             207 => {}
             _ => return Err(refusal(key, response.status)),
         }
-        let found = webdav::resources(&bytes).map_err(|error| error.about(key))?;
-        let found = found.into_iter().next();
-        let found =
-            found.ok_or_else(|| Error::corrupt(key, "the server's WebDAV answer is empty"))?;
-        match found.status {
-            None => Ok(Some(found)),
+        let resource = webdav::resources(&bytes).map_err(|error| error.about(key))?;
+        let resource = resource.into_iter().next();
+        let resource =
+            resource.ok_or_else(|| Error::corrupt(key, "the server's WebDAV answer is empty"))?;
+        match resource.status {
+            None => Ok(Some(resource)),
             Some(404) => Ok(None),
             Some(status) => Err(refusal(key, status)),
         }
@@ -223,10 +223,10 @@ impl ObjectClient {
                 _ => true,
             };
             if is_conclusive {
-                let found = self
+                let result = self
                     .to_lookup_result(key, &response, response.length())
                     .await?;
-                return Ok((found, self.usable_etag(&response)));
+                return Ok((result, self.usable_etag(&response)));
             }
         }
         self.probe_by_part(key).await
@@ -262,8 +262,8 @@ impl ObjectClient {
             let read = self.endpoint.read_body(key, response, MAX_WHOLE_OBJECT);
             return Ok((LookupResult::Object(read.await?.meta), tag));
         }
-        let found = self.to_lookup_result(key, &response, size).await?;
-        Ok((found, self.usable_etag(&response)))
+        let result = self.to_lookup_result(key, &response, size).await?;
+        Ok((result, self.usable_etag(&response)))
     }
 
     /// Converts a response to the result of a lookup; an object has `size` bytes.

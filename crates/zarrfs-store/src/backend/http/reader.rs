@@ -109,17 +109,17 @@ impl Reader for HttpReader {
             return Ok(self.fetch(context, offset, end)?.0);
         }
         // Until range support is known, only one request at a time is sent: its response may be the whole object.
-        let mut kept = self.whole.lock();
-        if let Some(whole) = &*kept {
+        let mut cached = self.whole.lock();
+        if let Some(whole) = &*cached {
             return Ok(slice(whole, offset, end));
         }
         if self.has_ranges.load(Ordering::Relaxed) {
-            drop(kept);
+            drop(cached);
             return Ok(self.fetch(context, offset, end)?.0);
         }
         let (bytes, whole) = self.fetch(context, offset, end)?;
         self.has_ranges.store(whole.is_none(), Ordering::Relaxed);
-        *kept = whole;
+        *cached = whole;
         Ok(bytes)
     }
 

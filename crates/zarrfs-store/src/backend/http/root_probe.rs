@@ -32,13 +32,16 @@ pub(super) struct RootDocuments {
 /// A document, or `None` if it is missing, and the time of the request.
 struct RootAnswer {
     document: Option<Object>,
-    asked: Instant,
+    requested: Instant,
 }
 
 impl RootDocuments {
-    /// Keeps the answer to a request that was sent at `asked`.
-    pub(super) fn put(&self, key: &Key, document: Option<Object>, asked: Instant) {
-        let answer = RootAnswer { document, asked };
+    /// Keeps the answer to a request that was sent at `requested`.
+    pub(super) fn put(&self, key: &Key, document: Option<Object>, requested: Instant) {
+        let answer = RootAnswer {
+            document,
+            requested,
+        };
         self.answers.lock().insert(key.clone(), answer);
     }
 
@@ -50,8 +53,8 @@ impl RootDocuments {
         key: &Key,
     ) -> Presence<Object> {
         match self.answers.lock().remove(key) {
-            Some(answer) if info.is_fresh(answer.asked) => {
-                context.record_age(answer.asked);
+            Some(answer) if info.is_fresh(answer.requested) => {
+                context.record_age(answer.requested);
                 answer.document.into()
             }
             _ => Presence::Unknown,
@@ -67,7 +70,7 @@ impl RootDocuments {
     ) -> Option<Meta> {
         let answers = self.answers.lock();
         let answer = answers.get(key)?;
-        let (document, asked) = (answer.document.as_ref()?, answer.asked);
+        let (document, requested) = (answer.document.as_ref()?, answer.requested);
         let meta = Meta {
             kind: EntryKind::File,
             size: document.size,
@@ -76,8 +79,8 @@ impl RootDocuments {
             version: document.version,
         };
         drop(answers);
-        info.is_fresh(asked).then(|| {
-            context.record_age(asked);
+        info.is_fresh(requested).then(|| {
+            context.record_age(requested);
             meta
         })
     }
@@ -97,7 +100,7 @@ pub(super) struct RootProbe {
 
 impl RootProbe {
     /// Detects whether and how names can be listed.
-    pub(super) fn run(&mut self, shown: &str) -> Result<()> {
+    pub(super) fn run(&mut self, display_name: &str) -> Result<()> {
         if self.speaks_webdav()? {
             self.objects.listing_method = ListingMethod::WebDav;
             return Ok(());
@@ -105,7 +108,7 @@ impl RootProbe {
         let root = Key::root();
         let endpoint = &self.objects.endpoint;
         let index = self.objects.fetch_index(&root);
-        let (response, bytes) = endpoint.wait(&UNLIMITED, &shown, index)?;
+        let (response, bytes) = endpoint.wait(&UNLIMITED, &display_name, index)?;
         let names = index_page::names(&endpoint.urls, &root, response.content_type(), &bytes);
         if response.status == 200 && matches!(names, Ok(Some(_))) {
             self.objects.listing_method = ListingMethod::IndexPages;

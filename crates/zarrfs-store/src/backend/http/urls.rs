@@ -22,10 +22,6 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Maximum length in bytes of a key that is requested: the longest path on most servers' systems. Some servers report
-/// an internal error beyond it.
-const MAX_KEY_LENGTH: usize = 4096;
-
 /// The URL of a store's folder, and the credentials and query for each request.
 pub(super) struct UrlSpace {
     /// Without user, password and query; ends with a slash.
@@ -53,10 +49,15 @@ pub(super) enum Relation {
 }
 
 impl UrlSpace {
-    /// Parses a URL. If it is not valid, the error is `Invalid`, about `shown`.
-    pub(super) fn parse(url: &str, shown: &str) -> Result<UrlSpace> {
+    /// Parses a URL. If it is not valid, the error is `Invalid`, about `display_name`.
+    pub(super) fn parse(url: &str, display_name: &str) -> Result<UrlSpace> {
         // The text of the parser's error may contain the URL.
-        let invalid = || Error::invalid(shown, "expected http://HOST/PATH or https://HOST/PATH");
+        let invalid = || {
+            Error::invalid(
+                display_name,
+                "expected http://HOST/PATH or https://HOST/PATH",
+            )
+        };
         let mut folder = Url::parse(url).map_err(|_| invalid())?;
         if folder.host_str().is_none_or(str::is_empty) {
             return Err(invalid());
@@ -81,7 +82,8 @@ impl UrlSpace {
     /// Returns the URL of a key, or with `as_folder` the URL with a slash at the end. The error is `NameTooLong` if the
     /// key is too long.
     pub(super) fn url(&self, key: &Key, as_folder: bool) -> Result<String> {
-        if key.as_bytes().len() > MAX_KEY_LENGTH {
+        // The longest path on most servers' systems. Some servers report an internal error beyond it.
+        if key.as_bytes().len() > 4096 {
             return Err(too_long(key));
         }
         let mut url = self.folder.as_str().to_string();
@@ -108,7 +110,7 @@ impl UrlSpace {
     /// Returns the relation of a reference in a response to a folder. Host and query are ignored, since a server behind
     /// a proxy only knows its own address.
     pub(super) fn relation(&self, folder: &Key, reference: &str) -> Relation {
-        let asked = self.names(folder);
+        let prefix = self.names(folder);
         let Some(base) = self
             .url(folder, true)
             .ok()
@@ -116,14 +118,18 @@ impl UrlSpace {
         else {
             return Relation::Elsewhere;
         };
-        let Ok(found) = base.join(reference) else {
+        let Ok(target) = base.join(reference) else {
             return Relation::Elsewhere;
         };
-        let names = names(&found);
-        let Some((rest, is_folder)) = names.strip_prefix(asked.as_slice()).map(|rest| match rest {
-            [rest @ .., last] if last.is_empty() => (rest, true),
-            rest => (rest, false),
-        }) else {
+        let names = names(&target);
+        let Some((rest, is_folder)) =
+            names
+                .strip_prefix(prefix.as_slice())
+                .map(|rest| match rest {
+                    [rest @ .., last] if last.is_empty() => (rest, true),
+                    rest => (rest, false),
+                })
+        else {
             return Relation::Elsewhere;
         };
         match rest {
@@ -135,11 +141,11 @@ impl UrlSpace {
 
     /// Whether the URL of a response is that of a key, with or without a slash at the end.
     pub(super) fn is_of(&self, key: &Key, url: &Url) -> bool {
-        let mut found = names(url);
-        if found.last().is_some_and(Vec::is_empty) {
-            found.pop();
+        let mut path = names(url);
+        if path.last().is_some_and(Vec::is_empty) {
+            path.pop();
         }
-        found == self.names(key)
+        path == self.names(key)
     }
 
     /// Whether a URL ends with a key but is outside the store's folder, as after a redirect of all keys to another

@@ -140,14 +140,14 @@ impl MultistatusParser {
 
     fn close_properties(&mut self) {
         self.in_properties = false;
-        let found = std::mem::take(&mut self.properties);
+        let group = std::mem::take(&mut self.properties);
         if self.status.is_some_and(|status| status >= 300) {
             return;
         }
-        self.now.is_folder |= found.is_folder;
-        self.now.size = found.size.or(self.now.size);
-        self.now.modified = found.modified.or(self.now.modified);
-        self.now.tag = found.tag.or(self.now.tag.take());
+        self.now.is_folder |= group.is_folder;
+        self.now.size = group.size.or(self.now.size);
+        self.now.modified = group.modified.or(self.now.modified);
+        self.now.tag = group.tag.or(self.now.tag.take());
     }
 }
 

@@ -106,16 +106,16 @@ impl HttpWriter {
         if key.is_root() {
             return Ok(None);
         }
-        let found = self
+        let current = self
             .objects
             .endpoint
             .wait(context, key, self.etag_and_meta(key))?;
-        Ok(found.map(|(etag, _)| etag))
+        Ok(current.map(|(etag, _)| etag))
     }
 
     async fn etag_and_meta(&self, key: &Key) -> Result<Option<(ETag, Meta)>> {
-        let (found, tag) = self.objects.probe_object_with_tag(key).await?;
-        let LookupResult::Object(meta) = found else {
+        let (result, tag) = self.objects.probe_object_with_tag(key).await?;
+        let LookupResult::Object(meta) = result else {
             return Ok(None);
         };
         let since = meta.modified.duration_since(std::time::UNIX_EPOCH);
@@ -150,7 +150,7 @@ impl HttpWriter {
             _ => self
                 .enforced_conditions(context)
                 .ok()
-                .map(|found| found.puts),
+                .map(|enforced| enforced.puts),
         };
         let header = header(condition).filter(|_| enforced != Some(false));
         let checks_first =
@@ -212,11 +212,11 @@ impl HttpWriter {
         if self.objects.listing_method != ListingMethod::WebDav {
             return Ok(false);
         }
-        let found = self
+        let resource = self
             .objects
             .endpoint
             .wait(&UNLIMITED, key, self.objects.resource(key))?;
-        Ok(found.is_some_and(|found| found.is_folder))
+        Ok(resource.is_some_and(|resource| resource.is_folder))
     }
 
     /// Creates a folder and its ancestors.
@@ -266,7 +266,8 @@ impl HttpWriter {
         }
         let header = header(condition).filter(|_| {
             let enforced = self.enforced_conditions(context);
-            matches!(condition, Condition::Match(_)) && enforced.is_ok_and(|found| found.removals)
+            matches!(condition, Condition::Match(_))
+                && enforced.is_ok_and(|enforced| enforced.removals)
         });
         write_retry::erase(&KeyChange { writer: self, key }, condition, true, || {
             self.delete(key, false, header.clone())
@@ -304,12 +305,12 @@ impl HttpWriter {
 
     /// Returns the error for a change that succeeded but has no effect. A retry may succeed on a WebDAV server. Other
     /// servers with such responses only support GET, whatever the method.
-    fn ignored(&self, key: &Key, status: u16, seen: &str) -> Error {
+    fn ignored(&self, key: &Key, status: u16, effect: &str) -> Error {
         let kind = match self.objects.listing_method {
             ListingMethod::WebDav => Kind::Unavailable,
             _ => Kind::ReadOnly,
         };
-        Error::new(kind, key, format!("the server answered {status}, {seen}"))
+        Error::new(kind, key, format!("the server answered {status}, {effect}"))
     }
 
     /// Removes a WebDAV folder with all its contents.

@@ -131,14 +131,14 @@ impl StoreDirectory {
     /// Returns the status of a key's file, or of the link if it cannot be followed; `None` for a directory or a missing
     /// key.
     pub(super) fn content(&self, key: &Key) -> Result<Option<Stat>> {
-        let found = match self.open(key, OFlags::PATH) {
+        let status = match self.open(key, OFlags::PATH) {
             Ok(fd) => Some(rustix::fs::fstat(fd).map_err(|error| failed(key, error))?),
             Err(error) if is_missing(error) || matches!(error, Errno::XDEV | Errno::LOOP) => {
                 self.stat_link(key)?
             }
             Err(error) => return Err(failed(key, error)),
         };
-        let Some(stat) = found else { return Ok(None) };
+        let Some(stat) = status else { return Ok(None) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Symlink => Ok(Some(stat)),
             FileType::Directory => Ok(None),

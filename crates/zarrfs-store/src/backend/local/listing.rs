@@ -61,8 +61,8 @@ impl LocalListing {
     }
 
     /// Returns the kind of a name, or `None` for pipes, sockets and devices.
-    fn kind_of(&self, name: &[u8], found: FileType) -> Option<EntryKind> {
-        match found {
+    fn kind_of(&self, name: &[u8], file_type: FileType) -> Option<EntryKind> {
+        match file_type {
             FileType::RegularFile => Some(EntryKind::File),
             FileType::Directory => Some(EntryKind::Directory),
             FileType::Symlink | FileType::Unknown => {
@@ -70,7 +70,7 @@ impl LocalListing {
                 match self.store.head(&key) {
                     Ok(meta) => meta.map(|meta| meta.kind),
                     // Inside a mount, a link that leaves its store cannot be resolved.
-                    Err(_) => (found == FileType::Symlink).then_some(EntryKind::Link),
+                    Err(_) => (file_type == FileType::Symlink).then_some(EntryKind::Link),
                 }
             }
             _ => None,

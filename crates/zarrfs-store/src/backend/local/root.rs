@@ -89,11 +89,11 @@ impl CurrentRoot {
     /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
     pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<CurrentRoot> {
         let failed = |error| Error::os(path.display(), error);
-        let found = OpenRoot::open(path).map_err(|error| failed(error.into()))?;
+        let root = OpenRoot::open(path).map_err(|error| failed(error.into()))?;
         Ok(CurrentRoot {
             // The daemon changes its working directory later.
             path: std::path::absolute(path).map_err(failed)?,
-            current: RwLock::new(Some(Arc::new(found))),
+            current: RwLock::new(Some(Arc::new(root))),
             resolved: Mutex::new(clock.now()),
             changes,
             clock,
@@ -142,16 +142,16 @@ impl CurrentRoot {
 
     fn resolve(&self) {
         let before = self.current.read().clone();
-        let found = match OpenRoot::open(&self.path) {
-            Ok(found) => {
-                let is_same = |before: &Arc<OpenRoot>| before.identity == found.identity;
+        let opened = match OpenRoot::open(&self.path) {
+            Ok(opened) => {
+                let is_same = |before: &Arc<OpenRoot>| before.identity == opened.identity;
                 if before.as_ref().is_some_and(is_same) {
                     return;
                 }
-                if is_our_mount(&found) {
+                if is_our_mount(&opened) {
                     None
                 } else {
-                    Some(Arc::new(found))
+                    Some(Arc::new(opened))
                 }
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
@@ -163,7 +163,7 @@ impl CurrentRoot {
             }
         };
         let path = self.path.display();
-        match (&before, &found) {
+        match (&before, &opened) {
             (Some(_), None) => log::error!(
                 "{path}: the store is gone; nothing can be read until it is there again"
             ),
@@ -171,16 +171,16 @@ impl CurrentRoot {
             (None, Some(_)) => log::warn!("{path}: the store is there again"),
             (None, None) => return,
         }
-        *self.current.write() = found;
+        *self.current.write() = opened;
         self.changes.record_tree(&Key::root());
     }
 }
 
 /// Whether the root is in a zarrfs mount, which would send requests to itself.
-fn is_our_mount(found: &OpenRoot) -> bool {
+fn is_our_mount(opened: &OpenRoot) -> bool {
     let (major, minor) = (
-        rustix::fs::major(found.identity.0),
-        rustix::fs::minor(found.identity.0),
+        rustix::fs::major(opened.identity.0),
+        rustix::fs::minor(opened.identity.0),
     );
     let device = format!("{major}:{minor}");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

@@ -57,9 +57,9 @@ pub(super) fn put(
 /// Removes an object if the condition holds.
 pub(super) fn erase(directory: &StoreDirectory, key: &Key, condition: &Condition) -> Result<()> {
     check_name(key)?;
-    let found = etag(directory, key)?;
-    condition.check(key, found.as_ref())?;
-    if found.is_none() {
+    let current = etag(directory, key)?;
+    condition.check(key, current.as_ref())?;
+    if current.is_none() {
         return Ok(());
     }
     let folder = directory
@@ -172,8 +172,8 @@ impl WriteTarget<'_> {
         Ok(etag_of(&stat))
     }
 
-    fn check_kind(&self, found: Option<&Stat>) -> Result<()> {
-        let kind = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
+    fn check_kind(&self, current: Option<&Stat>) -> Result<()> {
+        let kind = current.map(|stat| FileType::from_raw_mode(stat.st_mode));
         match kind {
             Some(FileType::Directory) => Err(is_folder(self.key)),
             _ => Ok(()),
@@ -191,9 +191,10 @@ impl WriteTarget<'_> {
         if may_be_new {
             match file.link_noreplace() {
                 Err(Errno::EXIST) => {
-                    let found = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
-                    self.check_kind(found.as_ref())?;
-                    condition.check(self.key, found.as_ref().map(etag_of).as_ref())?;
+                    let current =
+                        atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
+                    self.check_kind(current.as_ref())?;
+                    condition.check(self.key, current.as_ref().map(etag_of).as_ref())?;
                 }
                 landed => return landed.map_err(failed),
             }

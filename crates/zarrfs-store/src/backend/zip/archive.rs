@@ -333,21 +333,21 @@ fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
     let number = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     let lengths = number(26).zip(number(28));
     let (name_length, extra_length) = lengths.ok_or_else(wrong)?;
-    let found = bytes.get(HEADER_LEN..HEADER_LEN + usize::from(name_length));
-    let is_same = |found: &[u8]| *plain_name(found) == *name.as_bytes();
-    if !bytes.starts_with(b"PK\x03\x04") || !found.is_some_and(is_same) {
+    let stored = bytes.get(HEADER_LEN..HEADER_LEN + usize::from(name_length));
+    let is_same = |stored: &[u8]| *plain_name(stored) == *name.as_bytes();
+    if !bytes.starts_with(b"PK\x03\x04") || !stored.is_some_and(is_same) {
         return Err(wrong());
     }
     Ok(HEADER_LEN as u64 + u64::from(name_length) + u64::from(extra_length))
 }
 
 /// Compares the checksum of a whole entry (APPNOTE 4.4.7).
-pub(super) fn check_crc(found: u32, entry: &ZipEntry) -> Result<()> {
-    if found == entry.crc {
+pub(super) fn check_crc(crc: u32, entry: &ZipEntry) -> Result<()> {
+    if crc == entry.crc {
         return Ok(());
     }
     let text = format!(
-        "its CRC-32 is {found:08x}, the zip archive says {:08x}",
+        "its CRC-32 is {crc:08x}, the zip archive says {:08x}",
         entry.crc
     );
     Err(Error::corrupt("", text))

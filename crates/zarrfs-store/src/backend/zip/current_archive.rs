@@ -20,7 +20,7 @@ use crate::request_context::RequestContext;
 pub(super) struct CurrentArchive {
     base: Arc<dyn Store>,
     key: Key,
-    shown: String,
+    display_name: String,
     /// Counts how often the archive was replaced.
     replacements: Arc<ArchiveGeneration>,
     checked: Mutex<CheckedArchive>,
@@ -31,32 +31,32 @@ pub(super) struct CurrentArchive {
 struct CheckedArchive {
     archive: Arc<Archive>,
     /// When the store below was asked for a change; `None` if the answer was invalidated.
-    asked: Option<Instant>,
+    checked_at: Option<Instant>,
 }
 
 impl CurrentArchive {
-    /// Opens the archive under a key, called `shown` in messages. `replacements` counts its later replacements. Also
-    /// returns the entries of `folder` that are left out.
+    /// Opens the archive under a key, called `display_name` in messages. `replacements` counts its later replacements.
+    /// Also returns the entries of `folder` that are left out.
     pub(super) fn open(
         context: &RequestContext,
         base: Arc<dyn Store>,
         key: Key,
-        shown: &str,
+        display_name: &str,
         folder: &Key,
         replacements: Arc<ArchiveGeneration>,
     ) -> Result<(CurrentArchive, Vec<HiddenEntry>)> {
         let (archive, stamp) = base.info().ask(context, |context| {
-            read(context, &*base, &key, shown, folder)
+            read(context, &*base, &key, display_name, folder)
         });
         let (archive, omitted) = archive?;
         let current = CurrentArchive {
             base,
             key,
-            shown: shown.to_string(),
+            display_name: display_name.to_string(),
             replacements,
             checked: Mutex::new(CheckedArchive {
                 archive,
-                asked: Some(stamp.request_time),
+                checked_at: Some(stamp.request_time),
             }),
             checks: SingleFlight::default(),
         };
@@ -71,7 +71,7 @@ impl CurrentArchive {
     ) -> Result<T> {
         match run(&self.get(context)?) {
             Err(error) if error.kind() == Kind::Changed => {
-                self.checked.lock().asked = None;
+                self.checked.lock().checked_at = None;
                 run(&self.get(context)?)
             }
             result => result,
@@ -82,25 +82,30 @@ impl CurrentArchive {
     pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<Archive>> {
         let info = self.base.info();
         let (begun, deadline) = (info.clock.now(), Instant::now() + JOIN_TIMEOUT);
-        let (archive, asked) = match self.fresh() {
+        let (archive, checked_at) = match self.fresh() {
             Some(fresh) => fresh,
             None => {
                 // A check by another caller has the same TTL as a cached answer.
-                let counts = |&(_, asked): &(_, Instant)| asked >= begun || info.is_fresh(asked);
+                let counts = |&(_, checked_at): &(_, Instant)| {
+                    checked_at >= begun || info.is_fresh(checked_at)
+                };
                 let work = || self.fresh().map_or_else(|| self.check(context), Ok);
                 let checks = &self.checks;
                 checks.run_accepting(context, &(), deadline, counts, work)?
             }
         };
-        context.record_age(asked);
+        context.record_age(checked_at);
         Ok(archive)
     }
 
     /// Returns the archive and the time of its last check, if that is within the TTL.
     fn fresh(&self) -> Option<(Arc<Archive>, Instant)> {
-        let CheckedArchive { archive, asked } = self.checked.lock().clone();
-        let asked = asked.filter(|&asked| self.base.info().is_fresh(asked))?;
-        Some((archive, asked))
+        let CheckedArchive {
+            archive,
+            checked_at,
+        } = self.checked.lock().clone();
+        let checked_at = checked_at.filter(|&checked_at| self.base.info().is_fresh(checked_at))?;
+        Some((archive, checked_at))
     }
 
     /// Checks for a change. Returns the current archive and the time of the check.
@@ -117,7 +122,7 @@ impl CurrentArchive {
         }
         *self.checked.lock() = CheckedArchive {
             archive: new.clone(),
-            asked: Some(stamp.request_time),
+            checked_at: Some(stamp.request_time),
         };
         Ok((new, stamp.request_time))
     }
@@ -125,10 +130,16 @@ impl CurrentArchive {
     /// Returns the old archive if it has not changed, or else reads the new one's directory.
     fn same_or_new(&self, context: &RequestContext, old: &Arc<Archive>) -> Result<Arc<Archive>> {
         let meta = self.base.head(context, &self.key);
-        match meta.map_err(|error| archive::failed(error).about(&self.shown))? {
+        match meta.map_err(|error| archive::failed(error).about(&self.display_name))? {
             Some(meta) if meta.version == old.meta.version => Ok(old.clone()),
             Some(meta) if meta.kind == EntryKind::File => {
-                let new = read(context, &*self.base, &self.key, &self.shown, &Key::root());
+                let new = read(
+                    context,
+                    &*self.base,
+                    &self.key,
+                    &self.display_name,
+                    &Key::root(),
+                );
                 // An archive that is still being written does not make its entries corrupt.
                 let same_or_new = |new: Arc<Archive>| {
                     if new.has_content_of(old) {
@@ -139,14 +150,14 @@ impl CurrentArchive {
                 new.map(|(new, _)| same_or_new(new))
                     .map_err(|error| match archive::failed(error) {
                         error if error.kind() == Kind::Corrupt => {
-                            Error::new(Kind::Unavailable, &self.shown, error.detail())
+                            Error::new(Kind::Unavailable, &self.display_name, error.detail())
                         }
                         error => error,
                     })
             }
             _ => Err(Error::new(
                 Kind::Unavailable,
-                &self.shown,
+                &self.display_name,
                 "the zip archive is gone",
             )),
         }
@@ -158,14 +169,14 @@ fn read(
     context: &RequestContext,
     base: &dyn Store,
     key: &Key,
-    shown: &str,
+    display_name: &str,
     folder: &Key,
 ) -> Result<(Arc<Archive>, OmittedEntries)> {
     let (archive, omitted) =
-        Archive::open(context, base, key, folder).map_err(|error| error.about(shown))?;
+        Archive::open(context, base, key, folder).map_err(|error| error.about(display_name))?;
     let said = omitted.to_string();
     if !said.is_empty() {
-        log::warn!("{}: not shown: {said}", printable(shown));
+        log::warn!("{}: not display_name: {said}", printable(display_name));
     }
     Ok((Arc::new(archive), omitted))
 }

@@ -95,7 +95,7 @@ pub(super) fn read(
         ..OmittedEntries::default()
     };
     let claimed = archive.entries_hint();
-    let mut found: u64 = 0;
+    let mut count: u64 = 0;
     let mut hasher = XxHash64::with_seed(0);
     let mut records = archive.entries(&mut window);
     loop {
@@ -106,14 +106,14 @@ pub(super) fn read(
             }
             Ok(None) => break,
             // Other data between the last record and the end is not an error.
-            Err(error) if found == claimed && !is_io(&error) => break,
+            Err(error) if count == claimed && !is_io(&error) => break,
             Err(error) => return Err(zip_error(error)),
         }
-        found += 1;
+        count += 1;
     }
     // Writers without zip64 count modulo 65536.
-    if found & 0xffff != claimed & 0xffff {
-        let text = format!("the directory has {found} entries, not {claimed} as its end says");
+    if count & 0xffff != claimed & 0xffff {
+        let text = format!("the directory has {count} entries, not {claimed} as its end says");
         return Err(Error::corrupt("", text));
     }
     let index;
@@ -152,8 +152,8 @@ fn locate<'a>(
         }
     }
     let locator = ZipLocator::new().max_search_space(MAX_END_LEN as u64);
-    let found = locator.locate_in_reader(source, window, size);
-    found.map_err(|(_, error)| zip_error(error))
+    let located = locator.locate_in_reader(source, window, size);
+    located.map_err(|(_, error)| zip_error(error))
 }
 
 /// Adds one record to the index, or counts it as left out.
@@ -325,12 +325,12 @@ impl<'a> ArchiveSource<'a> {
 
 impl ReaderAt for ArchiveSource<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let kept = offset
+        let in_tail = offset
             .checked_sub(self.tail_start)
             .and_then(|start| self.tail.get(usize::try_from(start).ok()?..));
         let read;
-        let bytes = match kept {
-            Some(kept) => kept,
+        let bytes = match in_tail {
+            Some(in_tail) => in_tail,
             None if offset >= self.tail_start => &[],
             None => {
                 let fetched = self.reader.read_at(self.context, offset, buffer.len());

@@ -41,8 +41,8 @@ pub struct ZipStore {
 }
 
 impl ZipStore {
-    /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`, called `shown` in
-    /// messages.
+    /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`, called `display_name`
+    /// in messages.
     ///
     /// The error is `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the
     /// object is not a zip archive or is truncated.
@@ -51,7 +51,7 @@ impl ZipStore {
         base: Arc<dyn Store>,
         archive: &Key,
         inner: &Key,
-        shown: &str,
+        display_name: &str,
     ) -> Result<ZipStore> {
         let clock = base.info().clock.clone();
         let info = StoreInfo {
@@ -59,8 +59,14 @@ impl ZipStore {
             ..StoreInfo::new(base.info().freshness)
         };
         let replacements = info.archive_generation.clone();
-        let (current, not_shown) =
-            CurrentArchive::open(context, base, archive.clone(), shown, inner, replacements)?;
+        let (current, not_shown) = CurrentArchive::open(
+            context,
+            base,
+            archive.clone(),
+            display_name,
+            inner,
+            replacements,
+        )?;
         let info = StoreInfo {
             clock,
             hidden_entries: Arc::new(HiddenEntries::new(not_shown)),
@@ -81,18 +87,18 @@ impl ZipStore {
             IndexedPath::Folder(_) | IndexedPath::Both(_) => {}
             IndexedPath::File(_) => {
                 let text = format!("{inner} is a file in the zip archive; expected a folder");
-                return Err(Error::invalid(shown, text));
+                return Err(Error::invalid(display_name, text));
             }
             IndexedPath::Missing => {
                 let text = format!("no folder {inner} in the zip archive");
-                return Err(Error::new(Kind::NotFound, shown, text));
+                return Err(Error::new(Kind::NotFound, display_name, text));
             }
         }
         if let Some(folder) = archive.index.only_folder().filter(|_| inner.is_root()) {
             let folder = printable(&String::from_utf8_lossy(folder));
-            let shown = printable(shown);
+            let display_name = printable(display_name);
             log::warn!(
-                "{shown}: holds only the folder {folder}; {shown}/{folder} is that one alone"
+                "{display_name}: holds only the folder {folder}; {display_name}/{folder} is that one alone"
             );
         }
         Ok(zip)
