@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::backend::{is_a_directory, not_a_directory, slice, too_long};
 use crate::listing::NameList;
 use crate::request_context::RequestContext;
 use crate::sync::locks::{Mutex, MutexGuard};
@@ -11,7 +12,7 @@ use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreInfo, Version, not_a_link,
 };
-use zarr_format::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Result};
 
 /// Objects in memory, for tests; clones share them.
 #[derive(Clone)]
@@ -99,18 +100,6 @@ fn describe(kind: EntryKind, size: u64, version: Version) -> Meta {
     }
 }
 
-fn part(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
-    let clip = |place: u64| {
-        usize::try_from(place)
-            .unwrap_or(usize::MAX)
-            .min(bytes.len())
-    };
-    bytes
-        .get(clip(start)..clip(end))
-        .unwrap_or_default()
-        .to_vec()
-}
-
 impl Store for MemoryStore {
     fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let Some((bytes, version)) = self.find(key) else {
@@ -118,10 +107,7 @@ impl Store for MemoryStore {
         };
         let size = bytes.len() as u64;
         if size > limit {
-            return Err(Error::too_large(
-                key,
-                format!("{size} bytes, at most {limit} are read"),
-            ));
+            return Err(too_long(key, size, limit));
         }
         Ok(Some(Object {
             bytes: bytes.to_vec(),
@@ -143,7 +129,7 @@ impl Store for MemoryStore {
         let size = bytes.len() as u64;
         let span = range.within(size);
         Ok(Some(Object {
-            bytes: part(&bytes, span.start, span.end),
+            bytes: slice(&bytes, span.start, span.end),
             size,
             version,
             modified: Some(UNIX_EPOCH),
@@ -184,11 +170,7 @@ impl Store for MemoryStore {
     fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let names = self.names(prefix);
         if names.is_empty() && self.find(prefix).is_some() {
-            return Err(Error::new(
-                Kind::NotADirectory,
-                prefix,
-                "is an object, not a directory",
-            ));
+            return Err(not_a_directory(prefix));
         }
         if names.is_empty() && !prefix.is_root() {
             return Err(Error::not_found(prefix));
@@ -221,7 +203,7 @@ impl Store for MemoryStore {
         condition: &Condition,
     ) -> Result<ETag> {
         if key.is_root() {
-            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+            return Err(is_a_directory(key));
         }
         let bytes = body.read().map_err(|error| error.about(key))?;
         let mut objects = self.lock();
@@ -262,7 +244,11 @@ struct OpenObject {
 
 impl Reader for OpenObject {
     fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
-        Ok(part(&self.bytes, offset, offset.saturating_add(len as u64)))
+        Ok(slice(
+            &self.bytes,
+            offset,
+            offset.saturating_add(len as u64),
+        ))
     }
 
     fn meta(&self, _context: &RequestContext) -> Result<Meta> {

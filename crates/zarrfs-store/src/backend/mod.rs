@@ -5,6 +5,11 @@
 //! A backend only reads and writes its own medium. Statistics, caching and prefetching are the layers' work
 //! (`store/layer`).
 
+use std::fmt::Display;
+
+use crate::Key;
+use zarr_format::error::{Error, Kind};
+
 mod bucket;
 mod http;
 pub mod local;
@@ -12,3 +17,53 @@ pub mod memory;
 mod remote;
 pub(crate) mod remote_url;
 pub mod zip;
+
+/// Returns the error for a directory where an object is needed.
+fn is_a_directory(subject: impl Display) -> Error {
+    Error::new(Kind::IsADirectory, subject, "is a directory")
+}
+
+/// Returns the error for an object where a directory is needed.
+fn not_a_directory(prefix: &Key) -> Error {
+    Error::new(Kind::NotADirectory, prefix, "is an object, not a directory")
+}
+
+/// Returns the error for an object that is longer than a read permits.
+fn too_long(subject: impl Display, length: u64, limit: u64) -> Error {
+    Error::too_large(subject, format!("{length} bytes, at most {limit} are read"))
+}
+
+/// Returns the error for an object that has another version than when it was opened.
+fn changed(key: &Key) -> Error {
+    Error::new(Kind::Changed, key, "was changed while it was open")
+}
+
+/// Returns the error for a listing of a store that cannot list its names.
+fn cannot_list(prefix: &Key) -> Error {
+    Error::unsupported(prefix, "this store does not tell its names")
+}
+
+/// Returns the bytes from `start` to `end`, as far as there are any.
+fn slice(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
+    let clamp = |place: u64| {
+        usize::try_from(place)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len())
+    };
+    bytes
+        .get(clamp(start)..clamp(end))
+        .unwrap_or_default()
+        .to_vec()
+}
+
+/// Implements `Debug` with nothing but the name of the type, whose fields may hold secrets or have no `Debug`.
+macro_rules! opaque_debug {
+    ($name:ident $(<$generic:ident>)?) => {
+        impl$(<$generic>)? std::fmt::Debug for $name$(<$generic>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    };
+}
+use opaque_debug;

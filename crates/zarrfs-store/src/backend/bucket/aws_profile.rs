@@ -32,6 +32,7 @@ use super::connector::DEFAULT_REGION;
 use super::credentials::RefreshingCredentials;
 use super::credentials::execute_with_imdsv1;
 use crate::RemoteConfig;
+use crate::backend::opaque_debug;
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::errors;
 use crate::backend::remote::http_client;
@@ -225,11 +226,7 @@ struct ProfileCredentials {
     issued: Mutex<Option<IssuedCredential>>,
 }
 
-impl std::fmt::Debug for ProfileCredentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ProfileCredentials")
-    }
-}
+opaque_debug!(ProfileCredentials);
 
 impl ProfileCredentials {
     /// Returns the credentials, renewed if they expire soon. If the renewal fails, the old ones are used until they

@@ -23,6 +23,7 @@ use crate::backend::remote::runtime::{
     LastResponse, last_status, record_bytes, spawn_and_wait, wait, wait_for_change,
     with_last_response,
 };
+use crate::backend::too_long;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, Meta, Object, Version};
 use zarr_format::buffer;
@@ -285,8 +286,7 @@ impl Client {
         }
         let length = response.range.end - response.range.start;
         if length > limit {
-            let text = format!("{length} bytes, at most {limit} are read");
-            return Ok(Err(Error::too_large(path, text)));
+            return Ok(Err(too_long(path, length, limit)));
         }
         let length_here = usize::try_from(length).unwrap_or(usize::MAX);
         let body = drain(response, length_here).await?;

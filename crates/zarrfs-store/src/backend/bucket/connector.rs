@@ -2,7 +2,6 @@
 //!
 //! It also turns the status that means "missing" on this server (`--missing-is`) into 404.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use object_store::client::{
 use super::credentials::execute_with_imdsv1;
 use super::listing_page;
 use crate::HiddenEntries;
+use crate::backend::opaque_debug;
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::headers::retry_after;
 use crate::backend::remote::runtime::record_arrival;
@@ -65,11 +65,7 @@ pub(super) struct BucketConnector {
     pub(super) patience: Duration,
 }
 
-impl fmt::Debug for BucketConnector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BucketConnector")
-    }
-}
+opaque_debug!(BucketConnector);
 
 impl HttpConnector for BucketConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -105,11 +101,7 @@ impl BucketHttpClient {
     }
 }
 
-impl fmt::Debug for BucketHttpClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BucketHttpClient")
-    }
-}
+opaque_debug!(BucketHttpClient);
 
 #[async_trait::async_trait]
 impl HttpService for BucketHttpClient {

@@ -11,6 +11,7 @@ use object_store::CredentialProvider;
 use object_store::client::{HttpClient, HttpError, HttpRequest, HttpResponse, HttpResponseBody};
 use parking_lot::Mutex;
 
+use crate::backend::opaque_debug;
 use crate::backend::remote::errors;
 use crate::backend::remote::runtime::{LastResponse, record_response, with_last_response};
 
@@ -81,11 +82,7 @@ impl<T> RefreshingCredentials<T> {
     }
 }
 
-impl<T> fmt::Debug for RefreshingCredentials<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RefreshingCredentials")
-    }
-}
+opaque_debug!(RefreshingCredentials<T>);
 
 #[async_trait::async_trait]
 impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for RefreshingCredentials<T> {
@@ -116,11 +113,7 @@ impl<T> NamedCredentials<T> {
     }
 }
 
-impl<T> fmt::Debug for NamedCredentials<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NamedCredentials")
-    }
-}
+opaque_debug!(NamedCredentials<T>);
 
 #[async_trait::async_trait]
 impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for NamedCredentials<T> {

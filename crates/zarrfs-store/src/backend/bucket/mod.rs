@@ -17,6 +17,7 @@ use crate::backend::remote::limits::RequestLimits;
 use crate::backend::remote::refusal_probe::RefusalProbe;
 use crate::backend::remote::retry::once_ready;
 use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, RETRIES};
+use crate::backend::{cannot_list, not_a_directory};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::{
@@ -381,10 +382,7 @@ impl Store for BucketStore {
 
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         if !self.info.lists {
-            return Err(Error::unsupported(
-                prefix,
-                "this store does not tell its names",
-            ));
+            return Err(cannot_list(prefix));
         }
         if self.client.name(prefix).is_none() {
             return Err(Error::not_found(prefix));
@@ -398,11 +396,7 @@ impl Store for BucketStore {
             return Err(Error::not_found(prefix));
         }
         match self.object(context, prefix)? {
-            Some(_) => Err(Error::new(
-                Kind::NotADirectory,
-                prefix,
-                "is an object, not a directory",
-            )),
+            Some(_) => Err(not_a_directory(prefix)),
             None => Err(Error::not_found(prefix)),
         }
     }

@@ -7,21 +7,16 @@ use std::sync::Arc;
 use object_store::{GetOptions, GetRange};
 
 use super::client::Client;
+use crate::backend::changed;
 use crate::request_context::RequestContext;
 use crate::{Key, Meta, Reader, check_length};
-use zarr_format::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Result};
 
 /// An object, in the version that it had when it was opened.
 pub(super) struct BucketReader {
     pub(super) client: Arc<Client>,
     pub(super) key: Key,
     pub(super) meta: Meta,
-}
-
-impl BucketReader {
-    fn changed(&self) -> Error {
-        Error::new(Kind::Changed, &self.key, "was changed while it was open")
-    }
 }
 
 impl Reader for BucketReader {
@@ -34,10 +29,10 @@ impl Reader for BucketReader {
         let fetched = self
             .client
             .fetch(context, &self.key, options, end - offset)?;
-        let object = fetched.ok_or_else(|| self.changed())?;
+        let object = fetched.ok_or_else(|| changed(&self.key))?;
         check_length(&self.key, object.content(), self.meta.content())?;
         if !object.meta().may_be_of(&self.meta) {
-            return Err(self.changed());
+            return Err(changed(&self.key));
         }
         let (length, expected) = (object.bytes.len() as u64, end - offset);
         if length == expected {

@@ -17,6 +17,7 @@ use super::client::{Client, describe, version};
 use super::reader::BucketReader;
 use super::settings::{self, ClientSettings, Clients};
 use super::upload::MultipartUpload;
+use crate::backend::is_a_directory;
 use crate::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions, UNUSED_ETAG, trial_key,
 };
@@ -46,7 +47,7 @@ impl<'a> ObjectTarget<'a> {
     /// Returns the target of a change. The error is `Invalid` or `IsADirectory` if no object can have this key.
     pub(super) fn of(client: &Client, key: &'a Key) -> Result<ObjectTarget<'a>> {
         if key.is_root() {
-            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+            return Err(is_a_directory(key));
         }
         let why = "cannot be a key of a bucket: it is not UTF-8, or has a control character";
         let path = client.path(key).ok_or_else(|| Error::invalid(key, why))?;

@@ -31,6 +31,7 @@ use crate::backend::remote::refusal_probe::RefusalProbe;
 use crate::backend::remote::retry::{Attempts, is_transient_status};
 use crate::backend::remote::runtime::{record_arrival, record_bytes, wait, wait_for_change};
 use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, errors, http_client};
+use crate::backend::{changed, too_long};
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::{Key, Meta, RemoteConfig, check_length};
@@ -421,7 +422,7 @@ impl HttpEndpoint {
     ) -> Result<Vec<u8>> {
         let length = part.end - part.start;
         if length > most {
-            return Err(too_large(key, length, most));
+            return Err(too_long(key, length, most));
         }
         let room = usize::try_from(length.min(MAX_PREALLOCATED)).unwrap_or_default();
         let mut bytes = buffer::with_capacity(room);
@@ -492,7 +493,7 @@ impl HttpEndpoint {
                 piece.map_err(|fault| Error::unavailable(key, errors::innermost(&fault)))?;
             record_bytes(piece.len());
             if (bytes.len() + piece.len()) as u64 > most {
-                return Err(too_large(key, (bytes.len() + piece.len()) as u64, most));
+                return Err(too_long(key, (bytes.len() + piece.len()) as u64, most));
             }
             bytes.extend_from_slice(&piece);
         }
@@ -534,14 +535,6 @@ impl HttpEndpoint {
         tokio::time::sleep(pause.ok_or(fault)?).await;
         Ok(())
     }
-}
-
-pub(super) fn changed(key: &Key) -> Error {
-    Error::new(Kind::Changed, key, "was changed while it was open")
-}
-
-pub(super) fn too_large(key: &Key, length: u64, most: u64) -> Error {
-    Error::too_large(key, format!("{length} bytes, at most {most} are read"))
 }
 
 fn invalid_request(key: &Key) -> Error {

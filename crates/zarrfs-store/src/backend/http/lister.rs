@@ -13,6 +13,7 @@ use super::response::refusal;
 use super::urls::Relation;
 use super::webdav::Resource;
 use super::{ListingMethod, webdav};
+use crate::backend::cannot_list;
 use crate::listing::NameList;
 use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, LeftOut, Meta};
@@ -47,10 +48,7 @@ impl FolderLister {
         match self.objects.listing_method {
             ListingMethod::WebDav => self.webdav_names(context, prefix),
             ListingMethod::IndexPages => self.page_names(context, prefix),
-            ListingMethod::None => {
-                let text = "this store does not tell its names";
-                Err(Error::unsupported(prefix, text))
-            }
+            ListingMethod::None => Err(cannot_list(prefix)),
         }
     }
 

@@ -9,20 +9,21 @@ use std::sync::Arc;
 use crate::Presence;
 use crate::backend::remote::retry::once_ready;
 use crate::backend::remote::{OPEN_TIME_LIMIT, RETRIES};
+use crate::backend::{is_a_directory, not_a_directory, too_long};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader,
     RemoteConfig, Store, StoreInfo, Version, not_a_link,
 };
-use endpoint::{HttpEndpoint, too_large};
+use endpoint::HttpEndpoint;
 use lister::FolderLister;
 use object_client::{LookupResult, ObjectClient};
 use reader::HttpReader;
 use root_probe::{RootDocuments, RootProbe};
 use urls::UrlSpace;
 use writer::HttpWriter;
-use zarr_format::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Result};
 
 mod endpoint;
 mod etag_watch;
@@ -138,7 +139,7 @@ impl Store for HttpStore {
         }
         let object = match self.root_documents.take(context, &self.info, key) {
             Presence::Is(document) if document.size > limit => {
-                return Err(too_large(key, document.size, limit));
+                return Err(too_long(key, document.size, limit));
             }
             Presence::Is(document) => Some(document),
             Presence::Missing => None,
@@ -191,13 +192,12 @@ impl Store for HttpStore {
         key: &Key,
         known: Option<&Meta>,
     ) -> Result<Arc<dyn Reader>> {
-        let is_folder = || Error::new(Kind::IsADirectory, key, "is a directory");
         let meta = match known {
             Some(meta) => *meta,
-            None if key.is_root() => return Err(is_folder()),
+            None if key.is_root() => return Err(is_a_directory(key)),
             None => match self.objects.head_object(context, key)? {
                 LookupResult::Object(meta) => meta,
-                LookupResult::Folder => return Err(is_folder()),
+                LookupResult::Folder => return Err(is_a_directory(key)),
                 LookupResult::Missing => return Err(Error::not_found(key)),
             },
         };
@@ -210,10 +210,7 @@ impl Store for HttpStore {
             Some(names) => Ok(Box::new(names)),
             None if prefix.is_root() => Err(Error::not_found(prefix)),
             None => match self.objects.head_object(context, prefix)? {
-                LookupResult::Object(_) => {
-                    let text = "is an object, not a directory";
-                    Err(Error::new(Kind::NotADirectory, prefix, text))
-                }
+                LookupResult::Object(_) => Err(not_a_directory(prefix)),
                 LookupResult::Folder => Err(Error::unsupported(
                     prefix,
                     "the server does not list this folder",

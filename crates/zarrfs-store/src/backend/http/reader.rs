@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
-use super::endpoint::{HttpEndpoint, RequestSpec, changed};
+use super::endpoint::{HttpEndpoint, RequestSpec};
 use super::response::ResponseKind;
+use crate::backend::{changed, slice};
 use crate::request_context::RequestContext;
 use crate::{Key, Meta, Reader, Version, check_length};
 use zarr_format::error::{Error, Result};
@@ -85,18 +86,6 @@ impl HttpReader {
         }
         Ok((piece.bytes, None))
     }
-}
-
-fn slice(whole: &[u8], start: u64, end: u64) -> Vec<u8> {
-    let clip = |offset: u64| {
-        usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(whole.len())
-    };
-    whole
-        .get(clip(start)..clip(end))
-        .unwrap_or_default()
-        .to_vec()
 }
 
 impl Reader for HttpReader {

@@ -3,8 +3,6 @@
 //! Every byte of a key is escaped in one way only, so that every key has exactly one URL. Names are compared after
 //! unescaping. User, password and query are sent with each request and never appear in messages.
 
-use std::fmt;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
@@ -13,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use url::Url;
 
 use crate::Key;
+use crate::backend::opaque_debug;
 use zarr_format::error::{Error, Kind, Result};
 
 /// Bytes that are escaped in a URL: all except the unreserved characters of RFC 3986, section 2.3.
@@ -31,11 +30,7 @@ pub(super) struct UrlSpace {
     pub(super) authorization: Option<HeaderValue>,
 }
 
-impl fmt::Debug for UrlSpace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UrlSpace")
-    }
-}
+opaque_debug!(UrlSpace);
 
 /// The relation of a URL in a response to a folder.
 #[derive(Debug, PartialEq)]

@@ -15,6 +15,7 @@ use super::endpoint::RequestSpec;
 use super::object_client::{LookupResult, ObjectClient};
 use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
+use crate::backend::is_a_directory;
 use crate::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions, UNUSED_ETAG, trial_key,
 };
@@ -136,7 +137,7 @@ impl HttpWriter {
         condition: &Condition,
     ) -> Result<ETag> {
         if key.is_root() {
-            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+            return Err(is_a_directory(key));
         }
         if body.len() > MAX_PUT {
             let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
@@ -194,7 +195,7 @@ impl HttpWriter {
             201 | 204 => true,
             200..=299 => false,
             405 if self.is_folder(key)? => {
-                return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+                return Err(is_a_directory(key));
             }
             status => return Err(self.change_refusal(key, status)),
         };

@@ -18,6 +18,7 @@ use crate::backend::local::directory::{StoreDirectory, failed};
 use crate::backend::local::listing::LocalListing;
 use crate::backend::local::reader::{LocalReader, read_span};
 use crate::backend::local::stat::{modified, size_of, version_of};
+use crate::backend::{is_a_directory, too_long};
 use crate::request_context::RequestContext;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
@@ -122,8 +123,7 @@ impl Store for LocalStore {
     fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.object(key, |size| {
             if size > limit {
-                let text = format!("{size} bytes, at most {limit} are read");
-                return Err(Error::too_large(key, text));
+                return Err(too_long(key, size, limit));
             }
             Ok(0..size)
         })
@@ -167,7 +167,7 @@ impl Store for LocalStore {
                 .head(context, key)?
                 .is_some_and(|meta| meta.kind == EntryKind::Directory) =>
             {
-                Err(Error::new(Kind::IsADirectory, key, "is a directory"))
+                Err(is_a_directory(key))
             }
             None => Err(Error::not_found(key)),
         }

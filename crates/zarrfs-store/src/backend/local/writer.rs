@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
+use crate::backend::is_a_directory;
 use crate::backend::local::atomic_file;
 use crate::backend::local::atomic_file::AtomicFile;
 use crate::backend::local::directory::{StoreDirectory, failed};
@@ -105,17 +106,13 @@ pub(super) fn erase_folder(directory: &StoreDirectory, prefix: &Key) -> Result<(
 /// Refuses keys that no object can have: the root and temporary names.
 fn check_name(key: &Key) -> Result<()> {
     if key.is_root() {
-        return Err(is_folder(key));
+        return Err(is_a_directory(key));
     }
     if key.names().any(atomic_file::is_temp_name) {
         let why = "names of this form are kept for files on their way";
         return Err(Error::invalid(key, why));
     }
     Ok(())
-}
-
-fn is_folder(key: &Key) -> Error {
-    Error::new(Kind::IsADirectory, key, "is a directory")
 }
 
 fn parent(key: &Key) -> Key {
@@ -175,7 +172,7 @@ impl WriteTarget<'_> {
     fn check_kind(&self, current: Option<&Stat>) -> Result<()> {
         let kind = current.map(|stat| FileType::from_raw_mode(stat.st_mode));
         match kind {
-            Some(FileType::Directory) => Err(is_folder(self.key)),
+            Some(FileType::Directory) => Err(is_a_directory(self.key)),
             _ => Ok(()),
         }
     }

@@ -17,6 +17,7 @@ use super::hedge::HedgingClient;
 use super::http_client::NetworkConnector;
 use super::retry::is_transient_status;
 use super::runtime::{LastResponse, record_arrival, record_response};
+use crate::backend::opaque_debug;
 use crate::stats::Stats;
 
 tokio::task_local! {
@@ -62,11 +63,7 @@ impl Connector {
     }
 }
 
-impl std::fmt::Debug for Connector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Connector")
-    }
-}
+opaque_debug!(Connector);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -85,11 +82,7 @@ struct CountingConnector {
     below: Arc<dyn HttpConnector>,
 }
 
-impl std::fmt::Debug for CountingConnector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CountingConnector")
-    }
-}
+opaque_debug!(CountingConnector);
 
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -105,11 +98,7 @@ struct CountingClient {
     below: HttpClient,
 }
 
-impl std::fmt::Debug for CountingClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CountingClient")
-    }
-}
+opaque_debug!(CountingClient);
 
 #[async_trait::async_trait]
 impl HttpService for CountingClient {

@@ -7,7 +7,6 @@
 //! Only GET and HEAD are hedged, since they change nothing, and the first response is used. The first request goes on
 //! meanwhile, so that a slow server still has the whole time limit. No third request is sent here.
 
-use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,12 +26,12 @@ use parking_lot::Mutex;
 
 use super::headers::opaque_tag;
 use super::runtime::record_bytes;
+use crate::backend::opaque_debug;
 
 /// Maximum time without a response, or without a piece of its body, before the second request.
 const MAX_HEDGE_DELAY: Duration = Duration::from_secs(5);
 
 /// A client that hedges.
-#[derive(Debug)]
 pub(super) struct HedgingClient(Arc<Connections>);
 
 struct Connections {
@@ -47,11 +46,7 @@ struct Connections {
     delay: Duration,
 }
 
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connections")
-    }
-}
+opaque_debug!(HedgingClient);
 
 impl HedgingClient {
     /// Wraps the clients that `below` makes; `time` is the time limit of a response.

@@ -3,7 +3,7 @@
 //! object_store's own client follows every redirect, and has no setting for that. So the client is built here, from the
 //! settings that `--option` accepts and the defaults of object_store.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -23,6 +23,7 @@ use rustls::pki_types::pem::PemObject;
 
 use super::{errors, redirect, tls};
 use crate::RemoteConfig;
+use crate::backend::opaque_debug;
 use crate::edit_distance::nearest;
 use zarr_format::error::Error;
 
@@ -210,11 +211,7 @@ impl ProxiedClient {
     }
 }
 
-impl fmt::Debug for ProxiedClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProxiedClient")
-    }
-}
+opaque_debug!(ProxiedClient);
 
 #[async_trait::async_trait]
 impl HttpService for ProxiedClient {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use flate2::Crc;
 
+use crate::backend::is_a_directory;
 use crate::sync::clock::Clock;
 use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 use crate::{EntryKind, Key, Meta, Reader, Store, Version};
@@ -314,7 +315,7 @@ fn check_compression(entry: &ZipEntry) -> Result<()> {
                 format!("zip compression method {method}; expected 0 (stored) or 8 (deflated)");
             return Err(Error::unsupported("", text));
         }
-        Compression::Folder => return Err(Error::new(Kind::IsADirectory, "", "is a directory")),
+        Compression::Folder => return Err(is_a_directory("")),
     };
     if is_possible {
         return Ok(());

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::{is_a_directory, too_long};
 use crate::request_context::RequestContext;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, HiddenEntries, Key, Listing, Meta, Name,
@@ -135,8 +136,7 @@ impl Store for ZipStore {
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.query_file(context, key, |archive, full, entry| {
             if entry.size > limit {
-                let text = format!("{} bytes, at most {limit} are read", entry.size);
-                return Err(Error::too_large("", text));
+                return Err(too_long("", entry.size, limit));
             }
             let data = archive.data(context, full, entry, true)?;
             let bytes = match entry.compression {
@@ -225,9 +225,7 @@ impl Store for ZipStore {
         })?;
         match reader {
             Some(reader) => Ok(reader),
-            None if self.head(context, key)?.is_some() => {
-                Err(Error::new(Kind::IsADirectory, key, "is a directory"))
-            }
+            None if self.head(context, key)?.is_some() => Err(is_a_directory(key)),
             None => Err(Error::not_found(key)),
         }
     }
