@@ -152,8 +152,8 @@ pub(super) async fn execute_with_imdsv1(
     }
     let mut response = client.execute(request).await?;
     if let Some(ttl) = ttl
-        // The service has no tokens.
-        && matches!(response.status().as_u16(), 403 | 404 | 405)
+        // The service refuses, does not know or does not permit the request: it has no tokens.
+        && matches!(response.status().as_u16(), 403..=405)
         && !std::env::var("AWS_EC2_METADATA_V1_DISABLED")
             .is_ok_and(|value| value.eq_ignore_ascii_case("true"))
     {

@@ -21,7 +21,7 @@ use object_store::client::{
 use object_store::{ClientOptions, PutPayload};
 
 use super::etag_watch::ETagWatch;
-use super::response::{ResponseHead, ResponseKind, Validators, refusal};
+use super::response::{ResponseHead, ResponseKind, SizedRange, Validators, refusal};
 use super::urls::UrlSpace;
 use super::webdav;
 use crate::backend::remote::connector::Connector;
@@ -34,7 +34,7 @@ use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, errors, http_client}
 use crate::backend::{changed, too_long};
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
-use crate::{Key, Meta, RemoteConfig, check_length};
+use crate::{ByteRange, Key, Meta, RemoteConfig, check_length};
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
@@ -111,8 +111,12 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A GET with `range` as the value of the header `Range`.
-    pub(super) fn part(key: &'a Key, range: String) -> RequestSpec<'a> {
+    /// A GET of a range, which is not empty.
+    pub(super) fn range(key: &'a Key, range: &ByteRange) -> RequestSpec<'a> {
+        let range = match range {
+            ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
+            ByteRange::Suffix(length) => format!("bytes=-{length}"),
+        };
         RequestSpec {
             header: Some(("range", range)),
             ..RequestSpec::get(key)
@@ -121,7 +125,7 @@ impl<'a> RequestSpec<'a> {
 
     /// A GET of the first byte of a key.
     pub(super) fn first_byte(key: &'a Key) -> RequestSpec<'a> {
-        RequestSpec::part(key, "bytes=0-0".to_string())
+        RequestSpec::range(key, &ByteRange::Span(0..1))
     }
 
     /// Whether the request is a GET or HEAD of an object.
@@ -162,11 +166,11 @@ impl BodyExtent {
             });
         }
         let why = "the server does not say which part it sends";
-        let part = response.part();
-        let (start, end, size) = part.ok_or_else(|| Error::unavailable(key, why))?;
+        let sized = response.sized_range();
+        let SizedRange { range, size } = sized.ok_or_else(|| Error::unavailable(key, why))?;
         Ok(BodyExtent {
-            start,
-            end: Some(end),
+            start: range.start,
+            end: Some(range.end),
             size,
         })
     }
@@ -352,14 +356,13 @@ impl HttpEndpoint {
 
     /// Whether an error is a refusal (`Denied`) that means that the key is missing.
     pub(super) async fn is_refused_as_missing(&self, error: &Error) -> bool {
-        let Some(refusals) = self
-            .refusals
-            .as_ref()
-            .filter(|_| error.kind() == Kind::Denied)
-        else {
+        let Some(refusals) = &self.refusals else {
             return false;
         };
-        let is_there = async |key: &Key| {
+        if error.kind() != Kind::Denied {
+            return false;
+        }
+        let exists = async |key: &Key| {
             let spec = RequestSpec::first_byte(key);
             match self.send(&spec).await?.status {
                 200 | 206 | 416 => Ok(true),
@@ -367,7 +370,7 @@ impl HttpEndpoint {
                 status => Err(refusal(key, status)),
             }
         };
-        matches!(refusals.is_missing(is_there).await, Ok(true))
+        matches!(refusals.is_missing(exists).await, Ok(true))
     }
 
     /// Returns the metadata of an object of `size` bytes, given the validators of a response.
@@ -450,23 +453,20 @@ impl HttpEndpoint {
 
     /// Requests the rest of a body that broke off. The error is `Changed` if the object has another version.
     async fn resume(&self, key: &Key, span: Range<u64>, meta: &Meta) -> Result<ResponseHead> {
-        let range = format!("bytes={}-{}", span.start, span.end - 1);
-        let mut response = self.send(&RequestSpec::part(key, range)).await?;
+        let spec = RequestSpec::range(key, &ByteRange::Span(span.clone()));
+        let mut response = self.send(&spec).await?;
         response.set_size(meta.size);
-        match (response.response_kind(key)?, response.part()) {
-            (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
-                if response.status == 206 =>
-            {
-                let rest = self.meta(key, response.validators(), size).await;
+        match (response.response_kind(key)?, response.sized_range()) {
+            (ResponseKind::There | ResponseKind::Page, Some(sized)) if response.status == 206 => {
+                let rest = self.meta(key, response.validators(), sized.size).await;
                 check_length(key, rest.content(), meta.content())?;
                 if !rest.may_be_of(meta) {
                     return Err(changed(key));
                 }
-                if (start, end) == (span.start, span.end) {
+                if sized.range == span {
                     return Ok(response);
                 }
-                let text = "the server sends another part than asked for";
-                Err(Error::unavailable(key, text))
+                Err(wrong_range(key))
             }
             (ResponseKind::Missing | ResponseKind::Folder, _) => Err(changed(key)),
             _ => Err(Error::unavailable(
@@ -535,6 +535,11 @@ impl HttpEndpoint {
         tokio::time::sleep(pause.ok_or(fault)?).await;
         Ok(())
     }
+}
+
+/// Returns the error for a response with another range than the requested one.
+pub(super) fn wrong_range(key: &Key) -> Error {
+    Error::unavailable(key, "the server sends another part than asked for")
 }
 
 fn invalid_request(key: &Key) -> Error {

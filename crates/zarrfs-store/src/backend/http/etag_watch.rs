@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::endpoint::{HttpEndpoint, RequestSpec};
 use super::response::Validators;
 use crate::stats::Stats;
-use crate::{Key, Version};
+use crate::{ByteRange, Key, Version};
 use zarr_format::error::Error;
 
 /// Maximum number of keys whose last ETag is remembered.
@@ -197,11 +197,11 @@ async fn first_bytes(
     key: &Key,
     end: u64,
 ) -> Option<(ObservedETag, Vec<u8>)> {
-    let spec = RequestSpec::part(key, format!("bytes=0-{}", end - 1));
+    let spec = RequestSpec::range(key, &ByteRange::Span(0..end));
     let response = endpoint.send(&spec).await.ok()?;
-    let (start, to, size) = response.part()?;
-    let observed = ObservedETag::of(&response.validators(), size)?;
-    if response.status != 206 || (start, to) != (0, end) {
+    let sized = response.sized_range()?;
+    let observed = ObservedETag::of(&response.validators(), sized.size)?;
+    if response.status != 206 || sized.range != (0..end) {
         return None;
     }
     let mut bytes = Vec::new();

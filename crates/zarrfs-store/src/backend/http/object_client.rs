@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tokio::sync::Mutex;
 
-use super::endpoint::{HttpEndpoint, RequestSpec, RequestedRange};
+use super::endpoint::{HttpEndpoint, RequestSpec, RequestedRange, wrong_range};
 use super::index_page::LinkedNames;
 use super::reader::MAX_WHOLE_OBJECT;
 use super::response::{ResponseHead, ResponseKind, ResponseOrigin, refusal};
@@ -230,7 +230,7 @@ impl ObjectClient {
                 return Ok((result, self.usable_etag(&response)));
             }
         }
-        self.probe_by_part(key).await
+        self.probe_by_byte(key).await
     }
 
     /// Returns the ETag of a response as the server spells it, or `None` if the server's ETags are not used.
@@ -239,19 +239,19 @@ impl ObjectClient {
     }
 
     /// Requests the metadata and ETag with a GET of one byte.
-    async fn probe_by_part(&self, key: &Key) -> Result<(LookupResult, Option<String>)> {
+    async fn probe_by_byte(&self, key: &Key) -> Result<(LookupResult, Option<String>)> {
         let response = self.endpoint.send(&RequestSpec::first_byte(key)).await?;
         if response.status < 300 && response.origin != ResponseOrigin::Folder {
             self.refuses_heads.store(true, Ordering::Relaxed);
         }
         let size = match response.status {
-            206 if response.is_part_without_size() => {
+            206 if response.is_range_without_size() => {
                 // The body of this response is not read.
                 let whole = self.endpoint.send(&RequestSpec::get(key)).await?;
                 whole.length().filter(|_| whole.status == 200)
             }
-            206 => response.part().map(|(.., size)| size),
-            416 => response.size_beside_range(),
+            206 => response.sized_range().map(|sized| sized.size),
+            416 => response.object_size(),
             _ => response.length(),
         };
         if response.status == 200
@@ -362,30 +362,30 @@ impl ObjectClient {
         if !is_understood {
             return self.get_sized_range(context, key, range);
         }
-        match self.part(context, key, range)? {
+        match self.fetch_range(context, key, range)? {
             Fetched::Missing => Ok(None),
             Fetched::Range(piece) => cut(key, piece, range).map(Some),
             Fetched::OutOfRange => self.get_sized_range(context, key, range),
         }
     }
 
-    /// Fetches at most `most` bytes: a whole object, or the range in a `Range` header value.
-    async fn fetch(&self, key: &Key, range: Option<String>, most: u64) -> Result<Fetched> {
+    /// Fetches at most `most` bytes: a whole object, or a range that is not empty.
+    async fn fetch(&self, key: &Key, range: Option<&ByteRange>, most: u64) -> Result<Fetched> {
         let spec = match range {
-            Some(range) => RequestSpec::part(key, range),
+            Some(range) => RequestSpec::range(key, range),
             None => RequestSpec::get(key),
         };
         let mut response = self.endpoint.send(&spec).await?;
         match self.response_kind(key, &response).await? {
             // Some servers send this response for a suffix range of an empty object.
-            ResponseKind::There if response.is_of_no_part() => return Ok(Fetched::OutOfRange),
+            ResponseKind::There if response.is_invalid_range() => return Ok(Fetched::OutOfRange),
             ResponseKind::There => {}
             ResponseKind::OutOfRange => return Ok(Fetched::OutOfRange),
             ResponseKind::Folder | ResponseKind::Missing | ResponseKind::Page => {
                 return Ok(Fetched::Missing);
             }
         }
-        if response.is_part_without_size() {
+        if response.is_range_without_size() {
             let LookupResult::Object(whole) = self.probe_object(key).await? else {
                 return Err(changed(key));
             };
@@ -403,20 +403,18 @@ impl ObjectClient {
     }
 
     /// Fetches a range that is not empty.
-    fn part(&self, context: &RequestContext, key: &Key, range: &ByteRange) -> Result<Fetched> {
-        let header = match range {
-            ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
-            ByteRange::Suffix(length) => format!("bytes=-{length}"),
-        };
+    fn fetch_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: &ByteRange,
+    ) -> Result<Fetched> {
         let most = match range {
             ByteRange::Span(span) => span.end.saturating_sub(span.start),
             ByteRange::Suffix(length) => *length,
         };
-        self.endpoint.read(
-            context,
-            key,
-            self.fetch(key, Some(header), most.max(MAX_WHOLE_OBJECT)),
-        )
+        let fetched = self.fetch(key, Some(range), most.max(MAX_WHOLE_OBJECT));
+        self.endpoint.read(context, key, fetched)
     }
 
     /// Fetches a range, limited to the object's length, which is requested first.
@@ -434,7 +432,7 @@ impl ObjectClient {
             return Ok(Some(Object::without_bytes(&meta)));
         }
         let range = ByteRange::Span(span);
-        match self.part(context, key, &range)? {
+        match self.fetch_range(context, key, &range)? {
             Fetched::Missing => Ok(None),
             Fetched::Range(piece) => cut(key, piece, &range).map(Some),
             Fetched::OutOfRange => Err(Error::unavailable(
@@ -516,8 +514,7 @@ fn cut(key: &Key, piece: RequestedRange, range: &ByteRange) -> Result<Object> {
         }
         piece.bytes.get(start..end).map(<[u8]>::to_vec)
     });
-    let bytes = bytes
-        .ok_or_else(|| Error::unavailable(key, "the server sends another part than asked for"))?;
+    let bytes = bytes.ok_or_else(|| wrong_range(key))?;
     Ok(Object {
         bytes,
         size,

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
-use super::endpoint::{HttpEndpoint, RequestSpec};
+use super::endpoint::{HttpEndpoint, RequestSpec, wrong_range};
 use super::response::ResponseKind;
 use crate::backend::{changed, slice};
 use crate::request_context::RequestContext;
-use crate::{Key, Meta, Reader, Version, check_length};
-use zarr_format::error::{Error, Result};
+use crate::{ByteRange, Key, Meta, Reader, Version, check_length};
+use zarr_format::error::Result;
 
 /// Maximum length of an object, in bytes, that is kept in memory if the server has no ranges.
 pub(super) const MAX_WHOLE_OBJECT: u64 = 256 << 20;
@@ -52,9 +52,9 @@ impl HttpReader {
         start: u64,
         end: u64,
     ) -> Result<(Vec<u8>, Option<Whole>)> {
-        let range = format!("bytes={start}-{}", end - 1);
+        let range = ByteRange::Span(start..end);
         let piece = self.endpoint.read(context, &self.key, async {
-            let spec = RequestSpec::part(&self.key, range);
+            let spec = RequestSpec::range(&self.key, &range);
             let mut response = self.endpoint.send(&spec).await?;
             match response.response_kind(&self.key) {
                 Ok(ResponseKind::There | ResponseKind::Page) => {}
@@ -81,8 +81,7 @@ impl HttpReader {
             return Ok((slice(&whole, start, end), Some(whole)));
         }
         if (piece.start, piece.bytes.len() as u64) != (start, end - start) {
-            let text = "the server sends another part than asked for";
-            return Err(Error::unavailable(&self.key, text));
+            return Err(wrong_range(&self.key));
         }
         Ok((piece.bytes, None))
     }

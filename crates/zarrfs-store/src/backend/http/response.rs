@@ -1,5 +1,6 @@
 //! Interprets a response's head: object or not, version, and range.
 
+use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
@@ -43,6 +44,19 @@ pub(super) enum ResponseKind {
     Missing,
     /// The requested range is outside the object.
     OutOfRange,
+}
+
+/// The header Content-Range. A refusal states only the size, and some servers only the range.
+struct ContentRange {
+    range: Option<Range<u64>>,
+    size: Option<u64>,
+}
+
+/// A range of an object, and the length of the whole object.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SizedRange {
+    pub(super) range: Range<u64>,
+    pub(super) size: u64,
 }
 
 /// A response with its body unread.
@@ -102,51 +116,53 @@ impl ResponseHead {
             .is_some_and(|unit| unit.trim() == "bytes")
     }
 
-    /// Returns the start and end of the range and the length of the whole object (RFC 9110, section 14.4).
-    pub(super) fn part(&self) -> Option<(u64, u64, u64)> {
-        let (start, end) = self.span()?;
-        let size = self.content_range()?.1?;
-        (end <= size).then_some((start, end, size))
-    }
-
-    /// Returns the start and end of the range.
-    fn span(&self) -> Option<(u64, u64)> {
-        let (first, last) = self.content_range()?.0.split_once('-')?;
-        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        let end = last.checked_add(1)?;
-        (first < end).then_some((first, end))
+    /// Returns the range of the object that the body has, and the length of the whole object.
+    pub(super) fn sized_range(&self) -> Option<SizedRange> {
+        let ContentRange { range, size } = self.content_range()?;
+        let (range, size) = (range?, size?);
+        (range.end <= size).then_some(SizedRange { range, size })
     }
 
     /// Whether the response is a range of an object whose length is not stated.
-    pub(super) fn is_part_without_size(&self) -> bool {
-        let size = self.content_range().and_then(|(_, size)| size);
-        self.status == 206 && size.is_none() && self.span().is_some()
+    pub(super) fn is_range_without_size(&self) -> bool {
+        let range = self.content_range();
+        self.status == 206
+            && range.is_some_and(|range| range.range.is_some() && range.size.is_none())
     }
 
     /// Records the length of the whole object in the response, if it is a range without it.
     pub(super) fn set_size(&mut self, size: u64) {
-        if let Some((start, end)) = self.span().filter(|_| self.is_part_without_size()) {
-            let range = format!("bytes {start}-{}/{size}", end - 1);
-            if let Ok(range) = range.parse() {
-                self.headers.insert(CONTENT_RANGE, range);
-            }
+        if self.is_range_without_size()
+            && let Some(Range { start, end }) = self.content_range().and_then(|range| range.range)
+            && let Ok(range) = format!("bytes {start}-{}/{size}", end - 1).parse()
+        {
+            self.headers.insert(CONTENT_RANGE, range);
         }
     }
 
     /// Whether the response has an invalid range, but states the length of the object.
-    pub(super) fn is_of_no_part(&self) -> bool {
-        self.status == 206 && self.part().is_none() && self.size_beside_range().is_some()
+    pub(super) fn is_invalid_range(&self) -> bool {
+        self.status == 206 && self.sized_range().is_none() && self.object_size().is_some()
     }
 
     /// Returns the length of the whole object, which a refusal of a range states too.
-    pub(super) fn size_beside_range(&self) -> Option<u64> {
-        self.content_range()?.1
+    pub(super) fn object_size(&self) -> Option<u64> {
+        self.content_range()?.size
     }
 
-    fn content_range(&self) -> Option<(&str, Option<u64>)> {
-        let range = self.text("content-range")?.trim().strip_prefix("bytes")?;
-        let (span, size) = range.split_once('/')?;
-        Some((span.trim(), size.trim().parse().ok()))
+    /// Parses the header Content-Range (RFC 9110, section 14.4).
+    fn content_range(&self) -> Option<ContentRange> {
+        let value = self.text("content-range")?.trim().strip_prefix("bytes")?;
+        let (span, size) = value.split_once('/')?;
+        let range = span.trim().split_once('-').and_then(|(first, last)| {
+            let start: u64 = first.trim().parse().ok()?;
+            let last: u64 = last.trim().parse().ok()?;
+            Some(start..last.checked_add(1)?)
+        });
+        Some(ContentRange {
+            range: range.filter(|range| !range.is_empty()),
+            size: size.trim().parse().ok(),
+        })
     }
 
     /// Returns the validators: ETag and Last-Modified.
@@ -293,8 +309,13 @@ mod tests {
 
     #[test]
     fn parts_are_as_the_server_says_or_nothing() {
-        let part = |range| head_of(206, ResponseOrigin::Object, &[("content-range", range)]).part();
-        assert_eq!(part("bytes 2-5/10"), Some((2, 6, 10)));
+        let part =
+            |range| head_of(206, ResponseOrigin::Object, &[("content-range", range)]).sized_range();
+        let expected = SizedRange {
+            range: 2..6,
+            size: 10,
+        };
+        assert_eq!(part("bytes 2-5/10"), Some(expected));
         for bad in [
             "bytes 2-5/*",
             "bytes 5-2/10",
@@ -313,15 +334,16 @@ mod tests {
     #[test]
     fn a_part_of_unknown_length_gets_the_one_that_is_found_out() {
         for (range, expected) in [
-            ("bytes 2-5/*", Some((2, 6, 10))),
+            ("bytes 2-5/*", Some((2..6, 10))),
             ("bytes 2-10/*", None),
             ("bytes 5-2/*", None),
-            ("bytes 2-5/20", Some((2, 6, 20))),
+            ("bytes 2-5/20", Some((2..6, 20))),
         ] {
             let headers = [("content-range", range)];
             let mut head = head_of(206, ResponseOrigin::Object, &headers);
             head.set_size(10);
-            assert_eq!(head.part(), expected, "{range}");
+            let found = head.sized_range().map(|sized| (sized.range, sized.size));
+            assert_eq!(found, expected, "{range}");
         }
     }
 
