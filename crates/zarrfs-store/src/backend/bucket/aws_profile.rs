@@ -89,7 +89,7 @@ impl AwsProfile {
     }
 
     /// Returns the name of the profile for messages.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn display_name(&self) -> String {
         format!("AWS profile {}", self.name())
     }
 
@@ -104,7 +104,7 @@ impl AwsProfile {
             });
         };
         let (read, _) = wait(&UNLIMITED, TIMEOUT, self.read(client))?;
-        let read = read.ok_or_else(|| self.late())?;
+        let read = read.ok_or_else(|| self.timeout_error())?;
         // Order of precedence: the environment variable, the section of services, the profile.
         let setting = |name: &str, variable: &str| {
             let key = ServiceConfigKey::builder().service_id("s3");
@@ -139,7 +139,7 @@ impl AwsProfile {
         let Some(client) = self.client.clone() else {
             let why = "there is neither ~/.aws/config nor ~/.aws/credentials";
             return match &self.selected {
-                Some(_) => Err(Error::new(Kind::Denied, self.shown(), why)),
+                Some(_) => Err(Error::new(Kind::Denied, self.display_name(), why)),
                 None => Ok(None),
             };
         };
@@ -153,10 +153,11 @@ impl AwsProfile {
                 issued: Mutex::default(),
             }))
         });
-        let failed = |error| Error::new(Kind::Denied, self.shown(), errors::innermost(&error));
+        let failed =
+            |error| Error::new(Kind::Denied, self.display_name(), errors::innermost(&error));
         let credentials = Arc::new(credentials.map_err(failed)?);
         let (first, _) = wait(&UNLIMITED, TIMEOUT, credentials.get_credential())?;
-        match first.ok_or_else(|| self.late())? {
+        match first.ok_or_else(|| self.timeout_error())? {
             Ok(_) => Ok(Some(credentials)),
             Err(error) if self.selected.is_some() => Err(failed(error)),
             Err(error) => {
@@ -166,9 +167,9 @@ impl AwsProfile {
         }
     }
 
-    fn late(&self) -> Error {
+    fn timeout_error(&self) -> Error {
         let why = format!("no credentials within {} s", TIMEOUT.as_secs());
-        Error::unavailable(self.shown(), why)
+        Error::unavailable(self.display_name(), why)
     }
 }
 
@@ -244,7 +245,7 @@ impl ProfileCredentials {
             Ok(new) => Ok(issued.insert(new).credential.clone()),
             Err(why) => match issued.as_ref().filter(|issued| issued.is_valid_at(now)) {
                 Some(left) => {
-                    log::warn!("{}: {why}", self.profile.shown());
+                    log::warn!("{}: {why}", self.profile.display_name());
                     Ok(left.credential.clone())
                 }
                 None => Err(why),

@@ -92,7 +92,7 @@ impl Client {
             (answer, _) => return answer,
         };
         let is_missing = refusals.is_missing(async |key: &Key| self.exists(key).await);
-        let is_missing = self.limits.permitted(Purpose::Metadata, is_missing);
+        let is_missing = self.limits.with_permit(Purpose::Metadata, is_missing);
         match wait(context, self.limits.time, is_missing)? {
             (Some(Some(Ok(true))), _) => Ok(None),
             _ => Err(error),
@@ -119,7 +119,7 @@ impl Client {
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let request = self.limits.permitted(Purpose::Metadata, request);
+        let request = self.limits.with_permit(Purpose::Metadata, request);
         let (done, last) = wait(context, self.limits.time, request)?;
         self.to_result(subject, done.flatten(), &last)
     }
@@ -131,7 +131,7 @@ impl Client {
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
         let (done, last) =
-            wait_for_change(self.limits.time, self.limits.permitted_change(request))?;
+            wait_for_change(self.limits.time, self.limits.change_with_permit(request))?;
         self.to_result(subject, done, &last)
     }
 
@@ -141,9 +141,9 @@ impl Client {
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let request = self.limits.permitted_change(request);
-        let request = self.limits.in_time_to_send(request);
-        let (done, last) = wait_for_change(self.limits.time_of_body(), request)?;
+        let request = self.limits.change_with_permit(request);
+        let request = self.limits.within_send_time(request);
+        let (done, last) = wait_for_change(self.limits.body_time_limit(), request)?;
         self.to_result(subject, done.flatten(), &last)
     }
 
@@ -156,12 +156,12 @@ impl Client {
         other: impl Future<Output = object_store::Result<B>>,
     ) -> Result<(Result<A>, Result<B>)> {
         let both = join(
-            with_last_response(self.limits.permitted(Purpose::Metadata, one)),
-            with_last_response(self.limits.permitted(Purpose::Metadata, other)),
+            with_last_response(self.limits.with_permit(Purpose::Metadata, one)),
+            with_last_response(self.limits.with_permit(Purpose::Metadata, other)),
         );
         let (done, _) = wait(context, self.limits.time, both)?;
         let Some(((one, last_of_one), (other, last_of_other))) = done else {
-            return Err(self.limits.late(subject));
+            return Err(self.limits.timeout_error(subject));
         };
         Ok((
             self.to_result(subject, one, &last_of_one),
@@ -177,7 +177,7 @@ impl Client {
     ) -> Result<T> {
         match done {
             Some(response) => response.map_err(|error| self.error(&error, last, subject)),
-            None => Err(self.limits.late(subject)),
+            None => Err(self.limits.timeout_error(subject)),
         }
     }
 
@@ -248,9 +248,9 @@ impl Client {
         };
         let client = self.clone();
         let purpose = Purpose::of(path.filename().unwrap_or_default().as_bytes());
-        let (done, last) = spawn_and_wait(context, self.limits.time_of_body(), async move {
+        let (done, last) = spawn_and_wait(context, self.limits.body_time_limit(), async move {
             let body = client.collect(&path, options, limit);
-            client.limits.permitted(purpose, body).await
+            client.limits.with_permit(purpose, body).await
         })?;
         let body = match done.flatten() {
             Some(Ok(body)) => body?,
@@ -261,7 +261,7 @@ impl Client {
                     _ => self.or_missing(context, Err(error)),
                 };
             }
-            None => return Err(self.limits.late(key)),
+            None => return Err(self.limits.timeout_error(key)),
         };
         Ok(Some(Object {
             size: body.meta.size,

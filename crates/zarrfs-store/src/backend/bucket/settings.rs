@@ -208,7 +208,7 @@ impl ClientSettings {
             return Ok((builder.anonymous(), None));
         };
         let builder =
-            builder.with_credentials(NamedCredentials::new(&profile.shown(), credentials));
+            builder.with_credentials(NamedCredentials::new(&profile.display_name(), credentials));
         match region {
             Some(region) if configured.is_none() => {
                 check_region("the region of the AWS profile: ", &region)?;

@@ -83,7 +83,7 @@ impl<'a> MultipartUpload<'a> {
         let _reservation = limits.uploads.reserve(concurrent.min(body.len()));
         // Each part has a time limit of its own.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
-        let limit = limits.time_of_body().saturating_mul(limit);
+        let limit = limits.body_time_limit().saturating_mul(limit);
         let (done, _) = wait_for_change(limit, async {
             let mut sent = Vec::new();
             let mut in_flight = FuturesOrdered::new();
@@ -113,11 +113,11 @@ impl<'a> MultipartUpload<'a> {
         let request = client
             .parts
             .put_part(&self.target.path, &self.id, number, payload);
-        let request = with_last_response(client.limits.permitted_change(request));
-        match client.limits.in_time_to_send(request).await {
+        let request = with_last_response(client.limits.change_with_permit(request));
+        match client.limits.within_send_time(request).await {
             Some((Ok(part), _)) => Ok(part),
             Some((Err(error), last)) => Err(errors::request_error(&error, &last, key)),
-            None => Err(client.limits.late(key)),
+            None => Err(client.limits.timeout_error(key)),
         }
     }
 

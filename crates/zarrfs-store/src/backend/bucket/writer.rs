@@ -135,7 +135,7 @@ impl Writer {
         if body.len() > MAX_SINGLE_PUT {
             return MultipartUpload::put(context, self, target, body, condition);
         }
-        let _room = self.client.limits.uploads.reserve(body.len());
+        let _reservation = self.client.limits.uploads.reserve(body.len());
         let bytes = body.read().map_err(|error| error.about(target.key))?;
         let payload = PutPayload::from(bytes);
         if *condition == Condition::Any {

@@ -47,14 +47,14 @@ const MAX_DOCUMENT: u64 = 256 << 20;
 /// A folder of a web server, with the client and limits for its requests.
 pub(super) struct HttpEndpoint {
     pub(super) urls: UrlSpace,
-    pub(super) http: HttpClient,
+    http: HttpClient,
     pub(super) limits: RequestLimits,
     /// Maximum number of retries of a failed request.
     pub(super) retries: usize,
     /// Whether the server is known to support ranges (`StoreInfo::sends_parts`).
     pub(super) sends_parts: Arc<AtomicBool>,
     /// The status besides 404 that means that an object is missing.
-    pub(super) missing_is: Option<u16>,
+    missing_is: Option<u16>,
     /// Decides whether a refused key is missing; `None` if the server lists names or has no document at the root.
     pub(super) refusals: Option<RefusalProbe>,
     /// Watches whether the server's ETags can be trusted.
@@ -238,17 +238,17 @@ impl HttpEndpoint {
         subject: &dyn Display,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let work = self.limits.permitted(purpose, work);
-        let (done, _) = wait(context, self.limits.time_of_body(), work)?;
+        let work = self.limits.with_permit(purpose, work);
+        let (done, _) = wait(context, self.limits.body_time_limit(), work)?;
         done.flatten()
-            .unwrap_or_else(|| Err(self.limits.late(subject)))
+            .unwrap_or_else(|| Err(self.limits.timeout_error(subject)))
     }
 
     /// Sends a request that changes `key`, and waits for its response.
     pub(super) fn change(&self, key: &Key, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
-        let work = self.limits.permitted_change(self.send(spec));
-        let (done, _) = wait_for_change(self.limits.time_of_body(), work)?;
-        done.unwrap_or_else(|| Err(self.limits.late(key)))
+        let work = self.limits.change_with_permit(self.send(spec));
+        let (done, _) = wait_for_change(self.limits.body_time_limit(), work)?;
+        done.unwrap_or_else(|| Err(self.limits.timeout_error(key)))
     }
 
     /// Returns the counter of attempts to read a body.
@@ -311,12 +311,12 @@ impl HttpEndpoint {
             let host = request.uri().host().map(str::to_string);
             let request = self.http.execute(request);
             let response = match spec.payload {
-                Some(_) => self.limits.in_time_to_send(request).await,
+                Some(_) => self.limits.within_send_time(request).await,
                 None => tokio::time::timeout(attempts.time_left(), request)
                     .await
                     .ok(),
             };
-            let mut response = response.ok_or_else(|| self.limits.late(spec.key))?;
+            let mut response = response.ok_or_else(|| self.limits.timeout_error(spec.key))?;
             if let Ok(response) = &mut response
                 && Some(response.status().as_u16()) == self.missing_is
                 && spec.is_of_object()
@@ -335,7 +335,7 @@ impl HttpEndpoint {
                 record_arrival();
             }
             let pause = if is_transient {
-                attempts.next_pause_of(retry_pause.unwrap_or_default())
+                attempts.next_pause_at_least(retry_pause.unwrap_or_default())
             } else {
                 None
             };

@@ -43,20 +43,6 @@ fn header(condition: &Condition) -> Option<RequestHeader> {
     }
 }
 
-/// Returns the error for a change that the server refuses.
-fn change_refusal(key: &Key, status: u16) -> Error {
-    let (kind, why) = match status {
-        405 | 501 => (Kind::ReadOnly, TAKES_NO_CHANGES),
-        401 | 403 | 407 => (Kind::Denied, "the server refused the change"),
-        413 => (Kind::TooLarge, "the server takes no object of that size"),
-        423 => (Kind::Unavailable, "somebody else has locked it"),
-        409 => (Kind::NotADirectory, "the folder above it cannot be made"),
-        507 => (Kind::NoSpace, "the server has no room for it"),
-        _ => return refusal(key, status),
-    };
-    Error::new(kind, key, format!("{why} ({status})"))
-}
-
 /// A key to be changed, for `write_retry`.
 struct KeyChange<'a> {
     writer: &'a HttpWriter,
@@ -143,7 +129,7 @@ impl HttpWriter {
             let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
             return Err(Error::too_large(key, why));
         }
-        let _room = self.objects.endpoint.limits.uploads.reserve(body.len());
+        let _reservation = self.objects.endpoint.limits.uploads.reserve(body.len());
         let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
         // If the probe fails, the condition is both sent and checked first.
         let enforced = match condition {
@@ -252,7 +238,16 @@ impl HttpWriter {
         if status == 404 && self.objects.listing_method != ListingMethod::WebDav {
             return Error::new(Kind::ReadOnly, key, format!("{TAKES_NO_CHANGES} (404)"));
         }
-        change_refusal(key, status)
+        let (kind, why) = match status {
+            405 | 501 => (Kind::ReadOnly, TAKES_NO_CHANGES),
+            401 | 403 | 407 => (Kind::Denied, "the server refused the change"),
+            413 => (Kind::TooLarge, "the server takes no object of that size"),
+            423 => (Kind::Unavailable, "somebody else has locked it"),
+            409 => (Kind::NotADirectory, "the folder above it cannot be made"),
+            507 => (Kind::NoSpace, "the server has no room for it"),
+            _ => return refusal(key, status),
+        };
+        Error::new(kind, key, format!("{why} ({status})"))
     }
 
     /// Removes an object if the condition holds. The condition is checked just before in any case.
@@ -285,7 +280,7 @@ impl HttpWriter {
             ..RequestSpec::get(key)
         };
         let response = self.objects.endpoint.change(key, &spec)?;
-        let is_there = || {
+        let exists = || {
             if as_folder {
                 return self.is_folder(key);
             }
@@ -294,11 +289,11 @@ impl HttpWriter {
         match response.status {
             204 => Ok(()),
             // On a WebDAV server it was missing at that time, even if another program has put it again since.
-            404 | 410 if self.objects.listing_method == ListingMethod::WebDav || !is_there()? => {
+            404 | 410 if self.objects.listing_method == ListingMethod::WebDav || !exists()? => {
                 Err(Error::not_found(key))
             }
             // A server that removed it sends this, but also one that followed a redirect.
-            200..=299 if is_there()? => Err(self.ignored(key, response.status, "but still has it")),
+            200..=299 if exists()? => Err(self.ignored(key, response.status, "but still has it")),
             200..=299 => Ok(()),
             status => Err(self.change_refusal(key, status)),
         }

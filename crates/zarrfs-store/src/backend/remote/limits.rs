@@ -83,7 +83,7 @@ impl RequestLimits {
     /// Runs a request with its retries and its body once it has a permit. Returns `None` if no bytes arrive within the
     /// time limit of a response. The permit is released once no bytes have arrived for longer than usual, so that
     /// stalled requests do not hold up others.
-    pub(crate) async fn permitted<T>(
+    pub(crate) async fn with_permit<T>(
         &self,
         purpose: Purpose,
         request: impl Future<Output = T>,
@@ -118,7 +118,7 @@ impl RequestLimits {
     }
 
     /// Runs a change once it has a permit, which it keeps to the end.
-    pub(crate) async fn permitted_change<T>(&self, change: impl Future<Output = T>) -> T {
+    pub(crate) async fn change_with_permit<T>(&self, change: impl Future<Output = T>) -> T {
         let _permit = self.data.acquire().await;
         change.await
     }
@@ -126,19 +126,19 @@ impl RequestLimits {
     /// Waits for the response to a request that sends a body, or returns `None` on a timeout. All bodies in flight
     /// share the link. Each request may therefore take the time for all of them over a slow link, plus the time limit
     /// of a response.
-    pub(crate) async fn in_time_to_send<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn within_send_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let mut request = pin!(request);
         let start = Instant::now();
         let mut in_flight = self.uploads.in_flight();
         loop {
             let sending = Duration::from_secs(in_flight / MIN_SENT_PER_SECOND);
-            let time = (self.time + sending).min(self.time_of_body());
+            let time = (self.time + sending).min(self.body_time_limit());
             if let Ok(done) = timeout_at(start + time, request.as_mut()).await {
                 return Some(done);
             }
             // More bodies may be in flight by now.
             let now = self.uploads.in_flight();
-            if now <= in_flight || time == self.time_of_body() {
+            if now <= in_flight || time == self.body_time_limit() {
                 return None;
             }
             in_flight = now;
@@ -146,12 +146,12 @@ impl RequestLimits {
     }
 
     /// Returns the time limit for a request with its whole body. It is generous, since each piece has its own limit.
-    pub(crate) fn time_of_body(&self) -> Duration {
+    pub(crate) fn body_time_limit(&self) -> Duration {
         self.time.saturating_mul(20)
     }
 
     /// Returns the error for a request that timed out.
-    pub(crate) fn late(&self, subject: impl Display) -> Error {
+    pub(crate) fn timeout_error(&self, subject: impl Display) -> Error {
         errors::timed_out(subject, self.time.as_secs_f32())
     }
 }
@@ -228,7 +228,7 @@ mod tests {
     fn is_in_time(limits: &RequestLimits, milliseconds: u64) -> bool {
         let request = async {
             let answer = tokio::time::sleep(Duration::from_millis(milliseconds));
-            limits.in_time_to_send(answer).await
+            limits.within_send_time(answer).await
         };
         let (done, _) = wait(&UNLIMITED, Duration::from_secs(60), request).unwrap();
         done.flatten().is_some()
@@ -236,7 +236,7 @@ mod tests {
 
     /// Runs a request for a purpose. Returns whether it finished.
     fn ends(limits: &RequestLimits, purpose: Purpose, request: impl Future<Output = ()>) -> bool {
-        let request = limits.permitted(purpose, request);
+        let request = limits.with_permit(purpose, request);
         let (done, _) = wait(&UNLIMITED, Duration::from_secs(60), request).unwrap();
         done.flatten().is_some()
     }

@@ -16,18 +16,18 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Counts the attempts of one request.
 pub(crate) struct Attempts {
     end: Instant,
-    made: usize,
-    repeats: usize,
+    retries: usize,
+    max_retries: usize,
 }
 
 impl Attempts {
-    /// Allows the first attempt and `repeats` retries, within `time`.
-    pub(crate) fn new(time: Duration, repeats: usize) -> Attempts {
+    /// Allows the first attempt and `max_retries` retries, within `time`.
+    pub(crate) fn new(time: Duration, max_retries: usize) -> Attempts {
         let now = Instant::now();
         Attempts {
             end: now.checked_add(time).unwrap_or(now),
-            made: 0,
-            repeats,
+            retries: 0,
+            max_retries,
         }
     }
 
@@ -44,16 +44,16 @@ impl Attempts {
 
     /// Counts a failed attempt. Returns the pause before the next one, or `None` if there may be none.
     pub(crate) fn next_pause(&mut self) -> Option<Duration> {
-        self.next_pause_of(Duration::ZERO)
+        self.next_pause_at_least(Duration::ZERO)
     }
 
     /// Like `next_pause`, with a pause of at least `least`.
-    pub(crate) fn next_pause_of(&mut self, least: Duration) -> Option<Duration> {
-        let pause = pause(self.made).max(least);
-        if self.made >= self.repeats || pause >= self.time_left() {
+    pub(crate) fn next_pause_at_least(&mut self, least: Duration) -> Option<Duration> {
+        let pause = pause(self.retries).max(least);
+        if self.retries >= self.max_retries || pause >= self.time_left() {
             return None;
         }
-        self.made += 1;
+        self.retries += 1;
         Some(pause)
     }
 }
@@ -77,11 +77,11 @@ pub(crate) fn once_ready<T>(time: Duration, mut open: impl FnMut() -> Result<T>)
     }
 }
 
-/// Returns the pause after `made` retries: doubled each time, with up to 50 % of jitter so that many clients do not
+/// Returns the pause before another retry: doubled each time, with up to 50 % of jitter so that many clients do not
 /// retry at the same moment.
-fn pause(made: usize) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << made.min(10));
-    let chance = RandomState::new().hash_one(made) % 1000;
+fn pause(retries: usize) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(1 << retries.min(10));
+    let chance = RandomState::new().hash_one(retries) % 1000;
     doubled.min(MAX_PAUSE).mul_f64(0.5 + chance as f64 / 1000.0)
 }
 
@@ -96,8 +96,11 @@ mod tests {
         assert_eq!(attempts.next_pause(), None);
         assert_eq!(Attempts::new(Duration::ZERO, 2).next_pause(), None);
         let (long, short) = (Duration::from_secs(7), Duration::from_secs(5));
-        assert_eq!(Attempts::new(long, 2).next_pause_of(short), Some(short));
-        assert_eq!(Attempts::new(short, 2).next_pause_of(long), None);
+        assert_eq!(
+            Attempts::new(long, 2).next_pause_at_least(short),
+            Some(short)
+        );
+        assert_eq!(Attempts::new(short, 2).next_pause_at_least(long), None);
     }
 
     #[test]

@@ -225,23 +225,10 @@ mod tests {
 
     #[test]
     fn no_wait_outlasts_its_limit() {
-        let (done, _) = wait(
-            &UNLIMITED,
-            Duration::from_millis(10),
-            std::future::pending::<()>(),
-        )
-        .unwrap();
+        let (limit, pending) = (Duration::from_millis(10), std::future::pending::<()>);
+        let (done, _) = wait(&UNLIMITED, limit, pending()).unwrap();
         assert!(done.is_none());
-    }
-
-    #[test]
-    fn no_spawned_work_outlasts_its_limit() {
-        let (done, _) = spawn_and_wait(
-            &UNLIMITED,
-            Duration::from_millis(10),
-            std::future::pending::<()>(),
-        )
-        .unwrap();
+        let (done, _) = spawn_and_wait(&UNLIMITED, limit, pending()).unwrap();
         assert!(done.is_none());
     }
 
