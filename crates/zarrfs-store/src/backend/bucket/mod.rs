@@ -3,6 +3,10 @@
 //! An object is one key. A prefix of keys is a directory, even if an object has the same name. Keys that are not valid
 //! paths are hidden (`listing_page`). A key that is not UTF-8 cannot be requested and counts as missing. Every request
 //! has a time limit. Nothing is cached here.
+//!
+//! `address` parses URLs; `settings`, `cloud_builder`, `aws_profile` and `credentials` configure object_store for them.
+//! `connector` is the HTTP client below object_store, and `listing_page` repairs listings. `client` sends all requests
+//! of `listing`, `reader` and `writer`.
 
 use std::sync::Arc;
 use std::time::Duration;

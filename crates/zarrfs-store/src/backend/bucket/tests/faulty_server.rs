@@ -210,7 +210,8 @@ impl FaultyObjects {
         self.is_careless
             || header(head, "if-none-match").is_none_or(|_| tag.is_none())
                 && header(head, "if-match").is_none_or(|wanted| tag.as_deref() == Some(wanted))
-                && header(head, "x-goog-if-generation-match").is_none_or(|held| held == generation)
+                && header(head, "x-goog-if-generation-match")
+                    .is_none_or(|wanted| wanted == generation)
     }
 
     fn taken(&mut self, name: &str, bytes: Vec<u8>) -> HttpResponse {

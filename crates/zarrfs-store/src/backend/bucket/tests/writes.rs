@@ -33,24 +33,22 @@ struct BucketFixture {
 }
 
 fn fixture(kind: CloudKind) -> BucketFixture {
-    fixture_within(kind, Duration::from_secs(20))
-}
-
-fn fixture_within(kind: CloudKind, timeout: Duration) -> BucketFixture {
-    let plan: Arc<Mutex<LossPlan>> = Arc::new(Mutex::new(|_, _| Fault::None));
-    let now = plan.clone();
-    let server = FaultyServer::new(FaultyObjects::default(), move |number, method| {
-        now.lock()(number, method)
-    });
-    let (store, _) = open(kind, &server, timeout);
-    BucketFixture {
-        store,
-        server,
-        plan,
-    }
+    BucketFixture::new(kind, FaultyObjects::default(), Duration::from_secs(20))
 }
 
 impl BucketFixture {
+    fn new(kind: CloudKind, objects: FaultyObjects, timeout: Duration) -> BucketFixture {
+        let plan: Arc<Mutex<LossPlan>> = Arc::new(Mutex::new(|_, _| Fault::None));
+        let now = plan.clone();
+        let server = FaultyServer::new(objects, move |number, method| now.lock()(number, method));
+        let (store, _) = open(kind, &server, timeout);
+        BucketFixture {
+            store,
+            server,
+            plan,
+        }
+    }
+
     /// Makes requests fail from now on, after a probe of the server's conditions.
     fn fail(&self, plan: LossPlan) {
         let enforced = self.store.writer().unwrap().enforced_conditions(&UNLIMITED);
@@ -73,11 +71,30 @@ impl BucketFixture {
         Ok(etag.text)
     }
 
-    /// Returns the object on the server, and how often it was put.
-    fn held(&self) -> (Option<Vec<u8>>, u64) {
+    /// Puts an object. Returns the condition that it is unchanged.
+    fn put_any(&self, bytes: &[u8]) -> Condition {
+        Condition::Match(self.put(bytes, &Condition::Any).unwrap())
+    }
+
+    /// Returns the object on the server.
+    fn object(&self) -> Option<Vec<u8>> {
         let state = self.server.state.lock();
-        let object = state.objects.get("a");
-        (object.map(|(bytes, _)| bytes.clone()), state.changes)
+        state.objects.get("a").map(|(bytes, _)| bytes.clone())
+    }
+
+    /// Returns the number of puts that the server has carried out.
+    fn puts(&self) -> u64 {
+        self.server.state.lock().changes
+    }
+
+    /// Returns the requests since the last call.
+    fn requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut self.server.state.lock().requests)
+    }
+
+    fn erase_fails_as_changed(&self, condition: &Condition) {
+        let error = self.store.erase(&UNLIMITED, &key(), condition).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed, "{error}");
     }
 }
 
@@ -104,12 +121,14 @@ fn a_put_whose_answer_is_lost_is_known_to_be_made() {
         for plan in plans {
             let fixture = fixture(kind);
             fixture.fail(plan);
-            let before = fixture.held().1;
+            let before = fixture.puts();
             let etag = fixture.put(b"one", &Condition::Absent).unwrap();
-            assert_eq!(fixture.held(), (Some(b"one".to_vec()), before + 1));
+            assert_eq!(fixture.object().unwrap(), b"one");
+            assert_eq!(fixture.puts(), before + 1);
             fixture.fail(plan);
             fixture.put(b"two", &Condition::Match(etag)).unwrap();
-            assert_eq!(fixture.held(), (Some(b"two".to_vec()), before + 2));
+            assert_eq!(fixture.object().unwrap(), b"two");
+            assert_eq!(fixture.puts(), before + 2);
         }
     }
 }
@@ -137,7 +156,7 @@ fn a_put_that_was_not_made_is_made_again() {
             fixture.put(b"two", &Condition::Match(etag)).unwrap();
             fixture.fail(plan);
             fixture.put(b"three", &Condition::Any).unwrap();
-            assert_eq!(fixture.held().0.unwrap(), b"three");
+            assert_eq!(fixture.object().unwrap(), b"three");
         }
     }
 }
@@ -145,16 +164,16 @@ fn a_put_that_was_not_made_is_made_again() {
 #[test]
 fn somebody_elses_object_is_never_replaced() {
     for kind in KINDS {
-        for condition in ["absent", "held"] {
+        for is_absent in [true, false] {
             let fixture = fixture(kind);
-            let condition = match condition {
-                "absent" => Condition::Absent,
-                _ => Condition::Match(fixture.put(b"zero", &Condition::Any).unwrap()),
+            let condition = match is_absent {
+                true => Condition::Absent,
+                false => fixture.put_any(b"zero"),
             };
             fixture.fail(|number, method| first(Fault::Overtaken)(number, method));
             let error = fixture.put(b"one", &condition).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{error}");
-            assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
+            assert_eq!(fixture.object().unwrap(), b"somebody else's");
         }
     }
 }
@@ -171,11 +190,15 @@ fn a_put_that_is_not_answered_is_not_said_to_be_made() {
     ];
     for plan in plans {
         for condition in [Condition::Any, Condition::Absent] {
-            let fixture = fixture_within(CloudKind::S3, Duration::from_millis(700));
+            let fixture = BucketFixture::new(
+                CloudKind::S3,
+                FaultyObjects::default(),
+                Duration::from_millis(700),
+            );
             fixture.fail(plan);
             let error = fixture.put(b"one", &condition).unwrap_err();
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
-            assert_eq!(fixture.held().0, None);
+            assert_eq!(fixture.object(), None);
         }
     }
 }
@@ -212,7 +235,7 @@ fn a_careless_server_is_found_out() {
             let error = fixture.put(b"two", &wrong).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{error}");
         }
-        assert_eq!(fixture.held().0.unwrap(), b"one");
+        assert_eq!(fixture.object().unwrap(), b"one");
         // Requests: a check, the put that is overtaken, and another check.
         *fixture.plan.lock() = |number, method| match (number, method) {
             (1, "PUT") => Fault::Overtaken,
@@ -221,7 +244,7 @@ fn a_careless_server_is_found_out() {
         fixture.server.requests_served.store(0, Ordering::SeqCst);
         let error = fixture.put(b"two", &Condition::Match(etag)).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
-        assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
+        assert_eq!(fixture.object().unwrap(), b"somebody else's");
     }
 }
 
@@ -251,7 +274,7 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
         let fixture = fixture(CloudKind::S3);
         fixture.fail(plan);
         fixture.put(&bytes, &Condition::Absent).unwrap();
-        assert!(fixture.held().0.unwrap() == bytes);
+        assert!(fixture.object().unwrap() == bytes);
         let error = fixture.put(&bytes, &Condition::Absent).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
         assert!(fixture.server.state.lock().uploads.is_empty());
@@ -268,7 +291,7 @@ fn an_upload_that_fails_is_given_up() {
     let error = fixture.put(&vec![1; BIG], &Condition::Any).unwrap_err();
     assert_eq!(error.kind(), Kind::Denied, "{error}");
     assert!(fixture.server.state.lock().uploads.is_empty());
-    assert_eq!(fixture.held().0, None);
+    assert_eq!(fixture.object(), None);
 }
 
 #[test]
@@ -288,74 +311,36 @@ fn an_object_is_erased_once() {
         },
     ];
     for plan in lost {
-        for is_held in [false, true] {
+        for is_conditional in [false, true] {
             let fixture = fixture(CloudKind::S3);
-            let held = fixture.put(b"one", &Condition::Any).unwrap();
+            let current = fixture.put_any(b"one");
             fixture.fail(plan);
-            let condition = if is_held {
-                Condition::Match(held)
+            let condition = if is_conditional {
+                current
             } else {
                 Condition::Any
             };
             fixture.store.erase(&UNLIMITED, &key(), &condition).unwrap();
-            assert_eq!(fixture.held().0, None);
+            assert_eq!(fixture.object(), None);
         }
     }
     let fixture = fixture(CloudKind::S3);
-    let held = fixture.put(b"one", &Condition::Any).unwrap();
+    let current = fixture.put_any(b"one");
     fixture.fail(|number, method| match (number, method) {
         (0, "DELETE") => Fault::Overtaken,
         _ => Fault::None,
     });
-    let error = fixture
-        .store
-        .erase(&UNLIMITED, &key(), &Condition::Match(held))
-        .unwrap_err();
-    assert_eq!(error.kind(), Kind::Changed, "{error}");
-    assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
+    fixture.erase_fails_as_changed(&current);
+    assert_eq!(fixture.object().unwrap(), b"somebody else's");
 }
 
-/// A bucket, and its server.
-struct RemovalFixture {
-    store: BucketStore,
-    server: FaultyServer,
-}
-
-impl RemovalFixture {
-    fn new(kind: CloudKind, removals: Removals) -> RemovalFixture {
-        let state = FaultyObjects {
-            removals,
-            ..FaultyObjects::default()
-        };
-        let server = FaultyServer::new(state, |_, _| Fault::None);
-        let (store, _) = open(kind, &server, Duration::from_secs(20));
-        RemovalFixture { store, server }
-    }
-
-    /// Puts an object. Returns the condition that it is unchanged.
-    fn put(&self, bytes: &[u8]) -> Condition {
-        let put = self
-            .store
-            .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), &Condition::Any);
-        Condition::Match(put.unwrap().text)
-    }
-
-    /// Returns the requests since the last call.
-    fn requests(&self) -> Vec<RecordedRequest> {
-        std::mem::take(&mut self.server.state.lock().requests)
-    }
-
-    /// Returns the object on the server, and the number of objects.
-    fn held(&self) -> (Option<Vec<u8>>, usize) {
-        let state = self.server.state.lock();
-        let object = state.objects.get("a").map(|(bytes, _)| bytes.clone());
-        (object, state.objects.len())
-    }
-
-    fn fails_as_changed(&self, condition: &Condition) {
-        let error = self.store.erase(&UNLIMITED, &key(), condition).unwrap_err();
-        assert_eq!(error.kind(), Kind::Changed, "{error}");
-    }
+/// Opens a bucket whose server handles conditions of removals in this way.
+fn removal_fixture(kind: CloudKind, removals: Removals) -> BucketFixture {
+    let objects = FaultyObjects {
+        removals,
+        ..FaultyObjects::default()
+    };
+    BucketFixture::new(kind, objects, Duration::from_secs(20))
 }
 
 #[test]
@@ -365,22 +350,26 @@ fn a_removal_carries_its_condition() {
         (CloudKind::Google, "x-goog-if-generation-match"),
         (CloudKind::Azure, "if-match"),
     ] {
-        let fixture = RemovalFixture::new(kind, Removals::Enforce);
-        let trial = fixture.put(b"trial");
+        let fixture = removal_fixture(kind, Removals::Enforce);
+        let trial = fixture.put_any(b"the trial is left");
         fixture.store.erase(&UNLIMITED, &key(), &trial).unwrap();
-        assert_eq!(fixture.held(), (None, 0), "the trial is left");
+        assert_eq!(
+            fixture.server.state.lock().objects.len(),
+            0,
+            "the trial is left"
+        );
 
-        let outdated = fixture.put(b"one");
-        let current = fixture.put(b"two");
+        let outdated = fixture.put_any(b"one");
+        let current = fixture.put_any(b"two");
         fixture.requests();
-        fixture.fails_as_changed(&outdated);
-        assert_eq!(fixture.held().0.unwrap(), b"two");
+        fixture.erase_fails_as_changed(&outdated);
+        assert_eq!(fixture.object().unwrap(), b"two");
         let (method, condition) = fixture.requests().remove(0);
         assert_eq!((method, condition.unwrap().0), (Method::DELETE, name));
 
         fixture.store.erase(&UNLIMITED, &key(), &current).unwrap();
-        assert_eq!(fixture.held(), (None, 0));
-        let number = fixture.server.state.lock().changes;
+        assert_eq!(fixture.object(), None);
+        let number = fixture.puts();
         let value = match kind {
             CloudKind::Google => format!("{number}"),
             CloudKind::S3 | CloudKind::Azure => format!("\"{number}\""),
@@ -388,7 +377,7 @@ fn a_removal_carries_its_condition() {
         let request = (Method::DELETE, Some((name, value)));
         assert_eq!(fixture.requests(), [request]);
 
-        fixture.fails_as_changed(&current);
+        fixture.erase_fails_as_changed(&current);
     }
 }
 
@@ -401,17 +390,19 @@ fn a_server_without_conditions_of_removals_is_found_out() {
             Removals::Refuse(501),
             Removals::Refuse(400),
         ] {
-            let fixture = RemovalFixture::new(kind, removals);
-            let outdated = fixture.put(b"one");
-            let current = fixture.put(b"two");
-            fixture.fails_as_changed(&outdated);
-            assert_eq!(fixture.held(), (Some(b"two".to_vec()), 1), "{removals:?}");
+            let fixture = removal_fixture(kind, removals);
+            let outdated = fixture.put_any(b"one");
+            let current = fixture.put_any(b"two");
+            fixture.erase_fails_as_changed(&outdated);
+            assert_eq!(fixture.object().unwrap(), b"two", "{removals:?}");
+            let count = fixture.server.state.lock().objects.len();
+            assert_eq!(count, 1, "the trial is left");
             fixture.requests();
             fixture.store.erase(&UNLIMITED, &key(), &current).unwrap();
-            assert_eq!(fixture.held(), (None, 0));
+            assert_eq!(fixture.object(), None);
             let requests = [(Method::HEAD, None), (Method::DELETE, None)];
             assert_eq!(fixture.requests(), requests, "{removals:?}");
-            fixture.fails_as_changed(&current);
+            fixture.erase_fails_as_changed(&current);
         }
     }
 }
