@@ -1,7 +1,7 @@
 //! Reads credentials, region and endpoint of AWS profiles through `aws-config`.
 //!
 //! `aws-config` supports profile files, chains of roles, single sign-on, programs that print credentials, and the
-//! metadata services of containers and machines. Its requests use the bucket's HTTP client (`aws_client`). Credentials
+//! metadata services of containers and machines. Its requests use the bucket's HTTP client (`AwsClient`). Credentials
 //! are renewed before they expire.
 
 use std::error::Error as _;

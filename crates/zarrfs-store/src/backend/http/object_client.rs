@@ -1,4 +1,4 @@
-//! Looks up and fetches objects of a web folder, with HEAD, GET, WebDAV or an index page.
+//! Looks up and fetches objects of a web folder.
 //!
 //! A key is missing only if a response says so, or if the server refuses it and is known to refuse missing keys. Some
 //! servers send a page with status 200, or 400 or 500. A missing key then looks like one that exists or cannot be read.

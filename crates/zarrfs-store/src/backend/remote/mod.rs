@@ -1,8 +1,9 @@
 //! Code that the network stores share.
 //!
-//! This folder has the runtime with its blocking waits, the counting HTTP client and its settings, request limits,
-//! error messages and the retries of changes. All asynchronous code of zarrfs is here and in `bucket` and `http`, which
-//! use this folder.
+//! `http_client` builds the HTTP client, over which `hedge` and `connector` put second requests and counters. `runtime`
+//! waits for requests, `limits` and `retry` bound them, `headers` and `errors` interpret the answers. `write_retry`,
+//! `condition_probe` and `refusal_probe` settle what a server leaves open. All asynchronous code of zarrfs is here and
+//! in `bucket` and `http`, which use this folder.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reads of a bucket over a failing network, and of a prefix that another program removes.
+//! Reads of a bucket over a failing network, and of a removed prefix.
 //!
 //! Reads return correct bytes, or an error in time. The layer above reports a prefix that is gone.
 
