@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::join;
-use object_store::list::PaginatedListStore;
-use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
+use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta};
 
+use super::settings::CloudHandles;
 use crate::backend::remote::errors;
 use crate::backend::remote::headers;
 use crate::backend::remote::headers::opaque_tag;
@@ -31,16 +30,10 @@ use zarr_format::error::{Error, Kind, Result};
 
 /// A client of object_store and the limits of its requests.
 pub(super) struct Client {
-    pub(super) objects: Arc<dyn ObjectStore>,
-    /// Lists names in pages.
-    pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// Uploads objects in parts.
-    pub(super) parts: Arc<dyn MultipartStore>,
+    pub(super) cloud: CloudHandles,
     pub(super) limits: RequestLimits,
     /// The region from the settings.
     pub(super) region: Option<String>,
-    /// How the user can give credentials, if none were found.
-    pub(super) hint: Option<&'static str>,
     /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
     /// The prefix of the store in the bucket, without a slash at either end.
@@ -194,7 +187,7 @@ impl Client {
             last.region = None;
         }
         let error = errors::request_error(fault, &last, subject);
-        match self.hint.filter(|_| error.kind() == Kind::Denied) {
+        match self.cloud.hint.filter(|_| error.kind() == Kind::Denied) {
             Some(hint) => {
                 let why = format!("{}; {hint}", error.detail());
                 Error::new(Kind::Denied, subject, why)
@@ -220,10 +213,11 @@ impl Client {
     /// one byte is requested.
     pub(super) async fn object_head(&self, path: &Path) -> object_store::Result<GetResult> {
         let head = GetOptions::new().with_head(true);
-        match self.objects.get_opts(path, head).await {
+        match self.cloud.objects.get_opts(path, head).await {
             Err(error) if last_status() == Some(400) => {
                 let byte = GetOptions::new().with_range(Some(GetRange::Bounded(0..1)));
                 Err(self
+                    .cloud
                     .objects
                     .get_opts(path, byte)
                     .await
@@ -278,7 +272,7 @@ impl Client {
         options: GetOptions,
         limit: u64,
     ) -> object_store::Result<Result<ResponseBody>> {
-        let response = self.objects.get_opts(path, options).await?;
+        let response = self.cloud.objects.get_opts(path, options).await?;
         if let Some(coding) = response.attributes.get(&Attribute::ContentEncoding)
             && let Err(error) = headers::check_content_encoding(coding, path)
         {

@@ -389,7 +389,10 @@ impl<'a> PageRange<'a> {
         let mut attempts = Attempts::new(client.limits.time, PAGE_RETRIES);
         loop {
             let prefix = (!self.prefix.is_empty()).then_some(self.prefix);
-            let request = client.pages.list_paginated(prefix, self.options(next));
+            let request = client
+                .cloud
+                .pages
+                .list_paginated(prefix, self.options(next));
             match client.request(context, key, request) {
                 Err(error) if error.kind() == Kind::Unavailable => match attempts.next_pause() {
                     Some(pause) => thread::sleep(pause),

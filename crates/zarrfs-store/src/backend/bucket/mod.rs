@@ -146,19 +146,16 @@ impl BucketStore {
             connector: connector.clone(),
             not_shown: info.hidden_entries.clone(),
         };
-        let clients = settings.clients(settings::retries(retries, limit))?;
+        let cloud = settings.connect(settings::retries(retries, limit))?;
         let info = StoreInfo {
-            server: Some(clients.server.into()),
+            server: Some(cloud.server.as_str().into()),
             ..info
         };
         Ok(BucketStore {
             client: Arc::new(Client {
-                objects: clients.objects,
-                pages: clients.pages,
-                parts: clients.parts,
+                cloud,
                 limits: RequestLimits::new(limit, config.concurrency),
                 region: config.region.clone(),
-                hint: clients.hint,
                 suffixes: address.kind != CloudKind::Azure,
                 prefix: address.prefix.clone(),
                 refusals: None,
@@ -277,7 +274,7 @@ impl BucketStore {
             context,
             key,
             self.client.object_head(path),
-            self.client.pages.list_paginated(Some(&prefix), first),
+            self.client.cloud.pages.list_paginated(Some(&prefix), first),
         )?;
         let is_prefix = match page {
             Ok(page) => {

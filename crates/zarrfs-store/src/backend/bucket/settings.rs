@@ -29,8 +29,8 @@ use crate::backend::remote::http_client;
 use crate::{HiddenEntries, RemoteConfig};
 use zarr_format::error::{Error, Result};
 
-/// One client, as each of the object_store traits that are used.
-pub(super) struct Clients {
+/// A client of object_store for one bucket, as each of the traits that are used.
+pub(super) struct CloudHandles {
     pub(super) objects: Arc<dyn ObjectStore>,
     /// Lists names in pages.
     pub(super) pages: Arc<dyn PaginatedListStore>,
@@ -44,10 +44,12 @@ pub(super) struct Clients {
     pub(super) hint: Option<&'static str>,
 }
 
-impl Clients {
-    pub(super) fn of<T: ObjectStore + PaginatedListStore + MultipartStore>(store: T) -> Clients {
+impl CloudHandles {
+    pub(super) fn of<T: ObjectStore + PaginatedListStore + MultipartStore>(
+        store: T,
+    ) -> CloudHandles {
         let store = Arc::new(store);
-        Clients {
+        CloudHandles {
             objects: store.clone(),
             pages: store.clone(),
             parts: store,
@@ -57,8 +59,8 @@ impl Clients {
         }
     }
 
-    fn on(self, server: String) -> Clients {
-        Clients { server, ..self }
+    fn on(self, server: String) -> CloudHandles {
+        CloudHandles { server, ..self }
     }
 }
 
@@ -86,8 +88,8 @@ pub(super) struct ClientSettings {
 }
 
 impl ClientSettings {
-    /// Builds the clients. The error is `Invalid` if an option is unknown or unusable.
-    pub(super) fn clients(&self, retry: RetryConfig) -> Result<Clients> {
+    /// Builds the client. The error is `Invalid` if an option is unknown or unusable.
+    pub(super) fn connect(&self, retry: RetryConfig) -> Result<CloudHandles> {
         let connector = BucketConnector {
             below: self.connector.clone(),
             not_shown: self.not_shown.clone(),
@@ -110,10 +112,10 @@ impl ClientSettings {
                     let credentials = store.credentials().clone();
                     signer.get_or_init(|| ListingSigner::new(credentials, region));
                 }
-                let built = built.map(Clients::of);
+                let built = built.map(CloudHandles::of);
                 (
-                    built.map(|clients| {
-                        clients.on(server.unwrap_or_else(|| DEFAULT_REGION.to_string()))
+                    built.map(|handles| {
+                        handles.on(server.unwrap_or_else(|| DEFAULT_REGION.to_string()))
                     }),
                     is_signed,
                 )
@@ -123,32 +125,32 @@ impl ClientSettings {
                 let is_signed = !builder.is_on(GoogleKey::SkipSignature);
                 let server = builder.endpoint().or_else(|| google_server(&builder));
                 let built = rotated_google(builder.with_http_connector(connector));
-                let built = built.map(Clients::of);
+                let built = built.map(CloudHandles::of);
                 (
-                    built.map(|clients| clients.on(server.unwrap_or_default())),
+                    built.map(|handles| handles.on(server.unwrap_or_default())),
                     is_signed,
                 )
             }
             CloudKind::Azure => {
                 let builder = self.azure()?.with_retry(retry);
                 let is_signed = !builder.is_on(AzureKey::SkipSignature);
-                (self.azure_clients(builder, connector), is_signed)
+                (self.azure_handles(builder, connector), is_signed)
             }
         };
-        let clients = built.map_err(|fault| unusable(&self.address, &fault))?;
+        let handles = built.map_err(|fault| unusable(&self.address, &fault))?;
         let is_unwanted = is_signed || self.config.anonymous;
-        Ok(Clients {
+        Ok(CloudHandles {
             hint: (!is_unwanted).then_some(no_credentials(self.address.kind)),
-            ..clients
+            ..handles
         })
     }
 
     /// Builds the clients of Azure, including one for removals.
-    fn azure_clients(
+    fn azure_handles(
         &self,
         builder: MicrosoftAzureBuilder,
         connector: BucketConnector,
-    ) -> object_store::Result<Clients> {
+    ) -> object_store::Result<CloudHandles> {
         let account = builder.get(&AzureKey::AccountName);
         let server = azure_server(&builder);
         let container = container_url(&builder, &self.address.bucket).zip(account);
@@ -165,9 +167,9 @@ impl ClientSettings {
                 http: OnceLock::new(),
             })
         });
-        Ok(Clients {
+        Ok(CloudHandles {
             azure,
-            ..Clients::of(store).on(server)
+            ..CloudHandles::of(store).on(server)
         })
     }
 

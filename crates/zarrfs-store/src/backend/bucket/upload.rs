@@ -60,12 +60,12 @@ impl<'a> MultipartUpload<'a> {
             writer,
             target,
             body,
-            id: client.change(target.key, client.parts.create_multipart(path))?,
+            id: client.change(target.key, client.cloud.parts.create_multipart(path))?,
         };
         let parts = upload.send_parts();
         let done = parts.and_then(|parts| upload.complete(context, &parts, condition));
         if done.is_err() {
-            let aborted = client.parts.abort_multipart(path, &upload.id);
+            let aborted = client.cloud.parts.abort_multipart(path, &upload.id);
             if let Err(error) = client.change(target.key, aborted) {
                 log::debug!("{error}: an upload could not be given up");
             }
@@ -111,6 +111,7 @@ impl<'a> MultipartUpload<'a> {
         let (client, key) = (&self.writer.client, self.target.key);
         let payload = PutPayload::from(part);
         let request = client
+            .cloud
             .parts
             .put_part(&self.target.path, &self.id, number, payload);
         let request = with_last_response(client.limits.change_with_permit(request));

@@ -15,7 +15,7 @@ use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult, U
 use super::address::CloudKind;
 use super::client::{Client, describe, version};
 use super::reader::BucketReader;
-use super::settings::{self, ClientSettings, Clients};
+use super::settings::{self, ClientSettings, CloudHandles};
 use super::upload::MultipartUpload;
 use crate::backend::is_a_directory;
 use crate::backend::remote::condition_probe::{
@@ -80,7 +80,7 @@ impl LazyWriter {
             let never = settings::retries(0, self.settings.config.timeout);
             Ok(Writer {
                 client: client.clone(),
-                once: self.settings.clients(never)?,
+                once: self.settings.connect(never)?,
                 kind: self.settings.address.kind,
                 conditions: ConditionProbe::default(),
             })
@@ -93,7 +93,7 @@ impl LazyWriter {
 pub(super) struct Writer {
     pub(super) client: Arc<Client>,
     /// A client without retries.
-    pub(super) once: Clients,
+    pub(super) once: CloudHandles,
     pub(super) kind: CloudKind,
     conditions: ConditionProbe,
 }
@@ -140,7 +140,7 @@ impl Writer {
         let payload = PutPayload::from(bytes);
         if *condition == Condition::Any {
             let attempt = |_| {
-                let request = self.client.objects.put(&target.path, payload.clone());
+                let request = self.client.cloud.objects.put(&target.path, payload.clone());
                 let response = self.client.send(target.key, request)?;
                 self.etag_of_response(target, &response)
             };

@@ -20,8 +20,13 @@ use crate::{EntryKind, Key, LeftOut, Meta};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::document::{IN_NODE_FOLDER, ZARR_JSON};
 
-/// A name, its kind, and its metadata if they are in the listing.
-type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
+/// A name in a listing.
+struct ListedName {
+    name: Vec<u8>,
+    kind: EntryKind,
+    /// Its metadata, if they are in the listing.
+    meta: Option<Meta>,
+}
 
 /// Lists the folders of a web server.
 pub(super) struct FolderLister {
@@ -102,15 +107,19 @@ impl FolderLister {
             .into_iter()
             .map(|(name, kind)| {
                 let is_folder = kind == EntryKind::Directory;
-                (name, kind, is_folder.then(Meta::prefix))
+                ListedName {
+                    name,
+                    kind,
+                    meta: is_folder.then(Meta::prefix),
+                }
             })
             .collect();
-        if entries.iter().any(|(name, ..)| name.starts_with(b".")) {
+        if entries.iter().any(|entry| entry.name.starts_with(b".")) {
             self.shows_hidden.store(true, Ordering::Relaxed);
         }
         let is_of_v3 = entries
             .iter()
-            .any(|(name, ..)| name == ZARR_JSON.as_bytes());
+            .any(|entry| entry.name == ZARR_JSON.as_bytes());
         let left_out = if self.shows_hidden.load(Ordering::Relaxed) {
             LeftOut::Nothing
         } else if is_of_v3 || self.node_folders.holds_chunks(folder) {
@@ -119,7 +128,7 @@ impl FolderLister {
             entries.extend(self.hidden_documents(folder).await?);
             LeftOut::DotNamesButDocuments
         };
-        let names = entries.iter().map(|(name, ..)| name.as_slice());
+        let names = entries.iter().map(|entry| entry.name.as_slice());
         self.node_folders.record_names(folder, names);
         Ok(ordered(entries).leaving_out(left_out))
     }
@@ -133,7 +142,11 @@ impl FolderLister {
         let mut entries = Vec::new();
         for (key, response) in keys.iter().zip(responses) {
             if let LookupResult::Object(meta) = response? {
-                entries.push((key.name().to_vec(), EntryKind::File, Some(meta)));
+                entries.push(ListedName {
+                    name: key.name().to_vec(),
+                    kind: EntryKind::File,
+                    meta: Some(meta),
+                });
             }
         }
         Ok(entries)
@@ -161,14 +174,16 @@ fn entry(
     } else {
         EntryKind::File
     };
-    Ok(Some((name, kind, meta)))
+    Ok(Some(ListedName { name, kind, meta }))
 }
 
 /// Sorts the names and removes duplicates. If an object and a folder have the same name, the folder is kept.
 fn ordered(mut entries: Vec<ListedName>) -> NameList {
     entries.sort_by(|one, other| {
-        (&one.0, one.1 == EntryKind::File).cmp(&(&other.0, other.1 == EntryKind::File))
+        let [one, other] = [one, other].map(|entry| (&entry.name, entry.kind == EntryKind::File));
+        one.cmp(&other)
     });
-    entries.dedup_by(|later, earlier| later.0 == earlier.0);
-    NameList::with_meta(entries)
+    entries.dedup_by(|later, earlier| later.name == earlier.name);
+    let names = entries.into_iter();
+    NameList::with_meta(names.map(|entry| (entry.name, entry.kind, entry.meta)))
 }

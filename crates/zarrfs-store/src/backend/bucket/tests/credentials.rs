@@ -13,7 +13,7 @@ use object_store::{ClientOptions, StaticCredentialProvider};
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer};
 use crate::backend::bucket::address::{Address, CloudKind};
 use crate::backend::bucket::credentials::RefreshingCredentials;
-use crate::backend::bucket::settings::Clients;
+use crate::backend::bucket::settings::CloudHandles;
 use crate::backend::bucket::{BucketStore, settings};
 use crate::backend::remote::connector::Connector;
 use crate::request_context::UNLIMITED;
@@ -79,7 +79,6 @@ fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
         .with_credentials(Arc::new(credentials.unwrap()))
         .with_retry(settings::retries(0, timeout))
         .with_http_connector(connector.clone());
-    let clients = Clients::of(client.build().unwrap());
     let anonymous = RemoteConfig {
         anonymous: true,
         endpoint: Some("http://server.invalid".to_string()),
@@ -88,9 +87,8 @@ fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
         ..RemoteConfig::default()
     };
     let mut store = BucketStore::build(&address, &anonymous, &connector, 0, timeout).unwrap();
-    let plain = Arc::get_mut(&mut store.client).unwrap();
-    plain.objects = clients.objects;
-    plain.pages = clients.pages;
+    let guarded = CloudHandles::of(client.build().unwrap());
+    Arc::get_mut(&mut store.client).unwrap().cloud = guarded;
     store
 }
 
