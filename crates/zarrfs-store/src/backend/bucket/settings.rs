@@ -58,10 +58,6 @@ impl CloudHandles {
             hint: None,
         }
     }
-
-    fn on(self, server: String) -> CloudHandles {
-        CloudHandles { server, ..self }
-    }
 }
 
 /// Returns the limits for retries: their number and total time.
@@ -97,67 +93,67 @@ impl ClientSettings {
             missing_is: self.config.missing_is,
             patience: retry.retry_timeout,
         };
-        let (built, is_signed) = match self.address.kind {
+        let connected = match self.address.kind {
             CloudKind::S3 => {
                 let (builder, issuer) = self.s3()?;
-                let builder = builder.with_retry(retry);
-                let is_signed = !builder.is_on(S3Key::SkipSignature);
-                let region = builder.get(&S3Key::Region);
-                let server = builder.endpoint().or_else(|| region.clone());
-                let signer = connector.signer.clone();
-                let built = issued_s3(builder.with_http_connector(connector), issuer);
-                if let Ok(store) = &built
-                    && is_signed
-                {
-                    let credentials = store.credentials().clone();
-                    signer.get_or_init(|| ListingSigner::new(credentials, region));
-                }
-                let built = built.map(CloudHandles::of);
-                (
-                    built.map(|handles| {
-                        handles.on(server.unwrap_or_else(|| DEFAULT_REGION.to_string()))
-                    }),
-                    is_signed,
-                )
+                self.connect_s3(builder.with_retry(retry), issuer, connector)
             }
-            CloudKind::Google => {
-                let builder = self.google()?.with_retry(retry);
-                let is_signed = !builder.is_on(GoogleKey::SkipSignature);
-                let server = builder.endpoint().or_else(|| google_server(&builder));
-                let built = rotated_google(builder.with_http_connector(connector));
-                let built = built.map(CloudHandles::of);
-                (
-                    built.map(|handles| handles.on(server.unwrap_or_default())),
-                    is_signed,
-                )
-            }
-            CloudKind::Azure => {
-                let builder = self.azure()?.with_retry(retry);
-                let is_signed = !builder.is_on(AzureKey::SkipSignature);
-                (self.azure_handles(builder, connector), is_signed)
-            }
+            CloudKind::Google => self.connect_google(self.google()?.with_retry(retry), connector),
+            CloudKind::Azure => self.connect_azure(self.azure()?.with_retry(retry), connector),
         };
-        let handles = built.map_err(|fault| unusable(&self.address, &fault))?;
-        let is_unwanted = is_signed || self.config.anonymous;
+        connected.map_err(|fault| unusable(&self.address, &fault))
+    }
+
+    fn connect_s3(
+        &self,
+        builder: AmazonS3Builder,
+        issuer: Option<&'static str>,
+        connector: BucketConnector,
+    ) -> object_store::Result<CloudHandles> {
+        let is_signed = !builder.is_on(S3Key::SkipSignature);
+        let region = builder.get(&S3Key::Region);
+        let server = builder.endpoint().or_else(|| region.clone());
+        let signer = connector.signer.clone();
+        let store = issued_s3(builder.with_http_connector(connector), issuer)?;
+        if is_signed {
+            let credentials = store.credentials().clone();
+            signer.get_or_init(|| ListingSigner::new(credentials, region));
+        }
         Ok(CloudHandles {
-            hint: (!is_unwanted).then_some(no_credentials(self.address.kind)),
-            ..handles
+            server: server.unwrap_or_else(|| DEFAULT_REGION.to_string()),
+            hint: self.hint(is_signed),
+            ..CloudHandles::of(store)
         })
     }
 
-    /// Builds the clients of Azure, including one for removals.
-    fn azure_handles(
+    fn connect_google(
+        &self,
+        builder: GoogleCloudStorageBuilder,
+        connector: BucketConnector,
+    ) -> object_store::Result<CloudHandles> {
+        let is_signed = !builder.is_on(GoogleKey::SkipSignature);
+        let server = builder.endpoint().or_else(|| google_server(&builder));
+        let store = rotated_google(builder.with_http_connector(connector))?;
+        Ok(CloudHandles {
+            server: server.unwrap_or_default(),
+            hint: self.hint(is_signed),
+            ..CloudHandles::of(store)
+        })
+    }
+
+    /// Builds the client of Azure, including one for removals.
+    fn connect_azure(
         &self,
         builder: MicrosoftAzureBuilder,
         connector: BucketConnector,
     ) -> object_store::Result<CloudHandles> {
+        let is_signed = !builder.is_on(AzureKey::SkipSignature);
         let account = builder.get(&AzureKey::AccountName);
         let server = azure_server(&builder);
         let container = container_url(&builder, &self.address.bucket).zip(account);
-        let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
         let settings = client_settings(&builder);
         let store = issued_azure(builder.with_http_connector(connector))?;
-        let azure = container.map(|(url, account)| {
+        let azure = container.filter(|_| is_signed).map(|(url, account)| {
             Arc::new(AzureContainer {
                 url,
                 account,
@@ -169,7 +165,30 @@ impl ClientSettings {
         });
         Ok(CloudHandles {
             azure,
-            ..CloudHandles::of(store).on(server)
+            server,
+            hint: self.hint(is_signed),
+            ..CloudHandles::of(store)
+        })
+    }
+
+    /// Returns a hint on how to give credentials, if requests are anonymous because none were found.
+    fn hint(&self, is_signed: bool) -> Option<&'static str> {
+        if is_signed || self.config.anonymous {
+            return None;
+        }
+        Some(match self.address.kind {
+            CloudKind::S3 => {
+                "no credentials were found: AWS_PROFILE or --profile names a profile, or AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY are set"
+            }
+            CloudKind::Google => {
+                "no credentials were found: GOOGLE_APPLICATION_CREDENTIALS names a file of them, or 'gcloud auth \
+                 application-default login' makes one"
+            }
+            CloudKind::Azure => {
+                "no credentials were found: AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN is set, or --option \
+                 use_azure_cli=true"
+            }
         })
     }
 
@@ -355,24 +374,6 @@ fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
     let account = builder.get(&AzureKey::AccountName);
     let fabric = builder.is_on(AzureKey::UseFabricEndpoint);
     format!("{:?} {account:?} {emulator:?} {fabric}", builder.endpoint())
-}
-
-/// Returns a hint on how to give credentials.
-fn no_credentials(kind: CloudKind) -> &'static str {
-    match kind {
-        CloudKind::S3 => {
-            "no credentials were found: AWS_PROFILE or --profile names a profile, or AWS_ACCESS_KEY_ID and \
-             AWS_SECRET_ACCESS_KEY are set"
-        }
-        CloudKind::Google => {
-            "no credentials were found: GOOGLE_APPLICATION_CREDENTIALS names a file of them, or 'gcloud auth \
-             application-default login' makes one"
-        }
-        CloudKind::Azure => {
-            "no credentials were found: AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN is set, or --option \
-             use_azure_cli=true"
-        }
-    }
 }
 
 /// Returns the URL of a container, or `None` if the account or endpoint alone does not determine it.
