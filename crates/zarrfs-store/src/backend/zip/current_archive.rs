@@ -16,47 +16,69 @@ use super::archive::Archive;
 use super::directory::OmittedEntries;
 use crate::request_context::RequestContext;
 
-/// An archive, stored as an object of another store.
-pub(super) struct CurrentArchive {
-    base: Arc<dyn Store>,
-    key: Key,
-    display_name: String,
-    /// Counts how often the archive was replaced.
-    replacements: Arc<ArchiveGeneration>,
-    checked: Mutex<CheckedArchive>,
-    checks: SingleFlight<(), (Arc<Archive>, Instant)>,
+/// The object of another store that is an archive.
+pub(super) struct ArchiveObject {
+    pub(super) base: Arc<dyn Store>,
+    pub(super) key: Key,
+    /// The name of the archive in messages.
+    pub(super) display_name: String,
 }
 
+impl ArchiveObject {
+    /// Reads the directory, and logs a warning if entries are left out. Also returns the entries of `folder` among them.
+    fn read(
+        &self,
+        context: &RequestContext,
+        folder: &Key,
+    ) -> Result<(Arc<Archive>, OmittedEntries)> {
+        let opened = Archive::open(context, &*self.base, &self.key, folder);
+        let (archive, omitted) = opened.map_err(|error| error.about(&self.display_name))?;
+        let text = omitted.to_string();
+        if !text.is_empty() {
+            log::warn!("{}: not shown: {text}", printable(&self.display_name));
+        }
+        Ok((Arc::new(archive), omitted))
+    }
+}
+
+/// The present version of an archive.
+pub(super) struct CurrentArchive {
+    object: ArchiveObject,
+    /// Counts how often the archive was replaced.
+    replacements: Arc<ArchiveGeneration>,
+    last: Mutex<CheckedArchive>,
+    checks: SingleFlight<(), CheckedArchive>,
+}
+
+/// An archive, as a check for a change has found it.
 #[derive(Clone)]
 struct CheckedArchive {
     archive: Arc<Archive>,
-    /// When the store below was asked for a change; `None` if the answer was invalidated.
-    checked_at: Option<Instant>,
+    /// When the store below was asked for a change.
+    checked_at: Instant,
+    /// Whether a read has shown since that the archive was changed.
+    is_outdated: bool,
 }
 
 impl CurrentArchive {
-    /// Opens the archive under a key, called `display_name` in messages. `replacements` counts its later replacements.
-    /// Also returns the entries of `folder` that are left out.
+    /// Opens an archive. `replacements` counts its later replacements. Also returns the entries of `folder` that are
+    /// left out.
     pub(super) fn open(
         context: &RequestContext,
-        base: Arc<dyn Store>,
-        key: Key,
-        display_name: &str,
+        object: ArchiveObject,
         folder: &Key,
         replacements: Arc<ArchiveGeneration>,
     ) -> Result<(CurrentArchive, Vec<HiddenEntry>)> {
-        let (archive, stamp) = base.info().ask(context, |context| {
-            read(context, &*base, &key, display_name, folder)
-        });
-        let (archive, omitted) = archive?;
+        let info = object.base.info();
+        let (opened, stamp) = info.ask(context, |context| object.read(context, folder));
+        let (archive, omitted) = opened?;
         let current = CurrentArchive {
-            base,
-            key,
-            display_name: display_name.to_string(),
+            object,
             replacements,
-            checked: Mutex::new(CheckedArchive {
+            last: Mutex::new(CheckedArchive {
                 archive,
-                checked_at: Some(stamp.request_time),
+                checked_at: stamp.request_time,
+                is_outdated: false,
             }),
             checks: SingleFlight::default(),
         };
@@ -71,7 +93,7 @@ impl CurrentArchive {
     ) -> Result<T> {
         match run(&self.get(context)?) {
             Err(error) if error.kind() == Kind::Changed => {
-                self.checked.lock().checked_at = None;
+                self.last.lock().is_outdated = true;
                 run(&self.get(context)?)
             }
             result => result,
@@ -80,103 +102,74 @@ impl CurrentArchive {
 
     /// Returns the current version of the archive.
     pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<Archive>> {
-        let info = self.base.info();
+        let info = self.object.base.info();
         let (begun, deadline) = (info.clock.now(), Instant::now() + JOIN_TIMEOUT);
-        let (archive, checked_at) = match self.fresh() {
+        let checked = match self.fresh() {
             Some(fresh) => fresh,
             None => {
                 // A check by another caller has the same TTL as a cached answer.
-                let counts = |&(_, checked_at): &(_, Instant)| {
-                    checked_at >= begun || info.is_fresh(checked_at)
+                let counts = |checked: &CheckedArchive| {
+                    checked.checked_at >= begun || info.is_fresh(checked.checked_at)
                 };
                 let work = || self.fresh().map_or_else(|| self.check(context), Ok);
                 let checks = &self.checks;
                 checks.run_accepting(context, &(), deadline, counts, work)?
             }
         };
-        context.record_age(checked_at);
-        Ok(archive)
+        context.record_age(checked.checked_at);
+        Ok(checked.archive)
     }
 
-    /// Returns the archive and the time of its last check, if that is within the TTL.
-    fn fresh(&self) -> Option<(Arc<Archive>, Instant)> {
-        let CheckedArchive {
-            archive,
-            checked_at,
-        } = self.checked.lock().clone();
-        let checked_at = checked_at.filter(|&checked_at| self.base.info().is_fresh(checked_at))?;
-        Some((archive, checked_at))
+    /// Returns the result of the last check, if that is within the TTL.
+    fn fresh(&self) -> Option<CheckedArchive> {
+        let last = self.last.lock().clone();
+        let is_fresh = !last.is_outdated && self.object.base.info().is_fresh(last.checked_at);
+        is_fresh.then_some(last)
     }
 
-    /// Checks for a change. Returns the current archive and the time of the check.
-    fn check(&self, context: &RequestContext) -> Result<(Arc<Archive>, Instant)> {
-        let old = self.checked.lock().archive.clone();
-        let (new, stamp) = self
-            .base
-            .info()
-            .ask(context, |context| self.same_or_new(context, &old));
+    /// Checks for a change.
+    fn check(&self, context: &RequestContext) -> Result<CheckedArchive> {
+        let old = self.last.lock().archive.clone();
+        let info = self.object.base.info();
+        let (new, stamp) = info.ask(context, |context| self.same_or_new(context, &old));
         let new = new?;
         // Counted before the first answer from the new archive.
         if !Arc::ptr_eq(&new, &old) {
             self.replacements.advance();
         }
-        *self.checked.lock() = CheckedArchive {
-            archive: new.clone(),
-            checked_at: Some(stamp.request_time),
+        let checked = CheckedArchive {
+            archive: new,
+            checked_at: stamp.request_time,
+            is_outdated: false,
         };
-        Ok((new, stamp.request_time))
+        *self.last.lock() = checked.clone();
+        Ok(checked)
     }
 
     /// Returns the old archive if it has not changed, or else reads the new one's directory.
     fn same_or_new(&self, context: &RequestContext, old: &Arc<Archive>) -> Result<Arc<Archive>> {
-        let meta = self.base.head(context, &self.key);
-        match meta.map_err(|error| archive::failed(error).about(&self.display_name))? {
+        let ArchiveObject {
+            base,
+            key,
+            display_name,
+        } = &self.object;
+        let meta = base.head(context, key);
+        match meta.map_err(|error| archive::failed(error).about(display_name))? {
             Some(meta) if meta.version == old.meta.version => Ok(old.clone()),
             Some(meta) if meta.kind == EntryKind::File => {
-                let new = read(
-                    context,
-                    &*self.base,
-                    &self.key,
-                    &self.display_name,
-                    &Key::root(),
-                );
-                // An archive that is still being written does not make its entries corrupt.
-                let same_or_new = |new: Arc<Archive>| {
-                    if new.has_content_of(old) {
-                        return old.clone();
-                    }
-                    new
-                };
-                new.map(|(new, _)| same_or_new(new))
-                    .map_err(|error| match archive::failed(error) {
+                match self.object.read(context, &Key::root()) {
+                    Ok((new, _)) if new.has_content_of(old) => Ok(old.clone()),
+                    Ok((new, _)) => Ok(new),
+                    // An archive that is still being written does not make its entries corrupt.
+                    Err(error) => Err(match archive::failed(error) {
                         error if error.kind() == Kind::Corrupt => {
-                            Error::new(Kind::Unavailable, &self.display_name, error.detail())
+                            Error::unavailable(display_name, error.detail())
                         }
                         error => error,
-                    })
+                    }),
+                }
             }
-            _ => Err(Error::new(
-                Kind::Unavailable,
-                &self.display_name,
-                "the zip archive is gone",
-            )),
+            _ => Err(Error::unavailable(display_name, "the zip archive is gone")),
         }
     }
-}
-
-/// Reads the directory, and logs a warning if entries are left out.
-fn read(
-    context: &RequestContext,
-    base: &dyn Store,
-    key: &Key,
-    display_name: &str,
-    folder: &Key,
-) -> Result<(Arc<Archive>, OmittedEntries)> {
-    let (archive, omitted) =
-        Archive::open(context, base, key, folder).map_err(|error| error.about(display_name))?;
-    let said = omitted.to_string();
-    if !said.is_empty() {
-        log::warn!("{}: not display_name: {said}", printable(display_name));
-    }
-    Ok((Arc::new(archive), omitted))
 }

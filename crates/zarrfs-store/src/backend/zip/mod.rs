@@ -25,7 +25,7 @@ pub(crate) mod location;
 mod reader;
 
 use archive::Archive;
-use current_archive::CurrentArchive;
+use current_archive::{ArchiveObject, CurrentArchive};
 use index::{Compression, IndexedPath, ZipEntry};
 use inflate::Inflate;
 use reader::{DeflatedReader, InflateCache, StoredReader};
@@ -60,14 +60,12 @@ impl ZipStore {
             ..StoreInfo::new(base.info().freshness)
         };
         let replacements = info.archive_generation.clone();
-        let (current, not_shown) = CurrentArchive::open(
-            context,
+        let object = ArchiveObject {
             base,
-            archive.clone(),
-            display_name,
-            inner,
-            replacements,
-        )?;
+            key: archive.clone(),
+            display_name: display_name.to_string(),
+        };
+        let (current, not_shown) = CurrentArchive::open(context, object, inner, replacements)?;
         let info = StoreInfo {
             clock,
             hidden_entries: Arc::new(HiddenEntries::new(not_shown)),

@@ -166,9 +166,10 @@ fn somebody_elses_object_is_never_replaced() {
     for kind in KINDS {
         for is_absent in [true, false] {
             let fixture = fixture(kind);
-            let condition = match is_absent {
-                true => Condition::Absent,
-                false => fixture.put_any(b"zero"),
+            let condition = if is_absent {
+                Condition::Absent
+            } else {
+                fixture.put_any(b"zero")
             };
             fixture.fail(|number, method| first(Fault::Overtaken)(number, method));
             let error = fixture.put(b"one", &condition).unwrap_err();
