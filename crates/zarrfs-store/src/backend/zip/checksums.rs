@@ -18,21 +18,21 @@ use super::index::ZipEntry;
 const MAX_ENTRIES: usize = 4096;
 
 /// Maximum number of separate ranges per entry.
-const MAX_PARTS: usize = 1024;
+const MAX_RANGES: usize = 1024;
 
 /// Maximum number of ranges of all entries: 40 bytes each, less than 2 MB together.
-const MAX_ROOM: usize = 48 << 10;
+const MAX_CAPACITY: usize = 48 << 10;
 
 /// How long an entry that was found to be wrong twice is not read again.
-const WRONG_FOR: Duration = Duration::from_secs(60);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The checksums of an archive's entries, by the offset of the local header.
 pub(super) struct EntryChecksums(Mutex<ChecksumTable>);
 
 struct ChecksumTable {
-    read: LruCache<u64, Vec<Part>>,
+    read: LruCache<u64, Vec<CheckedRange>>,
     /// The capacity for ranges in `read`, over all entries.
-    room: usize,
+    capacity: usize,
     wrong: LruCache<u64, WrongSum>,
 }
 
@@ -45,16 +45,16 @@ pub(super) struct WrongSum {
 }
 
 impl WrongSum {
-    /// Whether the entry was checked again less than `WRONG_FOR` ago.
+    /// Whether the entry was checked again less than `RECHECK_INTERVAL` ago.
     pub(super) fn is_confirmed(&self, now: Instant) -> bool {
         let age = |confirmed| now.saturating_duration_since(confirmed);
         self.confirmed
-            .is_some_and(|confirmed| age(confirmed) < WRONG_FOR)
+            .is_some_and(|confirmed| age(confirmed) < RECHECK_INTERVAL)
     }
 }
 
 /// A range of an entry, and its checksum.
-struct Part {
+struct CheckedRange {
     range: Range<u64>,
     crc: Crc,
 }
@@ -63,7 +63,7 @@ impl Default for EntryChecksums {
     fn default() -> EntryChecksums {
         EntryChecksums(Mutex::new(ChecksumTable {
             read: LruCache::unbounded(),
-            room: 0,
+            capacity: 0,
             wrong: LruCache::unbounded(),
         }))
     }
@@ -95,7 +95,7 @@ impl EntryChecksums {
             return None;
         }
         let end = offset + bytes.len() as u64;
-        let is_known = |parts: &Vec<Part>| {
+        let is_known = |parts: &Vec<CheckedRange>| {
             let behind = parts.partition_point(|part| part.range.start <= offset);
             let part = behind.checked_sub(1).and_then(|at| parts.get(at));
             part.is_some_and(|part| end <= part.range.end)
@@ -106,32 +106,32 @@ impl EntryChecksums {
         let mut crc = Crc::new();
         crc.update(bytes);
         let range = offset..end;
-        self.0.lock().add(entry, Part { range, crc }, bytes)
+        self.0.lock().add(entry, CheckedRange { range, crc }, bytes)
     }
 }
 
 impl ChecksumTable {
     /// Adds a range of an entry. Returns the checksum of the entry if its ranges are complete. Evicts the oldest
     /// entries beyond the limits.
-    fn add(&mut self, entry: &ZipEntry, new: Part, bytes: &[u8]) -> Option<u32> {
+    fn add(&mut self, entry: &ZipEntry, new: CheckedRange, bytes: &[u8]) -> Option<u32> {
         let parts = self.read.get_or_insert_mut(entry.header, Vec::new);
-        let room = parts.capacity();
+        let capacity = parts.capacity();
         add(parts, new, bytes);
         let whole = match parts.as_slice() {
             [whole] if whole.range == (0..entry.size) => Some(whole.crc.sum()),
             _ => None,
         };
-        if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > MAX_PARTS {
+        if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > MAX_RANGES {
             // The next reads may be right.
             *parts = Vec::new();
         }
         if parts.capacity() > 4 * parts.len() {
             parts.shrink_to(2 * parts.len());
         }
-        self.room = self.room - room + parts.capacity();
-        while self.read.len() > MAX_ENTRIES || self.room > MAX_ROOM {
+        self.capacity = self.capacity - capacity + parts.capacity();
+        while self.read.len() > MAX_ENTRIES || self.capacity > MAX_CAPACITY {
             let oldest = self.read.pop_lru();
-            self.room -= oldest.map_or(self.room, |(_, parts)| parts.capacity());
+            self.capacity -= oldest.map_or(self.capacity, |(_, parts)| parts.capacity());
         }
         whole
     }
@@ -139,7 +139,7 @@ impl ChecksumTable {
 
 /// Adds a range with its bytes to the others, which are sorted and neither overlap nor touch. If it overlaps others,
 /// only the bytes at its ends that they lack are used.
-fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
+fn add(parts: &mut Vec<CheckedRange>, mut new: CheckedRange, bytes: &[u8]) {
     let (start, end) = (new.range.start, new.range.end);
     let (mut from, mut to) = (start, end);
     let mut first = parts.partition_point(|part| part.range.end <= start);
@@ -172,7 +172,7 @@ fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
 }
 
 /// Joins a range with the next one if they touch.
-fn join(parts: &mut Vec<Part>, place: usize) {
+fn join(parts: &mut Vec<CheckedRange>, place: usize) {
     let next = parts.get(place + 1).map(|next| next.range.start);
     if parts.get(place).map(|part| part.range.end) == next && next.is_some() {
         let next = parts.remove(place + 1);
@@ -270,9 +270,13 @@ mod tests {
         };
         let check = || {
             let sums = sums.0.lock();
-            let room = sums.read.iter().map(|(_, parts)| parts.capacity());
-            assert_eq!(room.sum::<usize>(), sums.room);
-            assert!(sums.room * size_of::<Part>() < 2_000_000, "{}", sums.room);
+            let capacity = sums.read.iter().map(|(_, parts)| parts.capacity());
+            assert_eq!(capacity.sum::<usize>(), sums.capacity);
+            assert!(
+                sums.capacity * size_of::<CheckedRange>() < 2_000_000,
+                "{}",
+                sums.capacity
+            );
             assert!(sums.read.len() <= MAX_ENTRIES);
         };
         let scattered = |header| (0..1000).for_each(|n| read(header, 4 * n..4 * n + 1));
@@ -318,7 +322,7 @@ mod tests {
         assert!(wrong.sum == sum && !wrong.is_confirmed(now));
         sums.record_whole(&right, sum, now);
         let wrong = sums.wrong(&right).unwrap();
-        assert!(wrong.is_confirmed(now) && !wrong.is_confirmed(now + WRONG_FOR));
+        assert!(wrong.is_confirmed(now) && !wrong.is_confirmed(now + RECHECK_INTERVAL));
         sums.record_whole(&right, right.crc, now);
         assert_eq!(sums.wrong(&right), None);
         assert_eq!(sums.record_range(&right, 0, b"abcd"), Some(right.crc));

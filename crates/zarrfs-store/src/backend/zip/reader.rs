@@ -17,11 +17,11 @@ use super::index::ZipEntry;
 use super::inflate::{BLOCK, Inflate};
 use crate::request_context::RequestContext;
 
-/// Maximum inflated bytes that one reader keeps while all readers together keep at most `ALL_KEEP`, and the maximum
+/// Maximum inflated bytes that one reader keeps while all readers together keep at most `TOTAL_BUFFER`, and the maximum
 /// beyond that. An entry that fits is inflated once.
-const KEEP: usize = 8 << 20;
-const ALL_KEEP: usize = 32 << 20;
-const LEAST_KEEP: usize = 256 << 10;
+const MAX_BUFFER: usize = 8 << 20;
+const TOTAL_BUFFER: usize = 32 << 20;
+const MIN_BUFFER: usize = 256 << 10;
 
 /// Compressed bytes of an open entry per fetch.
 const FETCH_SIZE: u64 = 256 << 10;
@@ -60,14 +60,14 @@ pub(super) struct DeflatedReader {
     entry: ZipEntry,
     start: u64,
     meta: Meta,
-    stream: Mutex<InflateState>,
+    state: Mutex<InflateBuffer>,
     cache: InflateCache,
 }
 
 /// The decoder and the last bytes of its output.
-struct InflateState {
+struct InflateBuffer {
     inflate: Inflate,
-    last: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl DeflatedReader {
@@ -85,7 +85,7 @@ impl DeflatedReader {
             key,
             entry: *entry,
             start,
-            stream: Mutex::new(InflateState::begin(entry, start)),
+            state: Mutex::new(InflateBuffer::begin(entry, start)),
             cache,
         }
     }
@@ -93,82 +93,86 @@ impl DeflatedReader {
     fn read(
         &self,
         context: &RequestContext,
-        stream: &mut InflateState,
+        state: &mut InflateBuffer,
         offset: u64,
         end: u64,
     ) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        if offset < stream.last_start() {
-            self.restart(stream);
+        if offset < state.buffer_start() {
+            self.restart(state);
         }
-        stream.copy(offset, end, &mut out);
-        while stream.inflate.produced() < end {
-            let at = stream.inflate.produced().max(offset);
-            self.advance(context, stream)?;
-            stream.copy(at, end, &mut out);
-            self.trim(stream);
+        state.copy(offset, end, &mut out);
+        while state.inflate.produced() < end {
+            let at = state.inflate.produced().max(offset);
+            self.advance(context, state)?;
+            state.copy(at, end, &mut out);
+            self.trim(state);
         }
         Ok(out)
     }
 
     /// Inflates another block and appends it to the kept bytes.
-    fn advance(&self, context: &RequestContext, stream: &mut InflateState) -> Result<()> {
-        let left = self.entry.size - stream.inflate.produced();
+    fn advance(&self, context: &RequestContext, state: &mut InflateBuffer) -> Result<()> {
+        let left = self.entry.size - state.inflate.produced();
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
-        let old = stream.last.len();
-        stream.last.resize(old + length, 0);
+        let old = state.buffer.len();
+        state.buffer.resize(old + length, 0);
         self.cache.fetch_add(length, Relaxed);
-        stream
+        state
             .inflate
-            .fill(context, &self.archive, &mut stream.last[old..])
+            .fill(context, &self.archive, &mut state.buffer[old..])
     }
 
     /// Drops the first of the kept bytes once they exceed the limit by more than a quarter.
-    fn trim(&self, stream: &mut InflateState) {
-        let most = if self.cache.load(Relaxed) <= ALL_KEEP {
-            KEEP
+    fn trim(&self, state: &mut InflateBuffer) {
+        let most = if self.cache.load(Relaxed) <= TOTAL_BUFFER {
+            MAX_BUFFER
         } else {
-            LEAST_KEEP
+            MIN_BUFFER
         };
-        if stream.last.len() > most + most / 4 {
-            let dropped = stream.last.len() - most;
-            stream.last.drain(..dropped);
-            stream.last.shrink_to(most + BLOCK);
+        if state.buffer.len() > most + most / 4 {
+            let dropped = state.buffer.len() - most;
+            state.buffer.drain(..dropped);
+            state.buffer.shrink_to(most + BLOCK);
             self.cache.fetch_sub(dropped, Relaxed);
         }
     }
 
-    fn restart(&self, stream: &mut InflateState) {
-        self.cache.fetch_sub(stream.last.len(), Relaxed);
-        *stream = InflateState::begin(&self.entry, self.start);
+    fn restart(&self, state: &mut InflateBuffer) {
+        self.cache.fetch_sub(state.buffer.len(), Relaxed);
+        *state = InflateBuffer::begin(&self.entry, self.start);
     }
 }
 
-impl InflateState {
-    fn begin(entry: &ZipEntry, start: u64) -> InflateState {
+impl InflateBuffer {
+    fn begin(entry: &ZipEntry, start: u64) -> InflateBuffer {
         let data = EntryData {
             start,
             first: Vec::new(),
         };
-        InflateState {
+        InflateBuffer {
             inflate: Inflate::new(entry, data, FETCH_SIZE),
-            last: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 
     /// Returns the offset of the kept bytes in the entry.
-    fn last_start(&self) -> u64 {
-        self.inflate.produced() - self.last.len() as u64
+    fn buffer_start(&self) -> u64 {
+        self.inflate.produced() - self.buffer.len() as u64
     }
 
     /// Copies the part of a range that is kept.
     fn copy(&self, offset: u64, end: u64, out: &mut Vec<u8>) {
-        let start = self.last_start();
+        let start = self.buffer_start();
         let place = |at: u64| {
             let place = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
-            place.min(self.last.len())
+            place.min(self.buffer.len())
         };
-        out.extend_from_slice(self.last.get(place(offset)..place(end)).unwrap_or_default());
+        out.extend_from_slice(
+            self.buffer
+                .get(place(offset)..place(end))
+                .unwrap_or_default(),
+        );
     }
 }
 
@@ -179,10 +183,10 @@ impl Reader for DeflatedReader {
             return Ok(Vec::new());
         }
         // Locked while the archive is read, since the decoder has only one position.
-        let mut stream = self.stream.lock();
-        let read = self.read(context, &mut stream, offset, end);
+        let mut state = self.state.lock();
+        let read = self.read(context, &mut state, offset, end);
         read.map_err(|error| {
-            self.restart(&mut stream);
+            self.restart(&mut state);
             error.about(&self.key)
         })
     }
@@ -194,7 +198,7 @@ impl Reader for DeflatedReader {
 
 impl Drop for DeflatedReader {
     fn drop(&mut self) {
-        let stream = self.stream.get_mut();
-        self.cache.fetch_sub(stream.last.len(), Relaxed);
+        let state = self.state.get_mut();
+        self.cache.fetch_sub(state.buffer.len(), Relaxed);
     }
 }
