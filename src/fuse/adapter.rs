@@ -1,8 +1,7 @@
 //! Implements fuser's trait: maps kernel requests to operations of the vfs.
 //!
-//! Requests about names are in `names`, changes of names in `changes`, and requests about open files, except reads, in
-//! `open_files`. No call here blocks. fuser answers the missing calls (locks, lseek, copy_file_range) with ENOSYS; then
-//! the kernel never sends them again and does the work itself.
+//! No call here blocks. fuser answers the missing calls (locks, lseek, copy_file_range) with ENOSYS; then the kernel
+//! never sends them again and does the work itself.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,30 +11,27 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, FileHandle, Filesystem, INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::changes;
-use super::changes::{child, credentials};
 use super::convert;
-use super::convert::{fh, ino};
+use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
-use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
-use super::names;
-use super::negotiation;
-use super::open_files;
-use super::passthrough::BackingFiles;
-use super::request::RequestInfo;
-use super::xattr;
-use crate::vfs::{Caller, NewNode};
-use zarrfs_store::tree::AttrChange;
+use super::passthrough::{BackingFiles, FileOpening};
+use super::reply::{InodeAttr, LinkTarget, OpenedDir, Written};
+use super::request::KernelRequest;
+use super::request::RequestClass::{Contents, Flush, Names};
+use super::xattr::XattrRequest;
+use crate::vfs::{Caller, Fh, Ino, NameIn, NewNode};
+use zarr_format::error::Kind;
+use zarrfs_store::tree::{AttrChange, Credentials, RenameMode, Setting};
 
 /// The adapter of one mount.
 pub(super) struct FuseAdapter {
-    dispatch: Dispatcher,
+    dispatcher: Dispatcher,
     readahead: Arc<KernelReadahead>,
     backing: Arc<BackingFiles>,
 }
@@ -43,57 +39,143 @@ pub(super) struct FuseAdapter {
 impl FuseAdapter {
     /// Builds the adapter; each opened file is passed to `readahead` and `backing`.
     pub(super) fn new(
-        dispatch: Dispatcher,
+        dispatcher: Dispatcher,
         readahead: Arc<KernelReadahead>,
         backing: BackingFiles,
     ) -> FuseAdapter {
         FuseAdapter {
-            dispatch,
+            dispatcher,
             readahead,
             backing: Arc::new(backing),
         }
     }
 
-    /// Returns a call of the process that sent a request.
-    fn call(&self, req: &Request) -> KernelCall<'_> {
-        KernelCall::new(&self.dispatch, req.pid())
+    /// Creates a node in a directory.
+    fn make(
+        &self,
+        request: KernelRequest<'_>,
+        maker: Credentials,
+        node: NewNode,
+        reply: ReplyEntry,
+    ) {
+        let parent = request.ino;
+        let name = request.name.as_deref().unwrap_or_default().to_vec();
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.make(context, parent, &name, &node, &maker)
+            });
+    }
+
+    fn xattr<'a>(
+        &'a self,
+        operation: &'static str,
+        inode: INodeNo,
+        req: &Request,
+    ) -> XattrRequest<'a> {
+        XattrRequest {
+            dispatcher: &self.dispatcher,
+            request: KernelRequest::new(Names, operation, Ino(inode.0), req.pid()),
+        }
+    }
+}
+
+/// Returns the owner and the mode of a new node.
+fn credentials(req: &Request, mode: u32) -> Credentials {
+    Credentials {
+        uid: req.uid(),
+        gid: req.gid(),
+        mode,
     }
 }
 
 impl Filesystem for FuseAdapter {
+    /// Requests capabilities and limits; a mount works without any of them.
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiation::ask_for(config);
-        self.backing.ask_for(config);
+        // Not FUSE_AUTO_INVAL_DATA: it drops pages of files that are open for writing (vfs/pages.rs).
+        for flag in [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            // No file has set-ID bits or capabilities that a write must clear: the kernel need not check before each
+            // write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ] {
+            if config.add_capabilities(flag).is_err() {
+                log::debug!("the kernel has no {flag:?}");
+            }
+        }
+        let limits = [
+            config.set_max_write(convert::LARGEST_REQUEST).is_err(),
+            // Read-ahead requests in flight, and the number at which the kernel throttles.
+            config.set_max_background(128).is_err(),
+            config.set_congestion_threshold(96).is_err(),
+        ];
+        if limits.contains(&true) {
+            log::warn!("the kernel refuses our limits; reads will be slower");
+        }
+        self.backing.negotiate(config);
         Ok(())
     }
 
+    /// An event loop answers from memory.
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        names::look_up(self.call(req), ino(parent), name, Caller(req.pid()), reply);
+        let (parent, caller) = (Ino(parent.0), Caller(req.pid()));
+        let name = name.as_bytes();
+        let request = KernelRequest::new(Names, "lookup", parent, req.pid()).with_name(name);
+        self.dispatcher
+            .answer(request, reply, name, move |vfs, context, name| {
+                vfs.lookup(context, parent, name, caller)
+            });
     }
 
     fn forget(&self, _req: &Request, inode: INodeNo, nlookup: u64) {
-        self.dispatch
-            .run_unreplied("forget", |vfs| vfs.forget(ino(inode), nlookup));
+        self.dispatcher.forget(Ino(inode.0), nlookup);
     }
 
     fn getattr(&self, req: &Request, inode: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        names::attributes(self.call(req), ino(inode), Caller(req.pid()), reply);
+        let (ino, caller) = (Ino(inode.0), Caller(req.pid()));
+        let request = KernelRequest::new(Names, "getattr", ino, req.pid());
+        self.dispatcher
+            .answer(request, reply, &(), move |vfs, context, ()| {
+                let attr = vfs.getattr(context, ino, caller)?;
+                Ok(InodeAttr(ino, attr))
+            });
     }
 
     fn readlink(&self, req: &Request, inode: INodeNo, reply: ReplyData) {
-        names::read_link(self.call(req), ino(inode), reply);
+        let ino = Ino(inode.0);
+        let request = KernelRequest::new(Names, "readlink", ino, req.pid());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.read_link(context, ino).map(LinkTarget)
+            });
     }
 
+    /// Sets the read-ahead before the reply. An open for writing on a read-only mount is refused at once.
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        open_files::open(
-            self.call(req),
-            self.readahead.clone(),
-            self.backing.clone(),
-            ino(inode),
-            convert::open_mode(flags),
-            Caller(req.pid()),
-            reply,
-        );
+        let (ino, caller) = (Ino(inode.0), Caller(req.pid()));
+        let mode = convert::open_mode(flags);
+        let request = KernelRequest::new(Names, "open", ino, req.pid());
+        if mode.writes && !self.dispatcher.is_writable() {
+            let errno = Kind::ReadOnly.errno();
+            return self.dispatcher.refuse(&request, reply, errno);
+        }
+        let (readahead, backing) = (self.readahead.clone(), self.backing.clone());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                let opened = if mode.writes {
+                    vfs.open_for_writing(context, ino, mode, caller)?
+                } else {
+                    vfs.open(context, ino, caller)?
+                };
+                readahead.set(opened.expects_sequential);
+                Ok(FileOpening {
+                    ino,
+                    opened,
+                    backing,
+                })
+            });
     }
 
     fn read(
@@ -107,12 +189,15 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let call = self.call(req).of_range(offset, u64::from(size));
-        let request = RequestInfo::contents("read", ino(inode));
-        let (fh, size) = (fh(handle), size as usize);
-        call.answer(request, reply, move |vfs, context| {
-            vfs.read(context, fh, offset, size)
-        });
+        let fh = Fh(handle.0);
+        let request = KernelRequest {
+            range: Some(offset..offset.saturating_add(u64::from(size))),
+            ..KernelRequest::new(Contents, "read", Ino(inode.0), req.pid())
+        };
+        self.dispatcher
+            .answer(request, reply, &(), move |vfs, context, ()| {
+                vfs.read(context, fh, offset, size as usize)
+            });
     }
 
     fn release(
@@ -125,12 +210,33 @@ impl Filesystem for FuseAdapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.backing.release(ino(inode));
-        open_files::release(self.call(req), ino(inode), fh(handle), reply);
+        let (ino, fh) = (Ino(inode.0), Fh(handle.0));
+        self.backing.release(ino);
+        if self.dispatcher.is_writable() {
+            // Dirty data may have to be flushed first.
+            let request = KernelRequest::new(Flush, "release", ino, req.pid());
+            return self
+                .dispatcher
+                .enqueue(request, reply, move |vfs, context| {
+                    vfs.release(context, fh);
+                    Ok(())
+                });
+        }
+        let request = KernelRequest::new(Contents, "release", ino, req.pid());
+        self.dispatcher
+            .answer(request, reply, &(), move |vfs, context, ()| {
+                vfs.release(context, fh);
+                Ok(())
+            });
     }
 
     fn opendir(&self, req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        names::open_directory(self.call(req), ino(inode), Caller(req.pid()), reply);
+        let (ino, caller) = (Ino(inode.0), Caller(req.pid()));
+        let request = KernelRequest::new(Names, "opendir", ino, req.pid());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.opendir(context, ino, caller).map(OpenedDir)
+            });
     }
 
     fn readdir(
@@ -141,7 +247,12 @@ impl Filesystem for FuseAdapter {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        names::read_directory(self.call(req), ino(inode), fh(handle), offset, reply);
+        let (ino, fh) = (Ino(inode.0), Fh(handle.0));
+        let request = KernelRequest::new(Names, "readdir", ino, req.pid());
+        self.dispatcher
+            .answer(request, reply, &(), move |vfs, context, ()| {
+                DirBuffer::read(vfs, context, ino, fh, offset)
+            });
     }
 
     fn releasedir(
@@ -152,11 +263,21 @@ impl Filesystem for FuseAdapter {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        names::release_directory(self.call(req), ino(inode), fh(handle), reply);
+        let fh = Fh(handle.0);
+        let request = KernelRequest::new(Names, "releasedir", Ino(inode.0), req.pid());
+        self.dispatcher
+            .answer(request, reply, &(), move |vfs, _, ()| {
+                vfs.releasedir(fh);
+                Ok(())
+            });
     }
 
     fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        names::room(self.call(req), reply);
+        let request = KernelRequest::new(Names, "statfs", Ino::ROOT, req.pid());
+        self.dispatcher.enqueue(request, reply, |vfs, context| {
+            let space = vfs.free_space(context)?;
+            Ok(space.unwrap_or_else(convert::read_only_space))
+        });
     }
 
     fn setattr(
@@ -185,8 +306,14 @@ impl Filesystem for FuseAdapter {
             accessed: atime.map(convert::time),
             modified: mtime.map(convert::time),
         };
-        let (call, caller) = (self.call(req), Caller(req.pid()));
-        changes::set_attributes(call, ino(inode), handle.map(fh), change, caller, reply);
+        let (ino, caller) = (Ino(inode.0), Caller(req.pid()));
+        let fh = handle.map(|handle| Fh(handle.0));
+        let request = KernelRequest::new(Names, "setattr", ino, req.pid());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                let attr = vfs.set_attributes(context, ino, fh, &change, caller)?;
+                Ok(InodeAttr(ino, attr))
+            });
     }
 
     fn mknod(
@@ -199,13 +326,13 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let call = self.call(req).about(name);
-        if mode & libc::S_IFMT != libc::S_IFREG && call.is_writable() {
+        let request =
+            KernelRequest::new(Names, "mknod", Ino(parent.0), req.pid()).with_name(name.as_bytes());
+        if mode & libc::S_IFMT != libc::S_IFREG && self.dispatcher.is_writable() {
             // EPERM: the file system does not support the type of node, mknod(2).
-            return call.refuse(RequestInfo::names("mknod", ino(parent)), reply, libc::EPERM);
+            return self.dispatcher.refuse(&request, reply, libc::EPERM);
         }
-        let maker = credentials(req, mode);
-        changes::make(call, NewNode::File, child(parent, name), maker, reply);
+        self.make(request, credentials(req, mode), NewNode::File, reply);
     }
 
     fn mkdir(
@@ -217,8 +344,9 @@ impl Filesystem for FuseAdapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (call, maker) = (self.call(req).about(name), credentials(req, mode));
-        changes::make(call, NewNode::Folder, child(parent, name), maker, reply);
+        let request =
+            KernelRequest::new(Names, "mkdir", Ino(parent.0), req.pid()).with_name(name.as_bytes());
+        self.make(request, credentials(req, mode), NewNode::Folder, reply);
     }
 
     fn symlink(
@@ -230,18 +358,32 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
-        let (call, maker) = (self.call(req).about(link_name), credentials(req, 0o777));
-        changes::make(call, node, child(parent, link_name), maker, reply);
+        let request = KernelRequest::new(Names, "symlink", Ino(parent.0), req.pid())
+            .with_name(link_name.as_bytes());
+        self.make(request, credentials(req, 0o777), node, reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        changes::unlink(self.call(req).about(name), ino(parent), name, reply);
+        let (parent, name) = (Ino(parent.0), name.as_bytes());
+        let request = KernelRequest::new(Names, "unlink", parent, req.pid()).with_name(name);
+        let name = name.to_vec();
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.unlink(context, parent, &name)
+            });
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        changes::remove_folder(self.call(req).about(name), ino(parent), name, reply);
+        let (parent, name) = (Ino(parent.0), name.as_bytes());
+        let request = KernelRequest::new(Names, "rmdir", parent, req.pid()).with_name(name);
+        let name = name.to_vec();
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.remove_folder(context, parent, &name)
+            });
     }
 
+    /// Unsupported flags, such as RENAME_EXCHANGE, are EINVAL (rename(2)).
     fn rename(
         &self,
         req: &Request,
@@ -252,11 +394,28 @@ impl Filesystem for FuseAdapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = (child(parent, name), child(newparent, newname));
-        let call = self.call(req).about(name).to(to.parent, newname);
-        changes::rename(call, from, to, flags, reply);
+        let (from, to) = (Ino(parent.0), Ino(newparent.0));
+        let (old, new) = (name.as_bytes(), newname.as_bytes());
+        let request = KernelRequest::new(Names, "rename", from, req.pid())
+            .with_name(old)
+            .with_destination(NameIn::new(to, new));
+        let mode = match flags {
+            flags if flags.is_empty() => RenameMode::Replace,
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            _ => {
+                let errno = Kind::Invalid.errno();
+                return self.dispatcher.refuse(&request, reply, errno);
+            }
+        };
+        let (old, new) = (old.to_vec(), new.to_vec());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                let (from, to) = (NameIn::new(from, &old), NameIn::new(to, &new));
+                vfs.rename(context, from, to, mode)
+            });
     }
 
+    /// Creates a second file with the bytes of a file.
     fn link(
         &self,
         req: &Request,
@@ -265,9 +424,14 @@ impl Filesystem for FuseAdapter {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let name = child(newparent, newname);
-        let call = self.call(req).to(name.parent, newname);
-        changes::link(call, ino(inode), name, reply);
+        let (file, parent, name) = (Ino(inode.0), Ino(newparent.0), newname.as_bytes());
+        let request = KernelRequest::new(Names, "link", parent, req.pid())
+            .with_destination(NameIn::new(parent, name));
+        let name = name.to_vec();
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.link(context, file, parent, &name)
+            });
     }
 
     fn create(
@@ -280,17 +444,18 @@ impl Filesystem for FuseAdapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (call, maker) = (self.call(req).about(name), credentials(req, mode));
-        changes::create(
-            call,
-            child(parent, name),
-            maker,
-            flags,
-            Caller(req.pid()),
-            reply,
-        );
+        let (parent, name, caller) = (Ino(parent.0), name.as_bytes(), Caller(req.pid()));
+        let maker = credentials(req, mode);
+        let mode = convert::open_mode(OpenFlags(flags));
+        let request = KernelRequest::new(Names, "create", parent, req.pid()).with_name(name);
+        let name = name.to_vec();
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.create(context, parent, &name, &maker, mode, caller)
+            });
     }
 
+    /// An event loop writes what does not have to wait.
     fn write(
         &self,
         req: &Request,
@@ -303,16 +468,24 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let call = self.call(req).of_range(offset, data.len() as u64);
-        open_files::write(
-            call,
-            ino(inode),
-            fh(handle),
-            offset,
-            data,
-            write_flags,
-            reply,
-        );
+        let fh = Fh(handle.0);
+        // The kernel writes whole pages of an mmap back on its own, in whichever process is running.
+        let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let request = KernelRequest {
+            range: Some(offset..offset.saturating_add(data.len() as u64)),
+            caller: if are_pages { 0 } else { req.pid() },
+            ..KernelRequest::new(Contents, "write", Ino(inode.0), req.pid())
+        };
+        self.dispatcher
+            .answer(request, reply, data, move |vfs, context, data| {
+                if are_pages {
+                    vfs.write_pages(context, fh, offset, data)?;
+                } else {
+                    vfs.write(context, fh, offset, data)?;
+                }
+                // A request has at most 1 MiB.
+                Ok(Written(u32::try_from(data.len()).unwrap_or(u32::MAX)))
+            });
     }
 
     fn flush(
@@ -323,14 +496,10 @@ impl Filesystem for FuseAdapter {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let fh = fh(handle);
-        open_files::keep(
-            self.call(req),
-            "flush",
-            ino(inode),
-            reply,
-            move |vfs, context| vfs.flush(context, fh),
-        );
+        let fh = Fh(handle.0);
+        let request = KernelRequest::new(Flush, "flush", Ino(inode.0), req.pid());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| vfs.flush(context, fh));
     }
 
     fn fsync(
@@ -341,14 +510,10 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let fh = fh(handle);
-        open_files::keep(
-            self.call(req),
-            "fsync",
-            ino(inode),
-            reply,
-            move |vfs, context| vfs.sync(context, fh),
-        );
+        let fh = Fh(handle.0);
+        let request = KernelRequest::new(Flush, "fsync", Ino(inode.0), req.pid());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| vfs.sync(context, fh));
     }
 
     fn fsyncdir(
@@ -359,14 +524,12 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let ino = ino(inode);
-        open_files::keep(
-            self.call(req),
-            "fsyncdir",
-            ino,
-            reply,
-            move |vfs, context| vfs.sync_folder(context, ino),
-        );
+        let ino = Ino(inode.0);
+        let request = KernelRequest::new(Flush, "fsyncdir", ino, req.pid());
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.sync_folder(context, ino)
+            });
     }
 
     fn fallocate(
@@ -379,19 +542,23 @@ impl Filesystem for FuseAdapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let call = self.call(req).of_range(offset, length);
-        let fh = fh(handle);
-        open_files::keep(call, "fallocate", ino(inode), reply, move |vfs, context| {
-            vfs.allocate(context, fh, mode, offset, length)
-        });
+        let fh = Fh(handle.0);
+        let request = KernelRequest {
+            range: Some(offset..offset.saturating_add(length)),
+            ..KernelRequest::new(Flush, "fallocate", Ino(inode.0), req.pid())
+        };
+        self.dispatcher
+            .enqueue(request, reply, move |vfs, context| {
+                vfs.allocate(context, fh, mode, offset, length)
+            });
     }
 
     fn getxattr(&self, req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        xattr::get(self.call(req), ino(inode), name, size, reply);
+        self.xattr("getxattr", inode, req).get(name, size, reply);
     }
 
     fn listxattr(&self, req: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
-        xattr::list(self.call(req), ino(inode), size, reply);
+        self.xattr("listxattr", inode, req).list(size, reply);
     }
 
     fn setxattr(
@@ -404,10 +571,18 @@ impl Filesystem for FuseAdapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        xattr::set(self.call(req), ino(inode), name, value, flags, reply);
+        let setting = match flags {
+            libc::XATTR_CREATE => Setting::Create,
+            libc::XATTR_REPLACE => Setting::Replace,
+            _ => Setting::Any,
+        };
+        let value = Some(value.to_vec());
+        self.xattr("setxattr", inode, req)
+            .change(name, value, setting, reply);
     }
 
     fn removexattr(&self, req: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        xattr::remove(self.call(req), ino(inode), name, reply);
+        self.xattr("removexattr", inode, req)
+            .change(name, None, Setting::Any, reply);
     }
 }

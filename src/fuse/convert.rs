@@ -6,11 +6,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{
-    FileAttr, FileHandle, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, TimeOrNow,
-};
+use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 
-use crate::vfs::{Fh, Ino, OpenOptions, OpenReply, Vfs, VfsConfig};
+use crate::vfs::{Ino, OpenOptions, OpenReply, Vfs, VfsConfig};
 use crate::view::Attr;
 use zarrfs_store::EntryKind;
 use zarrfs_store::tree::{FreeSpace, Time};
@@ -19,47 +17,33 @@ use zarrfs_store::tree::{FreeSpace, Time};
 /// their buffer, and Python reads it for a single byte.
 pub(super) const LARGEST_REQUEST: u32 = 1 << 20;
 
-/// Maximum number of decoded chunks in one block.
-const PIECES: u64 = 1024;
-
-/// The mode bits that are shown in addition to the file type.
-const PERMISSIONS: u32 = 0o1777;
-
+/// The size of a page in bytes, and the smallest block size.
 const PAGE: u32 = 4096;
-const BLOCK: u64 = 512;
 
-/// The free space that `df` shows for a read-only mount: a petabyte in 4 KiB blocks. Nothing is used, so that the mount
-/// does not look full, and nothing is available.
-pub(super) const READ_ONLY_SPACE: FreeSpace = FreeSpace {
-    block: PAGE,
-    blocks: 1 << 38,
-    free: 1 << 38,
-    available: 0,
-    files: 1 << 32,
-    free_files: 1 << 32,
-};
-
-/// Converts an inode number.
-pub(super) fn ino(ino: INodeNo) -> Ino {
-    Ino(ino.0)
-}
-
-/// Converts a file handle.
-pub(super) fn fh(fh: FileHandle) -> Fh {
-    Fh(fh.0)
+/// Returns the free space that `df` shows for a read-only mount: a petabyte in 4 KiB blocks. Nothing is used, so that
+/// the mount does not look full, and nothing is available.
+pub(super) fn read_only_space() -> FreeSpace {
+    FreeSpace {
+        block: PAGE,
+        blocks: 1 << 38,
+        free: 1 << 38,
+        available: 0,
+        files: 1 << 32,
+        free_files: 1 << 32,
+    }
 }
 
 /// Converts a time of setattr.
 pub(super) fn time(time: TimeOrNow) -> Time {
     match time {
-        TimeOrNow::SpecificTime(time) => Time::At(told_time(time)),
+        TimeOrNow::SpecificTime(time) => Time::At(kernel_time(time)),
         TimeOrNow::Now => Time::Now,
     }
 }
 
 /// Returns the time that the kernel sent. It sends a time before 1970 as negative whole seconds plus nanoseconds, but
 /// fuser subtracts the nanoseconds.
-fn told_time(time: SystemTime) -> SystemTime {
+fn kernel_time(time: SystemTime) -> SystemTime {
     match UNIX_EPOCH.duration_since(time) {
         Ok(before) => time + 2 * Duration::from_nanos(u64::from(before.subsec_nanos())),
         Err(_) => time,
@@ -69,22 +53,22 @@ fn told_time(time: SystemTime) -> SystemTime {
 /// Returns the attributes of inode `ino`.
 pub(super) fn file_attr(ino: Ino, attr: &Attr, vfs: &Vfs) -> FileAttr {
     let config = vfs.config();
-    let kept = attr.posix;
+    let posix = attr.posix;
     let modified = modified(attr, vfs.mounted());
-    let mode = kept.and_then(|posix| u16::try_from(posix.mode & PERMISSIONS).ok());
+    let mode = posix.and_then(|posix| u16::try_from(posix.mode & 0o1777).ok());
     FileAttr {
         ino: INodeNo(ino.0),
         size: attr.size,
         blocks: blocks(attr),
-        atime: kept.map_or(modified, |posix| posix.accessed),
+        atime: posix.map_or(modified, |posix| posix.accessed),
         mtime: modified,
-        ctime: kept.map_or(modified, |posix| posix.changed),
+        ctime: posix.map_or(modified, |posix| posix.changed),
         crtime: modified,
         kind: file_type(attr.kind),
         perm: mode.unwrap_or_else(|| permissions(attr, config)),
-        nlink: kept.map_or(1, |posix| posix.links),
-        uid: kept.map_or(config.uid, |posix| posix.uid),
-        gid: kept.map_or(config.gid, |posix| posix.gid),
+        nlink: posix.map_or(1, |posix| posix.links),
+        uid: posix.map_or(config.uid, |posix| posix.uid),
+        gid: posix.map_or(config.gid, |posix| posix.gid),
         rdev: 0,
         blksize: block_size(attr),
         flags: 0,
@@ -131,22 +115,22 @@ pub(super) fn file_type(kind: EntryKind) -> FileType {
     }
 }
 
-/// Returns the block size of a file in bytes: a buffer of one block spans at most `PIECES` chunks, if the page size
+/// Returns the block size of a file in bytes: a buffer of one block spans at most 1024 chunks, if the page size
 /// allows.
 fn block_size(attr: &Attr) -> u32 {
     if attr.size < u64::from(LARGEST_REQUEST) {
         return PAGE;
     }
-    let most = match attr.piece {
+    let most = match attr.chunk_bytes {
         0 => LARGEST_REQUEST,
-        piece => u32::try_from(piece.saturating_mul(PIECES)).unwrap_or(LARGEST_REQUEST),
+        chunk => u32::try_from(chunk.saturating_mul(1024)).unwrap_or(LARGEST_REQUEST),
     };
     most.clamp(PAGE, LARGEST_REQUEST).next_multiple_of(PAGE)
 }
 
 fn blocks(attr: &Attr) -> u64 {
     let least = u64::from(attr.size > 0);
-    attr.stored.div_ceil(BLOCK).max(least)
+    attr.stored.div_ceil(512).max(least)
 }
 
 fn permissions(attr: &Attr, config: &VfsConfig) -> u16 {
@@ -168,15 +152,15 @@ mod tests {
     #[test]
     fn times_before_1970_keep_their_fractions() {
         let exact = UNIX_EPOCH - Duration::new(6, 500_000_000);
-        let told = UNIX_EPOCH - Duration::new(7, 500_000_000);
-        for (told, exact) in [
-            (told, exact),
+        let sent = UNIX_EPOCH - Duration::new(7, 500_000_000);
+        for (sent, exact) in [
+            (sent, exact),
             (
                 UNIX_EPOCH + Duration::new(6, 5),
                 UNIX_EPOCH + Duration::new(6, 5),
             ),
         ] {
-            assert_eq!(told_time(told), exact);
+            assert_eq!(kernel_time(sent), exact);
         }
     }
 
@@ -186,7 +170,7 @@ mod tests {
             kind,
             size,
             is_exact: true,
-            piece: 0,
+            chunk_bytes: 0,
             stored,
             modified: SystemTime::UNIX_EPOCH,
             fresh,
@@ -204,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_few_pieces() {
-        let block = |size, piece| {
+    fn a_block_has_few_chunks() {
+        let block = |size, chunk_bytes| {
             block_size(&Attr {
-                piece,
+                chunk_bytes,
                 ..attr(size, 0)
             })
         };

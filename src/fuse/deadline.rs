@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::caller;
-use super::request::NamedRequest;
+use super::request::{KernelRequest, RequestClass};
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::request_context::RequestLimit;
 
@@ -62,8 +62,9 @@ enum Duty {
 trait Expire: Send + Sync {
     /// Refuses the reply with an error, after calling `is_refused`, unless it was taken or the request has begun a
     /// change.
-    fn expire(&self, error: &Error, is_refused: &dyn Fn(&NamedRequest, &Error)) -> Expiry;
-    fn request(&self) -> &NamedRequest;
+    fn expire(&self, error: &Error, is_refused: &dyn Fn(&KernelRequest<'static>, &Error))
+    -> Expiry;
+    fn request(&self) -> &KernelRequest<'static>;
 }
 
 /// The result of refusing a reply.
@@ -76,7 +77,7 @@ enum Expiry {
 }
 
 struct PendingReply<R> {
-    request: NamedRequest,
+    request: KernelRequest<'static>,
     state: Mutex<ReplyState<R>>,
 }
 
@@ -98,7 +99,7 @@ impl Deadlines {
     /// that the watcher refuses, and the error, just before the refusal.
     pub(super) fn new(
         limit: Duration,
-        is_refused: impl Fn(&NamedRequest, &Error) + Send + 'static,
+        is_refused: impl Fn(&KernelRequest<'static>, &Error) + Send + 'static,
     ) -> io::Result<Deadlines> {
         let pending = Arc::new(PendingReplies {
             queue: Mutex::default(),
@@ -111,9 +112,13 @@ impl Deadlines {
         Ok(Deadlines { pending })
     }
 
-    /// Adds a pending reply; it has no deadline if the request has no limit.
-    pub(super) fn begin<R: ReplyError>(&self, request: NamedRequest, reply: R) -> ReplyGuard<R> {
-        let is_limited = request.info.is_limited;
+    /// Adds a pending reply; that of a flush has no deadline.
+    pub(super) fn begin<R: ReplyError>(
+        &self,
+        request: KernelRequest<'static>,
+        reply: R,
+    ) -> ReplyGuard<R> {
+        let is_limited = request.class != RequestClass::Flush;
         let slot = Arc::new(PendingReply {
             request,
             state: Mutex::new(ReplyState {
@@ -176,7 +181,7 @@ impl DeadlineQueue {
 }
 
 impl PendingReplies {
-    fn watch(&self, limit: Duration, is_refused: &dyn Fn(&NamedRequest, &Error)) {
+    fn watch(&self, limit: Duration, is_refused: &dyn Fn(&KernelRequest<'static>, &Error)) {
         let why = format!("no answer within {} s (--timeout)", limit.as_secs_f64());
         let error = Error::unavailable("", why);
         let mut next_look = Instant::now();
@@ -198,7 +203,7 @@ impl PendingReplies {
     fn end_interrupted(
         &self,
         replies: Vec<(u64, Arc<dyn Expire>)>,
-        is_refused: &dyn Fn(&NamedRequest, &Error),
+        is_refused: &dyn Fn(&KernelRequest<'static>, &Error),
     ) {
         if !caller::can_be_looked_up() {
             return;
@@ -255,7 +260,11 @@ impl PendingReplies {
 }
 
 impl<R: ReplyError> Expire for PendingReply<R> {
-    fn expire(&self, error: &Error, is_refused: &dyn Fn(&NamedRequest, &Error)) -> Expiry {
+    fn expire(
+        &self,
+        error: &Error,
+        is_refused: &dyn Fn(&KernelRequest<'static>, &Error),
+    ) -> Expiry {
         let mut state = self.state.lock();
         if state.reply.is_some() && state.changes > 0 {
             return Expiry::Changes;
@@ -272,7 +281,7 @@ impl<R: ReplyError> Expire for PendingReply<R> {
         }
     }
 
-    fn request(&self) -> &NamedRequest {
+    fn request(&self) -> &KernelRequest<'static> {
         &self.request
     }
 }
@@ -308,6 +317,11 @@ impl<R: ReplyError> ReplyGuard<R> {
         self.slot.take()
     }
 
+    /// Returns the request.
+    pub(super) fn request(&self) -> &KernelRequest<'static> {
+        &self.slot.request
+    }
+
     /// Whether the reply is still pending.
     pub(super) fn is_waited_for(&self) -> bool {
         RequestLimit::is_waited_for(&*self.slot)
@@ -333,7 +347,6 @@ mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::Receiver;
 
-    use super::super::request::RequestInfo;
     use super::*;
     use crate::vfs::Ino;
 
@@ -353,8 +366,11 @@ mod tests {
 
     fn begin(deadlines: &Deadlines) -> (ReplyGuard<ErrnoSender>, Receiver<i32>) {
         let (sender, errnos) = mpsc::channel();
-        let request = RequestInfo::contents("read", Ino(7)).about(None);
-        (deadlines.begin(request, ErrnoSender(sender)), errnos)
+        (deadlines.begin(read(0), ErrnoSender(sender)), errnos)
+    }
+
+    fn read(caller: u32) -> KernelRequest<'static> {
+        KernelRequest::new(RequestClass::Contents, "read", Ino(7), caller)
     }
 
     #[test]
@@ -410,11 +426,9 @@ mod tests {
     #[test]
     fn a_request_whose_caller_has_ended_is_interrupted() {
         let deadlines = deadlines(LONG);
-        let request = || RequestInfo::contents("read", Ino(7)).about(None);
         let begin = |caller| {
             let (sender, errnos) = mpsc::channel();
-            let request = request().of_caller(caller, None);
-            (deadlines.begin(request, ErrnoSender(sender)), errnos)
+            (deadlines.begin(read(caller), ErrnoSender(sender)), errnos)
         };
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
@@ -443,7 +457,7 @@ mod tests {
     fn a_request_without_limit_is_never_due() {
         let deadlines = deadlines(LONG);
         let (sender, errnos) = mpsc::channel();
-        let request = RequestInfo::flush("flush", Ino(7)).about(None);
+        let request = KernelRequest::new(RequestClass::Flush, "flush", Ino(7), 0);
         let guard = deadlines.begin(request, ErrnoSender(sender));
         assert_eq!(deadlines.pending.queue.lock().first(), None);
         drop(guard.take());

@@ -14,9 +14,8 @@ use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Name};
 
-/// The length of a reply in bytes, as glibc requests it; an entry takes its name and 24 bytes, rounded up to eight.
+/// The length of a reply in bytes, as glibc requests it.
 const REPLY_LEN: usize = 32 << 10;
-const ENTRY_HEADER: usize = 24;
 
 /// The cursor after `.` and `..`; the kernel's cursors of all other entries are larger than the vfs's by this number.
 const AFTER_DOTS: u64 = 1;
@@ -76,7 +75,8 @@ impl DirBuffer {
 
     /// Adds an entry; returns false if there is no space for it.
     fn push(&mut self, ino: Ino, cursor: u64, kind: EntryKind, name: &[u8]) -> bool {
-        let length = (ENTRY_HEADER + name.len()).next_multiple_of(8);
+        // An entry takes its name and 24 bytes, rounded up to eight.
+        let length = (24 + name.len()).next_multiple_of(8);
         if self.length + length > REPLY_LEN {
             return false;
         }
@@ -106,22 +106,22 @@ impl DirBuffer {
     fn add_until(&self, vfs: &Vfs, mut is_full: impl FnMut(&PackedEntry, &[u8]) -> bool) {
         let mut named = self.named();
         if let Some(taken) = named.position(|(entry, name)| is_full(entry, name)) {
-            self.give_back(taken, vfs);
+            self.return_rest(taken, vfs);
         }
     }
 
     /// Returns the entries with their names.
     fn named(&self) -> impl Iterator<Item = (&PackedEntry, &[u8])> {
-        let starts = std::iter::once(0).chain(self.entries.iter().map(|entry| entry.end));
-        let name = |(entry, start): (&'_ PackedEntry, usize)| self.names.get(start..entry.end);
-        let names = self.entries.iter().zip(starts).map(name);
-        self.entries
-            .iter()
-            .zip(names.map(Option::unwrap_or_default))
+        let mut start = 0;
+        self.entries.iter().map(move |entry| {
+            let name = self.names.get(start..entry.end).unwrap_or_default();
+            start = entry.end;
+            (entry, name)
+        })
     }
 
     /// Makes the open directory continue after the first `taken` entries.
-    fn give_back(&self, taken: usize, vfs: &Vfs) {
+    fn return_rest(&self, taken: usize, vfs: &Vfs) {
         let is_listed = |entry: &PackedEntry| entry.cursor != AFTER_DOTS;
         let last = self.entries.get(..taken).unwrap_or_default().last();
         let cursor = last.filter(|entry| is_listed(entry));
@@ -134,7 +134,7 @@ impl DirBuffer {
             cursor: entry.cursor - AFTER_DOTS,
             meta: None,
         });
-        vfs.readdir_again(self.fh, cursor, rest.collect());
+        vfs.return_names(self.fh, cursor, rest.collect());
     }
 }
 

@@ -1,27 +1,26 @@
 //! Runs requests in the event loop or in a pool.
 //!
 //! A request whose answer is in memory runs in the event loop, any other in a pool. An event loop never blocks, except
-//! the loops that `waiting_loops` allows to run a pool's work. Names, contents and the control directory have separate
+//! the loops that `InlineWorkers` allows to run a pool's work. Names, contents and the control directory have separate
 //! pools, so that readers of a slow store do not delay names, and neither delays the control directory. A panic in a
 //! request becomes EIO for that request. Errors are mapped to errno here and reported.
 
+use std::borrow::Borrow;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::access::AccessLine;
 use super::deadline::{Deadlines, ReplyError, ReplyGuard};
-use super::failed_reads::FailedReads;
-use super::failure_reporter::FailureReporter;
+use super::failures::Failures;
 use super::invalidation::{PageInvalidations, PageRequest};
 use super::reply::Output;
-use super::request::{NamedRequest, RequestPool};
-use super::waiting_loops::WaitingLoops;
-use crate::vfs::Vfs;
+use super::request::{AccessLine, KernelRequest, RequestClass};
+use crate::vfs::{Ino, Vfs};
 use crate::view::control;
-use zarr_format::error::{Error, Result};
-use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING};
 use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::pool::ThreadPool;
 
@@ -29,12 +28,9 @@ use zarrfs_store::sync::pool::ThreadPool;
 const NAME_THREADS: usize = 16;
 const CONTENT_THREADS: usize = 64;
 
-/// Threads for the control directory, whose files never wait for a store.
-const CONTROL_THREADS: usize = 2;
-
 /// Maximum number of requests queued for a thread; the kernel sends at most 128 read-ahead requests, and one request
 /// for each waiting thread of a program.
-const MAX_WAITING: usize = 16 << 10;
+const MAX_QUEUED: usize = 16 << 10;
 
 /// The pools of one mount, and the deadlines of the requests in them.
 pub(super) struct Dispatcher {
@@ -42,7 +38,7 @@ pub(super) struct Dispatcher {
     names: ThreadPool,
     contents: ThreadPool,
     control: ThreadPool,
-    waiting: WaitingLoops,
+    inline_workers: InlineWorkers,
     deadlines: Deadlines,
     pages: Arc<PageInvalidations>,
 }
@@ -56,10 +52,35 @@ struct HeldReply<R> {
 }
 
 /// State shared with pool threads.
-pub(super) struct Responder {
-    pub(super) vfs: Arc<Vfs>,
-    reporter: FailureReporter,
-    failed_reads: Arc<FailedReads>,
+struct Responder {
+    vfs: Arc<Vfs>,
+    failures: Arc<Failures>,
+}
+
+/// The event loops that may run local requests inline, which saves the hand-over to another thread. Only a few do so
+/// at a time, and a mount has more loops: the others keep reading requests, so that a slow request delays no other.
+struct InlineWorkers {
+    free: AtomicUsize,
+}
+
+/// A blocking loop; another one may block after this is dropped.
+struct InlineWorker<'a>(&'a InlineWorkers);
+
+impl InlineWorkers {
+    /// Begins to block; `None` if the maximum is reached.
+    fn begin(&self) -> Option<InlineWorker<'_>> {
+        let taken = |free: usize| free.checked_sub(1);
+        self.free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken)
+            .ok()?;
+        Some(InlineWorker(self))
+    }
+}
+
+impl Drop for InlineWorker<'_> {
+    fn drop(&mut self) {
+        self.0.free.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Dispatcher {
@@ -70,33 +91,29 @@ impl Dispatcher {
         pages: Arc<PageInvalidations>,
         timeout: Duration,
     ) -> io::Result<Self> {
-        let reporter = FailureReporter::new(vfs.clone(), stats);
-        let late = reporter.clone();
-        let failed_reads = Arc::<FailedReads>::default();
-        let failed = failed_reads.clone();
-        let is_refused = move |request: &NamedRequest, error: &Error| {
-            failed.note(request, error);
-            late.report(request, error);
-        };
+        let failures = Arc::new(Failures::new(vfs.clone(), stats));
+        let late = failures.clone();
         Ok(Dispatcher {
-            deadlines: Deadlines::new(timeout, is_refused)?,
-            responder: Arc::new(Responder {
-                vfs,
-                reporter,
-                failed_reads,
-            }),
-            names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
-            contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
-            control: ThreadPool::new("zarrfs-control", CONTROL_THREADS, MAX_WAITING),
-            waiting: WaitingLoops::new(0),
+            deadlines: Deadlines::new(timeout, move |request, error| late.report(request, error))?,
+            responder: Arc::new(Responder { vfs, failures }),
+            names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_QUEUED),
+            contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_QUEUED),
+            // Files of the control directory never wait for a store.
+            control: ThreadPool::new("zarrfs-control", 2, MAX_QUEUED),
+            inline_workers: InlineWorkers {
+                free: AtomicUsize::new(0),
+            },
             pages,
         })
     }
 
     /// Allows at most `most` event loops at a time to run a pool's work.
-    pub(super) fn with_waiting_loops(self, most: usize) -> Self {
-        let waiting = WaitingLoops::new(most);
-        Dispatcher { waiting, ..self }
+    pub(super) fn with_inline_workers(self, most: usize) -> Self {
+        let free = AtomicUsize::new(most);
+        Dispatcher {
+            inline_workers: InlineWorkers { free },
+            ..self
+        }
     }
 
     /// Whether the mount is writable.
@@ -104,9 +121,26 @@ impl Dispatcher {
         self.responder.vfs.config().writable
     }
 
-    /// Returns the state for sending replies.
-    pub(super) fn responder(&self) -> &Responder {
-        &self.responder
+    /// Replies with the result of `execute`: at once if that need not wait, otherwise from a pool, for which `input` is
+    /// copied.
+    pub(super) fn answer<T: Output, I: ToOwned<Owned: Send + 'static> + ?Sized>(
+        &self,
+        request: KernelRequest<'_>,
+        reply: T::Reply,
+        input: &I,
+        execute: impl Fn(&Vfs, &RequestContext, &I) -> Result<T> + Send + 'static,
+    ) {
+        let responder = &self.responder;
+        let access = AccessLine::begin(&request, &responder.vfs);
+        match catch_panic(|| execute(&responder.vfs, &WITHOUT_WAITING, input)) {
+            Err(error) if error.kind() == Kind::WouldWait => {
+                let input = input.to_owned();
+                self.enqueue(request, reply, move |vfs, context| {
+                    execute(vfs, context, input.borrow())
+                });
+            }
+            result => responder.send_reply(&request, access, result, reply),
+        }
     }
 
     /// Runs `execute` in the request's pool, or in this thread if it may block, and replies with the result. If the
@@ -114,54 +148,57 @@ impl Dispatcher {
     /// result is undone.
     pub(super) fn enqueue<T: Output>(
         &self,
-        request: NamedRequest,
-        access: Option<AccessLine>,
+        request: KernelRequest<'_>,
         reply: T::Reply,
         execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
     ) {
-        let info = request.info;
-        if let Some(errno) = self.responder.failed_reads.errno_of(&request) {
-            return refuse_again(errno, access, reply);
+        if let Some(errno) = self.responder.failures.repeated_errno(&request) {
+            return self.refuse(&request, reply, errno);
         }
-        let pages = info.locks_pages().then(|| self.pages.begin(info.ino));
-        let pending = self.deadlines.begin(
-            request.clone(),
-            HeldReply {
-                reply,
-                pages,
-                access,
-            },
-        );
-        if let Some(_waiting) = self.waiting.begin() {
-            return self.responder.run(request, &pending, execute);
-        }
-        let is_of_control = self.is_of_control(&request);
-        let responder = self.responder.clone();
-        let job = move || responder.run(request, &pending, execute);
-        let pool = match info.pool {
-            _ if is_of_control => &self.control,
-            RequestPool::Names => &self.names,
-            RequestPool::Contents => &self.contents,
+        let access = AccessLine::begin(&request, &self.responder.vfs);
+        let pages = request.locks_pages().then(|| self.pages.begin(request.ino));
+        let held = HeldReply {
+            reply,
+            pages,
+            access,
         };
-        if !pool.submit(job) {
-            let name = info.name;
-            log::error!("{name}: more than {MAX_WAITING} requests wait for the store; refused");
+        let pending = self.deadlines.begin(request.queued(), held);
+        if let Some(_worker) = self.inline_workers.begin() {
+            return self.responder.run(&pending, execute);
+        }
+        let request = pending.request();
+        let (operation, class) = (request.operation, request.class);
+        let path = self.responder.vfs.last_path(request.ino);
+        let pool = match class {
+            _ if path.is_some_and(|path| control::is_own(&path, request.name.as_deref())) => {
+                &self.control
+            }
+            RequestClass::Names => &self.names,
+            RequestClass::Contents | RequestClass::Flush => &self.contents,
+        };
+        let responder = self.responder.clone();
+        if !pool.submit(move || responder.run(&pending, execute)) {
+            log::error!("{operation}: more than {MAX_QUEUED} requests wait for the store; refused");
         }
     }
 
-    fn is_of_control(&self, request: &NamedRequest) -> bool {
-        let path = self.responder.vfs.last_path(request.info.ino);
-        path.is_some_and(|path| control::is_own(&path, request.child.as_deref()))
+    /// Refuses a request at once.
+    pub(super) fn refuse(&self, request: &KernelRequest<'_>, reply: impl ReplyError, errno: i32) {
+        let access = AccessLine::begin(request, &self.responder.vfs);
+        reply.refuse(errno);
+        if let Some(access) = access {
+            access.finish(Some(errno));
+        }
     }
 
-    /// Runs a request that has no reply or cannot fail.
-    pub(super) fn run_unreplied(&self, name: &str, work: impl FnOnce(&Vfs)) {
+    /// Drops lookups that the kernel forgets; this request has no reply.
+    pub(super) fn forget(&self, ino: Ino, count: u64) {
         let done = catch_panic(|| {
-            work(&self.responder.vfs);
+            self.responder.vfs.forget(ino, count);
             Ok(())
         });
         if let Err(error) = done {
-            log::error!("{name}: {error}");
+            log::error!("forget: {error}");
         }
     }
 }
@@ -169,13 +206,13 @@ impl Dispatcher {
 impl Responder {
     fn run<T: Output>(
         &self,
-        request: NamedRequest,
         pending: &ReplyGuard<HeldReply<T::Reply>>,
         execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T>,
     ) {
         if !pending.is_waited_for() {
             return;
         }
+        let request = pending.request();
         let context = RequestContext::new(pending.limit());
         let result = catch_panic(|| execute(&self.vfs, &context));
         match (pending.take(), result) {
@@ -184,40 +221,38 @@ impl Responder {
                 drop(held.pages);
             }
             (None, Ok(output)) => output.undo(&UNLIMITED, &self.vfs),
-            (None, Err(error)) => self.reporter.report_late(&request, &error),
+            (None, Err(error)) => self.failures.report_late(request, &error),
         }
     }
 
     /// Sends a result or an error, and logs it.
-    pub(super) fn send_reply<T: Output>(
+    fn send_reply<T: Output>(
         &self,
-        request: NamedRequest,
+        request: &KernelRequest<'_>,
         access: Option<AccessLine>,
         result: Result<T>,
         reply: T::Reply,
     ) {
-        let errno = match &result {
-            Ok(output) => output.errno(),
-            Err(error) => Some(error.errno()),
-        };
-        match result {
+        let errno = match result {
             Ok(output) => {
+                let errno = access.as_ref().and_then(|_| output.errno());
                 let sent = catch_panic(|| {
                     output.send(reply, &self.vfs);
                     Ok(())
                 });
                 if let Err(error) = sent {
-                    log::error!("answer to {}: {error}", request.info.name);
+                    log::error!("answer to {}: {error}", request.operation);
                 }
+                errno
             }
             Err(error) => {
-                self.failed_reads.note(&request, &error);
-                self.reporter.report(&request, &error);
+                self.failures.report(request, &error);
                 reply.refuse(error.errno());
+                Some(error.errno())
             }
-        }
+        };
         if let Some(access) = access {
-            access.answered(errno);
+            access.finish(errno);
         }
     }
 }
@@ -227,21 +262,13 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
         self.reply.refuse(errno);
         drop(self.pages);
         if let Some(access) = self.access {
-            access.answered(Some(errno));
+            access.finish(Some(errno));
         }
     }
 }
 
-/// Refuses a request that the kernel repeats after a failure.
-fn refuse_again(errno: i32, access: Option<AccessLine>, reply: impl ReplyError) {
-    reply.refuse(errno);
-    if let Some(access) = access {
-        access.answered(Some(errno));
-    }
-}
-
 /// Runs `work`; a panic becomes an error, and the mount stays alive.
-pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let why = "a fault in zarrfs itself: the request panicked";
         Err(Error::unavailable("", why))
@@ -249,29 +276,27 @@ pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
 
-    use super::super::failed_reads;
-    use super::super::request::RequestInfo;
+    use super::super::failures::REPEATED_WITHIN;
     use super::*;
-    use crate::vfs::{Ino, VfsConfig};
+    use crate::vfs::VfsConfig;
     use crate::view::store::StoreView;
     use zarrfs_store::backend::memory::MemoryStore;
 
-    const SHORT: Duration = Duration::from_millis(20);
-    pub(in crate::fuse) const LONG: Duration = Duration::from_secs(3600);
+    const LONG: Duration = Duration::from_secs(3600);
 
     /// The result of a request.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(in crate::fuse) enum Event {
+    enum Event {
         Sent,
         Refused(i32),
         Undone,
     }
 
-    pub(in crate::fuse) struct EventReply(pub(in crate::fuse) Sender<Event>);
+    struct EventReply(Sender<Event>);
 
     impl ReplyError for EventReply {
         fn refuse(self, errno: i32) {
@@ -279,7 +304,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::fuse) struct EventOutput(pub(in crate::fuse) Sender<Event>);
+    struct EventOutput(Sender<Event>);
 
     impl Output for EventOutput {
         type Reply = EventReply;
@@ -293,7 +318,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::fuse) fn dispatcher(timeout: Duration) -> Dispatcher {
+    fn dispatcher(timeout: Duration) -> Dispatcher {
         let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));
         let config = VfsConfig {
             uid: 0,
@@ -306,8 +331,8 @@ pub(super) mod tests {
         Dispatcher::new(vfs, stats, Arc::default(), timeout).unwrap()
     }
 
-    pub(in crate::fuse) fn request() -> RequestInfo {
-        RequestInfo::names("lookup", Ino::ROOT)
+    fn request() -> KernelRequest<'static> {
+        KernelRequest::new(RequestClass::Names, "lookup", Ino::ROOT, 0)
     }
 
     fn enqueue(
@@ -316,13 +341,47 @@ pub(super) mod tests {
     ) -> Receiver<Event> {
         let (sender, events) = mpsc::channel();
         let output = EventOutput(sender.clone());
-        dispatcher.enqueue(
-            request().about(None),
-            None,
-            EventReply(sender),
-            move |_, _| execute().map(|()| output),
-        );
+        dispatcher.enqueue(request(), EventReply(sender), move |_, _| {
+            execute().map(|()| output)
+        });
         events
+    }
+
+    #[test]
+    fn an_answer_from_memory_is_sent_at_once() {
+        let dispatcher = dispatcher(LONG);
+        let (sender, events) = mpsc::channel();
+        let reply = EventReply(sender.clone());
+        dispatcher.answer(request(), reply, &(), move |_, context, ()| {
+            assert!(!context.may_wait(), "it is enqueued");
+            Ok(EventOutput(sender.clone()))
+        });
+        assert_eq!(events.try_recv(), Ok(Event::Sent));
+        let (sender, events) = mpsc::channel();
+        let reply = EventReply(sender.clone());
+        dispatcher.answer(
+            request(),
+            reply,
+            b"ab".as_slice(),
+            move |_, context, input| {
+                context.check_may_wait()?;
+                assert_eq!(input, b"ab");
+                Ok(EventOutput(sender.clone()))
+            },
+        );
+        assert_eq!(events.recv(), Ok(Event::Sent));
+    }
+
+    #[test]
+    fn no_more_loops_wait_than_may() {
+        let loops = InlineWorkers {
+            free: AtomicUsize::new(2),
+        };
+        let (first, second) = (loops.begin(), loops.begin());
+        assert!(first.is_some() && second.is_some());
+        assert!((0..3).all(|_| loops.begin().is_none()));
+        drop(first);
+        assert!(loops.begin().is_some());
     }
 
     #[test]
@@ -337,7 +396,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_result_that_comes_too_late_is_undone() {
-        let dispatcher = dispatcher(SHORT);
+        let dispatcher = dispatcher(Duration::from_millis(20));
         let (release, released) = mpsc::channel::<()>();
         let events = enqueue(&dispatcher, move || {
             released.recv().unwrap();
@@ -350,7 +409,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_was_refused_before_it_began_is_not_begun() {
-        let dispatcher = dispatcher(SHORT);
+        let dispatcher = dispatcher(Duration::from_millis(20));
         let (release, released) = mpsc::channel::<()>();
         let released = Arc::new(parking_lot::Mutex::new(released));
         for _ in 0..NAME_THREADS {
@@ -383,8 +442,8 @@ pub(super) mod tests {
         }
         let (sender, events) = mpsc::channel();
         let output = EventOutput(sender.clone());
-        let errors = request().about(Some(control::CONTROL));
-        dispatcher.enqueue(errors, None, EventReply(sender), move |_, _| Ok(output));
+        let errors = request().with_name(control::CONTROL);
+        dispatcher.enqueue(errors, EventReply(sender), move |_, _| Ok(output));
         let answered = events.recv_timeout(Duration::from_secs(60));
         assert_eq!(answered, Ok(Event::Sent));
         drop(release);
@@ -394,13 +453,16 @@ pub(super) mod tests {
     fn a_read_that_the_kernel_repeats_does_not_wait_again() {
         let dispatcher = dispatcher(Duration::from_millis(1200));
         let read = || {
-            let request = RequestInfo::contents("read", Ino(7)).about(None);
-            request.of_caller(std::process::id(), Some((0, 4096)))
+            let pid = std::process::id();
+            KernelRequest {
+                range: Some(0..4096),
+                ..KernelRequest::new(RequestClass::Contents, "read", Ino(7), pid)
+            }
         };
         let ask = |execute: Box<dyn FnOnce() + Send>| {
             let (sender, events) = mpsc::channel();
             let output = EventOutput(sender.clone());
-            dispatcher.enqueue(read(), None, EventReply(sender), move |_, _| {
+            dispatcher.enqueue(read(), EventReply(sender), move |_, _| {
                 execute();
                 Ok(output)
             });
@@ -412,7 +474,7 @@ pub(super) mod tests {
         let again = ask(Box::new(|| panic!("it is begun")));
         assert_eq!(again.recv(), Ok(Event::Refused(libc::EIO)));
         drop(release);
-        std::thread::sleep(failed_reads::COUNTS);
+        std::thread::sleep(REPEATED_WITHIN);
         let later = ask(Box::new(|| ()));
         assert_eq!(later.recv(), Ok(Event::Sent));
     }

@@ -83,7 +83,7 @@ impl PageInvalidations {
                 let drop_pages = || _ = drop_pages(&notifier, next.ino);
                 if next.is_lost {
                     drop_pages();
-                    vfs.mark_pages_dropped(next.ino);
+                    vfs.record_lost_pages(next.ino);
                 } else {
                     vfs.drop_unwritten(next.ino, drop_pages);
                 }
@@ -211,9 +211,6 @@ fn drop_pages(notifier: &Notifier, ino: Ino) -> bool {
 mod tests {
     use super::*;
 
-    const A: Ino = Ino(2);
-    const B: Ino = Ino(3);
-
     impl PageInvalidations {
         fn ready(&self) -> Option<Ino> {
             self.state.lock().take_ready().map(|ready| ready.ino)
@@ -223,15 +220,19 @@ mod tests {
     #[test]
     fn pages_are_dropped_once_the_requests_before_are_answered() {
         let pages = Arc::new(PageInvalidations::default());
-        let (first, second) = (pages.begin(A), pages.begin(A));
-        pages.push(A, false);
-        pages.push(B, false);
-        assert_eq!(pages.ready(), Some(B), "another inode waits for none");
+        let (first, second) = (pages.begin(Ino(2)), pages.begin(Ino(2)));
+        pages.push(Ino(2), false);
+        pages.push(Ino(3), false);
+        assert_eq!(pages.ready(), Some(Ino(3)), "another inode waits for none");
         drop(second);
         assert_eq!(pages.ready(), None, "a request is under way");
-        let later = pages.begin(A);
+        let later = pages.begin(Ino(2));
         drop(first);
-        assert_eq!(pages.ready(), Some(A), "later requests hold nothing up");
+        assert_eq!(
+            pages.ready(),
+            Some(Ino(2)),
+            "later requests hold nothing up"
+        );
         drop(later);
         assert_eq!(pages.ready(), None);
         assert!(pages.state.lock().requests.is_empty());
@@ -240,28 +241,28 @@ mod tests {
     #[test]
     fn a_change_seen_again_waits_for_what_began_meanwhile() {
         let pages = Arc::new(PageInvalidations::default());
-        let first = pages.begin(A);
-        pages.push(A, false);
-        let second = pages.begin(A);
-        pages.push(A, false);
+        let first = pages.begin(Ino(2));
+        pages.push(Ino(2), false);
+        let second = pages.begin(Ino(2));
+        pages.push(Ino(2), false);
         drop(first);
         assert_eq!(pages.ready(), None);
         drop(second);
-        assert_eq!((pages.ready(), pages.ready()), (Some(A), None));
+        assert_eq!((pages.ready(), pages.ready()), (Some(Ino(2)), None));
     }
 
     #[test]
     fn the_thread_ends_when_all_is_closed() {
         let pages = Arc::new(PageInvalidations::default());
-        let _request = pages.begin(A);
-        pages.push(A, false);
+        let _request = pages.begin(Ino(2));
+        pages.push(Ino(2), false);
         let waiting = thread::spawn({
             let pages = pages.clone();
             move || pages.next().map(|next| next.ino)
         });
         pages.close();
         assert_eq!(waiting.join().unwrap(), None);
-        pages.push(A, false);
+        pages.push(Ino(2), false);
         assert!(pages.state.lock().waiting.is_empty());
     }
 }

@@ -13,15 +13,12 @@ use rustix::process;
 
 use super::mount::mountinfo::Device;
 
-/// Read-ahead in bytes for a randomly read file; the kernel reads this much around an mmap access.
-const NEAR: u64 = 4 << 10;
-
 /// The kernel's read-ahead of one mount.
 pub(super) struct KernelReadahead {
     /// The file with the value; `None` if the mount is unknown or the value cannot be set.
     setting: Mutex<Option<ReadaheadFile>>,
     /// Read-ahead of sequential files in bytes.
-    far: u64,
+    sequential: u64,
 }
 
 struct ReadaheadFile {
@@ -31,34 +28,35 @@ struct ReadaheadFile {
 }
 
 impl KernelReadahead {
-    /// Builds the setting without writing it; `far` is the read-ahead of sequential files in bytes.
-    pub(super) fn new(device: Option<Device>, far: u64) -> KernelReadahead {
+    /// Builds the setting without writing it; `sequential` is the read-ahead of sequential files in bytes.
+    pub(super) fn new(device: Option<Device>, sequential: u64) -> KernelReadahead {
         let setting = device.map(|Device { major, minor }| ReadaheadFile {
             path: format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb").into(),
             now: None,
         });
         KernelReadahead {
             setting: Mutex::new(setting),
-            far,
+            sequential,
         }
     }
 
     /// Sets read_ahead_kb: large for sequential files, 4 KiB for random access.
-    pub(super) fn set(&self, reads_on: bool) {
-        let bytes = if reads_on {
-            self.far
+    pub(super) fn set(&self, is_sequential: bool) {
+        let bytes = if is_sequential {
+            self.sequential
         } else {
-            self.far.min(NEAR)
+            // The kernel reads this much around an mmap access.
+            self.sequential.min(4 << 10)
         };
         let mut setting = self.setting.lock();
-        let Some(known) = setting.as_mut().filter(|known| known.now != Some(bytes)) else {
+        let Some(file) = setting.as_mut().filter(|file| file.now != Some(bytes)) else {
             return;
         };
-        let path = known.path.display();
-        match fs::write(&known.path, (bytes >> 10).to_string()) {
+        let path = file.path.display();
+        match fs::write(&file.path, (bytes >> 10).to_string()) {
             Ok(()) => {
                 log::debug!("the kernel reads {} KiB ahead", bytes >> 10);
-                known.now = Some(bytes);
+                file.now = Some(bytes);
                 return;
             }
             // In a container nobody can set the value.
@@ -87,10 +85,10 @@ mod tests {
                 path: path.clone(),
                 now: None,
             })),
-            far: 1 << 20,
+            sequential: 1 << 20,
         };
-        for (reads_on, value) in [(true, "1024"), (false, "4"), (true, "1024")] {
-            readahead.set(reads_on);
+        for (is_sequential, value) in [(true, "1024"), (false, "4"), (true, "1024")] {
+            readahead.set(is_sequential);
             assert_eq!(fs::read_to_string(&path).unwrap(), value);
         }
         fs::remove_file(&path).unwrap();

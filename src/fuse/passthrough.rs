@@ -17,12 +17,9 @@ use crate::vfs::{Ino, OpenReply, Vfs};
 use crate::view::File;
 use zarrfs_store::request_context::RequestContext;
 
-/// Maximum number of stacked file systems below a file: the mount itself can still be the lower layer of an overlayfs.
-const STACK_DEPTH: u32 = 1;
-
 /// The backing files of the open inodes of one mount.
 pub(super) struct BackingFiles {
-    is_wanted: AtomicBool,
+    is_enabled: AtomicBool,
     by_ino: Mutex<HashMap<Ino, BackedInode>>,
 }
 
@@ -34,30 +31,31 @@ struct BackedInode {
 }
 
 impl BackingFiles {
-    /// Enables passthrough if `is_wanted`.
-    pub(super) fn new(is_wanted: bool) -> BackingFiles {
+    /// Enables passthrough if `is_enabled`.
+    pub(super) fn new(is_enabled: bool) -> BackingFiles {
         BackingFiles {
-            is_wanted: AtomicBool::new(is_wanted),
+            is_enabled: AtomicBool::new(is_enabled),
             by_ino: Mutex::default(),
         }
     }
 
     /// Requests the capability at the start of the mount.
-    pub(super) fn ask_for(&self, config: &mut KernelConfig) {
-        if !self.is_wanted.load(Ordering::Relaxed) {
+    pub(super) fn negotiate(&self, config: &mut KernelConfig) {
+        if !self.is_enabled.load(Ordering::Relaxed) {
             return;
         }
-        let asked = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
-        if asked.is_err() || config.set_max_stack_depth(STACK_DEPTH).is_err() {
+        let added = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
+        // One stacked file system below a file: the mount itself can still be the lower layer of an overlayfs.
+        if added.is_err() || config.set_max_stack_depth(1).is_err() {
             log::warn!("the kernel has no FUSE_PASSTHROUGH: --passthrough changes nothing");
-            self.is_wanted.store(false, Ordering::Relaxed);
+            self.is_enabled.store(false, Ordering::Relaxed);
         }
     }
 
     /// Replies to an open.
     fn answer(&self, reply: ReplyOpen, vfs: &Vfs, ino: Ino, opened: OpenReply) {
         let handle = FileHandle(opened.fh.0);
-        if !self.is_wanted.load(Ordering::Relaxed) {
+        if !self.is_enabled.load(Ordering::Relaxed) {
             return reply.opened(handle, convert::open_flags(&opened));
         }
         match self.count(&reply, vfs, ino, opened) {
@@ -79,7 +77,7 @@ impl BackingFiles {
     ) -> Option<Arc<BackingId>> {
         let mut by_ino = self.by_ino.lock();
         let inode = by_ino.entry(ino).or_insert_with(|| {
-            let file = vfs.shown_as_stored(opened.fh);
+            let file = vfs.unchanging_local_file(opened.fh);
             BackedInode {
                 id: file.and_then(|file| backing(reply, &*file)).map(Arc::new),
                 handles: 0,
@@ -91,7 +89,7 @@ impl BackingFiles {
 
     /// Counts the release of a handle.
     pub(super) fn release(&self, ino: Ino) {
-        if !self.is_wanted.load(Ordering::Relaxed) {
+        if !self.is_enabled.load(Ordering::Relaxed) {
             return;
         }
         let mut by_ino = self.by_ino.lock();
@@ -106,9 +104,8 @@ impl BackingFiles {
 
 /// Registers a backing file with the kernel; `None` if its file system does not support passthrough.
 fn backing(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
-    let known = reply.open_backing(file.descriptor()?);
-    known
-        .inspect_err(|error| log::debug!("a file is not read by the kernel itself: {error}"))
+    let id = reply.open_backing(file.descriptor()?);
+    id.inspect_err(|error| log::debug!("a file is not read by the kernel itself: {error}"))
         .ok()
 }
 

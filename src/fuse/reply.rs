@@ -172,9 +172,6 @@ impl Output for DirBuffer {
     }
 }
 
-/// The maximum length of a file name in bytes.
-const MAX_NAME: u32 = 255;
-
 impl Output for FreeSpace {
     type Reply = ReplyStatfs;
 
@@ -186,7 +183,8 @@ impl Output for FreeSpace {
             self.files,
             self.free_files,
             self.block,
-            MAX_NAME,
+            // The maximum length of a file name in bytes.
+            255,
             self.block,
         );
     }

@@ -22,9 +22,6 @@ use zarrfs_store::stats::Stats;
 /// How long the process outlives its detached mount while programs still use it.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// The exit status of a process ended by a signal is this number plus the signal's, as in a shell.
-const SIGNAL_STATUS: i32 = 128;
-
 enum Event {
     Signal(i32),
     Ended,
@@ -124,7 +121,7 @@ impl ServedMount {
         loop {
             match self.next_event(end) {
                 Ok(Event::Ended) => return,
-                Ok(Event::Signal(signal)) => std::process::exit(SIGNAL_STATUS + signal),
+                Ok(Event::Signal(signal)) => exit_by(signal),
                 Ok(Event::Stopped) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     log::warn!("programs still use the mount; they are cut off");
@@ -145,12 +142,17 @@ impl ServedMount {
     }
 }
 
+/// Ends the process with the status of one that a signal has ended, as in a shell.
+fn exit_by(signal: i32) -> ! {
+    std::process::exit(128 + signal)
+}
+
 /// Makes the second signal end the process, whatever it is doing; `is_second` if one has arrived.
 fn end_by_signal(events: Receiver<Event>, mut is_second: bool) {
     let watch = move || {
         while let Ok(event) = events.recv() {
             match event {
-                Event::Signal(signal) if is_second => std::process::exit(SIGNAL_STATUS + signal),
+                Event::Signal(signal) if is_second => exit_by(signal),
                 Event::Signal(_) => is_second = true,
                 Event::Ended | Event::Stopped => {}
             }

@@ -20,7 +20,6 @@ use super::kernel_readahead::KernelReadahead;
 use super::mount;
 use super::mount::{Connection, MountedDir};
 use super::passthrough::BackingFiles;
-use super::waiting_loops::MAX_WAITING_LOOPS;
 use crate::vfs::Vfs;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::UNLIMITED;
@@ -37,13 +36,6 @@ pub struct SessionSettings {
     pub passthrough: bool,
     /// Whether the store is local, so that event loops may run requests inline.
     pub is_local: bool,
-}
-
-impl SessionSettings {
-    /// Returns the maximum number of event loops that may block at a time.
-    fn waiting_loops(&self) -> usize {
-        if self.is_local { MAX_WAITING_LOOPS } else { 0 }
-    }
 }
 
 /// A mount that is being served.
@@ -65,16 +57,20 @@ impl MountSession {
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let pages = Arc::new(PageInvalidations::default());
-        let waiting = settings.waiting_loops();
-        let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
-        let dispatch = dispatch.map_err(failed)?.with_waiting_loops(waiting);
-        let gone = MountEnd::of(&device, waiting > 0).map_err(failed)?;
+        // Event loops that may block at a time.
+        let inline_workers = if settings.is_local { 2 } else { 0 };
+        let dispatcher = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
+        let dispatcher = dispatcher
+            .map_err(failed)?
+            .with_inline_workers(inline_workers);
+        let gone = MountEnd::of(&device, settings.is_local).map_err(failed)?;
         let mounted = dir.as_ref().map(|dir| dir.device());
         let readahead = Arc::new(KernelReadahead::new(mounted, settings.readahead));
         let backing = BackingFiles::new(settings.passthrough);
-        let adapter = FuseAdapter::new(dispatch, readahead.clone(), backing);
-        let session = fuser::Session::from_fd(adapter, device, SessionACL::All, config(waiting))
-            .map_err(failed)?;
+        let adapter = FuseAdapter::new(dispatcher, readahead.clone(), backing);
+        let session =
+            fuser::Session::from_fd(adapter, device, SessionACL::All, config(inline_workers))
+                .map_err(failed)?;
         readahead.set(true);
         pages
             .start(vfs.clone(), session.notifier())
@@ -84,7 +80,7 @@ impl MountSession {
         let loops = run_loops(move || session.run()).map_err(failed)?;
         let serve = move || {
             let end = gone.wait(&loops);
-            note_end(end, served_dir.and_then(|dir| dir.upgrade()));
+            record_end(end, served_dir.and_then(|dir| dir.upgrade()));
             vfs.flush_all(&UNLIMITED);
             pages.close();
             ended();
@@ -103,20 +99,13 @@ impl MountSession {
 }
 
 /// Records that a mount is gone, or logs that its loops have failed.
-fn note_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
+fn record_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
     match (end, dir) {
         (Err(error), _) => log::error!("the session ended: {error}"),
         (Ok(()), Some(dir)) => dir.set_gone(),
         (Ok(()), None) => {}
     }
 }
-
-/// How long loops may take to end once the mount is gone.
-const LOOPS_GRACE: Duration = Duration::from_secs(1);
-
-/// How often the device is polled for the end of its mount if a loop may block and miss it. A thread that sleeps on the
-/// device would be woken by each request.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Detects that a mount is gone, or that its loops have ended for another reason.
 struct MountEnd {
@@ -137,13 +126,15 @@ impl MountEnd {
     /// abandoned.
     fn wait(&self, loops: &Receiver<io::Result<()>>) -> io::Result<()> {
         while self.loops_wait && !self.is_gone() {
-            match loops.recv_timeout(CHECK_EVERY) {
+            // A loop that blocks may miss the end of the mount. A thread that sleeps on the device would be woken by
+            // each request, so it is polled.
+            match loops.recv_timeout(Duration::from_secs(1)) {
                 Err(RecvTimeoutError::Timeout) => {}
                 ended => return end_of(ended),
             }
         }
         if self.loops_wait {
-            end_of(loops.recv_timeout(LOOPS_GRACE))
+            end_of(loops.recv_timeout(Duration::from_secs(1)))
         } else {
             end_of(loops.recv().map_err(RecvTimeoutError::from))
         }
@@ -177,15 +168,15 @@ fn run_loops(
     Ok(ended)
 }
 
-fn config(waiting: usize) -> Config {
+fn config(inline_workers: usize) -> Config {
     let mut config = Config::default();
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    config.n_threads = Some(cores.clamp(2, 4) + waiting);
+    config.n_threads = Some(cores.clamp(2, 4) + inline_workers);
     // Each loop needs its own open of the device, which an ordinary user may not be allowed.
     config.clone_fd = OpenOptions::new()
         .read(true)
         .write(true)
-        .open(mount::device::DEVICE)
+        .open(mount::DEVICE)
         .is_ok();
     config
 }

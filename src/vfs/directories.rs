@@ -1,19 +1,19 @@
 //! Open directories: listings are read name by name, continuing after the last reply.
 //!
-//! The cursor of a name is its number in the order of the listing, counted from 1 (`positions`); a `Name` has the
+//! The cursor of a name is its number in the order of the listing, counted from 1 (`cursors`); a `Name` has the
 //! listing's own cursor until it is added to a reply.
 //!
 //! At open, the names of one reply are prefetched, unless that takes a network request: then the first reply comes from
 //! memory, and so does the last, empty one. On a writable mount nothing is prefetched, since a program may open a
 //! directory, change it and read it then.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::vfs::positions::Positions;
+use crate::vfs::cursors::Cursors;
 use crate::vfs::{Caller, Entry, Fh, Ino, Vfs};
 use crate::view::Attr;
 use zarr_format::error::{Error, Result};
@@ -23,62 +23,82 @@ use zarrfs_store::{EntryKind, Key, Listing, Name};
 /// Receives inode, cursor, kind and name of a directory entry; returns false if it has no space for it.
 pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
 
-/// Maximum size of prefetched names in bytes; a reply has no space for more.
-const MAX_AHEAD: usize = 16 << 10;
-
-/// TTL of prefetched names: part of the time after which a change of the store must be visible.
-const AHEAD_COUNTS: Duration = Duration::from_millis(500);
-
 /// An open directory; accessible without waiting for the thread that lists it.
-pub(super) struct OpenDir {
+struct OpenDir {
     ino: Ino,
     opened: SystemTime,
     handle: Arc<Mutex<DirHandle>>,
 }
 
 /// The listing of an open directory.
-pub(super) struct DirHandle {
+struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
     /// The number of the last name returned in a reply.
     cursor: u64,
-    positions: Positions,
+    cursors: Cursors,
     /// The following names that were already read from the listing.
-    ahead: VecDeque<Name>,
+    prefetched: VecDeque<Name>,
     /// When the prefetch began, if no reply has used it yet.
-    read_ahead: Option<Instant>,
-    /// Whether the listing has no names after `ahead`.
+    prefetched_at: Option<Instant>,
+    /// Whether the listing has no names after `prefetched`.
     has_ended: bool,
+}
+
+/// The open directories.
+#[derive(Default)]
+pub(super) struct OpenDirs(Mutex<HashMap<Fh, OpenDir>>);
+
+impl OpenDirs {
+    fn get(&self, fh: Fh) -> Option<Arc<Mutex<DirHandle>>> {
+        let all = self.0.lock();
+        all.get(&fh).map(|open| open.handle.clone())
+    }
+
+    /// Returns the attributes of an open directory. C libraries query them at each open of a directory, and it may have
+    /// lost its name by then.
+    pub(super) fn attr(&self, ino: Ino) -> Option<Attr> {
+        let all = self.0.lock();
+        let open = all.values().find(|open| open.ino == ino)?;
+        let attr = Entry::unknown(ino, EntryKind::Directory).attr;
+        Some(Attr {
+            modified: open.opened,
+            ..attr
+        })
+    }
 }
 
 impl Vfs {
     /// Opens a directory.
     pub fn opendir(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Fh> {
         let path = || self.path_for(ino, caller, || self.inodes.last_path(ino));
-        let listing = self.ask(path, |path| self.view.list(context, path));
-        let (listing, path) = listing.map_err(|error| self.gone(error, ino, caller))?;
-        self.end_walk(caller);
-        let fh = self.new_handle();
+        let listing = self
+            .renames
+            .retry_query(path, |path| self.view.list(context, path));
+        let (listing, path) =
+            listing.map_err(|error| self.estale.error_of_path(error, ino, caller))?;
+        self.estale.end(caller);
+        let fh = self.handles.new_number();
         let mut open = DirHandle {
             ino,
             path,
             listing,
             cursor: 0,
-            positions: Positions::default(),
-            ahead: VecDeque::new(),
-            read_ahead: None,
+            cursors: Cursors::default(),
+            prefetched: VecDeque::new(),
+            prefetched_at: None,
             has_ended: false,
         };
         if !self.config.writable && !open.listing.may_wait() {
-            open.read_ahead(context);
+            open.prefetch(context);
         }
         let open = OpenDir {
             ino,
             opened: SystemTime::now(),
             handle: Arc::new(Mutex::new(open)),
         };
-        self.directories.lock().insert(fh, open);
+        self.directories.0.lock().insert(fh, open);
         Ok(fh)
     }
 
@@ -91,7 +111,7 @@ impl Vfs {
         cursor: u64,
         sink: &mut DirSink,
     ) -> Result<()> {
-        let open = self.open_dir(fh);
+        let open = self.directories.get(fh);
         let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
         let mut open = context.lock(&open)?;
         if !open.is_at(cursor) {
@@ -103,7 +123,8 @@ impl Vfs {
         }
         while let Some(name) = next? {
             // The names in memory are a valid reply.
-            if !self.give(&mut open, name, sink) || !(context.may_wait() || open.has_next()) {
+            if !self.add_to_reply(&mut open, name, sink) || !(context.may_wait() || open.has_next())
+            {
                 break;
             }
             next = open.next(context);
@@ -113,8 +134,8 @@ impl Vfs {
 
     /// Returns names after `cursor` to the directory for which the kernel had no space, unless another thread reads the
     /// directory. Otherwise the listing would have to seek back, which may cost requests.
-    pub fn readdir_again(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
-        let open = self.open_dir(fh);
+    pub fn return_names(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
+        let open = self.directories.get(fh);
         let mut open = match open.as_ref().and_then(|open| open.try_lock()) {
             Some(open) => open,
             None => return,
@@ -123,50 +144,33 @@ impl Vfs {
             return;
         }
         let of_listing = |name: Name| {
-            let cursor = open.positions.recent(name.cursor)?;
+            let cursor = open.cursors.recent(name.cursor)?;
             Some(Name { cursor, ..name })
         };
         let names: Option<Vec<Name>> = names.into_iter().map(of_listing).collect();
         if let Some(names) = names {
             for name in names.into_iter().rev() {
-                open.ahead.push_front(name);
+                open.prefetched.push_front(name);
             }
             open.cursor = cursor;
         }
     }
 
-    fn open_dir(&self, fh: Fh) -> Option<Arc<Mutex<DirHandle>>> {
-        let all = self.directories.lock();
-        all.get(&fh).map(|open| open.handle.clone())
-    }
-
-    /// Returns the attributes of an open directory. C libraries query them at each open of a directory, and it may have
-    /// lost its name by then.
-    pub(super) fn open_dir_attr(&self, ino: Ino) -> Option<Attr> {
-        let all = self.directories.lock();
-        let open = all.values().find(|open| open.ino == ino)?;
-        let attr = Entry::unknown(ino, EntryKind::Directory).attr;
-        Some(Attr {
-            modified: open.opened,
-            ..attr
-        })
-    }
-
     /// Adds a name to a reply; returns false, and keeps the name, if there is no space.
-    fn give(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
-        let ino = self.inodes.peek(open.ino, &name.name);
-        let number = open.positions.note(open.cursor, name.cursor);
+    fn add_to_reply(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
+        let ino = self.inodes.number_of(open.ino, &name.name);
+        let number = open.cursors.record(open.cursor, name.cursor);
         if !sink(ino, number, name.kind, &name.name) {
-            open.ahead.push_front(name);
+            open.prefetched.push_front(name);
             return false;
         }
-        (open.cursor, open.read_ahead) = (number, None);
+        (open.cursor, open.prefetched_at) = (number, None);
         true
     }
 
     /// Closes a directory.
     pub fn releasedir(&self, fh: Fh) {
-        let open = self.directories.lock().remove(&fh);
+        let open = self.directories.0.lock().remove(&fh);
         drop(open);
     }
 }
@@ -174,29 +178,30 @@ impl Vfs {
 impl DirHandle {
     /// Whether the next name, still fresh, is the one after `cursor`.
     fn is_at(&self, cursor: u64) -> bool {
-        let counts = |read: Instant| read.elapsed() < AHEAD_COUNTS;
+        // Part of the time after which a change of the store must be visible.
+        let is_fresh = |read: Instant| read.elapsed() < Duration::from_millis(500);
         // Cursor 0 may be the end of an empty directory or a rewind to its beginning.
-        let was_empty = cursor == 0 && self.has_ended && self.ahead.is_empty();
-        match self.read_ahead {
-            Some(read) => self.cursor == cursor && counts(read),
+        let was_empty = cursor == 0 && self.has_ended && self.prefetched.is_empty();
+        match self.prefetched_at {
+            Some(read) => self.cursor == cursor && is_fresh(read),
             None => self.cursor == cursor && !was_empty,
         }
     }
 
     /// Whether the next name, or the end, is known without waiting.
     fn has_next(&self) -> bool {
-        self.has_ended || !self.ahead.is_empty()
+        self.has_ended || !self.prefetched.is_empty()
     }
 
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         context.check_may_wait()?;
-        let (known, of_listing) = self.positions.nearest(cursor);
+        let (known, of_listing) = self.cursors.nearest(cursor);
         self.listing.seek(context, of_listing)?;
-        self.ahead.clear();
-        (self.cursor, self.read_ahead, self.has_ended) = (known, None, false);
+        self.prefetched.clear();
+        (self.cursor, self.prefetched_at, self.has_ended) = (known, None, false);
         while self.cursor < cursor {
             match self.next(context)? {
-                Some(name) => self.cursor = self.positions.note(self.cursor, name.cursor),
+                Some(name) => self.cursor = self.cursors.record(self.cursor, name.cursor),
                 // The listing has become shorter.
                 None => break,
             }
@@ -205,7 +210,7 @@ impl DirHandle {
     }
 
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
-        if let Some(name) = self.ahead.pop_front() {
+        if let Some(name) = self.prefetched.pop_front() {
             return Ok(Some(name));
         }
         if self.has_ended {
@@ -219,24 +224,25 @@ impl DirHandle {
     }
 
     /// Prefetches the names of one reply. An error is reported by the reply that runs into it.
-    fn read_ahead(&mut self, context: &RequestContext) {
+    fn prefetch(&mut self, context: &RequestContext) {
         let (mut bytes, started) = (0, Instant::now());
-        while bytes < MAX_AHEAD && !self.has_ended {
+        // A reply has no space for more.
+        while bytes < 16 << 10 && !self.has_ended {
             match self.listing.next(context) {
                 Ok(Some(name)) => {
                     bytes += name.name.len() + size_of::<Name>();
-                    self.ahead.push_back(name);
+                    self.prefetched.push_back(name);
                 }
                 Ok(None) => self.has_ended = true,
                 Err(_) => {
-                    self.ahead.clear();
+                    self.prefetched.clear();
                     // A listing that cannot rewind returns the error again.
                     let _ = self.seek(context, 0);
                     return;
                 }
             }
         }
-        self.read_ahead = Some(started);
+        self.prefetched_at = Some(started);
     }
 }
 
@@ -360,13 +366,13 @@ mod tests {
         vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
         let rest = names.split_off(20);
         let (cursor, text) = (names[19].cursor, |name: &Name| name.name.clone());
-        vfs.readdir_again(fh, cursor, rest.clone());
+        vfs.return_names(fh, cursor, rest.clone());
         let (again, last) = listed_names(&vfs, fh, cursor).unwrap();
         let again: Vec<_> = again.into_iter().map(String::into_bytes).collect();
         assert_eq!(again, rest.iter().map(text).collect::<Vec<_>>());
         assert_eq!(last, rest[29].cursor);
         let late = vec![rest[0].clone()];
-        vfs.readdir_again(fh, cursor, late);
+        vfs.return_names(fh, cursor, late);
         assert_eq!(
             listed_names(&vfs, fh, last),
             Some((Vec::new(), last)),

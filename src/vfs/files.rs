@@ -1,89 +1,190 @@
-//! Open files: reading and closing.
+//! Requests about open files: open, read, write, flush and release.
+//!
+//! The view opens the name's current content. If the inode is open with another content, the name was replaced: the
+//! kernel must walk the path again and finds another inode. If the kernel has just done so, the open content was the
+//! content of the name at that time, and the new handle shares it. So a name that is replaced all the time can still be
+//! opened.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
+use crate::vfs::handles::Handle;
+use crate::vfs::inode::Binding;
 use crate::vfs::pages::{Opening, PageUse};
-use crate::vfs::{Fh, Ino, Invalidation, OpenReply, Vfs};
+use crate::vfs::{Caller, Fh, Ino, Invalidation, OpenReply, Vfs};
 use crate::view::{Attr, File, ReadBytes};
-use zarr_format::error::{Error, Result};
-use zarrfs_array::array::WrittenKey;
+use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::{RequestContext, is_answer};
-use zarrfs_store::tree::TreeFile;
+use zarrfs_store::tree::{OpenMode, TreeFile};
 
-/// An open file.
-pub(super) struct Handle {
-    pub(super) ino: Ino,
-    pub(super) path: Key,
-    pub(super) file: Arc<dyn File>,
-    /// The number of the content; the same for all handles of the inode.
-    pub(super) content: Option<u64>,
-    /// The version of the bytes at open.
-    pub(super) version: Option<u64>,
-    /// Whether reads must bypass the page cache.
-    pub(super) direct: bool,
-    /// The writable form of the file, if it belongs to a tree.
-    pub(super) tree_file: Option<Arc<dyn TreeFile>>,
-    /// Whether it was opened for writing.
-    pub(super) writes: bool,
-    /// Keeps other files of the array from being opened for writing.
-    pub(super) written: Option<Arc<WrittenKey>>,
-    /// Whether the open is complete: the kernel's pages fit the handle, and a program may write to them.
-    pub(super) is_open: AtomicBool,
-    /// Whether writes are appended, since the kernel does not know the end of the file.
-    pub(super) appends: bool,
-}
-
-impl Handle {
-    /// Returns another handle of the same content, for reading.
-    pub(super) fn shared(&self) -> Handle {
-        Handle {
-            ino: self.ino,
-            path: self.path.clone(),
-            file: self.file.clone(),
-            content: self.content,
-            version: self.version,
-            direct: self.direct,
-            tree_file: self.tree_file.clone(),
-            writes: false,
-            written: None,
-            is_open: AtomicBool::new(false),
-            appends: false,
-        }
-    }
-
-    /// Returns the file for writing; `Invalid` if the handle is not open for writing.
-    pub(super) fn writer(&self) -> Result<&Arc<dyn TreeFile>> {
-        let writer = self.tree_file.as_ref().filter(|_| self.writes);
-        writer.ok_or_else(|| Error::invalid(&self.path, "is not open for writing"))
-    }
+/// The mode of an open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Whether it is opened for writing.
+    pub writes: bool,
+    /// Whether all writes are appended, whatever offset the kernel sends.
+    pub appends: bool,
+    /// Whether it is truncated first.
+    pub truncates: bool,
+    /// Whether the create fails if it exists (O_EXCL).
+    pub is_new: bool,
 }
 
 impl Vfs {
+    /// Opens a file for reading.
+    pub fn open(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<OpenReply> {
+        self.stats.open_requests.add(1);
+        self.open_inode(context, ino, caller, OpenOptions::default(), |path| {
+            let opened = self.view.open(context, path)?;
+            Ok(Handle::for_reading(ino, path, opened))
+        })
+    }
+
+    /// Opens a file for writing, and truncates it first if `mode.truncates`.
+    pub fn open_for_writing(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        mode: OpenOptions,
+        caller: Caller,
+    ) -> Result<OpenReply> {
+        self.stats.open_requests.add(1);
+        let reply = self.open_inode(context, ino, caller, mode, |path| {
+            let opened = self.tree(context, path)?;
+            let file = opened.tree.open(context, &opened.at, OpenMode::Write)?;
+            self.writer(context, ino, path, file)
+        })?;
+        // Truncate only now, when it is certain that this is the content of the inode.
+        if mode.truncates
+            && let Err(error) = self.handles.get(reply.fh)?.truncate(context)
+        {
+            self.release(context, reply.fh);
+            return Err(error);
+        }
+        Ok(reply)
+    }
+
+    /// Returns a handle for writing a file; `Busy` if another file of its array is open for writing.
+    pub(super) fn writer(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        path: &Key,
+        file: Arc<dyn TreeFile>,
+    ) -> Result<Handle> {
+        let written = self.view.begin_writing(path)?.map(Arc::new);
+        Handle::for_writing(context, ino, path, file, written)
+    }
+
+    /// Opens an inode by calling `open` with its path.
+    fn open_inode(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        caller: Caller,
+        mode: OpenOptions,
+        open: impl Fn(&Key) -> Result<Handle>,
+    ) -> Result<OpenReply> {
+        let fh = self.handles.new_number();
+        let mut shared = None;
+        // It tries again if the file is replaced at the same time.
+        for _ in 0..64 {
+            let handle = match shared.take() {
+                Some(handle) => handle,
+                None => {
+                    let path = || self.path_for(ino, caller, || self.inodes.last_path(ino));
+                    let opened = self.renames.retry_query(path, &open);
+                    opened
+                        .map_err(|error| self.estale.error_of_path(error, ino, caller))?
+                        .0
+                }
+            };
+            match self.bind(fh, handle, mode, caller) {
+                Binding::Added => {
+                    self.estale.end(caller);
+                    return self.open_reply(fh);
+                }
+                Binding::Different => shared = self.share(context, ino, caller, mode)?,
+                Binding::Replaced | Binding::Elsewhere => {
+                    return Err(self.estale.walk_again(ino, caller));
+                }
+            }
+        }
+        Err(self.estale.walk_again(ino, caller))
+    }
+
+    /// Adds a handle to its inode. If walking the path again did not help, the content may differ from the one that the
+    /// lookup found, or be open as another inode of the name. Then the new handle bypasses the kernel's pages, since
+    /// the kernel has the length of the other content, and appends at the end that is known here.
+    fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
+        let (ino, content) = (handle.ino, handle.content);
+        // The inode's handles must always be in the table.
+        let handle = self.handles.insert(fh, handle);
+        let mut binding = self.inodes.bind(ino, fh, content);
+        let is_refused = matches!(binding, Binding::Replaced | Binding::Elsewhere);
+        if is_refused && self.estale.is_retry(caller) {
+            binding = self.inodes.bind_mixed(ino, fh, content);
+        }
+        if binding != Binding::Added {
+            self.handles.remove(fh);
+        } else if self.inodes.is_mixed(ino) {
+            let past_pages = Handle {
+                direct: true,
+                writes: handle.writes,
+                written: handle.written.clone(),
+                appends: mode.appends,
+                ..handle.shared()
+            };
+            self.handles.insert(fh, past_pages);
+        }
+        binding
+    }
+
+    /// Returns a handle of the content that an inode is open with, after its name was replaced; `None` if it is not
+    /// open any more. Fails unless the mount is writable or the kernel has just looked the name up again.
+    fn share(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        caller: Caller,
+        mode: OpenOptions,
+    ) -> Result<Option<Handle>> {
+        if !self.config.writable && !self.estale.is_retry(caller) {
+            return Err(self.estale.walk_again(ino, caller));
+        }
+        let fits = |open: &Arc<Handle>| !mode.writes || open.tree_file.is_some();
+        match self.open_file(ino, fits) {
+            Some(open) if mode.writes => {
+                let file = open.tree_file.clone();
+                let file = file.ok_or_else(|| self.estale.walk_again(ino, caller))?;
+                self.writer(context, ino, &open.path, file).map(Some)
+            }
+            Some(open) => Ok(Some(open.shared())),
+            None if mode.writes && self.open_file(ino, |_| true).is_some() => {
+                Err(self.estale.walk_again(ino, caller))
+            }
+            None => Ok(None),
+        }
+    }
+
     /// Returns an open file whose bytes are a local file, or `None` if it can be written or changed.
-    pub fn shown_as_stored(&self, fh: Fh) -> Option<Arc<dyn File>> {
-        let open = self.file(fh).ok()?;
+    pub fn unchanging_local_file(&self, fh: Fh) -> Option<Arc<dyn File>> {
+        let open = self.handles.get(fh).ok()?;
         let is_fixed = open.tree_file.is_none() && open.file.descriptor().is_some();
         is_fixed.then(|| open.file.clone())
     }
 
-    pub(super) fn add_file(&self, fh: Fh, file: Handle) -> Arc<Handle> {
-        let file = Arc::new(file);
-        self.files.write().insert(fh, file.clone());
-        file
-    }
-
     /// Returns the reply to an open, after the kernel's pages fit the handle.
     pub(super) fn open_reply(&self, fh: Fh) -> Result<OpenReply> {
-        let open = self.file(fh)?;
+        let open = self.handles.get(fh)?;
         let page_use = self.fit_pages(&open);
         Ok(OpenReply {
             fh,
             keep_cache: page_use != PageUse::Drop,
             direct: open.direct || page_use == PageUse::Bypass,
             writes: open.writes,
-            reads_on: open.file.is_read_on(),
+            expects_sequential: open.file.expects_sequential(),
         })
     }
 
@@ -97,8 +198,8 @@ impl Vfs {
         };
         // Of two concurrent opens, the first one drops the pages.
         let is_written = || self.is_written(open.ino);
-        let note_open = || open.is_open.store(true, Ordering::Release);
-        self.pages.open(&opening, is_written, note_open)
+        let mark_open = || open.is_open.store(true, Ordering::Release);
+        self.pages.open(&opening, is_written, mark_open)
     }
 
     /// Whether an inode is open for writing.
@@ -114,17 +215,11 @@ impl Vfs {
     }
 
     /// Records that the kernel has dropped its pages of an inode, which may be open for writing.
-    pub fn mark_pages_dropped(&self, ino: Ino) {
+    pub fn record_lost_pages(&self, ino: Ino) {
         let open = self.open_file(ino, |open| open.writer().is_ok());
         if let Some(Ok(file)) = open.as_ref().map(|open| open.writer()) {
             file.mark_pages_dropped();
         }
-    }
-
-    pub(super) fn file(&self, fh: Fh) -> Result<Arc<Handle>> {
-        let files = self.files.read();
-        let open = files.get(&fh).cloned();
-        open.ok_or_else(|| Error::invalid("handle", "is not open"))
     }
 
     /// Returns an open file of an inode that fits.
@@ -133,17 +228,14 @@ impl Vfs {
         ino: Ino,
         fits: impl Fn(&Arc<Handle>) -> bool,
     ) -> Option<Arc<Handle>> {
-        let handles = self.inodes.handles(ino);
-        let files = self.files.read();
-        let mut open = handles.iter().filter_map(|fh| files.get(fh));
-        open.find(|open| fits(open)).cloned()
+        self.handles.find(&self.inodes.handles(ino), fits)
     }
 
     /// Returns the attributes of an open inode.
     pub(super) fn open_attr(&self, context: &RequestContext, ino: Ino) -> Option<Attr> {
         match self.open_file(ino, |_| true) {
             Some(open) => open.file.attr(context),
-            None => self.open_dir_attr(ino),
+            None => self.directories.attr(ino),
         }
     }
 
@@ -156,80 +248,132 @@ impl Vfs {
         offset: u64,
         len: usize,
     ) -> Result<ReadBytes> {
-        let open = self.file(fh)?;
+        let open = self.handles.get(fh)?;
         let bytes = open.file.read_at(context, offset, len);
-        if context.may_wait() {
-            self.invalidate_if_changed(&open);
-        } else if is_answer(&bytes) {
-            self.stats.read_immediate_requests.add(1);
+        match &bytes {
+            _ if context.may_wait() => self.invalidate_if_changed(&open),
+            Err(error) if error.kind() == Kind::WouldWait => {}
+            _ => self.stats.read_immediate_requests.add(1),
         }
         let bytes = bytes.map_err(|error| error.about(&open.path))?;
-        self.count_read(&bytes);
-        Ok(bytes)
-    }
-
-    fn count_read(&self, bytes: &ReadBytes) {
         self.stats.read_requests.add(1);
         self.stats.read_bytes.add(bytes.len() as u64);
+        Ok(bytes)
     }
 
     /// Invalidates the kernel's pages once the bytes differ from the ones that were opened.
     fn invalidate_if_changed(&self, open: &Handle) {
-        let (Some(_), Some(now)) = (open.version, open.file.version()) else {
-            return;
+        if let (Some(opened), Some(now)) = (open.version, open.file.version())
+            && opened != now
+        {
+            self.pages.change(open.ino, now);
+        }
+    }
+
+    /// Writes all of `bytes` to an open file, or changes nothing and returns `WouldWait` if the write has to wait and
+    /// the request must not.
+    pub fn write(&self, context: &RequestContext, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
+        let open = self.handles.get(fh)?;
+        let writer = open.writer()?;
+        let done = if open.appends {
+            context.check_may_wait()?;
+            writer.append(context, bytes)
+        } else {
+            writer.write_at(context, offset, bytes)
         };
-        if Some(now) == open.version {
-            return;
+        if is_answer(&done) {
+            self.record_write(&open, bytes);
         }
-        self.pages.change(open.ino, now);
+        done.map_err(|error| error.about(&open.path))
     }
 
-    /// Invalidates the kernel's pages of files open for reading whose sources a change through this mount may have
-    /// modified.
-    pub(super) fn invalidate_open_files(&self) {
-        let files = self.files.read();
-        let open = files.values();
-        let made = open.filter(|open| open.version.is_some() && open.file.version().is_some());
-        let changed = made.filter(|open| open.file.may_have_changed());
-        let inodes: Vec<Ino> = changed.map(|open| open.ino).collect();
-        drop(files);
-        for ino in inodes {
-            self.pages.invalidate(ino, Invalidation::Content);
+    /// Writes pages back that a program has changed through mmap.
+    pub fn write_pages(
+        &self,
+        context: &RequestContext,
+        fh: Fh,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let open = self.handles.get(fh)?;
+        let done = open.writer()?.write_pages(context, offset, bytes);
+        if is_answer(&done) {
+            self.record_write(&open, bytes);
         }
+        done.map_err(|error| error.about(&open.path))
     }
 
-    /// Flushes all open files, after an unmount: programs cannot close them any more.
-    pub fn flush_all(&self, context: &RequestContext) {
-        for open in self.all_files() {
-            self.flush_unheard(context, &open);
-        }
-    }
-
-    /// Flushes the files that are still open at the end of this process, and logs the files whose writes are lost.
-    pub fn end_all(&self, context: &RequestContext) {
-        for open in self.all_files() {
-            if let Ok(file) = open.writer() {
-                self.report_unstored(&open, file.end(context));
+    /// Counts a write. Direct writes bypass the kernel's pages of this inode, but another inode of the file may have
+    /// pages.
+    fn record_write(&self, open: &Handle, bytes: &[u8]) {
+        self.stats.write_requests.add(1);
+        self.stats.write_bytes.add(bytes.len() as u64);
+        if open.direct {
+            for ino in self.inodes.open_with_same_content(open.ino) {
+                self.pages.invalidate(ino, Invalidation::LostContent);
             }
         }
     }
 
-    fn all_files(&self) -> Vec<Arc<Handle>> {
-        self.files.read().values().cloned().collect()
+    /// Flushes the writes of an open file, so that they survive the end of this process.
+    pub fn flush(&self, context: &RequestContext, fh: Fh) -> Result<()> {
+        let open = self.handles.get(fh)?;
+        let Ok(file) = open.writer() else {
+            return Ok(());
+        };
+        file.flush(context)
+            .map_err(|error| self.error_of_flush(&open, error))?;
+        self.invalidate_open_files();
+        Ok(())
+    }
+
+    /// Syncs a file, so that writes through any of its handles survive a power loss.
+    pub fn sync(&self, context: &RequestContext, fh: Fh) -> Result<()> {
+        let open = self.handles.get(fh)?;
+        match (open.writer(), &open.tree_file) {
+            (Ok(file), _) | (Err(_), Some(file)) => file
+                .sync(context)
+                .map_err(|error| self.error_of_flush(&open, error)),
+            (Err(_), None) => self.sync_path(context, &open.path),
+        }
+    }
+
+    /// Returns the error of a failed flush. After a conflict the kernel has stale pages, which must not be written
+    /// back.
+    fn error_of_flush(&self, open: &Handle, error: Error) -> Error {
+        if error.kind() == Kind::Changed {
+            self.pages.invalidate(open.ino, Invalidation::LostContent);
+        }
+        error.about(&open.path)
+    }
+
+    /// Reserves space for a range of an open file.
+    pub fn allocate(
+        &self,
+        context: &RequestContext,
+        fh: Fh,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.handles
+            .get(fh)?
+            .writer()?
+            .allocate(context, mode, offset, length)
     }
 
     /// Closes a file; its dirty data is flushed now, or when the last handle open for writing closes.
     pub fn release(&self, context: &RequestContext, fh: Fh) {
-        let Ok(open) = self.file(fh) else {
+        let Ok(open) = self.handles.get(fh) else {
             return;
         };
-        // The inode's handles must always be in `files`.
+        // The inode's handles must always be in the table.
         self.inodes.release(open.ino, fh);
-        self.files.write().remove(&fh);
+        self.handles.remove(fh);
         // RELEASE comes some time after the close, which has flushed the handle. A program that has opened the file
         // since may have truncated it, and its writes are no content before it closes the file.
         if self.open_file(open.ino, |other| other.writes).is_none() {
-            self.flush_unheard(context, &open);
+            self.flush_unanswered(context, &open);
         }
         if open.writes && self.open_file(open.ino, |_| true).is_some() {
             // While it was open for writing, invalidations were skipped.
@@ -237,15 +381,43 @@ impl Vfs {
         }
     }
 
+    /// Invalidates the kernel's pages of files open for reading whose sources a change through this mount may have
+    /// modified.
+    pub(super) fn invalidate_open_files(&self) {
+        let is_made = |open: &Handle| open.version.is_some() && open.file.version().is_some();
+        let changed = self
+            .handles
+            .inodes(|open| is_made(open) && open.file.may_have_changed());
+        for ino in changed {
+            self.pages.invalidate(ino, Invalidation::Content);
+        }
+    }
+
+    /// Flushes all open files, after an unmount: programs cannot close them any more.
+    pub fn flush_all(&self, context: &RequestContext) {
+        for open in self.handles.all() {
+            self.flush_unanswered(context, &open);
+        }
+    }
+
+    /// Flushes the files that are still open at the end of this process, and logs the files whose writes are lost.
+    pub fn end_all(&self, context: &RequestContext) {
+        for open in self.handles.all() {
+            if let Ok(file) = open.writer() {
+                self.report_lost_writes(&open, file.end(context));
+            }
+        }
+    }
+
     /// Flushes a file; no program can get the error.
-    fn flush_unheard(&self, context: &RequestContext, open: &Handle) {
+    fn flush_unanswered(&self, context: &RequestContext, open: &Handle) {
         if let Ok(file) = open.writer() {
-            self.report_unstored(open, file.flush(context));
+            self.report_lost_writes(open, file.flush(context));
         }
     }
 
     /// Reports that the writes of a file are lost.
-    fn report_unstored(&self, open: &Handle, stored: Result<()>) {
+    fn report_lost_writes(&self, open: &Handle, stored: Result<()>) {
         if let Err(error) = stored {
             let path = format!("/{}", open.path);
             let why = format!("what was written is not stored: {}", error.detail());

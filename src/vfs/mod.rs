@@ -1,47 +1,45 @@
 //! File system operations on a view, in our own types: names, inodes and handles.
 //!
-//! FUSE types and stores are unknown here. `looking_up` finds names, `opening` opens files, `files` holds the open
-//! files, `pages` tracks the kernel's page cache, `directories` holds open directories, `creating` and `changing`
-//! modify the tree, `inode` numbers the names, and `walking` handles paths that change while the kernel walks them.
+//! FUSE types and stores are unknown here. This file finds names, `files` opens, reads and writes files, `directories`
+//! lists, and `changes` modifies the tree. Open files are in `handles`, the names that the kernel knows in `inode`, and
+//! `pages` tracks its page cache. `renames` and `estale_retry` handle paths that change while the kernel walks them.
+//!
+//! Each lookup is counted until the kernel forgets it. If the inode of a name is open with another content, the name is
+//! looked up again before it gets another inode.
 //!
 //! A request for an inode that has lost its name, or whose name has another content, is answered from an open handle,
 //! or with `Changed` (ESTALE): then the kernel walks the path again. `NotFound` would be wrong, since the name may have
 //! been replaced and exist all the time.
 
-use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::vfs::directories::OpenDir;
-use crate::vfs::files::Handle;
-use crate::vfs::inode::Inodes;
+use crate::vfs::directories::OpenDirs;
+use crate::vfs::estale_retry::EstaleRetries;
+use crate::vfs::handles::HandleTable;
+use crate::vfs::inode::{DirLookup, Inodes};
 use crate::vfs::pages::KernelPages;
-use crate::vfs::renames::RenamesUnderWay;
-use crate::vfs::walking::Walks;
-use crate::view::{Attr, ChildName, View};
+use crate::vfs::renames::Renames;
+use crate::view::{Attr, ChildName, View, ViewDir};
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, is_answer};
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{EntryKind, Key, PathLocks};
 
-mod changing;
-mod creating;
+mod changes;
+mod cursors;
 mod directories;
+mod estale_retry;
 mod files;
+mod handles;
 pub mod inode;
-mod looking_up;
-mod opening;
 mod pages;
-mod positions;
 mod renames;
-mod walking;
 
-pub use crate::vfs::creating::NewNode;
+pub use crate::vfs::changes::NewNode;
 pub use crate::vfs::directories::DirSink;
-pub use crate::vfs::inode::Ino;
-pub use crate::vfs::opening::OpenOptions;
+pub use crate::vfs::files::OpenOptions;
+pub use crate::vfs::inode::{Ino, NameIn};
 pub use crate::vfs::pages::{Invalidation, Invalidator, OPEN_WAIT};
 
 /// A handle of an open file or directory.
@@ -81,7 +79,7 @@ impl Entry {
             kind,
             size: 0,
             is_exact: true,
-            piece: 0,
+            chunk_bytes: 0,
             stored: 0,
             modified: SystemTime::UNIX_EPOCH,
             fresh: Duration::ZERO,
@@ -105,7 +103,7 @@ pub struct OpenReply {
     /// Whether it was opened for writing.
     pub writes: bool,
     /// Whether the reader is likely to read sequentially.
-    pub reads_on: bool,
+    pub expects_sequential: bool,
 }
 
 /// A mounted view.
@@ -116,25 +114,14 @@ pub struct Vfs {
     mounted: SystemTime,
     stats: Arc<Stats>,
     inodes: Inodes,
-    renames: RenamesUnderWay,
+    renames: Renames,
     /// Names that are being changed.
     path_locks: PathLocks,
-    files: RwLock<HashMap<Fh, Arc<Handle>>>,
-    directories: Mutex<HashMap<Fh, OpenDir>>,
-    last_handle: AtomicU64,
+    handles: HandleTable,
+    directories: OpenDirs,
     pages: KernelPages,
-    walks: Walks,
+    estale: EstaleRetries,
 }
-
-/// TTL of a directory and its attributes on a writable mount: resolving a path takes a lookup and a permission check of
-/// each directory, and programs resolve the same path again at once.
-const RESOLUTION_TTL: Duration = Duration::from_millis(1);
-
-/// TTL of negative lookups.
-const NEGATIVE_TTL: Duration = Duration::from_secs(1);
-
-/// How often getattr retries if the inode is opened or closed during the request.
-const MAX_GETATTR_ATTEMPTS: usize = 4;
 
 impl Vfs {
     /// Builds the operations over a view.
@@ -145,13 +132,12 @@ impl Vfs {
             mounted: SystemTime::now(),
             stats,
             inodes: Inodes::new(),
-            renames: RenamesUnderWay::default(),
+            renames: Renames::default(),
             path_locks: PathLocks::default(),
-            files: RwLock::default(),
-            directories: Mutex::default(),
-            last_handle: AtomicU64::new(0),
+            handles: HandleTable::default(),
+            directories: OpenDirs::default(),
             pages: KernelPages::default(),
-            walks: Walks::default(),
+            estale: EstaleRetries::default(),
         }
     }
 
@@ -172,7 +158,7 @@ impl Vfs {
 
     /// Returns the path of an inode, or of its child, from the mountpoint on, for messages. An inode without a name has
     /// its last path.
-    pub fn shown_path(&self, ino: Ino, child: Option<&[u8]>) -> String {
+    pub fn display_path(&self, ino: Ino, child: Option<&[u8]>) -> String {
         let child = child.map(String::from_utf8_lossy);
         match (self.inodes.last_path(ino), child) {
             (Ok(path), None) if path.is_root() => "/".to_string(),
@@ -200,12 +186,8 @@ impl Vfs {
         if self.config.writable {
             Duration::ZERO
         } else {
-            NEGATIVE_TTL
+            Duration::from_secs(1)
         }
-    }
-
-    fn new_handle(&self) -> Fh {
-        Fh(self.last_handle.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Sets the TTL for the kernel. On a writable mount attributes are read each time, since any view can change a
@@ -216,10 +198,107 @@ impl Vfs {
         let fresh = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,
             _ if !self.config.writable => attr.fresh,
-            EntryKind::Directory => RESOLUTION_TTL,
+            // Resolving a path takes a lookup and a permission check of each directory, and programs resolve the same
+            // path again at once.
+            EntryKind::Directory => Duration::from_millis(1),
             _ => Duration::ZERO,
         };
         Attr { fresh, ..attr }
+    }
+
+    /// Looks up a name; counts the lookup if the name exists.
+    pub fn lookup(
+        &self,
+        context: &RequestContext,
+        parent: Ino,
+        name: &[u8],
+        caller: Caller,
+    ) -> Result<Option<Entry>> {
+        let name = ChildName::from(name);
+        let entry = self.look_up(context, parent, &name, caller);
+        if is_answer(&entry) {
+            self.stats.lookup_requests.add(1);
+        }
+        entry
+    }
+
+    fn look_up(
+        &self,
+        context: &RequestContext,
+        parent: Ino,
+        name: &ChildName<'_>,
+        caller: Caller,
+    ) -> Result<Option<Entry>> {
+        let Some(attr) = self.find(context, parent, name, caller)? else {
+            return Ok(None);
+        };
+        // `None` if the inode of the name is open with another content.
+        if let Some(ino) = self.inodes.look_up_same(parent, name.bytes, &attr) {
+            return Ok(Some(self.entry_of(ino, attr)));
+        }
+        // A file opened after the first query may have the same content.
+        let attr = self.find(context, parent, name, caller)?;
+        Ok(attr.map(|attr| self.entry(parent, name.bytes, attr)))
+    }
+
+    /// Returns the attributes of a name in a directory; handles concurrent renames.
+    fn find(
+        &self,
+        context: &RequestContext,
+        parent: Ino,
+        name: &ChildName<'_>,
+        caller: Caller,
+    ) -> Result<Option<Attr>> {
+        let count = self.renames.count();
+        match self.find_child(context, parent, name) {
+            // It may have been renamed in the meantime.
+            Ok(None) if !self.renames.have_none_since(count) => {}
+            // The answer depends on the calling process.
+            Err(error) if error.kind() == Kind::Changed => {}
+            found => return found,
+        }
+        let directory = || self.path_for(parent, caller, || self.inodes.path(parent));
+        let view = |path: &Key| self.view.lookup(context, path);
+        let (found, _) = self.renames.retry_find(directory, |path| {
+            self.renames.find_in(path, name.bytes, view)
+        })?;
+        Ok(found)
+    }
+
+    /// Returns the attributes of a name in a directory of the inode table.
+    pub(super) fn find_child(
+        &self,
+        context: &RequestContext,
+        parent: Ino,
+        name: &ChildName<'_>,
+    ) -> Result<Option<Attr>> {
+        let dir = match self.inodes.dir(parent)? {
+            DirLookup::Resolved(dir) => dir,
+            DirLookup::Path(path, changes) => {
+                // Its children may be in memory even if it is not.
+                match self.view.dir(&context.without_waiting(), &path) {
+                    Ok(dir) => self.inodes.cache_dir(parent, dir, changes),
+                    Err(_) => Arc::new(ViewDir::Path(path)),
+                }
+            }
+        };
+        self.view.child(context, &dir, name)
+    }
+
+    /// Assigns an inode to a name and counts a lookup.
+    pub(super) fn entry(&self, parent: Ino, name: &[u8], attr: Attr) -> Entry {
+        let ino = self.inodes.look_up(parent, name, &attr);
+        self.entry_of(ino, attr)
+    }
+
+    /// Returns the kernel's entry for an inode.
+    ///
+    /// The kernel queries the attributes of a new file again before it answers the program. They cannot be cached until
+    /// then without the name, whose TTL the kernel rounds up to some milliseconds and which it keeps across a rename:
+    /// the file of a chunk created this way would show stale bytes after a write of the decoded file.
+    fn entry_of(&self, ino: Ino, attr: Attr) -> Entry {
+        let attr = self.with_ttl(ino, attr);
+        Entry { ino, attr }
     }
 
     /// Returns the attributes of an inode.
@@ -233,28 +312,31 @@ impl Vfs {
         if let Some(attr) = found {
             return Ok(self.with_ttl(ino, attr));
         }
-        for _ in 0..MAX_GETATTR_ATTEMPTS {
+        // It tries again if the inode is opened or closed during the request.
+        for _ in 0..4 {
             let view = |path: &Key| self.measured(context, path);
-            let asked = self.find_path(
-                || self.asked_path(ino, caller),
+            let answer = self.renames.retry_find(
+                || self.path_of_inode(ino, caller),
                 |path| self.renames.find(path, view),
             );
-            let (found, path) = match asked {
+            let (found, path) = match answer {
                 Err(error) if error.kind() == Kind::Changed => {
                     return self.open_attr(context, ino).ok_or(error);
                 }
-                asked => asked?,
+                answer => answer?,
             };
             let own = found.filter(|attr| self.inodes.shows(ino, attr));
             if let Some(attr) = own.or_else(|| self.open_attr(context, ino)) {
                 return Ok(self.with_ttl(ino, attr));
             }
             if found.is_none() {
-                return Err(self.gone(Error::not_found(path), ino, caller));
+                return Err(self
+                    .estale
+                    .error_of_path(Error::not_found(path), ino, caller));
             }
             // It was opened or closed in between, or is a directory now.
         }
-        Err(self.walk_again(ino, caller))
+        Err(self.estale.walk_again(ino, caller))
     }
 
     /// Returns the attributes of a path with the exact length, or the error that prevents it.
@@ -266,7 +348,7 @@ impl Vfs {
     }
 
     /// Returns the path of an inode for queries to the view; a file without a name has its last path.
-    fn asked_path(&self, ino: Ino, caller: Caller) -> Result<Key> {
+    fn path_of_inode(&self, ino: Ino, caller: Caller) -> Result<Key> {
         self.path_for(ino, caller, || {
             if self.inodes.state(ino).is_directory {
                 self.inodes.path(ino)
@@ -286,7 +368,7 @@ impl Vfs {
         };
         let is_own = |attr: &Attr| attr.is_exact && self.inodes.shows(ino, attr);
         match found {
-            Ok(found) => Ok(found.filter(is_own)),
+            Ok(attr) => Ok(attr.filter(is_own)),
             Err(error) if error.kind() == Kind::Changed => Ok(None),
             Err(error) => Err(error),
         }
@@ -301,7 +383,7 @@ impl Vfs {
 
     /// Returns the path of an inode for a change, or for a query that no handle answers. An inode that has just lost
     /// its name has its last path, unless it is open: then it is reached through its handles.
-    fn present_path(&self, ino: Ino) -> Result<Key> {
+    fn current_path(&self, ino: Ino) -> Result<Key> {
         let state = self.inodes.state(ino);
         if state.is_named || state.is_open || state.is_directory {
             self.inodes.path(ino)
@@ -310,13 +392,34 @@ impl Vfs {
         }
     }
 
+    /// Returns the path for a query about an inode, from `own`. If `own` fails in both walks because a directory has
+    /// lost its name, returns the path that the kernel has walked.
+    pub(super) fn path_for(
+        &self,
+        ino: Ino,
+        caller: Caller,
+        own: impl Fn() -> Result<Key>,
+    ) -> Result<Key> {
+        match own() {
+            Err(error) if error.kind() == Kind::Changed => {
+                let walked = self.inodes.walked_path(ino);
+                if let (true, Ok(walked)) = (self.estale.is_retry(caller), walked) {
+                    return Ok(walked);
+                }
+                self.estale.begin(caller);
+                Err(error)
+            }
+            path => path,
+        }
+    }
+
     /// Returns the target of a link.
     pub fn read_link(&self, context: &RequestContext, ino: Ino) -> Result<Vec<u8>> {
-        let target = self.ask(
-            || self.present_path(ino),
+        let target = self.renames.retry_query(
+            || self.current_path(ino),
             |path| self.view.read_link(context, path),
         );
-        target.map(|found| found.0).map_err(gone_is_changed)
+        target.map(|(target, _)| target).map_err(gone_is_changed)
     }
 }
 

@@ -75,7 +75,7 @@ struct CachedPages {
 
 impl CachedPages {
     /// Whether all pages have this version.
-    fn are_of(self, version: Option<u64>) -> bool {
+    fn have_version(self, version: Option<u64>) -> bool {
         self.version.is_some() && self.version == version
     }
 }
@@ -130,19 +130,19 @@ impl KernelPages {
     }
 
     /// Makes the pages fit a handle whose open is about to be answered. `is_written` returns whether another handle is
-    /// open for writing and its `note_open` was called.
+    /// open for writing and its `mark_open` was called.
     pub(super) fn open(
         &self,
         opening: &Opening,
         is_written: impl Fn() -> bool,
-        note_open: impl FnOnce(),
+        mark_open: impl FnOnce(),
     ) -> PageUse {
         // A writable mmap needs the pages, so an open for writing waits for them.
         let end = (!opening.writes).then(|| Instant::now() + OPEN_WAIT);
         let mut are_free = None;
         loop {
             let Some(gate) = self.gate(opening.ino, end) else {
-                note_open();
+                mark_open();
                 return PageUse::Bypass;
             };
             let is_written = is_written();
@@ -153,7 +153,7 @@ impl KernelPages {
                 continue;
             }
             let page_use = self.prepare(opening, is_written, are_free.unwrap_or(true));
-            note_open();
+            mark_open();
             return page_use;
         }
     }
@@ -161,7 +161,7 @@ impl KernelPages {
     /// Whether the kernel may have pages of another version than the handle reads.
     fn has_others(&self, opening: &Opening) -> bool {
         let known = self.by_ino.lock().get(&opening.ino).copied();
-        known.is_some_and(|pages| !pages.are_of(opening.version))
+        known.is_some_and(|pages| !pages.have_version(opening.version))
     }
 
     /// Makes the pages fit a handle; stale pages are dropped if they `are_free`: no request holds them.
@@ -176,7 +176,7 @@ impl KernelPages {
             return PageUse::Keep;
         }
         let known = self.by_ino.lock().get(&ino).copied();
-        let is_same = known.is_some_and(|pages| pages.are_of(version));
+        let is_same = known.is_some_and(|pages| pages.have_version(version));
         if !is_same || opening.is_mixed {
             // With kept pages the kernel keeps the length, and would truncate the content there.
             self.invalidate(ino, Invalidation::Length);
@@ -250,7 +250,7 @@ mod tests {
 
     /// A test kernel: signals that it is called, and blocks until it is released.
     struct Kernel {
-        told: Arc<Mutex<Vec<Invalidation>>>,
+        calls: Arc<Mutex<Vec<Invalidation>>>,
         waits: mpsc::Receiver<()>,
         release: mpsc::Sender<()>,
     }
@@ -261,19 +261,19 @@ mod tests {
         let (waits, has_begun) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         let released = Mutex::new(released);
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let log = told.clone();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let calls = log.clone();
         pages.set_invalidator(Box::new(move |_, what| {
             if what == held {
                 waits.send(()).unwrap();
                 released.lock().recv().unwrap();
             }
-            log.lock().push(what);
+            calls.lock().push(what);
             what != held
         }));
         let waits = has_begun;
         let kernel = Kernel {
-            told,
+            calls: log,
             waits,
             release,
         };
@@ -287,7 +287,7 @@ mod tests {
         let (pages, kernel) = pages_held_at(Invalidation::Settled);
         let open = |version| pages.open(&opening(7, version), || false, || ());
         assert_eq!(open(1), PageUse::Keep);
-        kernel.told.lock().clear();
+        kernel.calls.lock().clear();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| open(2));
             kernel.waits.recv().unwrap();
@@ -295,7 +295,7 @@ mod tests {
             kernel.release.send(()).unwrap();
             assert_eq!(waiting.join().unwrap(), PageUse::Bypass);
         });
-        assert!(!kernel.told.lock().contains(&Invalidation::ContentNow));
+        assert!(!kernel.calls.lock().contains(&Invalidation::ContentNow));
     }
 
     /// Dropping the pages of a file waits for a locked page. Opens of the file do not.
@@ -303,16 +303,16 @@ mod tests {
     fn an_open_waits_a_moment_for_pages_that_are_being_dropped() {
         let (pages, kernel) = pages_held_at(Invalidation::ContentNow);
         let drop_pages = || _ = pages.invalidate(Ino(7), Invalidation::ContentNow);
-        let mut is_noted = false;
+        let mut is_marked = false;
         thread::scope(|scope| {
             scope.spawn(|| pages.drop_unless(Ino(7), || false, drop_pages));
             kernel.waits.recv().unwrap();
-            let opened = pages.open(&opening(7, 1), || false, || is_noted = true);
+            let opened = pages.open(&opening(7, 1), || false, || is_marked = true);
             assert_eq!(opened, PageUse::Bypass);
             assert_eq!(pages.open(&opening(8, 1), || false, || ()), PageUse::Keep);
             kernel.release.send(()).unwrap();
         });
-        assert!(is_noted);
+        assert!(is_marked);
         assert_eq!(pages.open(&opening(7, 1), || false, || ()), PageUse::Keep);
     }
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
+use crate::vfs::is_gone;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
@@ -17,7 +18,7 @@ const MAX_ENDED: usize = 64;
 
 /// The old and new paths of renames in progress and of the last finished renames.
 #[derive(Default)]
-pub(super) struct RenamesUnderWay(Mutex<RenameTable>);
+pub(super) struct Renames(Mutex<RenameTable>);
 
 #[derive(Default)]
 struct RenameTable {
@@ -49,7 +50,7 @@ impl Rename {
 
 /// A rename in progress; ends when it is dropped.
 pub(super) struct RenameUnderWay<'a> {
-    all: &'a RenamesUnderWay,
+    all: &'a Renames,
     rename: Rename,
     has_failed: bool,
 }
@@ -63,13 +64,13 @@ impl RenameUnderWay<'_> {
 
 impl RenameTable {
     /// Whether a matching rename has finished since the count was `count`; true if that is not remembered any more.
-    fn have_ended(&self, count: u64, is_meant: impl Fn(&Rename) -> bool) -> bool {
+    fn have_ended(&self, count: u64, matches: impl Fn(&Rename) -> bool) -> bool {
         let since = usize::try_from(self.count - count).unwrap_or(usize::MAX);
-        since > self.ended.len() || self.ended.iter().rev().take(since).any(is_meant)
+        since > self.ended.len() || self.ended.iter().rev().take(since).any(matches)
     }
 }
 
-impl RenamesUnderWay {
+impl Renames {
     /// Records the beginning of a rename.
     pub(super) fn begin(&self, from: &Key, to: &Key) -> RenameUnderWay<'_> {
         let rename = Rename {
@@ -85,7 +86,7 @@ impl RenamesUnderWay {
     }
 
     /// Whether no rename is in progress, and none has finished since the count was `count`.
-    pub(super) fn are_none_since(&self, count: u64) -> bool {
+    pub(super) fn have_none_since(&self, count: u64) -> bool {
         let all = self.0.lock();
         all.under_way.is_empty() && all.count == count
     }
@@ -108,17 +109,17 @@ impl RenamesUnderWay {
         all.under_way.iter().find_map(|rename| rename.moved(path))
     }
 
-    /// Calls `ask` with a path, and with its new path if it is `NotFound` there because of a rename.
-    pub(super) fn ask<T>(&self, path: &Key, ask: impl Fn(&Key) -> Result<T>) -> Result<T> {
-        let answer = ask(path);
+    /// Calls `query` with a path, and with its new path if it is `NotFound` there because of a rename.
+    pub(super) fn query<T>(&self, path: &Key, query: impl Fn(&Key) -> Result<T>) -> Result<T> {
+        let answer = query(path);
         let is_missing = |error: &Error| error.kind() == Kind::NotFound;
         match answer.as_ref().err().filter(|error| is_missing(error)) {
-            Some(_) => self.moved(path).map_or(answer, |moved| ask(&moved)),
+            Some(_) => self.moved(path).map_or(answer, |moved| query(&moved)),
             None => answer,
         }
     }
 
-    /// Like `ask`, for a query that returns `None` if the path does not exist.
+    /// Like `query`, for one that returns `None` if the path does not exist.
     pub(super) fn find<T>(
         &self,
         path: &Key,
@@ -142,6 +143,40 @@ impl RenamesUnderWay {
             // A failed rename moves nothing.
             Some(moved) if find(parent)?.is_none() => find(&moved.child(name)?),
             _ => Ok(found),
+        }
+    }
+
+    /// Calls `query` with the path of an inode; also returns the path. If the path is missing and a rename has finished
+    /// in between, retries with a new path from `path_of`.
+    pub(super) fn retry_query<T>(
+        &self,
+        path_of: impl Fn() -> Result<Key>,
+        query: impl Fn(&Key) -> Result<T>,
+    ) -> Result<(T, Key)> {
+        loop {
+            let count = self.count();
+            let path = path_of()?;
+            match self.query(&path, &query) {
+                Ok(answer) => return Ok((answer, path)),
+                Err(error) if is_gone(&error) && self.have_moved(&path, count) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Like `retry_query`, for a query that returns `None` if the path does not exist.
+    pub(super) fn retry_find<T>(
+        &self,
+        path_of: impl Fn() -> Result<Key>,
+        find: impl Fn(&Key) -> Result<Option<T>>,
+    ) -> Result<(Option<T>, Key)> {
+        loop {
+            let count = self.count();
+            let path = path_of()?;
+            let found = find(&path)?;
+            if found.is_some() || !self.have_moved(&path, count) {
+                return Ok((found, path));
+            }
         }
     }
 }
@@ -175,7 +210,7 @@ mod tests {
     #[test]
     fn what_lies_in_a_folder_is_found_by_either_name_until_the_rename_ends() {
         let key = |path: &str| Key::new(path).unwrap();
-        let renames = RenamesUnderWay::default();
+        let renames = Renames::default();
         let in_view = |path: &Key| Ok((*path == key("new/a")).then_some(1));
         let opened = |path: &Key| in_view(path)?.ok_or_else(|| Error::not_found(path));
         let under_way = renames.begin(&key("old"), &key("new"));
@@ -184,17 +219,17 @@ mod tests {
             renames.find_in(&key("old"), b"a", in_view).unwrap(),
             Some(1)
         );
-        assert_eq!(renames.ask(&key("old/a"), opened).unwrap(), 1);
+        assert_eq!(renames.query(&key("old/a"), opened).unwrap(), 1);
         assert_eq!(renames.find(&key("old/b"), in_view).unwrap(), None);
         let root = |path: &Key| Ok((*path == key("new")).then_some(1));
         let found = renames.find_in(&Key::root(), b"old", root);
         assert_eq!(found.unwrap(), None, "the old name itself is gone");
-        assert!(!renames.are_none_since(0));
+        assert!(!renames.have_none_since(0));
         drop(under_way);
-        assert!(renames.are_none_since(1) && !renames.are_none_since(0));
+        assert!(renames.have_none_since(1) && !renames.have_none_since(0));
         assert_eq!(renames.find(&key("old/a"), in_view).unwrap(), None);
         assert_eq!(
-            renames.ask(&key("old/a"), opened).unwrap_err().kind(),
+            renames.query(&key("old/a"), opened).unwrap_err().kind(),
             Kind::NotFound
         );
     }
@@ -202,7 +237,7 @@ mod tests {
     #[test]
     fn who_found_nothing_knows_of_renames_that_have_ended_meanwhile() {
         let key = |path: &str| Key::new(path).unwrap();
-        let renames = RenamesUnderWay::default();
+        let renames = Renames::default();
         renames.begin(&key("old"), &key("new")).fail();
         assert_eq!(renames.count(), 0, "nothing was moved");
         drop(renames.begin(&key("old"), &key("new")));

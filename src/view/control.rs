@@ -178,7 +178,7 @@ impl Control {
             kind,
             size,
             is_exact: true,
-            piece: 0,
+            chunk_bytes: 0,
             stored: size,
             modified: self.started,
             fresh: Duration::ZERO,

@@ -30,11 +30,11 @@ pub use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 pub const FILES_ATTRIBUTE: &[u8] = b"user.zarrfs.files";
 
 /// The prefix of all extended attributes that views synthesize.
-pub const FACTS: &[u8] = b"user.zarrfs.";
+pub const FACT_PREFIX: &[u8] = b"user.zarrfs.";
 
 /// Returns the name of the fact that an extended attribute shows, or `None` if it is not an attribute of a view.
 pub fn fact_of(attribute: &[u8]) -> Option<&str> {
-    str::from_utf8(attribute.strip_prefix(FACTS)?).ok()
+    str::from_utf8(attribute.strip_prefix(FACT_PREFIX)?).ok()
 }
 
 /// The attributes of a path as `stat` shows them, without owner and mode.
@@ -48,7 +48,7 @@ pub struct Attr {
     pub is_exact: bool,
     /// Bytes of a decoded chunk of the file, the source of its block size; 0 if the file has no chunks, or chunks of
     /// several arrays.
-    pub piece: u64,
+    pub chunk_bytes: u64,
     /// Bytes stored for the file; shown as blocks, and never 0 for a file that is not empty.
     pub stored: u64,
     /// Time of the last change.
@@ -90,7 +90,7 @@ pub trait File: ReadAt {
         true
     }
     /// Whether a new reader is likely to read sequentially, so that a large read-ahead pays.
-    fn is_read_on(&self) -> bool {
+    fn expects_sequential(&self) -> bool {
         true
     }
     /// Returns the attributes of an open file whose path is gone or has another content, or `None` if they are unknown.

@@ -111,7 +111,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
         kind: meta.kind,
         size: if is_directory { 0 } else { meta.size },
         is_exact: true,
-        piece: 0,
+        chunk_bytes: 0,
         stored: if is_directory { 0 } else { meta.stored },
         modified: meta.modified,
         fresh,

@@ -15,19 +15,15 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
-use super::request::MountRequest;
-use super::{HINT, device};
+use super::{DEVICE, HINT, MountRequest, missing_device};
 use zarr_format::error::{Error, Kind, Result};
 
 const PROGRAM: &str = "fusermount3";
 
-/// Folders searched for the program after PATH, which systemd does not set for mounts.
-const FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
-
 /// Mounts and returns the device; `Denied` with the program's message if it fails.
 pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
-    if !Path::new(device::DEVICE).exists() {
-        return Err(device::missing());
+    if !Path::new(DEVICE).exists() {
+        return Err(missing_device());
     }
     let failed = |error: io::Error| Error::os(PROGRAM, error);
     let (ours, theirs) = socket_pair().map_err(|error| failed(error.into()))?;
@@ -107,7 +103,9 @@ fn refused(path: &Path, mut message: String) -> Error {
 
 fn find() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    // systemd does not set PATH for mounts.
+    let usual = ["/usr/bin", "/bin", "/usr/local/bin"].map(PathBuf::from);
+    let folders = std::env::split_paths(&path).chain(usual);
     let mut paths = folders
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(PROGRAM));
@@ -122,7 +120,7 @@ fn options(request: &MountRequest) -> String {
     let source = request.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut options = format!("fsname={source},subtype=zarrfs,nosuid,nodev,default_permissions");
     let flags = request.flags;
-    let wanted = [
+    let options_by_name = [
         ("ro", flags.read_only),
         ("noexec", flags.noexec),
         ("noatime", flags.noatime),
@@ -130,7 +128,7 @@ fn options(request: &MountRequest) -> String {
         ("dirsync", flags.dirsync),
         ("allow_other", request.allow_other),
     ];
-    for (name, _) in wanted.iter().filter(|(_, is_wanted)| *is_wanted) {
+    for (name, _) in options_by_name.iter().filter(|(_, is_set)| *is_set) {
         options.push(',');
         options.push_str(name);
     }

@@ -3,27 +3,59 @@
 //! `mountpoint` checks mountpoints, `mounted_dir` unmounts, `liveness` checks whether a mount answers, and `mountinfo`
 //! reads the kernel's mount table.
 
+use std::fs::OpenOptions;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
+use rustix::io::Errno;
 use rustix::process;
 
 use mountinfo::Mounted;
-use zarr_format::error::{Error, Result};
+use zarr_format::error::{Error, Kind, Result};
 
-pub(super) mod device;
 mod fusermount;
 pub mod liveness;
 mod mounted_dir;
 pub mod mountinfo;
 pub mod mountpoint;
-mod request;
 mod root;
 
 pub use mounted_dir::{MountedDir, unmount_at};
-pub use request::{Flags, MountRequest};
 
 /// The hint that follows the error if this process may not mount.
 const HINT: &str = "zarrfs(7) says what Docker, Slurm, WSL and others need; 'zarrfs cp', 'cat' and 'info' need no mount";
+
+/// The FUSE device of the kernel.
+pub(super) const DEVICE: &str = "/dev/fuse";
+
+/// The parameters of a mount; `nosuid` and `nodev` are always in force.
+#[derive(Clone, Debug, Default)]
+pub struct MountRequest {
+    /// The source in the mount table.
+    pub source: String,
+    /// The mountpoint: absolute, without symbolic links.
+    pub path: PathBuf,
+    /// Whether other users may use it.
+    pub allow_other: bool,
+    /// Other mount flags.
+    pub flags: Flags,
+}
+
+/// Mount flags that the kernel keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags {
+    /// The mount is read-only.
+    pub read_only: bool,
+    /// Files cannot be executed.
+    pub noexec: bool,
+    /// Reads do not change access times.
+    pub noatime: bool,
+    /// Writes are synchronous.
+    pub sync: bool,
+    /// Changes of directories are synchronous.
+    pub dirsync: bool,
+}
 
 /// A connection to the kernel, and its mountpoint.
 pub struct Connection {
@@ -55,4 +87,26 @@ pub fn take_over(number: i32) -> Result<Connection> {
         .and_then(|own| process::pidfd_getfd(own, number, process::PidfdGetfdFlags::empty()));
     let device = taken.map_err(|error| Error::os(format!("/dev/fd/{number}"), error))?;
     Ok(Connection { device, dir: None })
+}
+
+/// Opens the device.
+fn open_device() -> Result<OwnedFd> {
+    match OpenOptions::new().read(true).write(true).open(DEVICE) {
+        Ok(device) => Ok(device.into()),
+        Err(error) if is_missing(&error) => Err(missing_device()),
+        Err(error) => {
+            let detail = format!("{error}; {HINT}");
+            Err(Error::new(Error::os(DEVICE, error).kind(), DEVICE, detail))
+        }
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+}
+
+/// Returns the error of a missing device.
+fn missing_device() -> Error {
+    Error::new(Kind::NotFound, DEVICE, format!("not there; {HINT}"))
 }

@@ -13,8 +13,6 @@ use zarr_format::error::{Error, Result};
 /// The file system type of our mounts.
 pub const TYPE: &str = "fuse.zarrfs";
 
-const TABLE: &str = "/proc/self/mountinfo";
-
 /// The device number of a mounted file system: `st_dev` of its files, the name of its connection and its bdi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -55,7 +53,8 @@ impl Mounted {
 
 /// Returns all mounts; `Unavailable` without `/proc`.
 pub fn read() -> Result<Vec<Mounted>> {
-    let table = fs::read(TABLE).map_err(|error| Error::os(TABLE, error))?;
+    let path = "/proc/self/mountinfo";
+    let table = fs::read(path).map_err(|error| Error::os(path, error))?;
     Ok(parse(&table))
 }
 

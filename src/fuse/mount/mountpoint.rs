@@ -17,9 +17,6 @@ use super::mountinfo::Mounted;
 use super::{liveness, mountinfo};
 use zarr_format::error::{Error, Kind, Result};
 
-/// How long a mount may take to answer a query that needs no store.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Checks `dir` and returns its absolute path without symbolic links.
 ///
 /// `store` is the mounted folder or archive, if it is local.
@@ -86,8 +83,8 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
 /// alive.
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
-        // Not stat, which the kernel may answer from its cache.
-        match liveness::ask(path, ANSWER_TIMEOUT) {
+        // Not stat, which the kernel may answer from its cache. The query needs no store.
+        match liveness::ask(path, Duration::from_secs(5)) {
             Liveness::Answers => break,
             Liveness::Gone => {
                 log::info!("{}: detaching a mount whose daemon is gone", shown(path));

@@ -7,13 +7,12 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process;
 
-use super::request::{Flags, MountRequest};
-use super::{HINT, device, mountinfo};
+use super::{Flags, HINT, MountRequest, mountinfo, open_device};
 use zarr_format::error::{Error, Kind, Result};
 
 /// Mounts and returns the device; `Denied` if root may not mount here.
 pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
-    let device = device::open()?;
+    let device = open_device()?;
     let data = data(&device, request);
     let mounted = rustix::mount::mount(
         request.source.as_str(),
@@ -49,12 +48,12 @@ fn data(device: &OwnedFd, request: &MountRequest) -> Option<CString> {
     CString::new(data).ok()
 }
 
-fn flags(asked: Flags) -> MountFlags {
+fn flags(request: Flags) -> MountFlags {
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
-    flags.set(MountFlags::RDONLY, asked.read_only);
-    flags.set(MountFlags::NOEXEC, asked.noexec);
-    flags.set(MountFlags::NOATIME, asked.noatime);
-    flags.set(MountFlags::SYNCHRONOUS, asked.sync);
-    flags.set(MountFlags::DIRSYNC, asked.dirsync);
+    flags.set(MountFlags::RDONLY, request.read_only);
+    flags.set(MountFlags::NOEXEC, request.noexec);
+    flags.set(MountFlags::NOATIME, request.noatime);
+    flags.set(MountFlags::SYNCHRONOUS, request.sync);
+    flags.set(MountFlags::DIRSYNC, request.dirsync);
     flags
 }

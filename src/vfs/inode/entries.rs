@@ -172,10 +172,7 @@ impl EntryTable {
     }
 }
 
-/// Tables up to this capacity never shrink.
-const MIN_SHRUNK: usize = 1 << 10;
-
-/// Whether a table has a far larger capacity than it needs.
+/// Whether a table has a far larger capacity than it needs. Small tables never shrink.
 pub(super) fn is_sparse(len: usize, capacity: usize) -> bool {
-    capacity > MIN_SHRUNK && len < capacity / 8
+    capacity > 1024 && len < capacity / 8
 }

@@ -39,7 +39,7 @@ impl OpenInodes {
     }
 
     /// Records that the kernel may have attributes of another content than the handles'.
-    pub(super) fn mix(&mut self, ino: u64) {
+    pub(super) fn mark_mixed(&mut self, ino: u64) {
         if let Some(open) = self.by_ino.get_mut(&ino) {
             open.is_mixed = true;
         }

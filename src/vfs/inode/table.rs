@@ -1,6 +1,8 @@
 //! The tree of inode names: paths, added and removed names, and pruning of entries.
 //!
-//! The kernel's lookups and child entries keep an entry alive.
+//! The kernel's lookups and child entries keep an entry alive. A name keeps its inode as long as its content stays.
+//! Otherwise it gets another inode, and the old one lives on without a name: programs that have it open keep their pages
+//! and their length. An open content keeps the inode with which it is open.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
@@ -10,12 +12,9 @@ use lru::LruCache;
 use crate::vfs::inode::Ino;
 use crate::vfs::inode::entries::{EntryTable, InodeEntry, hash_of};
 use crate::vfs::inode::open::OpenInodes;
-use crate::view::ViewDir;
+use crate::view::{Attr, ViewDir};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::{EntryKind, Key};
-
-/// Maximum number of resolved directories that are kept.
-const MAX_DIRS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// The largest inode number. 32-bit programs get EOVERFLOW from `stat` and `readdir` for numbers above 32 bits, and
 /// some use signed numbers.
@@ -23,6 +22,16 @@ const MAX_NUMBER: u64 = (1 << 31) - 1;
 
 /// Sentinel content: the kernel may have attributes of more than one content, so every content differs.
 pub(super) const MIXED: u64 = u64::MAX;
+
+/// The inode for a name.
+pub(super) enum InodeChoice {
+    /// An existing inode.
+    Known(u64),
+    /// A new inode: the name has none.
+    New,
+    /// A new inode: the current one has another content.
+    Split,
+}
 
 /// The state of `Inodes`.
 pub(super) struct InodeTable {
@@ -45,7 +54,7 @@ impl InodeTable {
         InodeTable {
             entries,
             open: OpenInodes::default(),
-            dirs: LruCache::new(MAX_DIRS),
+            dirs: LruCache::new(const { NonZeroUsize::new(1024).unwrap() }),
             changes: 0,
         }
     }
@@ -114,19 +123,22 @@ impl InodeTable {
 
     /// Whether an inode has a known content that differs from `content`.
     pub(super) fn differs(&self, ino: u64, content: Option<u64>) -> bool {
-        let known = self.open.content(ino).or_else(|| self.found(ino));
+        let known = self
+            .open
+            .content(ino)
+            .or_else(|| self.looked_up_content(ino));
         let is_other = |(known, content)| known == MIXED || known != content;
         known.zip(content).is_some_and(is_other)
     }
 
     /// Returns the content that the last lookup of an inode found.
-    fn found(&self, ino: u64) -> Option<u64> {
+    fn looked_up_content(&self, ino: u64) -> Option<u64> {
         let entry = self.entries.get(ino)?;
         entry.content.map(NonZeroU64::get)
     }
 
     /// Records the content of an inode.
-    pub(super) fn note_content(&mut self, ino: u64, content: Option<u64>) {
+    pub(super) fn set_content(&mut self, ino: u64, content: Option<u64>) {
         if let Some(entry) = self.entries.get_mut(ino) {
             entry.content = content.and_then(NonZeroU64::new);
         }
@@ -143,13 +155,13 @@ impl InodeTable {
     }
 
     /// Gives an inode a name, and takes it from the inode that has it.
-    pub(super) fn give(&mut self, ino: u64, parent: Ino, name: &[u8]) {
+    pub(super) fn assign_name(&mut self, ino: u64, parent: Ino, name: &[u8]) {
         let owner = self.entries.named(parent.0, name);
         if owner == Some(ino) {
             return;
         }
         if owner.is_some() {
-            self.take(parent, name);
+            self.remove_name(parent, name);
         }
         self.entries.add_name(ino, parent.0, name);
         if let Some(parent) = self.entries.get_mut(parent.0) {
@@ -161,7 +173,7 @@ impl InodeTable {
     }
 
     /// Removes a name from its inode; returns the inode.
-    pub(super) fn take(&mut self, parent: Ino, name: &[u8]) -> Option<u64> {
+    pub(super) fn remove_name(&mut self, parent: Ino, name: &[u8]) -> Option<u64> {
         let ino = self.entries.take_name(parent.0, name)?;
         self.changes += 1;
         let entry = self.entries.get(ino);
@@ -195,6 +207,49 @@ impl InodeTable {
             self.entries.remove(at);
             self.dirs.pop(&at);
         }
+    }
+
+    /// Chooses the inode of a name that has the attributes `attr`.
+    pub(super) fn choose(&self, parent: Ino, name: &[u8], attr: &Attr) -> InodeChoice {
+        if let Some(ino) = self.open_as(parent, name, attr.content) {
+            return InodeChoice::Known(ino);
+        }
+        match self.entries.named(parent.0, name) {
+            Some(ino) if self.differs(ino, attr.content) || !self.is_a(ino, attr.kind) => {
+                InodeChoice::Split
+            }
+            Some(ino) => InodeChoice::Known(ino),
+            None => InodeChoice::New,
+        }
+    }
+
+    /// Returns the inode with which a content is open, if it has this name or last name.
+    fn open_as(&self, parent: Ino, name: &[u8], content: Option<u64>) -> Option<u64> {
+        let mut open = self.open.with_content(content?).iter();
+        let has_name = |ino: &&u64| {
+            let last = self.last_name(Ino(**ino));
+            last.is_ok_and(|last| last == (parent.0, name))
+        };
+        open.find(has_name).copied()
+    }
+
+    /// Whether a content is open as another inode with the name, or last name, of this one.
+    pub(super) fn is_open_elsewhere(&self, ino: Ino, content: Option<u64>) -> bool {
+        let Ok((parent, name)) = self.last_name(ino) else {
+            return false;
+        };
+        let other = self.open_as(Ino(parent), name, content);
+        other.is_some_and(|other| other != ino.0)
+    }
+
+    /// Assigns the inode `ino` to a name, and counts a lookup.
+    pub(super) fn count_lookup(&mut self, ino: u64, parent: Ino, name: &[u8], attr: &Attr) {
+        self.assign_name(ino, parent, name);
+        if let Some(entry) = self.entries.get_mut(ino) {
+            entry.lookups += 1;
+            entry.kind = attr.kind;
+        }
+        self.set_content(ino, attr.content);
     }
 }
 

@@ -12,7 +12,7 @@ fn attr(kind: EntryKind, content: Option<u64>) -> Attr {
         kind,
         size: 0,
         is_exact: true,
-        piece: 0,
+        chunk_bytes: 0,
         stored: 0,
         modified: SystemTime::now(),
         fresh: Duration::ZERO,
@@ -40,7 +40,7 @@ fn open(inodes: &Inodes, ino: Ino, fh: u64, content: u64) {
 fn listings_and_lookups_agree() {
     let inodes = Inodes::new();
     for name in [&b"a"[..], b"0.1", b"zarr.json", b"\xff"] {
-        let listed = inodes.peek(Ino::ROOT, name);
+        let listed = inodes.number_of(Ino::ROOT, name);
         assert_eq!(inodes.look_up(Ino::ROOT, name, &file(1)), listed);
     }
 }
@@ -52,7 +52,7 @@ fn directories_named_by_numbers_lead_upwards() {
     let inner = inodes.look_up(outer, b"c.1", &directory());
     let file = inodes.look_up(inner, b"2", &file(1));
     assert_eq!(inodes.path(file).unwrap().as_bytes(), b"0/c.1/2");
-    assert_eq!(inodes.peek(outer, b"c.1"), inner);
+    assert_eq!(inodes.number_of(outer, b"c.1"), inner);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn renamed_folders_take_what_is_in_them_along() {
     let folder = inodes.look_up(Ino::ROOT, b"a", &directory());
     let file = inodes.look_up(folder, b"0.1", &file(1));
     let other = inodes.look_up(Ino::ROOT, b"b", &directory());
-    inodes.rename((Ino::ROOT, b"a"), (Ino::ROOT, b"b"));
+    inodes.rename(NameIn::new(Ino::ROOT, b"a"), NameIn::new(Ino::ROOT, b"b"));
     assert_eq!(inodes.path(file).unwrap().as_bytes(), b"b/0.1");
     assert_eq!(inodes.path(other).unwrap_err().kind(), Kind::Changed);
     for (ino, count) in [(other, 1), (file, 1), (folder, 1)] {
@@ -93,7 +93,7 @@ fn a_name_with_another_content_gets_another_inode() {
         assert_eq!(inodes.look_up_same(Ino::ROOT, name, &file(3)), None);
         let new = inodes.look_up(Ino::ROOT, name, &file(3));
         assert_ne!(new, old);
-        assert_eq!(inodes.peek(Ino::ROOT, name), new);
+        assert_eq!(inodes.number_of(Ino::ROOT, name), new);
         assert_eq!(inodes.path(old).unwrap_err().kind(), Kind::Changed);
         for ino in [old, new] {
             assert_eq!(inodes.last_path(ino).unwrap().as_bytes(), name);
@@ -122,12 +122,12 @@ fn an_inode_has_handles_of_one_content() {
     assert_eq!(inodes.bind(ino, Fh(1), Some(2)), Binding::Replaced);
     assert_eq!(inodes.bind(ino, Fh(1), Some(1)), Binding::Added);
     assert_eq!(inodes.bind(ino, Fh(2), Some(2)), Binding::Different);
-    assert_eq!(inodes.bind_anyhow(ino, Fh(2), Some(2)), Binding::Different);
+    assert_eq!(inodes.bind_mixed(ino, Fh(2), Some(2)), Binding::Different);
     assert_eq!(inodes.bind(ino, Fh(2), Some(1)), Binding::Added);
     assert_eq!(inodes.handles(ino).as_slice(), [Fh(1), Fh(2)]);
     inodes.release(ino, Fh(1));
     inodes.release(ino, Fh(2));
-    assert_eq!(inodes.bind_anyhow(ino, Fh(3), Some(2)), Binding::Added);
+    assert_eq!(inodes.bind_mixed(ino, Fh(3), Some(2)), Binding::Added);
     assert!(inodes.shows(ino, &file(2)) && !inodes.shows(ino, &file(1)));
     // The kernel queries the attributes of an inode that is not open, and gets the attributes of its name.
     inodes.release(ino, Fh(3));
@@ -141,10 +141,10 @@ fn a_content_that_is_open_has_one_inode_of_its_name() {
     let inodes = Inodes::new();
     let old = inodes.look_up(Ino::ROOT, b"a", &file(1));
     let new = inodes.look_up(Ino::ROOT, b"new", &file(2));
-    inodes.rename((Ino::ROOT, b"new"), (Ino::ROOT, b"a"));
+    inodes.rename(NameIn::new(Ino::ROOT, b"new"), NameIn::new(Ino::ROOT, b"a"));
     // A reader with an earlier lookup opens the current content.
     assert_eq!(inodes.bind(old, Fh(1), Some(2)), Binding::Replaced);
-    assert_eq!(inodes.bind_anyhow(old, Fh(1), Some(2)), Binding::Added);
+    assert_eq!(inodes.bind_mixed(old, Fh(1), Some(2)), Binding::Added);
     assert_eq!(inodes.bind(new, Fh(2), Some(2)), Binding::Elsewhere);
     assert_eq!(inodes.look_up(Ino::ROOT, b"a", &file(2)), old);
     assert_eq!(inodes.path(new).unwrap_err().kind(), Kind::Changed);
@@ -182,34 +182,34 @@ fn numbers_have_31_bits_and_are_the_same_after_a_remount() {
 #[test]
 fn names_of_one_hash_have_numbers_of_their_own() {
     let inodes = Inodes::new();
-    let mut seen = std::collections::HashMap::new();
+    let mut numbers = std::collections::HashMap::new();
     let name = |number: u64| number.to_string().into_bytes();
     // Of some ten thousand names, two have the same 31-bit hash.
     let (first, second) = (0..)
         .find_map(|number| {
-            let other = seen.insert(inodes.peek(Ino::ROOT, &name(number)), number);
+            let other = numbers.insert(inodes.number_of(Ino::ROOT, &name(number)), number);
             other.map(|other| (name(other), name(number)))
         })
         .unwrap();
     let ino = inodes.look_up(Ino::ROOT, &first, &file(1));
-    let next = inodes.peek(Ino::ROOT, &second);
+    let next = inodes.number_of(Ino::ROOT, &second);
     assert_eq!(next, Ino(ino.0 + 1));
     assert_eq!(inodes.look_up(Ino::ROOT, &second, &file(2)), next);
     for (ino, name) in [(ino, &first), (next, &second)] {
         assert_eq!(inodes.path(ino).unwrap().as_bytes(), name);
-        assert_eq!(inodes.peek(Ino::ROOT, name), ino);
+        assert_eq!(inodes.number_of(Ino::ROOT, name), ino);
     }
 }
 
 #[test]
 fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
-    const NAMES: u64 = 1_000_000;
+    let names = 1_000_000;
     let inodes = Inodes::new();
     let name = |number: u64| format!("tas_Amon_model_{number:07}.nc");
-    let mut held = Vec::new();
-    for number in 0..NAMES {
+    let mut inos = Vec::new();
+    for number in 0..names {
         let name = name(number);
-        held.push(inodes.look_up(Ino::ROOT, name.as_bytes(), &file(number)));
+        inos.push(inodes.look_up(Ino::ROOT, name.as_bytes(), &file(number)));
         // The tables waste most when they have just grown, above 7/8 of a power of two.
         if [18, 20]
             .map(|power| (7 << power >> 3) + 1)
@@ -219,8 +219,8 @@ fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
             assert!(bytes <= 200 * number, "{bytes} bytes for {number} names");
         }
     }
-    assert!(inodes.lock().entries.bytes() as u64 <= 200 * NAMES);
-    for ino in held {
+    assert!(inodes.lock().entries.bytes() as u64 <= 200 * names);
+    for ino in inos {
         inodes.forget(ino, 1);
     }
     let left = inodes.lock().entries.bytes();

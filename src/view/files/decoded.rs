@@ -16,7 +16,7 @@ impl File for Export {
         Export::may_have_changed(self)
     }
 
-    fn is_read_on(&self) -> bool {
+    fn expects_sequential(&self) -> bool {
         Export::is_read_on(self)
     }
 

@@ -202,8 +202,11 @@ impl FilesView {
                     fresh = Duration::ZERO;
                 }
                 let attr = attr_of_file(place, self.decoded_length(context, target)?, fresh);
-                let piece = target.array.chunk_bytes();
-                return Ok(Attr { piece, ..attr });
+                let chunk_bytes = target.array.chunk_bytes();
+                return Ok(Attr {
+                    chunk_bytes,
+                    ..attr
+                });
             }
             PathTarget::GroupFile(target) => {
                 if target.file.is_made() {

@@ -119,7 +119,7 @@ impl View for Faulty {
             kind,
             size: SIZE,
             is_exact: true,
-            piece: 0,
+            chunk_bytes: 0,
             stored: 0,
             modified,
             fresh: Duration::ZERO,

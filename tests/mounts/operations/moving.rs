@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::common::waiting;
 use zarr_format::error::{Kind, Result};
-use zarrfs::vfs::{Caller, Ino, NewNode, OpenOptions, Vfs, VfsConfig};
+use zarrfs::vfs::{Caller, Ino, NameIn, NewNode, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
 use zarrfs_overlay::{Overlay, OverlayConfig};
 use zarrfs_store::StoreConfig;
@@ -65,7 +65,7 @@ fn beside_moves(ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
         } else {
             (b"y", b"x")
         };
-        let (from, to) = ((above, names.0), (above, names.1));
+        let (from, to) = (NameIn::new(above, names.0), NameIn::new(above, names.1));
         vfs.rename(&UNLIMITED, from, to, RenameMode::Replace)
             .unwrap();
     };
@@ -152,8 +152,11 @@ fn files_are_made_and_removed_in_a_folder_that_moves() {
             .unwrap();
         vfs.release(&UNLIMITED, open.fh);
         let other = format!("other{}", caller.0);
-        let names = ((ino, name.as_bytes()), (ino, other.as_bytes()));
-        vfs.rename(&UNLIMITED, names.0, names.1, RenameMode::Replace)
+        let (from, to) = (
+            NameIn::new(ino, name.as_bytes()),
+            NameIn::new(ino, other.as_bytes()),
+        );
+        vfs.rename(&UNLIMITED, from, to, RenameMode::Replace)
             .unwrap();
         vfs.unlink(&UNLIMITED, ino, other.as_bytes()).unwrap();
         vfs.forget(entry.ino, 1);
@@ -168,7 +171,7 @@ fn files_are_made_and_removed_in_a_folder_that_moves() {
 #[test]
 fn a_folder_that_cannot_move_onto_another_takes_nothing_from_it() {
     let fail_to_move = |vfs: &Vfs, above: Ino, _| {
-        let (from, to): (_, (_, &[u8])) = ((above, b"x".as_slice()), (above, b"full"));
+        let (from, to) = (NameIn::new(above, b"x"), NameIn::new(above, b"full"));
         let failed = vfs
             .rename(&UNLIMITED, from, to, RenameMode::Replace)
             .unwrap_err();
@@ -197,8 +200,8 @@ fn a_second_walk_is_answered_by_what_the_path_has() {
     let file = look_up(&vfs, old, "file", Caller(1)).unwrap();
     vfs.rename(
         &UNLIMITED,
-        (above, b"x"),
-        (above, b"z"),
+        NameIn::new(above, b"x"),
+        NameIn::new(above, b"z"),
         RenameMode::Replace,
     )
     .unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use zarr_format::error::Result;
-use zarrfs::vfs::{Caller, Ino, OpenOptions, Vfs, VfsConfig};
+use zarrfs::vfs::{Caller, Ino, NameIn, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
 use zarrfs::view::store_without_listing::StoreWithoutListing;
 use zarrfs::view::{ChildName, View};
@@ -160,7 +160,7 @@ fn an_operation_that_may_not_wait_asks_no_store() {
             let _ = vfs.opendir(context, ino, caller);
         }
         let _ = vfs.readdir(context, dir, 0, &mut |_, _, _, _| true);
-        let _ = vfs.room(context);
+        let _ = vfs.free_space(context);
         if name == "changed" {
             let mode = OpenOptions {
                 writes: true,
@@ -171,7 +171,7 @@ fn an_operation_that_may_not_wait_asks_no_store() {
                 &vfs.open_for_writing(context, document, mode, caller)
             ));
             assert!(!is_answer(&vfs.unlink(context, array, b"zarr.json")));
-            let (from, to) = ((array, &b"c"[..]), (array, &b"d"[..]));
+            let (from, to) = (NameIn::new(array, b"c"), NameIn::new(array, b"d"));
             assert!(!is_answer(&vfs.rename(
                 context,
                 from,

@@ -58,7 +58,7 @@ fn an_array_of_any_number_of_chunks_costs_what_is_stored() {
         assert_eq!(stats.decoded_chunks.get(), 0);
         let file = view.lookup(&UNLIMITED, &key("a/a.npy")).unwrap();
         if let Some(file) = file.filter(|file| file.is_exact && !metadata.contains("|O")) {
-            assert!((1..=8).contains(&file.piece), "{metadata}");
+            assert!((1..=8).contains(&file.chunk_bytes), "{metadata}");
             measured += 1;
         }
         // A format that the user requests is listed whatever its size.

@@ -15,7 +15,7 @@ const STEP: u64 = 1 << 10;
 
 /// The listing's cursors by name number, counted from 1.
 #[derive(Default)]
-pub(super) struct Positions {
+pub(super) struct Cursors {
     /// The cursor of each `STEP`th name.
     steps: Vec<u64>,
     /// The cursors of the names after number `before_recent`.
@@ -23,7 +23,7 @@ pub(super) struct Positions {
     before_recent: u64,
 }
 
-impl Positions {
+impl Cursors {
     /// Returns the number of the last known name.
     fn last(&self) -> u64 {
         self.before_recent + self.recent.len() as u64
@@ -52,9 +52,9 @@ impl Positions {
 
     /// Returns the number of the name that the listing returns after number `before`, which is known. A known name
     /// keeps its number, even if names before it were removed. A new name invalidates the numbers after it.
-    pub(super) fn note(&mut self, before: u64, cursor: u64) -> u64 {
-        if let Some(given) = self.given_after(before, cursor) {
-            return given;
+    pub(super) fn record(&mut self, before: u64, cursor: u64) -> u64 {
+        if let Some(number) = self.number_after(before, cursor) {
+            return number;
         }
         self.forget_after(before);
         if (before + 1).is_multiple_of(STEP) {
@@ -69,10 +69,10 @@ impl Positions {
     }
 
     /// Returns the number of a recent name after `before`, or `None` if it is not known.
-    fn given_after(&self, before: u64, cursor: u64) -> Option<u64> {
+    fn number_after(&self, before: u64, cursor: u64) -> Option<u64> {
         let passed = before.checked_sub(self.before_recent)?;
         let mut later = self.recent.iter().skip(usize::try_from(passed).ok()?);
-        let between = later.position(|&given| given == cursor)?;
+        let between = later.position(|&known| known == cursor)?;
         Some(before + 1 + between as u64)
     }
 
@@ -80,9 +80,9 @@ impl Positions {
         let steps = usize::try_from(number / STEP).unwrap_or(usize::MAX);
         self.steps.truncate(steps);
         match number.checked_sub(self.before_recent) {
-            Some(kept) => self
+            Some(count) => self
                 .recent
-                .truncate(usize::try_from(kept).unwrap_or(usize::MAX)),
+                .truncate(usize::try_from(count).unwrap_or(usize::MAX)),
             None => {
                 self.recent.clear();
                 self.before_recent = number;
@@ -95,13 +95,13 @@ impl Positions {
 mod tests {
     use super::*;
 
-    /// Returns the positions of a listing of `names` names, whose cursors are odd numbers above 32 bits.
-    fn positions(names: u64) -> Positions {
-        let mut positions = Positions::default();
+    /// Returns the cursors of a listing of `names` names, whose cursors are odd numbers above 32 bits.
+    fn cursors(names: u64) -> Cursors {
+        let mut cursors = Cursors::default();
         for before in 0..names {
-            positions.note(before, cursor(before + 1));
+            cursors.record(before, cursor(before + 1));
         }
-        positions
+        cursors
     }
 
     fn cursor(number: u64) -> u64 {
@@ -111,50 +111,50 @@ mod tests {
     #[test]
     fn the_last_names_are_found_and_of_others_one_shortly_before() {
         let names = 2 * RECENT as u64;
-        let positions = positions(names);
+        let cursors = cursors(names);
         for number in [names, names - 1, names - RECENT as u64 + 1] {
-            assert_eq!(positions.nearest(number), (number, cursor(number)));
+            assert_eq!(cursors.nearest(number), (number, cursor(number)));
         }
         for number in [STEP, STEP + 1, 2 * STEP - 1, 3 * STEP + 7] {
             let known = number / STEP * STEP;
-            assert_eq!(positions.nearest(number), (known, cursor(known)));
+            assert_eq!(cursors.nearest(number), (known, cursor(known)));
         }
-        assert_eq!(positions.nearest(u64::MAX), (names, cursor(names)));
-        assert_eq!(positions.nearest(STEP - 1), (0, 0));
-        assert_eq!(positions.nearest(0), (0, 0));
-        assert_eq!(Positions::default().nearest(7), (0, 0));
-        assert!(positions.recent.capacity() <= 2 * RECENT);
+        assert_eq!(cursors.nearest(u64::MAX), (names, cursor(names)));
+        assert_eq!(cursors.nearest(STEP - 1), (0, 0));
+        assert_eq!(cursors.nearest(0), (0, 0));
+        assert_eq!(Cursors::default().nearest(7), (0, 0));
+        assert!(cursors.recent.capacity() <= 2 * RECENT);
     }
 
     #[test]
     fn a_listing_that_is_read_again_keeps_them() {
         let names = 3 * STEP;
-        let mut positions = positions(names);
+        let mut cursors = cursors(names);
         for before in 5..20 {
-            positions.note(before, cursor(before + 1));
+            cursors.record(before, cursor(before + 1));
         }
-        assert_eq!(positions.nearest(names), (names, cursor(names)));
+        assert_eq!(cursors.nearest(names), (names, cursor(names)));
         // Names 22 to 29 were removed.
-        assert_eq!(positions.note(21, cursor(30)), 30);
-        assert_eq!(positions.nearest(names), (names, cursor(names)));
+        assert_eq!(cursors.record(21, cursor(30)), 30);
+        assert_eq!(cursors.nearest(names), (names, cursor(names)));
         // A new name appeared in between.
-        assert_eq!(positions.note(20, 7), 21);
-        assert_eq!(positions.nearest(names), (21, 7));
+        assert_eq!(cursors.record(20, 7), 21);
+        assert_eq!(cursors.nearest(names), (21, 7));
     }
 
     #[test]
     fn a_listing_can_be_read_on_from_each_name_that_is_found() {
         let names = RECENT as u64 + 3 * STEP;
         for start in [0, STEP, names - RECENT as u64] {
-            let mut positions = positions(names);
-            let (known, _) = positions.nearest(start);
+            let mut cursors = cursors(names);
+            let (known, _) = cursors.nearest(start);
             for before in known..names + 2 * STEP {
-                positions.note(before, cursor(before + 1));
+                cursors.record(before, cursor(before + 1));
             }
             let last = names + 2 * STEP;
-            assert_eq!(positions.nearest(last), (last, cursor(last)));
-            assert_eq!(positions.nearest(STEP + 3), (STEP, cursor(STEP)));
-            assert_eq!(positions.steps.len() as u64, last / STEP);
+            assert_eq!(cursors.nearest(last), (last, cursor(last)));
+            assert_eq!(cursors.nearest(STEP + 3), (STEP, cursor(STEP)));
+            assert_eq!(cursors.steps.len() as u64, last / STEP);
         }
     }
 }

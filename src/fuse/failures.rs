@@ -1,0 +1,258 @@
+//! Failures of requests: counts and logs them, and answers reads that the kernel repeats.
+//!
+//! Ordinary errors, such as a missing or existing name, are only counted. This is the only place that logs errors of
+//! requests; they have paths instead of inodes.
+//!
+//! A program reads through the kernel's read-ahead. If that fails, the kernel reads the first page again before it
+//! returns the error to the program, and the whole range if the page was dropped in between. The program would wait for
+//! the store each time, so such a read gets the error of the failed one.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::request::{KernelRequest, RequestClass};
+use crate::vfs::{Ino, Vfs};
+use zarr_format::error::{Error, Kind};
+use zarrfs_store::stats::Stats;
+
+/// Minimum duration of a failed read that is recorded. A read that fails at once may be repeated.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a failure is repeated. The kernel repeats the read within milliseconds. A program that reads again within
+/// this time gets the same error.
+pub(super) const REPEATED_WITHIN: Duration = Duration::from_millis(200);
+
+/// The failures of one mount.
+pub(super) struct Failures {
+    vfs: Arc<Vfs>,
+    stats: Arc<Stats>,
+    /// The recent reads that have failed after a long wait.
+    slow_reads: Mutex<VecDeque<FailedRead>>,
+}
+
+struct FailedRead {
+    failed: Instant,
+    caller: u32,
+    ino: Ino,
+    range: Range<u64>,
+    errno: i32,
+}
+
+impl Failures {
+    /// Starts without failures.
+    pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>) -> Failures {
+        Failures {
+            vfs,
+            stats,
+            slow_reads: Mutex::default(),
+        }
+    }
+
+    /// Reports the error of a request, before it is sent to the program.
+    pub(super) fn report(&self, request: &KernelRequest<'_>, error: &Error) {
+        self.record_slow_read(request, error);
+        if !is_missing(request, error) {
+            self.stats.error_requests.add(1);
+        }
+        let (operation, path) = (request.operation, self.path(request));
+        if is_ordinary(request, error) {
+            log::trace!("{operation} of {path}: {error}");
+        } else {
+            self.stats.failures.report(operation, &path, error);
+        }
+    }
+
+    /// Logs an error that occurred after its request was refused.
+    pub(super) fn report_late(&self, request: &KernelRequest<'_>, error: &Error) {
+        let (operation, path) = (request.operation, self.path(request));
+        log::info!("{operation} of {path} came too late: {error}");
+    }
+
+    fn path(&self, request: &KernelRequest<'_>) -> String {
+        self.vfs.display_path(request.ino, request.name.as_deref())
+    }
+
+    fn record_slow_read(&self, request: &KernelRequest<'_>, error: &Error) {
+        let failed = Instant::now();
+        let is_slow = request
+            .begun
+            .is_some_and(|begun| begun + MIN_WAIT <= failed);
+        let Some(range) = range_of_read(request).filter(|_| is_slow) else {
+            return;
+        };
+        if error.kind() == Kind::Interrupted {
+            return;
+        }
+        let mut reads = self.slow_reads.lock();
+        reads.retain(|read| failed.saturating_duration_since(read.failed) < REPEATED_WITHIN);
+        reads.push_back(FailedRead {
+            failed,
+            caller: request.caller,
+            ino: request.ino,
+            range: range.clone(),
+            errno: error.errno(),
+        });
+    }
+
+    /// Returns the errno of a recorded failure if the request may be the kernel's repetition of it.
+    pub(super) fn repeated_errno(&self, request: &KernelRequest<'_>) -> Option<i32> {
+        let range = range_of_read(request)?;
+        let reads = self.slow_reads.lock();
+        let repeated = reads.iter().find(|read| {
+            (read.caller, read.ino) == (request.caller, request.ino)
+                && (read.range.start <= range.start && range.end <= read.range.end)
+                && read.failed.elapsed() < REPEATED_WITHIN
+        });
+        repeated.map(|read| read.errno)
+    }
+}
+
+/// Returns the range of a program's read.
+fn range_of_read<'a>(request: &'a KernelRequest<'_>) -> Option<&'a Range<u64>> {
+    let is_read = request.operation == "read" && request.caller != 0;
+    request.range.as_ref().filter(|_| is_read)
+}
+
+/// Whether an error only means that a name or attribute is missing, or makes the kernel walk the path of a replaced
+/// name again.
+fn is_missing(request: &KernelRequest<'_>, error: &Error) -> bool {
+    let is_replaced = request.class == RequestClass::Names && error.kind() == Kind::Changed;
+    is_replaced || matches!(error.kind(), Kind::NotFound | Kind::NoAttribute)
+}
+
+/// Whether an error is a normal answer to a request about names or attributes.
+fn is_ordinary(request: &KernelRequest<'_>, error: &Error) -> bool {
+    let is_of_attribute = request.operation.ends_with("xattr");
+    // It occurs again at the release of the file, unless the file is written correctly before. Shells truncate a file
+    // and close one of its two descriptors before a program writes through the other one.
+    let is_reported_later = request.operation == "flush" && error.kind() == Kind::Invalid;
+    is_missing(request, error)
+        || error.kind().is_ordinary()
+        || is_reported_later
+        || (is_of_attribute && error.kind() == Kind::Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::VfsConfig;
+    use crate::view::store::StoreView;
+    use zarrfs_store::backend::memory::MemoryStore;
+
+    fn failures() -> (Failures, Arc<Stats>) {
+        let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));
+        let config = VfsConfig {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            writable: true,
+        };
+        let stats = Arc::new(Stats::default());
+        let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
+        (Failures::new(vfs, stats.clone()), stats)
+    }
+
+    #[test]
+    fn ordinary_answers_are_no_failures() {
+        let (failures, stats) = failures();
+        let names = |name| KernelRequest::new(RequestClass::Names, name, Ino::ROOT, 0);
+        for kind in [
+            Kind::NotFound,
+            Kind::Exists,
+            Kind::NotEmpty,
+            Kind::NameTooLong,
+            Kind::NotADirectory,
+            Kind::IsADirectory,
+            Kind::CrossDevice,
+            Kind::Changed,
+        ] {
+            failures.report(&names("rmdir"), &Error::new(kind, "a", "why"));
+        }
+        failures.report(&names("getxattr"), &Error::unsupported("a", "why"));
+        assert_eq!(stats.failures.to_text(), "");
+        assert_eq!(stats.error_requests.get(), 7);
+    }
+
+    #[test]
+    fn what_does_not_parse_is_reported_when_the_file_is_released() {
+        let (failures, stats) = failures();
+        let invalid = Error::invalid("a/attributes.json", "not JSON");
+        let flush = KernelRequest::new(RequestClass::Flush, "flush", Ino::ROOT, 0);
+        failures.report(&flush, &invalid);
+        assert_eq!(stats.failures.to_text(), "");
+        failures.report(&flush, &Error::unavailable("a", "no answer"));
+        assert_eq!(stats.failures.count(), 1);
+    }
+
+    #[test]
+    fn failures_have_their_path() {
+        let (failures, stats) = failures();
+        let request = KernelRequest::new(RequestClass::Contents, "read", Ino::ROOT, 0);
+        for _ in 0..2 {
+            failures.report(&request, &Error::corrupt("a/c/0", "not zstd"));
+        }
+        assert_eq!(cells(&stats), [["read", "/", "a/c/0", "not zstd", "2"]]);
+        assert_eq!(stats.error_requests.get(), 2);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_looked_up_is_named() {
+        let (failures, stats) = failures();
+        for name in ["lat", "lon"] {
+            let request = KernelRequest::new(RequestClass::Names, "lookup", Ino::ROOT, 0)
+                .with_name(name.as_bytes());
+            failures.report(&request, &Error::unavailable("", "no answer within 2 s"));
+        }
+        let line = |path| ["lookup", path, "", "no answer within 2 s", "1"];
+        assert_eq!(cells(&stats), [line("/lat"), line("/lon")]);
+    }
+
+    /// Returns the cells of each failure line, without the time.
+    fn cells(stats: &Stats) -> Vec<Vec<String>> {
+        let text = stats.failures.to_text();
+        let cells = text.lines().map(|line| line.split('\t').skip(1));
+        cells
+            .map(|cells| cells.map(str::to_string).collect())
+            .collect()
+    }
+
+    /// Returns a read that has waited for `MIN_WAIT`.
+    fn read(caller: u32, range: Range<u64>) -> KernelRequest<'static> {
+        KernelRequest {
+            begun: Instant::now().checked_sub(MIN_WAIT),
+            range: Some(range),
+            ..KernelRequest::new(RequestClass::Contents, "read", Ino(7), caller)
+        }
+    }
+
+    #[test]
+    fn the_kernel_repeats_a_part_of_a_read() {
+        let (failures, _) = failures();
+        let late = Error::unavailable("", "late");
+        let failed = read(5, 4096..12288);
+        let quick = KernelRequest {
+            begun: Some(Instant::now()),
+            ..failed.clone()
+        };
+        failures.report(&quick, &late);
+        failures.report(&failed, &Error::new(Kind::Interrupted, "", "a signal"));
+        failures.report(&read(0, 4096..12288), &late);
+        let errno = failures.repeated_errno(&failed);
+        assert_eq!(errno, None, "nothing that counts has failed");
+        failures.report(&failed, &Error::new(Kind::Changed, "", "another content"));
+        for other in [read(5, 0..4096), read(5, 8192..16384), read(6, 4096..8192)] {
+            assert_eq!(failures.repeated_errno(&other), None);
+        }
+        for repeated in [4096..12288, 8192..12288, 4096..12288] {
+            let errno = failures.repeated_errno(&read(5, repeated));
+            assert_eq!(errno, Some(libc::ESTALE));
+        }
+        std::thread::sleep(REPEATED_WITHIN);
+        let errno = failures.repeated_errno(&failed);
+        assert_eq!(errno, None, "a later read is one of its own");
+    }
+}

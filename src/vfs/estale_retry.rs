@@ -1,0 +1,53 @@
+//! Remembers the callers for which the kernel walks a path again.
+//!
+//! An inode without a name is answered with `Changed` (ESTALE), on which the kernel walks the path again, once; the
+//! reply to the second walk is the program's result. So the second reply is never `Changed` because of a missing name,
+//! but the current entry of the path.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+
+use crate::vfs::{Caller, Ino, is_gone, replaced};
+use zarr_format::error::Error;
+
+/// Callers that were answered `Changed`: the kernel walks a path again for them.
+#[derive(Default)]
+pub(super) struct EstaleRetries(Mutex<HashSet<Caller>>);
+
+impl EstaleRetries {
+    /// Whether the kernel is walking a path again for a caller, so that it has just looked up all names.
+    pub(super) fn is_retry(&self, caller: Caller) -> bool {
+        self.0.lock().contains(&caller)
+    }
+
+    /// Records that a caller is answered `Changed`.
+    pub(super) fn begin(&self, caller: Caller) {
+        let mut callers = self.0.lock();
+        // A caller that never asks again would stay forever.
+        if callers.len() >= 4096 {
+            callers.clear();
+        }
+        callers.insert(caller);
+    }
+
+    /// Records that a caller was answered; returns whether the kernel had walked the path again.
+    pub(super) fn end(&self, caller: Caller) -> bool {
+        self.0.lock().remove(&caller)
+    }
+
+    /// Returns the error that makes the kernel walk the path again.
+    pub(super) fn walk_again(&self, ino: Ino, caller: Caller) -> Error {
+        self.begin(caller);
+        replaced(format!("inode {}", ino.0))
+    }
+
+    /// Returns the error for an inode whose path was removed or replaced: `Changed`, so that the kernel walks the path
+    /// again; in the second walk the error itself.
+    pub(super) fn error_of_path(&self, error: Error, ino: Ino, caller: Caller) -> Error {
+        if !is_gone(&error) || self.end(caller) {
+            return error;
+        }
+        self.walk_again(ino, caller)
+    }
+}
