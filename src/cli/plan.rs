@@ -13,7 +13,7 @@ use crate::cli::{HelperArgs, MountArgs, format, options, remote, spill, values};
 use crate::fuse::mount::Flags;
 use crate::mount::open::{ViewKind, ViewsConfig};
 use crate::vfs::VfsConfig;
-use crate::view::files::ListedForm;
+use crate::view::files::ListedFormat;
 use zarr_format::error::{Error, Result};
 use zarrfs_array::hierarchy::HierarchyConfig;
 use zarrfs_overlay::OverlayConfig;
@@ -48,7 +48,7 @@ pub(super) struct MountPlan {
     pub(super) max_chunk: u64,
     pub(super) spill: SpillChoice,
     pub(super) timeout: Duration,
-    pub(super) list: Vec<ListedForm>,
+    pub(super) list: Vec<ListedFormat>,
     pub(super) store: StoreConfig,
     pub(super) cow: Option<PathBuf>,
     /// Whether the store of the upper folder was moved.

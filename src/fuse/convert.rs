@@ -215,10 +215,11 @@ mod tests {
             is_read_only,
             ..attr(0, 0)
         };
-        let shown = |kind, umask, writable| permissions(&of(kind, false), &config(umask, writable));
-        assert_eq!(shown(EntryKind::File, 0o027, false), 0o440);
-        assert_eq!(shown(EntryKind::Directory, 0o077, false), 0o500);
-        assert_eq!(shown(EntryKind::File, 0, true), 0o644);
+        let mode_of =
+            |kind, umask, writable| permissions(&of(kind, false), &config(umask, writable));
+        assert_eq!(mode_of(EntryKind::File, 0o027, false), 0o440);
+        assert_eq!(mode_of(EntryKind::Directory, 0o077, false), 0o500);
+        assert_eq!(mode_of(EntryKind::File, 0, true), 0o644);
         let read_only = of(EntryKind::File, true);
         assert_eq!(permissions(&read_only, &config(0, true)), 0o444);
     }

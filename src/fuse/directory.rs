@@ -165,9 +165,9 @@ mod tests {
         Vfs::new(view, config, Arc::default())
     }
 
-    /// Reads a directory in replies of `room` entries; all replies but the first consist of entries that were returned
+    /// Reads a directory in replies of `capacity` entries; all replies but the first consist of entries that were returned
     /// to the directory.
-    fn listed(room: usize) -> Vec<Vec<u8>> {
+    fn listed(capacity: usize) -> Vec<Vec<u8>> {
         let vfs = mounted();
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let mut buffer = DirBuffer::read(&vfs, &UNLIMITED, Ino::ROOT, fh, 0).unwrap();
@@ -175,7 +175,7 @@ mod tests {
         loop {
             let (before, mut cursor) = (listed.len(), 0);
             buffer.add_until(&vfs, |entry, name| {
-                let is_full = listed.len() == before + room;
+                let is_full = listed.len() == before + capacity;
                 if !is_full {
                     cursor = entry.cursor;
                     listed.push(name.to_vec());
@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn what_a_reply_has_no_room_for_is_not_asked_for_again() {
         // `.` and `..` have the same cursor, so the kernel must have space for both.
-        for room in [2, 3, 7, 19, 20, 21, 22, 30] {
-            let mut listed = listed(room);
-            assert_eq!(listed[..2], [&b"."[..], b".."], "{room} at a time");
-            assert_eq!(listed.len(), 22, "{room} at a time");
+        for capacity in [2, 3, 7, 19, 20, 21, 22, 30] {
+            let mut listed = listed(capacity);
+            assert_eq!(listed[..2], [&b"."[..], b".."], "{capacity} at a time");
+            assert_eq!(listed.len(), 22, "{capacity} at a time");
             listed.sort();
             listed.dedup();
-            assert_eq!(listed.len(), 22, "{room} at a time");
+            assert_eq!(listed.len(), 22, "{capacity} at a time");
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 use super::summary::StoreSummary;
 use crate::view::View;
 use crate::view::control::{CONTROL, Control, ControlDirView};
-use crate::view::files::{FilesView, ListedForm};
+use crate::view::files::{FilesView, ListedFormat};
 use crate::view::store::StoreView;
 use crate::view::store_without_listing::StoreWithoutListing;
 use crate::view::synthetic_store::SyntheticStore;
@@ -69,7 +69,7 @@ pub struct ViewsConfig {
     /// Path or URL of the store.
     pub source: String,
     /// The forms of arrays that the files view lists in addition to the default one.
-    pub list: Vec<ListedForm>,
+    pub list: Vec<ListedFormat>,
     /// Memory budget of decoded chunks and chunks in flight, in bytes.
     pub memory: u64,
     /// Maximum decoded size of one chunk in bytes.
@@ -134,7 +134,9 @@ impl Views {
             return Arc::new(ControlDirView::new(&UNLIMITED, view, control));
         }
         let is_taken = self.has_copies_of_control();
-        Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
+        Arc::new(ControlDirView::for_store_without_listing(
+            view, control, is_taken,
+        ))
     }
 
     /// Whether the store is local.
@@ -225,7 +227,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         &root_name(&name),
         &config.list,
     );
-    let in_control: Arc<dyn View> = Arc::new(files.shown_in(".zarrfs/files/"));
+    let in_control: Arc<dyn View> = Arc::new(files.for_mount_dir(".zarrfs/files/"));
     let views = vec![("store", stored.clone()), ("files", in_control)];
     let control = Control::new(views, stats.clone(), mount_json(config, lists));
     Ok(Views {
@@ -308,11 +310,11 @@ fn store_view(
     let tree = stack.tree.clone();
     if !stack.store.info().lists {
         let view = StoreWithoutListing::new(readahead, tree, hierarchy.clone());
-        return Arc::new(view.written_by(arrays.clone()));
+        return Arc::new(view.with_arrays(arrays.clone()));
     }
     let view = StoreView::new(readahead);
-    let view = view.with_tree(tree).written_by(arrays.clone());
-    Arc::new(view.describing(hierarchy.clone()))
+    let view = view.with_tree(tree).with_arrays(arrays.clone());
+    Arc::new(view.with_hierarchy(hierarchy.clone()))
 }
 
 /// The warning about a store that cannot list its keys.

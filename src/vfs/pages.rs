@@ -255,8 +255,8 @@ mod tests {
         release: mpsc::Sender<()>,
     }
 
-    /// Pages of a kernel in which requests hold some: it blocks on `held` and returns `false` for it.
-    fn pages_held_at(held: Invalidation) -> (KernelPages, Kernel) {
+    /// Pages of a kernel in which requests hold some: it blocks on `blocked` and returns `false` for it.
+    fn pages_blocked_at(blocked: Invalidation) -> (KernelPages, Kernel) {
         let pages = KernelPages::default();
         let (waits, has_begun) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
@@ -264,12 +264,12 @@ mod tests {
         let log = Arc::new(Mutex::new(Vec::new()));
         let calls = log.clone();
         pages.set_invalidator(Box::new(move |_, what| {
-            if what == held {
+            if what == blocked {
                 waits.send(()).unwrap();
                 released.lock().recv().unwrap();
             }
             calls.lock().push(what);
-            what != held
+            what != blocked
         }));
         let waits = has_begun;
         let kernel = Kernel {
@@ -284,7 +284,7 @@ mod tests {
     /// file, and bypasses the pages in the end.
     #[test]
     fn an_open_that_waits_for_requests_holds_up_no_other() {
-        let (pages, kernel) = pages_held_at(Invalidation::Settled);
+        let (pages, kernel) = pages_blocked_at(Invalidation::Settled);
         let open = |version| pages.open(&opening(7, version), || false, || ());
         assert_eq!(open(1), PageUse::Keep);
         kernel.calls.lock().clear();
@@ -301,7 +301,7 @@ mod tests {
     /// Dropping the pages of a file waits for a locked page. Opens of the file do not.
     #[test]
     fn an_open_waits_a_moment_for_pages_that_are_being_dropped() {
-        let (pages, kernel) = pages_held_at(Invalidation::ContentNow);
+        let (pages, kernel) = pages_blocked_at(Invalidation::ContentNow);
         let drop_pages = || _ = pages.invalidate(Ino(7), Invalidation::ContentNow);
         let mut is_marked = false;
         thread::scope(|scope| {

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::view::text_file::{TextFile, directory_attr};
+use crate::view::generated_file::{GeneratedFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::WrittenKey;
@@ -27,10 +27,7 @@ use zarrfs_store::{EntryKind, Key, Listing, Tree};
 pub const CONTROL: &[u8] = b".zarrfs";
 
 /// The files in it.
-const FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
-
-/// The directory that showed shards as directories in earlier versions.
-const SHARDS: &[u8] = b"shards";
+const CONTROL_FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
 
 /// The extended attribute of a mount's root with the text of `mount.json`.
 pub const MOUNT_ATTRIBUTE: &[u8] = b"user.zarrfs.mount";
@@ -41,17 +38,15 @@ pub const STATS_ATTRIBUTE: &[u8] = b"user.zarrfs.stats";
 /// The extended attribute of a mount's root with the number of recorded failures.
 pub const FAILURES_ATTRIBUTE: &[u8] = b"user.zarrfs.failures";
 
-/// The extended attribute of a mount's root that is `SHOWN` if the control directory is visible and `HIDDEN` if the
+/// The extended attribute of a mount's root that is `shown` if the control directory is visible and `HIDDEN` if the
 /// store has a key of that name.
 pub const CONTROL_ATTRIBUTE: &[u8] = b"user.zarrfs.control";
 
-/// A value of `CONTROL_ATTRIBUTE`: the control directory is visible.
-pub const SHOWN: &[u8] = b"shown";
 /// A value of `CONTROL_ATTRIBUTE`: a key of the store has its name.
 pub const HIDDEN: &[u8] = b"hidden";
 
 /// TTL of root attributes that may be stale.
-const FRESH: Duration = Duration::from_secs(1);
+const STALE_TTL: Duration = Duration::from_secs(1);
 
 /// A view whose root always has attributes: a root is a directory even if the store fails.
 struct ViewRoot {
@@ -64,12 +59,12 @@ impl ViewRoot {
     fn new(view: Arc<dyn View>, started: SystemTime) -> ViewRoot {
         ViewRoot {
             view,
-            last: Mutex::new(directory_attr(started, FRESH)),
+            last: Mutex::new(directory_attr(started, STALE_TTL)),
         }
     }
 
     /// Queries the store once, so that a store without a cache has current attributes.
-    fn ask(&self, context: &RequestContext) {
+    fn refresh(&self, context: &RequestContext) {
         if let Ok(Some(attr)) = self.view.lookup(context, &Key::root()) {
             *self.last.lock() = attr;
         }
@@ -77,15 +72,15 @@ impl ViewRoot {
 
     /// Returns the attributes of the root without querying the store.
     fn attr(&self, context: &RequestContext) -> Attr {
-        let known = self.view.lookup(&context.without_waiting(), &Key::root());
+        let current = self.view.lookup(&context.without_waiting(), &Key::root());
         let mut last = self.last.lock();
-        match known.ok().flatten() {
+        match current.ok().flatten() {
             Some(attr) => {
                 *last = attr;
                 attr
             }
             None => Attr {
-                fresh: FRESH,
+                fresh: STALE_TTL,
                 ..*last
             },
         }
@@ -140,7 +135,7 @@ impl Control {
 
     /// Returns a file with the current text; it does not change while it is open, so a reader sees whole lines.
     fn text(&self, bytes: Vec<u8>) -> Arc<dyn File> {
-        Arc::new(TextFile {
+        Arc::new(GeneratedFile {
             bytes: bytes.into(),
             version: 0,
             modified: self.started,
@@ -152,7 +147,7 @@ impl Control {
             .views
             .iter()
             .map(|(name, _)| (name.as_bytes().to_vec(), EntryKind::Directory));
-        let files = FILES.map(|name| (name.to_vec(), EntryKind::File));
+        let files = CONTROL_FILES.map(|name| (name.to_vec(), EntryKind::File));
         NameList::new(views.chain(files))
     }
 
@@ -163,28 +158,8 @@ impl Control {
             STATS_ATTRIBUTE => Some(self.stats.to_json().into_bytes()),
             FAILURES_ATTRIBUTE => Some(self.stats.failures.count().to_string().into_bytes()),
             CONTROL_ATTRIBUTE if is_hidden => Some(HIDDEN.to_vec()),
-            CONTROL_ATTRIBUTE => Some(SHOWN.to_vec()),
+            CONTROL_ATTRIBUTE => Some(b"shown".to_vec()),
             _ => None,
-        }
-    }
-
-    /// Returns the attributes of the control directory.
-    fn dir_attr(&self) -> Attr {
-        directory_attr(self.started, Duration::from_secs(1))
-    }
-
-    fn attr(&self, kind: EntryKind, size: u64) -> Attr {
-        Attr {
-            kind,
-            size,
-            is_exact: true,
-            chunk_bytes: 0,
-            stored: size,
-            modified: self.started,
-            fresh: Duration::ZERO,
-            is_read_only: false,
-            posix: None,
-            content: None,
         }
     }
 }
@@ -196,7 +171,7 @@ struct Counters {
 
 impl ReadAt for Counters {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
-        TextFile {
+        GeneratedFile {
             bytes: self.stats.to_json().into(),
             version: 0,
             modified: SystemTime::now(),
@@ -236,15 +211,15 @@ impl ControlDirView {
         control: Arc<Control>,
     ) -> ControlDirView {
         let name = Key::root().child(CONTROL);
-        let found = name.and_then(|name| view.lookup(context, &name));
-        let is_taken = matches!(found, Ok(Some(_)));
-        let view = ControlDirView::of_unlisted(view, control, is_taken);
-        view.top.ask(context);
+        let attr = name.and_then(|name| view.lookup(context, &name));
+        let is_taken = matches!(attr, Ok(Some(_)));
+        let view = ControlDirView::for_store_without_listing(view, control, is_taken);
+        view.top.refresh(context);
         view
     }
 
     /// Adds a control directory to the view of a store that cannot list its keys, unless the name is taken.
-    pub fn of_unlisted(
+    pub fn for_store_without_listing(
         view: Arc<dyn View>,
         control: Arc<Control>,
         is_taken: bool,
@@ -271,7 +246,8 @@ impl ControlDirView {
                 path.below(&top).unwrap_or_default(),
             ));
         }
-        if name == SHARDS {
+        // It showed shards as directories in earlier versions.
+        if name == b"shards" {
             let why = "is gone; 'zarrfs info STORE/KEY' shows the index of a shard, 'zarrfs cat STORE/KEY@N' prints an \
                        inner chunk";
             return Err(Error::new(Kind::Removed, path, why));
@@ -292,7 +268,7 @@ pub fn is_own(path: &Key, child: Option<&[u8]>) -> bool {
     }
     match names.next() {
         None => true,
-        Some(name) => FILES.contains(&name) && names.next().is_none(),
+        Some(name) => CONTROL_FILES.contains(&name) && names.next().is_none(),
     }
 }
 
@@ -306,10 +282,13 @@ impl View for ControlDirView {
         match self.target(path)? {
             ControlTarget::View(top, path) if path.is_root() => Ok(Some(top.attr(context))),
             ControlTarget::View(top, path) => top.view.lookup(context, &path),
-            ControlTarget::Control => Ok(Some(self.control.dir_attr())),
+            ControlTarget::Control => Ok(Some(directory_attr(
+                self.control.started,
+                Duration::from_secs(1),
+            ))),
             ControlTarget::File(file) => {
                 let size = file.read_at(context, 0, usize::MAX)?.len() as u64;
-                Ok(Some(self.control.attr(EntryKind::File, size)))
+                Ok(Some(file_attr(size, self.control.started, Duration::ZERO)))
             }
             ControlTarget::Nothing => Ok(None),
         }

@@ -15,13 +15,11 @@ use zarrfs_store::tree::{Posix, TreeFile};
 use zarrfs_store::{EntryKind, Key, Listing, Tree};
 
 pub mod control;
-mod copied_document;
 pub mod files;
+mod generated_file;
 pub mod store;
 pub mod store_without_listing;
-mod synthetic_listing;
 pub mod synthetic_store;
-mod text_file;
 
 pub use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 

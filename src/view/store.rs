@@ -46,19 +46,19 @@ impl StoreView {
     }
 
     /// Flushes the dirty chunks of these arrays before the view shows keys.
-    pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreView {
+    pub fn with_arrays(mut self, arrays: Arc<Arrays>) -> StoreView {
         self.arrays = Some(arrays);
         self
     }
 
     /// Adds extended attributes with facts about nodes and chunks.
-    pub fn describing(mut self, hierarchy: Arc<Hierarchy>) -> StoreView {
+    pub fn with_hierarchy(mut self, hierarchy: Arc<Hierarchy>) -> StoreView {
         self.hierarchy = Some(hierarchy);
         self
     }
 
     /// Flushes the dirty chunks of decoded files; errors are returned by the close of the file that was written.
-    fn store_written(&self, context: &RequestContext, path: &Key) -> Result<()> {
+    fn flush_arrays(&self, context: &RequestContext, path: &Key) -> Result<()> {
         // Writes to decoded files use this path themselves.
         let arrays = self.arrays.as_ref().filter(|arrays| arrays.are_written());
         let Some(arrays) = arrays.filter(|_| path.names().next() != Some(CONTROL)) else {
@@ -123,7 +123,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
 
 impl View for StoreView {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        self.store_written(context, path)?;
+        self.flush_arrays(context, path)?;
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(context, path)?
         {
@@ -152,12 +152,12 @@ impl View for StoreView {
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
-        self.store_written(context, path)?;
+        self.flush_arrays(context, path)?;
         self.store.list(context, path)
     }
 
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
-        self.store_written(context, path)?;
+        self.flush_arrays(context, path)?;
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(context, path)?
             && stat.meta.kind == EntryKind::File
@@ -210,7 +210,7 @@ impl View for StoreView {
     }
 
     fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        self.store_written(context, path)?;
+        self.flush_arrays(context, path)?;
         let tree = self.tree.clone();
         Ok(tree.map(|tree| (tree, path.clone())))
     }

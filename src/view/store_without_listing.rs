@@ -1,18 +1,22 @@
 //! The store view of a store that cannot list its keys.
 //!
-//! Directories follow from the metadata (`synthetic_listing`): the folders of known nodes, and the folders on the way
-//! to chunks. Nodes below consolidated metadata have the copies in there as documents. For any other path the store is
+//! Directories follow from the metadata (`synthetic_store`): the folders of known nodes, and the folders on the way
+//! to chunks. Nodes below consolidated metadata have the copies in there as documents, without their extra
+//! indentation. For any other path the store is
 //! queried for the key of that name; if it does not exist, the path is a directory if it is a node. A writable store is
 //! an overlay over `synthetic_store`; every lookup queries it, since its content may have changed.
 
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::view::copied_document;
+use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT, directory_attr, file_attr};
 use crate::view::store::StoreView;
-use crate::view::synthetic_listing::{KnownDir, SyntheticListing, leads_to_chunks};
-use crate::view::text_file::directory_attr;
+use crate::view::synthetic_store::{MetadataDir, SyntheticListing, leads_to_chunks};
 use crate::view::{Attr, OpenedFile, View};
 use zarr_format::error::{Error, Kind, Result};
+use zarr_format::json_text::dedented;
 use zarr_format::model::Array;
 use zarrfs_array::array::{Arrays, WrittenKey};
 use zarrfs_array::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
@@ -32,7 +36,7 @@ pub struct StoreWithoutListing {
 
 /// The entry of a path according to the metadata.
 enum PathMetadata {
-    Dir(KnownDir),
+    Dir(MetadataDir),
     /// A document that a node's consolidated metadata contain.
     Copy(DocumentCopy),
     Missing,
@@ -60,8 +64,8 @@ impl StoreWithoutListing {
     }
 
     /// Flushes the dirty chunks of these arrays before their keys are shown.
-    pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreWithoutListing {
-        self.stored = self.stored.written_by(arrays);
+    pub fn with_arrays(mut self, arrays: Arc<Arrays>) -> StoreWithoutListing {
+        self.stored = self.stored.with_arrays(arrays);
         self
     }
 
@@ -98,7 +102,7 @@ impl StoreWithoutListing {
                 None => return Ok(PathMetadata::Nothing),
             }
         }
-        Ok(PathMetadata::Dir(KnownDir::Node(node)))
+        Ok(PathMetadata::Dir(MetadataDir::Node(node)))
     }
 }
 
@@ -110,7 +114,7 @@ impl View for StoreWithoutListing {
         match known? {
             PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
             PathMetadata::Copy(copy) => {
-                return copied_document::attr(context, &copy, fresh).map(Some);
+                return consolidated_attr(context, &copy, fresh).map(Some);
             }
             PathMetadata::Missing => return Ok(None),
             PathMetadata::Nothing | PathMetadata::Key => {}
@@ -135,7 +139,7 @@ impl View for StoreWithoutListing {
 
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
         match self.metadata(context, path)? {
-            PathMetadata::Copy(copy) => Ok(copied_document::open(&copy)),
+            PathMetadata::Copy(copy) => Ok(open_consolidated(&copy)),
             PathMetadata::Dir(_) => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
             PathMetadata::Missing => Err(Error::not_found(path)),
             PathMetadata::Nothing | PathMetadata::Key => self.stored.open(context, path),
@@ -161,8 +165,42 @@ fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result
         Presence::Is(Copied::Document(copy)) => PathMetadata::Copy(copy),
         Presence::Missing => PathMetadata::Missing,
         Presence::Is(Copied::Folder) | Presence::Unknown if leads_to_chunks(array, path)? => {
-            PathMetadata::Dir(KnownDir::Chunks)
+            PathMetadata::Dir(MetadataDir::Chunks)
         }
         Presence::Is(Copied::Folder) | Presence::Unknown => PathMetadata::Key,
     })
+}
+
+/// Returns the attributes of a consolidated document.
+fn consolidated_attr(
+    context: &RequestContext,
+    copy: &DocumentCopy,
+    fresh: Duration,
+) -> Result<Attr> {
+    if copy.text.len() > MAX_IMMEDIATE_TEXT {
+        context.check_may_wait()?;
+    }
+    let size = text_of(copy).len() as u64;
+    Ok(Attr {
+        content: Some(version_of(copy)),
+        ..file_attr(size, copy.modified, fresh)
+    })
+}
+
+/// Opens a consolidated document.
+fn open_consolidated(copy: &DocumentCopy) -> OpenedFile {
+    let text = text_of(copy).into_owned();
+    GeneratedFile::open(text.into(), version_of(copy), copy.modified)
+}
+
+/// Returns the text of a document without the indentation of its parent.
+fn text_of(copy: &DocumentCopy) -> Cow<'_, str> {
+    dedented(str::from_utf8(&copy.text).unwrap_or_default())
+}
+
+/// Returns a number that identifies the content of a document.
+fn version_of(copy: &DocumentCopy) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&copy.text);
+    hasher.finish()
 }

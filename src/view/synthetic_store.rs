@@ -1,18 +1,187 @@
 //! Adds listings made from metadata to a store that cannot list its keys.
 //!
-//! An overlay uses it as its lower layer, so that its listings have these names and the names of the upper folder,
-//! without the names that a whiteout hides. A node is known, and listed, once it or one of its documents was looked up.
-//! `StoreInfo::lists` stays false: a key that no listing shows may exist.
+//! A directory is the folder of a node or leads to chunks of an array. The folder of a node lists the known child nodes
+//! and the node's documents. A node is known, and listed, once it or one of its documents was looked up. It is unknown
+//! which chunks are stored, so none is listed; each opens by name.
+//!
+//! An overlay uses `SyntheticStore` as its lower layer, so that its listings have these names and the names of the upper
+//! folder, without the names that a whiteout hides. `StoreInfo::lists` stays false: a key that no listing shows may
+//! exist.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use crate::view::synthetic_listing::{KnownDir, SyntheticListing};
-use zarr_format::error::Result;
-use zarr_format::model::document::is_in_node_folder;
-use zarrfs_array::hierarchy::Hierarchy;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Grid;
+use zarr_format::model::Array;
+use zarr_format::model::document::{IN_NODE_FOLDER, is_in_node_folder};
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::layer::Layer;
+use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::{Condition, ETag, Hints, Key, Listing, Meta, Object, PutBody, Store};
+use zarrfs_store::{Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Store};
+
+/// A store without listings, and its known nodes.
+#[derive(Clone)]
+pub(super) struct SyntheticListing {
+    store: Arc<dyn Store>,
+    hierarchy: Arc<Hierarchy>,
+    /// Whether the store may change. Then the store is queried for the documents of a folder, since they may differ
+    /// from the ones that described the node.
+    may_change: bool,
+}
+
+/// A directory that the metadata describe.
+pub(super) enum MetadataDir {
+    Node(Arc<NodeEntry>),
+    /// A folder on the way to chunks of an array.
+    Chunks,
+}
+
+impl MetadataDir {
+    pub(super) fn modified(&self) -> SystemTime {
+        match self {
+            MetadataDir::Node(found) => found.modified,
+            MetadataDir::Chunks => SystemTime::UNIX_EPOCH,
+        }
+    }
+}
+
+impl SyntheticListing {
+    /// Builds the listings of a store from the nodes of its hierarchy.
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        hierarchy: Arc<Hierarchy>,
+        may_change: bool,
+    ) -> SyntheticListing {
+        SyntheticListing {
+            store,
+            hierarchy,
+            may_change,
+        }
+    }
+
+    /// Returns the directory at a path according to the metadata, or `None` if they describe no directory there.
+    pub(super) fn folder(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+    ) -> Result<Option<MetadataDir>> {
+        let Some(mut node) = self.hierarchy.root(context)? else {
+            return Ok(None);
+        };
+        for name in path.names() {
+            if let Some(array) = node.array() {
+                return Ok(leads_to_chunks(array, path)?.then_some(MetadataDir::Chunks));
+            }
+            if is_in_node_folder(name) {
+                return Ok(None);
+            }
+            match self.hierarchy.child(context, &node, name)? {
+                Some(child) => node = child,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(MetadataDir::Node(node)))
+    }
+
+    /// Reads the node at a path if it is unknown, so that it is listed from then on.
+    pub(super) fn load_node(&self, context: &RequestContext, path: &Key) {
+        // After an error the next lookup reads it.
+        let _ = self.hierarchy.node(context, path);
+    }
+
+    /// Lists a directory.
+    pub(super) fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
+        let names = match self.folder(context, path)? {
+            Some(MetadataDir::Node(found)) => self.names_in(context, &found)?,
+            Some(MetadataDir::Chunks) => Vec::new(),
+            None => return Err(self.listing_error(context, path)?),
+        };
+        Ok(Box::new(NameList::new(names)))
+    }
+
+    /// Returns the error of listing a path that is not a directory according to the metadata.
+    fn listing_error(&self, context: &RequestContext, path: &Key) -> Result<Error> {
+        Ok(
+            match self.store.head(context, path)?.map(|meta| meta.kind) {
+                Some(EntryKind::Directory) => {
+                    let why =
+                        "the server does not list this directory, and no metadata describe it";
+                    Error::unsupported(path, why)
+                }
+                Some(_) => Error::new(Kind::NotADirectory, path, "is an object, not a directory"),
+                None => Error::not_found(path),
+            },
+        )
+    }
+
+    /// Returns the names in the folder of a node: the children of a group, then the documents.
+    fn names_in(
+        &self,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+        let mut names = Vec::new();
+        // A node whose metadata cannot be read still has its documents.
+        if found.array().is_none() && found.node.is_ok() {
+            let mut children = self.hierarchy.known_children(context, found)?;
+            while let Some(child) = children.next(context)? {
+                names.push((child.name, child.kind));
+            }
+        }
+        let documents = self.documents(context, found)?.into_iter();
+        names.extend(documents.map(|name| (name, EntryKind::File)));
+        Ok(names)
+    }
+
+    /// Returns the names of the documents in a node's folder.
+    fn documents(&self, context: &RequestContext, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
+        if self.may_change {
+            return self.stored_documents(context, &found.path);
+        }
+        let read = found.documents_in_folder().into_iter();
+        Ok(read.map(|key| key.name().to_vec()).collect())
+    }
+
+    /// Returns the names of the documents that are stored in a folder.
+    fn stored_documents(&self, context: &RequestContext, path: &Key) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        for name in IN_NODE_FOLDER {
+            let meta = self.store.head(context, &path.child(name.as_bytes())?)?;
+            if meta.is_some_and(|meta| meta.kind == EntryKind::File) {
+                names.push(name.as_bytes().to_vec());
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Whether a path in an array is a directory on the way to chunks: the key of a chunk in the grid begins with the path
+/// and a slash.
+pub(super) fn leads_to_chunks(array: &Array, path: &Key) -> Result<bool> {
+    let keys = &array.keys;
+    let folder = [path.as_bytes(), b"/"].concat();
+    if array.shape.is_empty() {
+        let mut scalar_keys = keys.scalar_keys.iter();
+        return Ok(scalar_keys.any(|key| key.starts_with(&folder)));
+    }
+    if keys.prefix.starts_with(&folder) {
+        return Ok(true);
+    }
+    let has_slashes = keys.separator == '/' || keys.other_separator == Some('/');
+    let indices = keys.indices_of(path.as_bytes(), '/');
+    let Some(indices) = indices.filter(|_| has_slashes) else {
+        return Ok(false);
+    };
+    let grid = Grid::of(array)?;
+    let counts = grid.counts();
+    Ok(indices.len() < counts.len()
+        && indices
+            .iter()
+            .zip(counts)
+            .all(|(index, count)| index < count))
+}
 
 /// A store whose directories come from its metadata.
 pub struct SyntheticStore {
@@ -33,17 +202,17 @@ impl SyntheticStore {
     }
 
     /// Reads the node that a document describes, so that it is listed.
-    fn learn_node_of(&self, context: &RequestContext, key: &Key) {
+    fn load_node_of(&self, context: &RequestContext, key: &Key) {
         if is_in_node_folder(key.name())
             && let Some(folder) = key.parent()
         {
-            self.names.learn_node(context, &folder);
+            self.names.load_node(context, &folder);
         }
     }
 }
 
 /// Returns the metadata of a folder for `head`.
-fn meta_of(folder: &KnownDir) -> Meta {
+fn meta_of(folder: &MetadataDir) -> Meta {
     Meta {
         modified: folder.modified(),
         ..Meta::prefix()
@@ -58,7 +227,7 @@ impl Layer for SyntheticStore {
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let found = self.inner.get(context, key, limit)?;
         if found.is_some() {
-            self.learn_node_of(context, key);
+            self.load_node_of(context, key);
         }
         Ok(found)
     }
@@ -83,7 +252,7 @@ impl Layer for SyntheticStore {
         condition: &Condition,
     ) -> Result<ETag> {
         let etag = self.inner.put(context, key, body, condition)?;
-        self.learn_node_of(context, key);
+        self.load_node_of(context, key);
         Ok(etag)
     }
 }
@@ -91,5 +260,61 @@ impl Layer for SyntheticStore {
 impl Hints for SyntheticStore {
     fn prefetch(&self, keys: &[Key]) {
         self.hints.prefetch(keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+
+    /// Returns the array at `a` that this document describes.
+    fn array(document: &str, text: &str) -> Array {
+        let memory = MemoryStore::default();
+        memory.set(Key::new(format!("a/{document}")).unwrap(), text.into());
+        let hierarchy = Hierarchy::new(Arc::new(memory));
+        let found = hierarchy
+            .node(&UNLIMITED, &Key::new("a").unwrap())
+            .unwrap()
+            .unwrap();
+        found.node().unwrap();
+        found.array().unwrap().clone()
+    }
+
+    fn v2(separator: &str) -> Array {
+        let text = format!(
+            r#"{{"zarr_format": 2, "shape": [4, 3], "chunks": [2, 2], "dtype": "<i4", "compressor": null,
+            "fill_value": 0, "order": "C", "filters": null, "dimension_separator": "{separator}"}}"#
+        );
+        array(".zarray", &text)
+    }
+
+    fn v3(shape: &str) -> Array {
+        let text = format!(
+            r#"{{"zarr_format": 3, "node_type": "array", "shape": {shape}, "data_type": "int32",
+            "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": {shape}}}}},
+            "chunk_key_encoding": {{"name": "default"}}, "fill_value": 0,
+            "codecs": [{{"name": "bytes", "configuration": {{"endian": "little"}}}}]}}"#
+        );
+        array("zarr.json", &text)
+    }
+
+    #[test]
+    fn directories_lead_to_chunks_of_the_grid() {
+        let folders = |array: &Array, paths: &[&str]| -> Vec<String> {
+            let leads = |path: &&&str| leads_to_chunks(array, &Key::new(**path).unwrap()).unwrap();
+            paths
+                .iter()
+                .filter(leads)
+                .map(|path| path.to_string())
+                .collect()
+        };
+        let paths = [
+            "a/0", "a/1", "a/2", "a/x", "a/01", "a/0/0", "a/c", "a/c/0", "a/c/0/0", "a/c/1", "a/d",
+        ];
+        assert_eq!(folders(&v2("/"), &paths), ["a/0", "a/1"]);
+        assert_eq!(folders(&v3("[4, 3]"), &paths), ["a/c", "a/c/0"]);
+        assert_eq!(folders(&v3("[]"), &paths), [""; 0]);
     }
 }

@@ -22,7 +22,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
 use zarrfs::view::View;
 use zarrfs::view::control::{Control, ControlDirView};
-use zarrfs::view::files::{FilesView, ListedForm};
+use zarrfs::view::files::{FilesView, ListedFormat};
 use zarrfs::view::store::StoreView;
 use zarrfs_array::array::{Arrays, Engine, Limits, SpillConfig};
 use zarrfs_array::hierarchy::Hierarchy;
@@ -48,7 +48,7 @@ pub fn unpack_corpus(corpus: &Path, into: &Path) {
 }
 
 /// Returns the array forms that most tests read, so that listings contain them.
-pub fn every_form() -> Vec<ListedForm> {
+pub fn every_form() -> Vec<ListedFormat> {
     ["raw", "chunks"].map(|word| word.parse().unwrap()).into()
 }
 
@@ -97,8 +97,8 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
     let arrays = Arc::new(arrays);
     let files = FilesView::new(hierarchy, arrays.clone(), "sample", &every_form());
-    let stored: Arc<dyn View> = Arc::new(StoreView::new(store).written_by(arrays));
-    let below: Arc<dyn View> = Arc::new(files.shown_in(".zarrfs/files/"));
+    let stored: Arc<dyn View> = Arc::new(StoreView::new(store).with_arrays(arrays));
+    let below: Arc<dyn View> = Arc::new(files.for_mount_dir(".zarrfs/files/"));
     let views = vec![("store", stored.clone()), ("files", below)];
     let control = Arc::new(Control::new(views, stats, b"{}\n".to_vec()));
     BothViews {

@@ -30,7 +30,7 @@ pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathB
     if !meta.is_dir() {
         return Err(Error::new(
             Kind::NotADirectory,
-            shown(dir),
+            display(dir),
             "the mountpoint must be a directory",
         ));
     }
@@ -56,8 +56,8 @@ pub fn check_outside(option: &str, folder: &Path, dir: &Path, what: &str) -> Res
         Some(resolved.join(folder.strip_prefix(existing).ok()?))
     });
     if resolved.as_deref().unwrap_or(folder).starts_with(&dir) {
-        let text = format!("{option} lies in the {what} {}", shown(&dir));
-        return Err(Error::invalid(shown(folder), text));
+        let text = format!("{option} lies in the {what} {}", display(&dir));
+        return Err(Error::invalid(display(folder), text));
     }
     Ok(())
 }
@@ -87,12 +87,12 @@ fn clear_stale(path: &Path) -> Result<()> {
         match liveness::ask(path, Duration::from_secs(5)) {
             Liveness::Answers => break,
             Liveness::Gone => {
-                log::info!("{}: detaching a mount whose daemon is gone", shown(path));
+                log::info!("{}: detaching a mount whose daemon is gone", display(path));
                 unmount_at(&mounted)?;
             }
             Liveness::Silent => {
                 let why = "what is mounted there does not answer; remove it with 'zarrfs umount'";
-                return Err(Error::unavailable(shown(path), why));
+                return Err(Error::unavailable(display(path), why));
             }
         }
     }
@@ -105,7 +105,7 @@ fn refuse_mounted(dir: &Path, path: &Path) -> Result<()> {
     };
     let source = mounted.source.to_string_lossy();
     let hint = format!("{source} is mounted there already; unmount it with 'zarrfs umount'");
-    Err(Error::new(Kind::Exists, shown(dir), hint))
+    Err(Error::new(Kind::Exists, display(dir), hint))
 }
 
 fn refuse_content(dir: &Path, path: &Path) -> Result<()> {
@@ -114,7 +114,7 @@ fn refuse_content(dir: &Path, path: &Path) -> Result<()> {
         return Ok(());
     }
     let hint = "the mountpoint is not empty; '-o nonempty' mounts over what is there";
-    Err(Error::new(Kind::NotEmpty, shown(dir), hint))
+    Err(Error::new(Kind::NotEmpty, display(dir), hint))
 }
 
 fn refuse_loops(dir: &Path, path: &Path, store: &Path) -> Result<()> {
@@ -126,8 +126,8 @@ fn refuse_loops(dir: &Path, path: &Path, store: &Path) -> Result<()> {
     } else {
         return Ok(());
     };
-    let text = format!("{fault} the store {}", shown(&store));
-    Err(Error::invalid(shown(dir), text))
+    let text = format!("{fault} the store {}", display(&store));
+    Err(Error::invalid(display(dir), text))
 }
 
 /// Whether `path` is `root` or below it.
@@ -146,12 +146,12 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-fn shown(path: &Path) -> String {
+fn display(path: &Path) -> String {
     path.display().to_string()
 }
 
 fn about(path: &Path, error: io::Error) -> Error {
-    Error::os(shown(path), error)
+    Error::os(display(path), error)
 }
 
 #[cfg(test)]

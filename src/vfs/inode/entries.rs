@@ -137,8 +137,9 @@ impl EntryTable {
         let found = self.by_name.find_entry(hash_of(parent, name), is_it);
         let (ino, _) = found.ok()?.remove();
         if is_sparse(self.by_name.len(), self.by_name.capacity()) {
-            let room = 2 * self.by_name.len();
-            self.by_name.shrink_to(room, |&ino| name_hash(entries, ino));
+            let capacity = 2 * self.by_name.len();
+            self.by_name
+                .shrink_to(capacity, |&ino| name_hash(entries, ino));
         }
         if let Some(entry) = self.get_mut(ino) {
             entry.is_named = false;
@@ -155,8 +156,8 @@ impl EntryTable {
             found.remove();
         }
         if is_sparse(self.entries.len(), self.entries.capacity()) {
-            let room = 2 * self.entries.len();
-            self.entries.shrink_to(room, |entry| spread(entry.ino));
+            let capacity = 2 * self.entries.len();
+            self.entries.shrink_to(capacity, |entry| spread(entry.ino));
         }
     }
 

@@ -18,42 +18,40 @@ use zarrfs_store::{EntryKind, Listing, Name};
 pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
-    found: Arc<NodeEntry>,
+    entry: Arc<NodeEntry>,
     /// Its own files.
     files: Vec<Vec<u8>>,
     /// 1 + the index of the next own file; 0 while children are listed.
     own: usize,
 }
 
-/// The cursor of the last own file; the other own files have the cursors before it. All are larger than the cursors of
-/// file systems, except the end of a directory on ext4, which is the largest number.
-const LAST_CURSOR: u64 = i64::MAX as u64 - 3;
-
 impl GroupListing {
     /// Opens the listing of a group with these own files.
     pub(super) fn new(
         context: &RequestContext,
         hierarchy: &Arc<Hierarchy>,
-        found: &Arc<NodeEntry>,
+        entry: &Arc<NodeEntry>,
         files: Vec<Vec<u8>>,
     ) -> Result<GroupListing> {
         Ok(GroupListing {
-            children: children_of(context, hierarchy, found)?,
+            children: children_of(context, hierarchy, entry)?,
             hierarchy: hierarchy.clone(),
-            found: found.clone(),
+            entry: entry.clone(),
             files,
             own: 0,
         })
     }
 
-    /// Returns the cursor of an own file.
+    /// Returns the cursor of an own file. All are larger than the cursors of file systems, except the end of a directory
+    /// on ext4, which is the largest number.
     fn cursor(&self, place: usize) -> u64 {
-        LAST_CURSOR - self.files.len().saturating_sub(place + 1) as u64
+        let last = i64::MAX as u64 - 3;
+        last - self.files.len().saturating_sub(place + 1) as u64
     }
 
     /// Whether a child has the name of an own file.
     fn is_taken(&self, context: &RequestContext, name: &[u8]) -> Result<bool> {
-        Ok(self.hierarchy.child(context, &self.found, name)?.is_some())
+        Ok(self.hierarchy.child(context, &self.entry, name)?.is_some())
     }
 }
 
@@ -96,10 +94,10 @@ impl Listing for GroupListing {
 fn children_of(
     context: &RequestContext,
     hierarchy: &Arc<Hierarchy>,
-    found: &Arc<NodeEntry>,
+    entry: &Arc<NodeEntry>,
 ) -> Result<Box<dyn Listing>> {
-    match hierarchy.known_children(context, found) {
-        Err(error) if found.broken.is_some() && has_none(error.kind()) => {
+    match hierarchy.known_children(context, entry) {
+        Err(error) if entry.broken.is_some() && has_none(error.kind()) => {
             Ok(Box::new(NameList::new([])))
         }
         answer => answer,
@@ -127,9 +125,6 @@ pub(super) struct ChunkListing {
     /// Number of the first name that was not read from the store yet.
     end: u64,
 }
-
-/// Maximum number of names that are held: more than one reply to the kernel takes.
-const MAX_RECENT: usize = 2048;
 
 impl ChunkListing {
     /// Opens the listing of an array's chunks.
@@ -161,7 +156,8 @@ impl ChunkListing {
                 meta: None,
             });
         }
-        let surplus = self.recent.len().saturating_sub(MAX_RECENT);
+        // More than one reply to the kernel takes.
+        let surplus = self.recent.len().saturating_sub(2048);
         self.recent.drain(..surplus);
         Ok(true)
     }

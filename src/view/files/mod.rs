@@ -2,10 +2,13 @@
 //!
 //! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`. An array's directory
 //! also has the whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of
-//! these open by name; `forms` and `pairs` select the ones that are listed, and `chunks/` lists only stored chunks. A
+//! these open by name; `listed_formats` selects the ones that are listed, and `chunks/` lists only stored chunks. A
 //! child of a group takes precedence over a file of the group. Sizes are known without decoding, except for tables,
 //! elements without a fixed length, and maps, which need their coordinate variables. A node that cannot be read is a
 //! directory of its documents as stored.
+//!
+//! The directory of an array lists it once, so that a recursive program reads each element once: as one file, or as the
+//! stored chunks of a large array that is nearly empty. A listing does not affect the names that open.
 //!
 //! No file has a name by which a Zarr library finds a node: the library would find no chunks below, and read fill
 //! values.
@@ -13,64 +16,49 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::view::files::array_files::DecodedTarget;
-use crate::view::files::broken::names_of;
-use crate::view::files::editing::Editing;
-use crate::view::files::forms::ListedForms;
-use crate::view::files::listings::GroupListing;
-use crate::view::files::pairs::LookedUpPairs;
-use crate::view::files::path_target::{PathTarget, ShownFile};
-use crate::view::files::scratch::Scratch;
-use crate::view::files::seen::SeenDocument;
-use crate::view::files::shown_document::document;
-use crate::view::files::unstored::UnstoredState;
-use crate::view::text_file::{TextFile, directory_attr, file_attr};
-use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
+use crate::view::files::document_file::DocumentVersion;
+use crate::view::files::editable_tree::EditableTree;
+use crate::view::files::listed_formats::{HeaderDataPairs, ListedFormats};
+use crate::view::files::listings::{ChunkListing, GroupListing};
+use crate::view::files::node_documents::{document, unreadable_names};
+use crate::view::files::path_target::{ArrayPart, DecodedTarget, PathEntry, PathTarget};
+use crate::view::files::resolver::PathResolver;
+use crate::view::files::scratch_files::{ScratchFile, ScratchFiles};
+use crate::view::generated_file::{GeneratedFile, directory_attr, file_attr};
+use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir, fact_of};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::Node;
 use zarr_format::model::document::METADATA_JSON;
 use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
-use zarrfs_export::formats::Export;
-use zarrfs_export::formats::group::GroupMember;
+use zarrfs_export::formats::{Export, FORMATS, GROUP_FORMATS, Subject, VARIABLE_FORMATS};
 use zarrfs_export::inspect::coordinate_lines::CoordinateLines;
+use zarrfs_export::inspect::entry_facts;
+use zarrfs_export::inspect::file_ending::FileEnding;
+use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::{Key, Listing, Tree};
+use zarrfs_store::{EntryKind, Key, Listing, Tree};
 
-mod array_dir;
-mod array_files;
-mod broken;
-mod decoded;
-mod documents;
-mod editing;
-mod facts;
-mod forms;
-mod group_files;
+mod decoded_writer;
+mod document_file;
+mod editable_tree;
+mod listed_formats;
 mod listings;
-mod pairs;
+mod node_documents;
 mod path_target;
-mod scratch;
-mod seen;
-mod shown_document;
-mod unstored;
-mod writing;
+mod resolver;
+mod scratch_files;
 
-pub use crate::view::files::forms::ListedForm;
+pub use crate::view::files::listed_formats::ListedFormat;
 
-/// A hierarchy as directories and decoded files; clones share the unstored state.
+/// A hierarchy as directories and decoded files; clones share all but the directory.
 #[derive(Clone)]
 pub struct FilesView {
-    hierarchy: Arc<Hierarchy>,
-    arrays: Arc<Arrays>,
-    /// The base name of the root's own files.
-    root_name: Arc<[u8]>,
-    /// The forms of arrays that are listed in addition to the default one.
-    forms: Arc<ListedForms>,
-    lines: Arc<CoordinateLines>,
-    unstored: Arc<UnstoredState>,
-    pairs: Arc<LookedUpPairs>,
+    resolver: Arc<PathResolver>,
+    /// The formats of arrays that are listed in addition to the default one.
+    formats: Arc<ListedFormats>,
     /// The directory of the mount that shows the view, with its slash: its files have their own inodes.
-    shown_in: &'static str,
+    mount_dir: &'static str,
 }
 
 const METADATA: &[u8] = METADATA_JSON.as_bytes();
@@ -78,68 +66,38 @@ const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
 impl FilesView {
-    /// Builds the view. `root_name` is the base name of the root's own files; arrays are also listed in the forms
-    /// `asked`.
+    /// Builds the view. `root_name` is the base name of the root's own files; arrays are also listed in the formats
+    /// `listed`.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: impl Into<Arc<Arrays>>,
         root_name: &str,
-        asked: &[ListedForm],
+        listed: &[ListedFormat],
     ) -> FilesView {
         FilesView {
-            hierarchy,
-            arrays: arrays.into(),
-            root_name: root_name.as_bytes().into(),
-            forms: Arc::new(ListedForms::new(asked)),
-            lines: Arc::default(),
-            unstored: Arc::default(),
-            pairs: Arc::default(),
-            shown_in: "",
+            resolver: Arc::new(PathResolver {
+                hierarchy,
+                arrays: arrays.into(),
+                root_name: root_name.as_bytes().into(),
+                lines: CoordinateLines::default(),
+                scratch_files: ScratchFiles::default(),
+                pairs: HeaderDataPairs::default(),
+            }),
+            formats: Arc::new(ListedFormats::new(listed)),
+            mount_dir: "",
         }
     }
 
     /// Returns the view for a directory of the mount, whose path ends with a slash.
-    pub fn shown_in(&self, dir: &'static str) -> FilesView {
+    pub fn for_mount_dir(&self, dir: &'static str) -> FilesView {
         FilesView {
-            shown_in: dir,
+            mount_dir: dir,
             ..self.clone()
         }
     }
 
-    /// Opens a decoded file.
     fn export(&self, context: &RequestContext, target: &DecodedTarget) -> Result<Export> {
-        let array = &target.array;
-        if !target.is_made() {
-            let (parts, selection) = (target.parts()?.clone(), target.selection()?);
-            return Export::of_selection(array, parts, &selection, target.content());
-        }
-        array.check_decodable()?;
-        let region = target.bounds()?;
-        let version_of = |context: &RequestContext| array.region_version(context, &region);
-        let version = version_of(context)?;
-        let export = Export::open_made(context, target.format, &self.member(target)?)?;
-        let length = export.len();
-        array.note_length(context, &target.name(), &version_of, version, length)?;
-        Ok(export)
-    }
-
-    /// Returns the array of a decoded file as the source of a generated file.
-    fn member(&self, target: &DecodedTarget) -> Result<GroupMember> {
-        target.member(self.name_of(&target.found))
-    }
-
-    /// Returns the exact length of a decoded file. A file whose length needs its elements is read once for each
-    /// content, since programs copy as many bytes as `stat` shows.
-    fn decoded_length(&self, context: &RequestContext, target: &DecodedTarget) -> Result<u64> {
-        if !target.is_made() {
-            return target.length();
-        }
-        let (array, region) = (&target.array, target.bounds()?);
-        let measure = |context: &RequestContext| {
-            Ok(Export::open_made(context, target.format, &self.member(target)?)?.len())
-        };
-        let version_of = |context: &RequestContext| array.region_version(context, &region);
-        array.length_of(context, &target.name(), &version_of, measure)
+        target.export(context, self.resolver.name_of(&target.entry))
     }
 
     /// Resolves a name; also returns the TTL of the answer.
@@ -148,7 +106,7 @@ impl FilesView {
         context: &RequestContext,
         resolve: impl FnOnce(&RequestContext) -> T,
     ) -> (T, Duration) {
-        let info = self.hierarchy.store().info();
+        let info = self.resolver.hierarchy.store().info();
         let (target, stamp) = info.ask(context, resolve);
         (target, info.time_left(stamp.request_time))
     }
@@ -157,8 +115,8 @@ impl FilesView {
     fn attr(&self, context: &RequestContext, target: &PathTarget, fresh: Duration) -> Result<Attr> {
         match self.exact_attr(context, target, fresh) {
             Err(error)
-                if is_untold(error.kind())
-                    || matches!(target, PathTarget::AsFound(..))
+                if is_unmeasurable(error.kind())
+                    || matches!(target, PathTarget::RawDocument(..))
                         && error.kind() != Kind::WouldWait =>
             {
                 let attr = attr_of_file(target, 0, Duration::ZERO);
@@ -179,29 +137,34 @@ impl FilesView {
         mut fresh: Duration,
     ) -> Result<Attr> {
         let size = match place {
-            PathTarget::Node(found) | PathTarget::Chunks(found) => {
-                let attr = directory_attr(found.modified, fresh);
+            PathTarget::Node(entry) | PathTarget::Chunks(entry) => {
+                let attr = directory_attr(entry.modified, fresh);
                 return Ok(Attr {
                     is_read_only: place.is_read_only(),
                     ..attr
                 });
             }
-            PathTarget::Document(found, name) => shown_document::length_of(context, found, name)?,
-            PathTarget::AsFound(found, document) => match document.stored {
+            PathTarget::Document(entry, name) => node_documents::length_of(context, entry, name)?,
+            PathTarget::RawDocument(entry, document) => match document.stored {
                 Some((length, _)) => length,
                 None => {
-                    self.hierarchy
-                        .document_as_found(context, found, document)?
+                    self.resolver
+                        .hierarchy
+                        .document_as_found(context, entry, document)?
                         .size
                 }
             },
-            PathTarget::ErrorText(found) => broken::error_text(found).len() as u64,
+            PathTarget::ErrorText(entry) => node_documents::error_text(entry).len() as u64,
             PathTarget::Decoded(target) => {
-                if target.is_made() {
+                if target.is_generated() {
                     // The next reader may find another length.
                     fresh = Duration::ZERO;
                 }
-                let attr = attr_of_file(place, self.decoded_length(context, target)?, fresh);
+                let attr = attr_of_file(
+                    place,
+                    target.exact_length(context, self.resolver.name_of(&target.entry))?,
+                    fresh,
+                );
                 let chunk_bytes = target.array.chunk_bytes();
                 return Ok(Attr {
                     chunk_bytes,
@@ -221,19 +184,19 @@ impl FilesView {
 
     /// Returns a number that identifies the view; clones share it.
     fn identity(&self) -> usize {
-        Arc::as_ptr(&self.unstored).addr()
+        Arc::as_ptr(&self.resolver).addr()
     }
 
     /// Returns the attributes of the file that `find` returns.
-    fn found_attr(
+    fn entry_attr(
         &self,
         context: &RequestContext,
-        find: impl FnOnce(&RequestContext) -> Result<Option<ShownFile>>,
+        find: impl FnOnce(&RequestContext) -> Result<Option<PathEntry>>,
     ) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(context, find);
-        match shown? {
-            Some(ShownFile::Target(target)) => self.attr(context, &target, fresh).map(Some),
-            Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
+        let (entry, fresh) = self.resolved(context, find);
+        match entry? {
+            Some(PathEntry::Target(target)) => self.attr(context, &target, fresh).map(Some),
+            Some(PathEntry::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
             None => Ok(None),
         }
     }
@@ -241,56 +204,227 @@ impl FilesView {
     fn list_node(
         &self,
         context: &RequestContext,
-        found: &Arc<NodeEntry>,
+        entry: &Arc<NodeEntry>,
     ) -> Result<Box<dyn Listing>> {
-        match &found.node {
+        match &entry.node {
             Ok(Node::Group(_)) | Err(_) => {
-                let mut files = match &found.node {
-                    Ok(_) => self.documents_shown(&found.path),
-                    Err(_) => names_of(found),
+                let mut files = match &entry.node {
+                    Ok(_) => self.resolver.document_names(&entry.path),
+                    Err(_) => unreadable_names(entry),
                 };
-                files.extend(self.group_file_names(context, found, &self.forms.of_groups));
-                files.extend(self.unstored.names_in(&found.path));
-                let listing = GroupListing::new(context, &self.hierarchy, found, files)?;
+                files.extend(self.resolver.group_file_names(
+                    context,
+                    entry,
+                    &self.formats.group_formats,
+                ));
+                files.extend(self.resolver.scratch_files.names_in(&entry.path));
+                let listing = GroupListing::new(context, &self.resolver.hierarchy, entry, files)?;
                 Ok(Box::new(listing))
             }
-            Ok(Node::Array(_)) => self.list_array(context, found),
+            Ok(Node::Array(_)) => self.list_array(context, entry),
         }
     }
+
+    /// Lists the directory of an array.
+    fn list_array(
+        &self,
+        context: &RequestContext,
+        entry: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
+        let is_sparse = self.is_sparse(context, entry);
+        let place = self.resolver.place_of(context, entry)?;
+        let subject = self.resolver.whole_of(&place);
+        let formats = match &subject {
+            None => Vec::new(),
+            Some(subject) if is_sparse => self.formats.requested(subject),
+            Some(subject) => self.formats.listed(subject),
+        };
+        let file = |name| (name, EntryKind::File);
+        let documents = self
+            .resolver
+            .document_names(&entry.path)
+            .into_iter()
+            .map(file);
+        let scratch = self
+            .resolver
+            .scratch_files
+            .names_in(&entry.path)
+            .into_iter()
+            .map(file);
+        let files = formats
+            .into_iter()
+            .map(|format| (self.resolver.file_name(entry, format), EntryKind::File));
+        // A name that is too long cannot be looked up.
+        let files = files.filter(|(name, _)| entry.path.child(name).is_ok());
+        let with_coordinates =
+            self.resolver
+                .group_file_names(context, entry, &self.formats.group_formats);
+        let files = files.chain(with_coordinates.into_iter().map(file));
+        let chunks = (CHUNKS.to_vec(), EntryKind::Directory);
+        let chunks = (is_sparse || self.formats.chunks).then_some(chunks);
+        let names = documents.chain(files).chain(chunks).chain(scratch);
+        let mut names: Vec<_> = names.collect();
+        for pair in self.pairs_of(context, entry)?.into_iter().map(file) {
+            if !names.contains(&pair) {
+                names.push(pair);
+            }
+        }
+        Ok(Box::new(NameList::new(names)))
+    }
+
+    /// Returns the names of both files of each pair of which one was looked up.
+    fn pairs_of(&self, context: &RequestContext, entry: &Arc<NodeEntry>) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        for ending in self.resolver.pairs.endings(&entry.path) {
+            let Some(parsed) = FileEnding::parse(ending.as_bytes()) else {
+                continue;
+            };
+            let place = self.resolver.place_of(context, entry)?;
+            match self.resolver.named_file(context, place, parsed) {
+                Ok(Some(_)) => {
+                    names.push([self.resolver.name_of(entry), ending.as_bytes()].concat())
+                }
+                // The caller retries where waiting is allowed.
+                Err(error) if error.kind() == Kind::WouldWait => return Err(error),
+                // The path has another array now.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Ok(names)
+    }
+
+    /// Returns the names that open, one a line: a group's files of all its arrays, or an array's files and its chunk
+    /// directory.
+    fn names_that_open(
+        &self,
+        context: &RequestContext,
+        entry: &Arc<NodeEntry>,
+    ) -> Result<Option<Vec<u8>>> {
+        let place = self.resolver.place_of(context, entry)?;
+        let Some(subject) = self.resolver.whole_of(&place) else {
+            let names = self
+                .resolver
+                .group_file_names(context, entry, GROUP_FORMATS);
+            return Ok(Some(name_lines(names)));
+        };
+        let decodes = self.resolver.arrays.open(entry)?.check_decodable().is_ok();
+        let with_coordinates = self
+            .resolver
+            .group_file_names(context, entry, VARIABLE_FORMATS);
+        let formats = FORMATS
+            .iter()
+            .filter(|format| decodes && format.fits(&subject));
+        let files = formats.map(|format| self.resolver.file_name(entry, format));
+        let files = files.filter(|name| entry.path.child(name).is_ok());
+        let names = files.chain(with_coordinates);
+        let names = names.chain([[CHUNKS, b"/"].concat()]);
+        Ok(Some(name_lines(names)))
+    }
+
+    /// Whether an array is listed as its stored chunks; false if that is unknown.
+    fn is_sparse(&self, context: &RequestContext, entry: &Arc<NodeEntry>) -> bool {
+        let array = self.resolver.arrays.open(entry);
+        array.is_ok_and(|array| array.is_sparse(context).unwrap_or(false))
+    }
+
+    /// Lists the stored chunks of an array.
+    fn list_chunks(&self, entry: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
+        let array = self.resolver.arrays.open(entry)?;
+        let alone = Subject::alone(array.array(), &array.array().shape);
+        let mut formats = self.formats.listed(&alone);
+        formats.retain(|format| format.is_basic);
+        Ok(Box::new(ChunkListing::new(array, formats)?))
+    }
+
+    /// Returns the value of an extended attribute, or `None` if the entry does not have it.
+    fn fact(
+        &self,
+        context: &RequestContext,
+        target: &PathTarget,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(name) = fact_of(name) else {
+            return Ok(None);
+        };
+        let fact = match target {
+            PathTarget::Node(entry) | PathTarget::Chunks(entry) => {
+                entry_facts::of_node(entry, name)
+            }
+            PathTarget::Document(..) | PathTarget::RawDocument(..) | PathTarget::ErrorText(_) => {
+                (name == "kind").then(|| "document".to_string())
+            }
+            PathTarget::Decoded(DecodedTarget {
+                part: ArrayPart::Chunk(indices),
+                array,
+                ..
+            }) => entry_facts::of_chunk(
+                context,
+                array,
+                &**self.resolver.hierarchy.store(),
+                indices,
+                name,
+            )?,
+            PathTarget::Decoded(target) if name == "left_out" => target
+                .parts()
+                .ok()
+                .and_then(|parts| sentence_lines(&parts.left_out)),
+            PathTarget::GroupFile(target) if name == "left_out" => {
+                let sentences: Vec<_> = target.file.left_out().collect();
+                sentence_lines(&sentences)
+            }
+            PathTarget::Decoded(target) => entry_facts::of_node(&target.entry, name),
+            PathTarget::GroupFile(target) => entry_facts::of_node(&target.entry, name),
+        };
+        Ok(fact.map(String::into_bytes))
+    }
+}
+
+/// Returns names as lines.
+fn name_lines(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let lines = names.into_iter().map(|name| [&name[..], b"\n"].concat());
+    lines.flatten().collect()
+}
+
+/// Joins sentences into lines; `None` for an empty slice.
+fn sentence_lines(sentences: &[impl AsRef<str>]) -> Option<String> {
+    let lines = sentences
+        .iter()
+        .map(|sentence| format!("{}\n", sentence.as_ref()));
+    (!sentences.is_empty()).then(|| lines.collect())
 }
 
 /// Returns the attributes of a file.
 fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
-    let found = target.node();
+    let entry = target.node();
     let content = match target {
         PathTarget::Decoded(target) => target.content(),
         PathTarget::GroupFile(target) => target.file.content(),
-        _ => found.version,
+        _ => entry.version,
     };
     Attr {
         content: Some(content),
         is_read_only: target.is_read_only(),
-        ..file_attr(size, found.modified, fresh)
+        ..file_attr(size, entry.modified, fresh)
     }
 }
 
 /// Returns the attributes of a file in memory.
-fn scratch_attr(scratch: &Arc<Scratch>) -> Attr {
+fn scratch_attr(scratch: &Arc<ScratchFile>) -> Attr {
     Attr {
-        content: Some(scratch.number()),
+        content: Some(scratch.id()),
         ..file_attr(scratch.len(), scratch.modified(), Duration::ZERO)
     }
 }
 
 /// Opens the current content of a file in memory for reading.
-fn open_scratch(scratch: &Arc<Scratch>) -> OpenedFile {
+fn open_scratch(scratch: &Arc<ScratchFile>) -> OpenedFile {
     OpenedFile {
-        file: Arc::new(TextFile {
+        file: Arc::new(GeneratedFile {
             bytes: scratch.bytes().into(),
             version: 0,
             modified: scratch.modified(),
         }),
-        content: Some(scratch.number()),
+        content: Some(scratch.id()),
         version: None,
         direct: true,
         tree_file: None,
@@ -298,20 +432,24 @@ fn open_scratch(scratch: &Arc<Scratch>) -> OpenedFile {
 }
 
 /// Whether an error means that the length of a file cannot be found: the file does not decode, or would be too large.
-fn is_untold(kind: Kind) -> bool {
+fn is_unmeasurable(kind: Kind) -> bool {
     matches!(kind, Kind::Corrupt | Kind::Unsupported | Kind::TooLarge)
 }
 
 impl View for FilesView {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        self.found_attr(context, |context| self.shown_or_why(context, path))
+        self.entry_attr(context, |context| {
+            self.resolver.lookup_or_reason(context, path)
+        })
     }
 
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(context, |context| self.shown_or_why(context, path));
-        match shown? {
-            Some(ShownFile::Target(target)) => self.exact_attr(context, &target, fresh).map(Some),
-            Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
+        let (entry, fresh) = self.resolved(context, |context| {
+            self.resolver.lookup_or_reason(context, path)
+        });
+        match entry? {
+            Some(PathEntry::Target(target)) => self.exact_attr(context, &target, fresh).map(Some),
+            Some(PathEntry::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
             None => Ok(None),
         }
     }
@@ -322,13 +460,13 @@ impl View for FilesView {
         path: &Key,
         name: &[u8],
     ) -> Result<Option<Vec<u8>>> {
-        let target = match self.shown_or_why(context, path)? {
-            Some(ShownFile::Target(target)) => Some(target),
-            Some(ShownFile::Scratch(_)) | None => None,
+        let target = match self.resolver.lookup_or_reason(context, path)? {
+            Some(PathEntry::Target(target)) => Some(target),
+            Some(PathEntry::Scratch(_)) | None => None,
         };
         match target {
-            Some(PathTarget::Node(found)) if name == FILES_ATTRIBUTE => {
-                self.names_that_open(context, &found)
+            Some(PathTarget::Node(entry)) if name == FILES_ATTRIBUTE => {
+                self.names_that_open(context, &entry)
             }
             Some(target) => self.fact(context, &target, name),
             None => Ok(None),
@@ -336,7 +474,7 @@ impl View for FilesView {
     }
 
     fn dir(&self, context: &RequestContext, path: &Key) -> Result<ViewDir> {
-        Ok(match self.resolve(context, path)? {
+        Ok(match self.resolver.resolve(context, path)? {
             Some(PathTarget::Node(_)) => ViewDir::Node(path.clone()),
             Some(PathTarget::Chunks(_)) => ViewDir::Chunks(path.clone()),
             _ => ViewDir::Path(path.clone()),
@@ -349,47 +487,53 @@ impl View for FilesView {
         dir: &ViewDir,
         name: &ChildName<'_>,
     ) -> Result<Option<Attr>> {
-        self.found_attr(context, |context| {
-            let find = || self.resolve_child(context, dir, name);
+        self.entry_attr(context, |context| {
+            let find = || self.resolver.resolve_child(context, dir, name);
             match dir {
                 // No scratch files are in the chunk directory.
-                ViewDir::Chunks(_) => Ok(find()?.map(ShownFile::Target)),
+                ViewDir::Chunks(_) => Ok(find()?.map(PathEntry::Target)),
                 ViewDir::Path(path) | ViewDir::Node(path) => {
-                    self.shown_instead(&path.child(name.bytes)?, find)
+                    self.resolver.lookup_with(&path.child(name.bytes)?, find)
                 }
             }
         })
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
-        match self.shown_or_why(context, path)? {
+        match self.resolver.lookup_or_reason(context, path)? {
             None => Err(Error::not_found(path)),
-            Some(ShownFile::Target(PathTarget::Node(found))) => self.list_node(context, &found),
-            Some(ShownFile::Target(PathTarget::Chunks(found))) => self.list_chunks(&found),
+            Some(PathEntry::Target(PathTarget::Node(entry))) => self.list_node(context, &entry),
+            Some(PathEntry::Target(PathTarget::Chunks(entry))) => self.list_chunks(&entry),
             Some(_) => Err(Error::new(Kind::NotADirectory, path, "is not a directory")),
         }
     }
 
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
-        let target = match self.shown_or_why(context, path)? {
+        let target = match self.resolver.lookup_or_reason(context, path)? {
             None => return Err(Error::not_found(path)),
-            Some(ShownFile::Scratch(scratch)) => return Ok(open_scratch(&scratch)),
-            Some(ShownFile::Target(target)) => target,
+            Some(PathEntry::Scratch(scratch)) => return Ok(open_scratch(&scratch)),
+            Some(PathEntry::Target(target)) => target,
         };
         match target {
             PathTarget::Node(_) | PathTarget::Chunks(_) => {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
-            PathTarget::Document(found, name) => {
-                let text = document(found.node()?, &name);
-                self.unstored
-                    .note_seen(path, SeenDocument::shown(&found, &text));
-                Ok(shown_document::open(&found, text))
+            PathTarget::Document(entry, name) => {
+                let text = document(entry.node()?, &name);
+                self.resolver
+                    .scratch_files
+                    .record_read(path, DocumentVersion::of_node(&entry, &text));
+                Ok(node_documents::open(&entry, text))
             }
-            PathTarget::AsFound(found, document) => self.open_as_found(context, &found, &document),
-            PathTarget::ErrorText(found) => {
-                Ok(broken::text_file(&found, broken::error_text(&found)))
+            PathTarget::RawDocument(entry, document) => {
+                let hierarchy = &self.resolver.hierarchy;
+                let object = hierarchy.document_as_found(context, &entry, &document)?;
+                Ok(node_documents::open(&entry, object.bytes))
             }
+            PathTarget::ErrorText(entry) => Ok(node_documents::open(
+                &entry,
+                node_documents::error_text(&entry),
+            )),
             PathTarget::GroupFile(target) => target.open(context),
             PathTarget::Decoded(target) => {
                 // Report an array that does not decode at open, not at each read.
@@ -413,6 +557,9 @@ impl View for FilesView {
     }
 
     fn tree(&self, _context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        Ok(Some((Arc::new(Editing::new(self.clone())), path.clone())))
+        Ok(Some((
+            Arc::new(EditableTree::new(self.clone())),
+            path.clone(),
+        )))
     }
 }

@@ -1,22 +1,22 @@
-//! Resolves the paths of the files view.
+//! The targets of paths in the files view: directories, documents and decoded files.
 
+use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
-use crate::view::files::broken::{self, ERROR_TEXT, not_readable};
-use crate::view::files::group_files::GroupTarget;
-use crate::view::files::scratch::Scratch;
-use crate::view::files::unstored::Instead;
-use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
-use crate::view::{ChildName, ViewDir};
-use zarr_format::error::{Kind, Result};
-use zarr_format::grid::NumberedName;
-use zarr_format::model::document::is_in_node_folder;
+use crate::view::files::ATTRIBUTES;
+use crate::view::files::scratch_files::ScratchFile;
+use crate::view::generated_file::file_attr;
+use crate::view::{Attr, File, OpenedFile};
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::{Coordinates, Selection};
+use zarrfs_array::array::OpenArray;
 use zarrfs_array::hierarchy::{BrokenDocument, NodeEntry};
-use zarrfs_export::formats::Format;
-use zarrfs_export::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
+use zarrfs_export::formats::group::{GroupFile, GroupMember, MemberSource};
+use zarrfs_export::formats::{Export, FileParts, Format, Subject};
+use zarrfs_export::formats::{cf, npy, raw};
+use zarrfs_export::inspect::group_file::PlannedFile;
 use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
-use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
 /// The target of a path.
@@ -26,7 +26,7 @@ pub(super) enum PathTarget {
     /// A document generated from a node's metadata.
     Document(Arc<NodeEntry>, Vec<u8>),
     /// A document of a broken node, as stored.
-    AsFound(Arc<NodeEntry>, BrokenDocument),
+    RawDocument(Arc<NodeEntry>, BrokenDocument),
     /// The error of a broken node.
     ErrorText(Arc<NodeEntry>),
     /// The directory of an array's chunks.
@@ -46,7 +46,7 @@ impl PathTarget {
     /// Whether it is `attributes.json` of a node that has a stored document.
     pub(super) fn is_editable(&self) -> bool {
         match self {
-            PathTarget::Document(found, name) => name == ATTRIBUTES && found.is_described(),
+            PathTarget::Document(entry, name) => name == ATTRIBUTES && entry.is_described(),
             _ => false,
         }
     }
@@ -63,290 +63,236 @@ impl PathTarget {
     /// Returns the node that it belongs to.
     pub(super) fn node(&self) -> &Arc<NodeEntry> {
         match self {
-            PathTarget::Decoded(target) => &target.found,
-            PathTarget::GroupFile(target) => &target.found,
-            PathTarget::Node(found)
-            | PathTarget::Chunks(found)
-            | PathTarget::Document(found, _)
-            | PathTarget::AsFound(found, _)
-            | PathTarget::ErrorText(found) => found,
+            PathTarget::Decoded(target) => &target.entry,
+            PathTarget::GroupFile(target) => &target.entry,
+            PathTarget::Node(entry)
+            | PathTarget::Chunks(entry)
+            | PathTarget::Document(entry, _)
+            | PathTarget::RawDocument(entry, _)
+            | PathTarget::ErrorText(entry) => entry,
         }
     }
 }
 
 /// The entry of a path: its target, or a file in memory.
-pub(super) enum ShownFile {
+pub(super) enum PathEntry {
     /// A directory or file generated from the store.
     Target(PathTarget),
     /// A scratch file, or a new file in place of a document.
-    Scratch(Arc<Scratch>),
+    Scratch(Arc<ScratchFile>),
 }
 
-impl ShownFile {
+impl PathEntry {
     /// Whether it is a directory.
     pub(super) fn is_directory(&self) -> bool {
-        matches!(self, ShownFile::Target(target) if target.is_directory())
+        matches!(self, PathEntry::Target(target) if target.is_directory())
     }
 }
 
-/// Maps `NoFile`, a decoded file that cannot be made, to `None`.
-pub(super) fn none_of_no_file<T>(found: Result<Option<T>>) -> Result<Option<T>> {
-    match found {
-        Err(error) if error.kind() == Kind::NoFile => Ok(None),
-        found => found,
+/// A decoded file: the whole array, one chunk or a selection, in a format.
+pub(super) struct DecodedTarget {
+    /// The array.
+    pub(super) entry: Arc<NodeEntry>,
+    pub(super) array: Arc<OpenArray>,
+    pub(super) format: &'static Format,
+    pub(super) part: ArrayPart,
+    /// The elements that the file contains.
+    pub(super) selection: Selection,
+    /// Whether the file has CF-decoded values (scale, offset, missing values).
+    pub(super) is_cf_decoded: bool,
+    /// The parts of the file, if they are known without the elements.
+    pub(super) parts: Result<FileParts>,
+}
+
+/// The part of an array that a file contains.
+pub(super) enum ArrayPart {
+    /// All elements.
+    Whole,
+    /// The chunk with these indices, which is in the grid.
+    Chunk(Coordinates),
+    /// A selection.
+    Selected(Selection),
+}
+
+/// The array of a file name, and the nodes that the file is made from.
+pub(super) struct ArrayPlace {
+    /// The array.
+    pub(super) entry: Arc<NodeEntry>,
+    /// The nodes around it that the file needs.
+    pub(super) around: SurroundingNodes,
+}
+
+impl ArrayPlace {
+    /// Returns the array as formats see it: a box of this shape, in files with the base name `name`.
+    pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
+        Some(Subject {
+            array: self.entry.array()?,
+            shape,
+            name,
+            chosen: "",
+            around: self.around.attributes(),
+            taken: None,
+        })
     }
 }
 
-impl FilesView {
-    /// Returns the entry of a path, or `None` if the path does not exist.
-    pub(super) fn shown(&self, context: &RequestContext, path: &Key) -> Result<Option<ShownFile>> {
-        none_of_no_file(self.shown_or_why(context, path))
+impl DecodedTarget {
+    /// Whether the file is writable: it is `NAME.npy` or `NAME.raw`.
+    pub(super) fn is_writable(&self) -> bool {
+        let is_whole = matches!(self.part, ArrayPart::Whole) && !self.is_cf_decoded;
+        let formats = [&npy::FORMAT, &raw::FORMAT];
+        is_whole && !self.is_generated() && formats.iter().any(|format| self.format.is(format))
     }
 
-    /// Like `shown`; `NoFile` with the reason if the path names a decoded file that cannot be made.
-    pub(super) fn shown_or_why(
-        &self,
-        context: &RequestContext,
-        path: &Key,
-    ) -> Result<Option<ShownFile>> {
-        self.shown_instead(path, || self.resolve_or_why(context, path))
+    /// Whether the file is generated when it is opened, so that its length needs all of its elements.
+    pub(super) fn is_generated(&self) -> bool {
+        self.format.is_made(self.array.array())
     }
 
-    /// Returns the entry of a path whose target `resolve` finds: a target takes precedence over a scratch file, except
-    /// for a document that a program has taken away.
-    pub(super) fn shown_instead(
-        &self,
-        path: &Key,
-        resolve: impl FnOnce() -> Result<Option<PathTarget>>,
-    ) -> Result<Option<ShownFile>> {
-        match self.instead(path) {
-            Some(Instead::Nothing) => return Ok(None),
-            Some(Instead::File(scratch)) => return Ok(Some(ShownFile::Scratch(scratch))),
-            None => {}
-        }
-        let scratch = || self.unstored.scratch(path).map(ShownFile::Scratch);
-        match resolve() {
-            Ok(Some(target)) => Ok(Some(ShownFile::Target(target))),
-            Ok(None) => Ok(scratch()),
-            Err(error) if error.kind() == Kind::NoFile => scratch().map(Some).ok_or(error),
-            Err(error) => Err(error),
+    /// Returns the array as the source of a generated file, with the base name of its files.
+    fn member(&self, name: &[u8]) -> GroupMember {
+        let described = self.entry.array().unwrap_or(self.array.array());
+        let decoded = self.is_cf_decoded.then(|| cf::decoded(described));
+        // If the attributes cannot be applied, the file does not exist.
+        let decoded = decoded.and_then(std::result::Result::ok);
+        let conversion = decoded
+            .as_ref()
+            .and_then(|decoded| decoded.conversion.clone());
+        GroupMember {
+            path: String::from_utf8_lossy(name).into_owned(),
+            array: Arc::new(decoded.map_or_else(|| described.clone(), |decoded| decoded.array)),
+            source: Some(MemberSource {
+                array: self.array.clone(),
+                selection: self.selection.clone(),
+                conversion,
+            }),
         }
     }
 
-    /// Returns the replacement of a document that was taken away, or `None` if it was not.
-    fn instead(&self, path: &Key) -> Option<Instead> {
-        let is_document = path.name() == ATTRIBUTES;
-        is_document.then(|| self.unstored.instead(path)).flatten()
+    /// Returns the parts of the file; fails as `Format::parts_of`.
+    pub(super) fn parts(&self) -> Result<&FileParts> {
+        self.parts.as_ref().map_err(Error::clone)
     }
 
-    /// Returns the names of the documents in the directory of a node.
-    pub(super) fn documents_shown(&self, node: &Key) -> Vec<Vec<u8>> {
-        let attributes = node.child(ATTRIBUTES).ok();
-        let instead = attributes.and_then(|path| self.unstored.instead(&path));
-        let mut names = vec![METADATA.to_vec()];
-        if !matches!(instead, Some(Instead::Nothing)) {
-            names.push(ATTRIBUTES.to_vec());
+    /// Returns the number that identifies the content.
+    pub(super) fn content(&self) -> u64 {
+        match &self.parts {
+            // The values depend on attributes, even in formats whose headers do not.
+            Ok(parts) if self.is_cf_decoded => parts.content(self.array.id()),
+            Ok(parts) => self.format.content(&self.array, parts),
+            Err(_) => self.array.id(),
         }
-        names
     }
 
-    /// Resolves a path from the root down; `None` if the path does not exist.
-    pub(super) fn resolve(
-        &self,
-        context: &RequestContext,
-        path: &Key,
-    ) -> Result<Option<PathTarget>> {
-        none_of_no_file(self.resolve_or_why(context, path))
+    /// Returns a cache name for a generated file; it changes with attributes and names that change the content.
+    fn cache_name(&self) -> String {
+        let mut extension = self.format.extension.to_string();
+        if let Ok(parts) = &self.parts {
+            let _ = write!(extension, " {:x}", parts.content(0));
+        }
+        match &self.part {
+            ArrayPart::Whole => extension,
+            ArrayPart::Chunk(indices) => format!("{indices:?}.{extension}"),
+            ArrayPart::Selected(selection) => format!("{:?}.{extension}", selection.axes),
+        }
     }
 
-    /// Like `resolve`; `NoFile` with the reason if the path names a decoded file that cannot be made.
-    fn resolve_or_why(&self, context: &RequestContext, path: &Key) -> Result<Option<PathTarget>> {
-        let Some(root) = self.hierarchy.root(context)? else {
-            return Ok(None);
+    /// Opens the file; `name` is the base name of the array's files.
+    pub(super) fn export(&self, context: &RequestContext, name: &[u8]) -> Result<Export> {
+        let array = &self.array;
+        if !self.is_generated() {
+            let parts = self.parts()?.clone();
+            return Export::of_selection(array, parts, &self.selection, self.content());
+        }
+        array.check_decodable()?;
+        let region = self.selection.bounds();
+        let version_of = |context: &RequestContext| array.region_version(context, &region);
+        let version = version_of(context)?;
+        let export = Export::open_made(context, self.format, &self.member(name))?;
+        let length = export.len();
+        array.note_length(context, &self.cache_name(), &version_of, version, length)?;
+        Ok(export)
+    }
+
+    /// Returns the exact length of the file. A file whose length needs its elements is read once for each content,
+    /// since programs copy as many bytes as `stat` shows.
+    pub(super) fn exact_length(&self, context: &RequestContext, name: &[u8]) -> Result<u64> {
+        if !self.is_generated() {
+            let size = self.array.array().element_size();
+            return self.parts()?.len(&self.selection.shape(), size?);
+        }
+        let (array, region) = (&self.array, self.selection.bounds());
+        let measure = |context: &RequestContext| {
+            Ok(Export::open_made(context, self.format, &self.member(name))?.len())
         };
-        let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below(context, root, None, &names)
+        let version_of = |context: &RequestContext| array.region_version(context, &region);
+        array.length_of(context, &self.cache_name(), &version_of, measure)
     }
+}
 
-    /// Like `resolve_or_why`, for a name in a directory. If the directory has changed since it was resolved, the whole
-    /// path is resolved again.
-    pub(super) fn resolve_child(
-        &self,
-        context: &RequestContext,
-        dir: &ViewDir,
-        name: &ChildName<'_>,
-    ) -> Result<Option<PathTarget>> {
-        match (dir, &name.numbered, dir.path().parent()) {
-            (ViewDir::Node(path), _, parent) => {
-                if let Some(node) = self.hierarchy.node(context, path)? {
-                    let group = match parent {
-                        Some(parent) if node.is_array() => self.hierarchy.node(context, &parent)?,
-                        _ => None,
-                    };
-                    return self.resolve_below(context, node, group, &[name.bytes]);
-                }
-            }
-            (ViewDir::Chunks(_), Some(numbered), Some(array)) => {
-                let found = self.hierarchy.node(context, &array)?;
-                if let Some(found) = found.filter(|found| found.array().is_some()) {
-                    let around = SurroundingNodes::default();
-                    let file = self.chunk_file(ArrayPlace { found, around }, numbered)?;
-                    return Ok(file.map(PathTarget::Decoded));
-                }
-            }
-            _ => {}
+/// A file of a group, or of an array with its coordinates.
+pub(super) struct GroupTarget {
+    /// The group or the array.
+    pub(super) entry: Arc<NodeEntry>,
+    pub(super) file: Box<PlannedFile>,
+}
+
+impl GroupTarget {
+    /// Opens the file.
+    pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
+        // Taken before elements are read: if they change during the read, the version is already stale.
+        let mut version = Some(0);
+        for array in self.file.arrays() {
+            let content = array.content(context)?;
+            version = version.zip(content).map(|(all, one)| joined(all, one));
         }
-        self.resolve_or_why(context, &dir.path().child(name.bytes)?)
-    }
-
-    /// Resolves names below a node whose parent is `group`.
-    fn resolve_below(
-        &self,
-        context: &RequestContext,
-        mut node: Arc<NodeEntry>,
-        mut group: Option<Arc<NodeEntry>>,
-        names: &[&[u8]],
-    ) -> Result<Option<PathTarget>> {
-        let mut rest = names;
-        while let Some((name, after)) = rest.split_first() {
-            if node.array().is_some() {
-                let around = SurroundingNodes::of_group(group);
-                let place = ArrayPlace {
-                    found: node,
-                    around,
-                };
-                return self.within_array(context, place, rest);
-            }
-            match self.hierarchy.child(context, &node, name)? {
-                Some(child) => group = Some(std::mem::replace(&mut node, child)),
-                None if node.broken.is_some() => return self.within_broken(node, rest),
-                None => return self.group_file(context, node, rest),
-            }
-            rest = after;
-        }
-        Ok(Some(PathTarget::Node(node)))
-    }
-
-    /// Resolves `rest` in the directory of a broken node. Fails with `Unsupported` for the files that it would have if
-    /// it could be read, and for all paths below a broken entry point, which must not look missing.
-    fn within_broken(&self, found: Arc<NodeEntry>, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
-        let [name, ref below @ ..] = *rest else {
-            return Ok(None);
-        };
-        let mut documents = found.broken.iter().flat_map(|broken| &broken.documents);
-        let document = documents
-            .find(|document| broken::name_of(document) == name)
-            .cloned();
-        let ending = name.strip_prefix(self.name_of(&found));
-        let broken = found.broken.as_ref();
-        let is_entry_point = broken.is_some_and(|broken| broken.is_entry_point);
-        // A Zarr library that looks for a document accepts a missing file, but no other error.
-        let is_hidden = is_entry_point && !is_in_node_folder(name);
-        let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
-            || ending.is_some_and(|ending| {
-                FileEnding::parse(ending).is_some() || GroupChoice::of_variable(ending).is_some()
-            });
-        Ok(match document {
-            Some(document) if below.is_empty() => Some(PathTarget::AsFound(found, document)),
-            None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(found)),
-            None if is_own || is_hidden => return Err(not_readable(&found)),
-            _ => None,
+        let file = self.file.open(context)?;
+        Ok(OpenedFile {
+            file: Arc::new(file),
+            content: Some(self.file.content()),
+            version,
+            direct: false,
+            tree_file: None,
         })
     }
+}
 
-    /// Resolves `rest` in an array's directory.
-    fn within_array(
-        &self,
-        context: &RequestContext,
-        place: ArrayPlace,
-        rest: &[&[u8]],
-    ) -> Result<Option<PathTarget>> {
-        let found = &place.found;
-        Ok(match *rest {
-            [name @ (METADATA | ATTRIBUTES)] => {
-                Some(PathTarget::Document(found.clone(), name.to_vec()))
-            }
-            [CHUNKS] => Some(PathTarget::Chunks(found.clone())),
-            [name] => {
-                let ending = name.strip_prefix(self.name_of(found));
-                self.array_file(context, place, ending.unwrap_or_default())?
-            }
-            [CHUNKS, name] => {
-                let file = match NumberedName::parse(name) {
-                    Some(name) => self.chunk_file(place, &name)?,
-                    None => None,
-                };
-                file.map(PathTarget::Decoded)
-            }
-            _ => None,
-        })
+/// Combines the content versions of several arrays.
+fn joined(all: u64, one: u64) -> u64 {
+    all.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ one
+}
+
+impl File for Export {
+    fn version(&self) -> Option<u64> {
+        Some(self.array().content_number())
     }
 
-    /// Resolves the file of an array by its ending after the array's name.
-    fn array_file(
-        &self,
-        context: &RequestContext,
-        place: ArrayPlace,
-        ending: &[u8],
-    ) -> Result<Option<PathTarget>> {
-        if let Some(removed) = removed_format(ending) {
-            return Err(removed.error(&place.found.path));
-        }
-        if let Some(ending) = FileEnding::parse(ending) {
-            let file = self.named_file(context, place, ending)?;
-            if let Some(file) = &file {
-                self.pairs.note(&file.found.path, &ending);
-            }
-            return Ok(file.map(PathTarget::Decoded));
-        }
-        let Some(choice) = GroupChoice::of_variable(ending) else {
-            return Ok(None);
-        };
-        // The file also depends on the array's coordinates.
-        context.check_may_wait()?;
-        let target = self.variable_target(context, place.found, &choice)?;
-        Ok(Some(PathTarget::GroupFile(Box::new(target))))
+    fn may_have_changed(&self) -> bool {
+        Export::may_have_changed(self)
     }
 
-    /// Resolves a group's own file.
-    fn group_file(
-        &self,
-        context: &RequestContext,
-        found: Arc<NodeEntry>,
-        rest: &[&[u8]],
-    ) -> Result<Option<PathTarget>> {
-        let [name] = *rest else {
-            return Ok(None);
-        };
-        if [METADATA, ATTRIBUTES].contains(&name) {
-            return Ok(Some(PathTarget::Document(found, name.to_vec())));
-        }
-        let Some(ending) = name.strip_prefix(self.name_of(&found)) else {
-            return Ok(None);
-        };
-        if let Some(removed) = removed_format(ending) {
-            return Err(removed.error(&found.path));
-        }
-        let Some(choice) = GroupChoice::of_group(ending) else {
-            return Ok(None);
-        };
-        // The file depends on all nodes of the group.
-        context.check_may_wait()?;
-        let target = self.group_target(context, found, &choice)?;
-        Ok(Some(PathTarget::GroupFile(Box::new(target))))
+    fn expects_sequential(&self) -> bool {
+        Export::is_read_on(self)
     }
 
-    /// Returns the name of an array's file in a format.
-    pub(super) fn file_name(&self, found: &NodeEntry, format: &Format) -> Vec<u8> {
-        [self.name_of(found), b".", format.extension.as_bytes()].concat()
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
+        let modified = self.array().modified();
+        Some(file_attr(self.len(), modified, Duration::ZERO))
+    }
+}
+
+impl File for GroupFile {
+    fn version(&self) -> Option<u64> {
+        let contents = self.arrays().map(|array| array.content_number());
+        Some(contents.fold(0, joined))
     }
 
-    /// Returns the base name of a node's own files.
-    pub(super) fn name_of<'a>(&'a self, found: &'a NodeEntry) -> &'a [u8] {
-        if found.path.is_root() {
-            &self.root_name
-        } else {
-            found.path.name()
-        }
+    fn may_have_changed(&self) -> bool {
+        GroupFile::may_have_changed(self)
+    }
+
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
+        let newest = self.arrays().map(|array| array.modified()).max()?;
+        Some(file_attr(self.len(), newest, Duration::ZERO))
     }
 }

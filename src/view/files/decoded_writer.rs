@@ -1,6 +1,6 @@
 //! Decoded files open for writing: writes go to the chunks of the array.
 //!
-//! The length follows from the array, so such a file cannot be truncated or extended. Owner, mode and times come from
+//! The length follows from the array, so such a file cannot be truncations or extended. Owner, mode and times come from
 //! the mount; setting them has no effect. If a dirty chunk is dropped because its key has changed, each of its writers
 //! gets the error once, at its next close or sync, even if another writer flushed the chunk.
 
@@ -20,7 +20,7 @@ use zarrfs_store::{EntryKind, Key, Meta, Store, Version};
 /// A decoded file open for writing.
 pub(super) struct DecodedWriter {
     pub(super) path: Key,
-    pub(super) found: Arc<NodeEntry>,
+    pub(super) entry: Arc<NodeEntry>,
     pub(super) export: Export,
     store: Arc<dyn Store>,
     /// Whether the handle has written since the last flush.
@@ -32,21 +32,23 @@ pub(super) struct DecodedWriter {
 }
 
 impl DecodedWriter {
-    /// Opens a file by its path in the view; `shown_in` is the view's directory in the mount. `Busy` if another file of
+    /// Opens a file by its path in the view; `mount_dir` is the view's directory in the mount. `Busy` if another file of
     /// the array is open for writing.
     pub(super) fn new(
-        shown_in: &str,
+        mount_dir: &str,
         path: &Key,
-        found: Arc<NodeEntry>,
+        entry: Arc<NodeEntry>,
         export: Export,
         store: Arc<dyn Store>,
     ) -> Result<DecodedWriter> {
-        export.array().begin_writing(&format!("{shown_in}{path}"))?;
+        export
+            .array()
+            .begin_writing(&format!("{mount_dir}{path}"))?;
         let page_writes = AtomicU64::new(export.array().page_writes());
         Ok(DecodedWriter {
             path: path.clone(),
             lost_chunks: AtomicU64::new(export.array().lost().0),
-            found,
+            entry,
             export,
             store,
             has_written: AtomicBool::new(false),
@@ -160,7 +162,7 @@ impl TreeFile for DecodedWriter {
             kind: EntryKind::File,
             size,
             stored: size,
-            modified: self.found.modified,
+            modified: self.entry.modified,
             version: Version::numbered(array.content_number()),
         };
         Ok(Stat {

@@ -3,27 +3,69 @@
 //! Writes are buffered and take effect at close or sync: the text is parsed, and either all of it is stored in the
 //! dialect of the node or nothing is. A document that has changed since the program read it is not replaced
 //! (`Changed`).
+//!
+//! A program that reads a document, changes it and writes it back opens it twice, or writes another file and renames
+//! it. So the version of the last read is the precondition of truncating or replacing the document later; a document
+//! that was not read is saved unconditionally. For `attributes.json` only the attributes are compared.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use twox_hash::XxHash64;
+
+use crate::view::files::ATTRIBUTES;
+use crate::view::files::node_documents::document;
 use crate::view::files::path_target::PathTarget;
-use crate::view::files::scratch::Scratch;
-use crate::view::files::seen::SeenDocument;
-use crate::view::files::shown_document::document;
-use crate::view::files::{ATTRIBUTES, FilesView};
+use crate::view::files::resolver::PathResolver;
+use crate::view::files::scratch_files::ScratchFile;
 use zarr_format::dialect::text_of;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Attributes, Node};
-use zarrfs_array::hierarchy::{NodeEntry, SeenNode};
+use zarrfs_array::hierarchy::{EditedNode, NodeEntry, SeenNode};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Stat, Time, TreeFile};
 use zarrfs_store::{EntryKind, Key, Meta, Version};
 
 /// Maximum length of a document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
+
+/// A version of a document that a program has read.
+#[derive(Clone)]
+pub(super) struct DocumentVersion {
+    /// Hash of the text.
+    text: Version,
+    /// The stored documents it was made from and their versions; `None` if they are unknown.
+    pub(super) documents: Option<Arc<[(Key, Version)]>>,
+}
+
+impl DocumentVersion {
+    /// Returns the current version of a node's document.
+    pub(super) fn of_node(entry: &NodeEntry, text: &[u8]) -> DocumentVersion {
+        DocumentVersion {
+            text: version_of(text),
+            documents: entry.documents.clone(),
+        }
+    }
+
+    /// Returns the version of a document after an edit.
+    pub(super) fn of_edit(edited: EditedNode, text: &[u8]) -> DocumentVersion {
+        DocumentVersion {
+            text: version_of(text),
+            documents: Some(edited.documents.into()),
+        }
+    }
+
+    /// Whether the text is this version.
+    pub(super) fn matches(&self, text: &[u8]) -> bool {
+        self.text == version_of(text)
+    }
+}
+
+fn version_of(text: &[u8]) -> Version {
+    Version::numbered(XxHash64::oneshot(0, text))
+}
 
 /// The purpose of a file's bytes.
 #[derive(Clone, Copy, PartialEq)]
@@ -39,19 +81,19 @@ enum Role {
 
 /// `attributes.json` of a node, or a scratch file next to it.
 pub(super) struct DocumentFile {
-    files: FilesView,
+    resolver: Arc<PathResolver>,
     path: Key,
     role: Role,
-    bytes: Arc<Scratch>,
+    bytes: Arc<ScratchFile>,
     /// The number that identifies the file.
     content: u64,
     /// Whether the file has writes that are not stored yet.
     is_dirty: Mutex<bool>,
     /// The document as of the open.
-    opened: Option<SeenDocument>,
+    opened: Option<DocumentVersion>,
     /// The version of the document that the program has read, the precondition of saving; `None` for an unconditional
     /// save.
-    seen: Mutex<Option<SeenDocument>>,
+    read_version: Mutex<Option<DocumentVersion>>,
     /// Whether the file was read.
     is_read: AtomicBool,
 }
@@ -59,94 +101,100 @@ pub(super) struct DocumentFile {
 impl DocumentFile {
     /// Opens a node's document with this text.
     pub(super) fn document(
-        files: &FilesView,
+        resolver: &Arc<PathResolver>,
         path: &Key,
-        found: &NodeEntry,
+        entry: &NodeEntry,
         text: &[u8],
     ) -> Arc<DocumentFile> {
-        let opened = Some(SeenDocument::shown(found, text));
+        let opened = Some(DocumentVersion::of_node(entry, text));
         Arc::new(DocumentFile {
-            files: files.clone(),
+            resolver: resolver.clone(),
             path: path.clone(),
             role: Role::Document,
-            bytes: Scratch::of_document(text, found.modified),
-            content: found.version,
+            bytes: ScratchFile::of_document(text, entry.modified),
+            content: entry.version,
             is_dirty: Mutex::new(false),
-            seen: Mutex::new(opened.clone()),
+            read_version: Mutex::new(opened.clone()),
             opened,
             is_read: AtomicBool::new(false),
         })
     }
 
-    /// Opens a file that was created in place of a document. If it `is_made` by this open, it is dirty, so that closing
+    /// Opens a file that was created in place of a document. If it `is_created` by this open, it is dirty, so that closing
     /// it empty fails as saving an empty document does.
     pub(super) fn new_document(
-        files: &FilesView,
+        resolver: &Arc<PathResolver>,
         path: &Key,
-        bytes: Arc<Scratch>,
-        is_made: bool,
+        bytes: Arc<ScratchFile>,
+        is_created: bool,
     ) -> Arc<DocumentFile> {
         Arc::new(DocumentFile {
             role: Role::NewDocument,
-            is_dirty: Mutex::new(is_made),
-            seen: Mutex::new(files.unstored.seen(path)),
-            ..DocumentFile::in_memory(files, path, bytes)
+            is_dirty: Mutex::new(is_created),
+            read_version: Mutex::new(resolver.scratch_files.last_read(path)),
+            ..DocumentFile::in_memory(resolver, path, bytes)
         })
     }
 
     /// Opens a scratch file.
-    pub(super) fn scratch(files: &FilesView, path: &Key, bytes: Arc<Scratch>) -> Arc<DocumentFile> {
-        Arc::new(DocumentFile::in_memory(files, path, bytes))
+    pub(super) fn scratch(
+        resolver: &Arc<PathResolver>,
+        path: &Key,
+        bytes: Arc<ScratchFile>,
+    ) -> Arc<DocumentFile> {
+        Arc::new(DocumentFile::in_memory(resolver, path, bytes))
     }
 
-    fn in_memory(files: &FilesView, path: &Key, bytes: Arc<Scratch>) -> DocumentFile {
+    fn in_memory(
+        resolver: &Arc<PathResolver>,
+        path: &Key,
+        bytes: Arc<ScratchFile>,
+    ) -> DocumentFile {
         DocumentFile {
-            files: files.clone(),
+            resolver: resolver.clone(),
             path: path.clone(),
             role: Role::Scratch,
-            content: bytes.number(),
+            content: bytes.id(),
             bytes,
             is_dirty: Mutex::new(false),
             opened: None,
-            seen: Mutex::new(None),
+            read_version: Mutex::new(None),
             is_read: AtomicBool::new(false),
         }
     }
 
-    fn dirty(&self) -> MutexGuard<'_, bool> {
-        self.is_dirty.lock()
-    }
-
     /// Truncates the document, or extends it with zeros.
     pub(super) fn resize(&self, length: u64) -> Result<()> {
-        let length = self.checked(length)?;
+        let length = self.checked_length(length)?;
         let resized = self.bytes.resize(length);
         resized.map_err(|error| error.about(&self.path))?;
-        let was_dirty = std::mem::replace(&mut *self.dirty(), true);
+        let was_dirty = std::mem::replace(&mut *self.is_dirty.lock(), true);
         if length == 0 && !was_dirty && !self.is_read.load(Ordering::Acquire) {
             // Any read of the document was before this open.
-            *self.seen.lock() = self.files.unstored.seen(&self.path);
+            *self.read_version.lock() = self.resolver.scratch_files.last_read(&self.path);
         }
-        self.note_write();
+        self.record_write();
         Ok(())
     }
 
     /// Records that a program has read the version that was opened.
-    fn note_read(&self) {
+    fn record_read(&self) {
         if !self.is_read.swap(true, Ordering::AcqRel)
             && let Some(opened) = &self.opened
         {
-            self.files.unstored.note_seen(&self.path, opened.clone());
+            self.resolver
+                .scratch_files
+                .record_read(&self.path, opened.clone());
         }
     }
 
-    fn note_write(&self) {
+    fn record_write(&self) {
         if self.role == Role::Scratch {
-            self.files.unstored.note_written(&self.path);
+            self.resolver.scratch_files.record_write(&self.path);
         }
     }
 
-    fn checked(&self, length: u64) -> Result<usize> {
+    fn checked_length(&self, length: u64) -> Result<usize> {
         match usize::try_from(length) {
             Ok(short) if length <= MAX_DOCUMENT => Ok(short),
             _ => {
@@ -162,7 +210,11 @@ impl DocumentFile {
         match self.role {
             Role::Document => true,
             Role::NewDocument => {
-                let is_in_place = || self.files.unstored.is_in_place(&self.path, &self.bytes);
+                let is_in_place = || {
+                    self.resolver
+                        .scratch_files
+                        .is_in_place(&self.path, &self.bytes)
+                };
                 self.bytes.is_stored() || is_in_place()
             }
             Role::Scratch => false,
@@ -171,14 +223,13 @@ impl DocumentFile {
 
     /// Stores the bytes as the attributes.
     fn store(&self, context: &RequestContext) -> Result<()> {
-        let seen = self.seen.lock().clone();
-        let saved = self
-            .files
-            .save(context, &self.path, &self.bytes.bytes(), seen.as_ref())?;
-        *self.seen.lock() = Some(saved);
+        let read = self.read_version.lock().clone();
+        let text = self.bytes.bytes();
+        let saved = save(&self.resolver, context, &self.path, &text, read.as_ref())?;
+        *self.read_version.lock() = Some(saved);
         if self.role == Role::NewDocument && !self.bytes.is_stored() {
-            self.bytes.note_stored();
-            self.files.unstored.show_document(&self.path);
+            self.bytes.mark_stored();
+            self.resolver.scratch_files.show_document(&self.path);
         }
         Ok(())
     }
@@ -186,17 +237,17 @@ impl DocumentFile {
 
 impl TreeFile for DocumentFile {
     fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.note_read();
+        self.record_read();
         Ok(self.bytes.read_at(offset, len))
     }
 
     fn write_at(&self, context: &RequestContext, offset: u64, new: &[u8]) -> Result<()> {
         context.check_may_wait()?;
-        let end = self.checked(offset.saturating_add(new.len() as u64))?;
+        let end = self.checked_length(offset.saturating_add(new.len() as u64))?;
         let written = self.bytes.write(end, new);
         written.map_err(|error| error.about(&self.path))?;
-        *self.dirty() = true;
-        self.note_write();
+        *self.is_dirty.lock() = true;
+        self.record_write();
         Ok(())
     }
 
@@ -219,7 +270,7 @@ impl TreeFile for DocumentFile {
     }
 
     fn flush(&self, context: &RequestContext) -> Result<()> {
-        let mut dirty = self.dirty();
+        let mut dirty = self.is_dirty.lock();
         if *dirty && self.is_to_be_stored() {
             self.store(context)?;
         }
@@ -229,7 +280,7 @@ impl TreeFile for DocumentFile {
 
     fn sync(&self, context: &RequestContext) -> Result<()> {
         self.flush(context)?;
-        self.files.hierarchy.store().sync(context)
+        self.resolver.hierarchy.store().sync(context)
     }
 
     fn stat(&self, _context: &RequestContext) -> Result<Stat> {
@@ -262,43 +313,41 @@ impl TreeFile for DocumentFile {
     }
 }
 
-impl FilesView {
-    /// Stores the text of a node's `attributes.json`; returns the version that it has then. `Invalid` if the text does
-    /// not parse or the dialect cannot express it, `Changed` if the document is not the `seen` version; then the old
-    /// document stays.
-    pub(super) fn save(
-        &self,
-        context: &RequestContext,
-        path: &Key,
-        text: &[u8],
-        seen: Option<&SeenDocument>,
-    ) -> Result<SeenDocument> {
-        let found = match self.resolve(context, path)? {
-            Some(PathTarget::Document(found, name)) if name == ATTRIBUTES => found,
-            _ => return Err(Error::not_found(path)),
-        };
-        let attributes = parsed(text)
-            .map_err(|error| Error::invalid(path, format!("{error}; the old attributes stay")))?;
-        let shown = |node: &Node| document(node, ATTRIBUTES);
-        let is_shown_by = |node: &Node| seen.is_none_or(|seen| seen.is(&shown(node)));
-        let seen = seen.map(|seen| SeenNode {
-            is_shown_by: &is_shown_by,
-            documents: seen.documents.as_deref(),
-        });
-        match self.hierarchy.edit(context, &found, &attributes, seen) {
-            Ok(edited) => {
-                let text = shown(&edited.node);
-                let saved = SeenDocument::saved(edited, &text);
-                self.unstored.note_saved(path, &saved);
-                Ok(saved)
+/// Stores the text of a node's `attributes.json`; returns the version that it has then. `Invalid` if the text does
+/// not parse or the dialect cannot express it, `Changed` if the document is not the `read` version; then the old
+/// document stays.
+pub(super) fn save(
+    resolver: &PathResolver,
+    context: &RequestContext,
+    path: &Key,
+    text: &[u8],
+    read: Option<&DocumentVersion>,
+) -> Result<DocumentVersion> {
+    let entry = match resolver.resolve(context, path)? {
+        Some(PathTarget::Document(entry, name)) if name == ATTRIBUTES => entry,
+        _ => return Err(Error::not_found(path)),
+    };
+    let attributes = parsed(text)
+        .map_err(|error| Error::invalid(path, format!("{error}; the old attributes stay")))?;
+    let text_of_node = |node: &Node| document(node, ATTRIBUTES);
+    let is_shown_by = |node: &Node| read.is_none_or(|read| read.matches(&text_of_node(node)));
+    let read = read.map(|read| SeenNode {
+        is_shown_by: &is_shown_by,
+        documents: read.documents.as_deref(),
+    });
+    match resolver.hierarchy.edit(context, &entry, &attributes, read) {
+        Ok(edited) => {
+            let text = text_of_node(&edited.node);
+            let saved = DocumentVersion::of_edit(edited, &text);
+            resolver.scratch_files.record_saved(path, &saved);
+            Ok(saved)
+        }
+        Err(error) => {
+            if error.kind() == Kind::Changed {
+                // The next save has no precondition unless its program reads the document.
+                resolver.scratch_files.forget_read(path);
             }
-            Err(error) => {
-                if error.kind() == Kind::Changed {
-                    // The next save has no precondition unless its program reads the document.
-                    self.unstored.forget_seen(path);
-                }
-                Err(error)
-            }
+            Err(error)
         }
     }
 }

@@ -1,0 +1,294 @@
+//! The formats in which directories list an array or a whole group.
+//!
+//! By default an array's directory lists one format of it, and a group's directory no file of the whole group; options
+//! add formats. Every format opens by name, listed or not. A recursive program meets each array once: as one file, or as
+//! its stored chunks if the file would be large and most of the array is not stored.
+//!
+//! Of a header/data pair both files are listed once one of them was looked up. GDAL opens one file and looks for the
+//! other in the listing of the directory.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use zarr_format::error::{Error, Result};
+use zarr_format::model::Array;
+use zarrfs_export::formats::group::GroupFormat;
+use zarrfs_export::formats::removed::RemovedFormat;
+use zarrfs_export::formats::{FORMATS, Format, GROUP_FORMATS, Subject, npy, txt};
+use zarrfs_export::inspect::file_ending::FileEnding;
+use zarrfs_store::Key;
+
+/// A word of `--list`.
+#[derive(Clone, Copy, Debug)]
+pub enum ListedFormat {
+    /// Files with this extension: of arrays, of groups, or of both.
+    Extension(&'static str),
+    /// The directory of chunks.
+    Chunks,
+    /// All of these.
+    All,
+}
+
+impl FromStr for ListedFormat {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<ListedFormat> {
+        match word {
+            "chunks" => Ok(ListedFormat::Chunks),
+            "all" => Ok(ListedFormat::All),
+            _ => {
+                if let Some(removed) = RemovedFormat::of_extension(word) {
+                    return Err(removed.error(word));
+                }
+                let known = extensions().into_iter().find(|known| *known == word);
+                known.map(ListedFormat::Extension).ok_or_else(|| {
+                    let names = extensions().join(", ");
+                    let (chunks, all) = (ListedFormat::Chunks, ListedFormat::All);
+                    let why = format!("not a form; there are {names}, {chunks} and {all}");
+                    Error::invalid(word, why)
+                })
+            }
+        }
+    }
+}
+
+/// Returns the extensions of the files of arrays and groups, each once.
+fn extensions() -> Vec<&'static str> {
+    let of_arrays = FORMATS.iter().map(|format| format.extension);
+    let mut all: Vec<_> = of_arrays.collect();
+    for format in GROUP_FORMATS {
+        if !all.contains(&format.extension) {
+            all.push(format.extension);
+        }
+    }
+    all
+}
+
+impl fmt::Display for ListedFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ListedFormat::Extension(extension) => extension,
+            ListedFormat::Chunks => "chunks",
+            ListedFormat::All => "all",
+        })
+    }
+}
+
+/// The forms that directories list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ListedFormats {
+    /// Array formats that the options add.
+    formats: Vec<&'static Format>,
+    /// Group formats that the options add.
+    pub(super) group_formats: Vec<&'static GroupFormat>,
+    /// Whether the options add the directory of chunks.
+    pub(super) chunks: bool,
+}
+
+impl ListedFormats {
+    /// Builds the forms from the words of `--list`.
+    pub(super) fn new(words: &[ListedFormat]) -> ListedFormats {
+        let mut listed = ListedFormats::default();
+        for word in words {
+            match word {
+                ListedFormat::Extension(extension) => listed.add(|known| known == *extension),
+                ListedFormat::Chunks => listed.chunks = true,
+                ListedFormat::All => {
+                    listed.add(|_| true);
+                    listed.chunks = true;
+                }
+            }
+        }
+        listed
+    }
+
+    /// Adds the array and group formats whose extensions match.
+    fn add(&mut self, is_requested: impl Fn(&str) -> bool) {
+        let of_arrays = FORMATS
+            .iter()
+            .filter(|format| is_requested(format.extension));
+        self.formats.extend(of_arrays);
+        for format in GROUP_FORMATS {
+            let is_new = !self
+                .group_formats
+                .iter()
+                .any(|known| known.extension == format.extension);
+            if is_new && is_requested(format.extension) {
+                self.group_formats.push(format);
+            }
+        }
+    }
+
+    /// Returns the formats of an array that the options add, each once.
+    pub(super) fn requested(&self, subject: &Subject) -> Vec<&'static Format> {
+        let is_requested = |format: &&&Format| self.formats.iter().any(|listed| listed.is(format));
+        let requested = FORMATS.iter().filter(is_requested).copied();
+        requested.filter(|format| format.fits(subject)).collect()
+    }
+
+    /// Returns the formats in which an array is listed as files, its default format first.
+    pub(super) fn listed(&self, subject: &Subject) -> Vec<&'static Format> {
+        let own = default_format(subject.array);
+        let others = self.requested(subject).into_iter();
+        let others = others.filter(|format| !format.is(own));
+        std::iter::once(own).chain(others).collect()
+    }
+}
+
+/// Returns the default format of an array, which is always listed.
+pub(super) fn default_format(array: &Array) -> &'static Format {
+    if array.data_type.is_variable() {
+        &txt::FORMAT
+    } else {
+        &npy::FORMAT
+    }
+}
+
+/// The extensions of data files and of their headers.
+const PAIRS: [[&str; 2]; 4] = [
+    ["img", "hdr"],
+    ["raw", "hdr"],
+    ["raw", "nhdr"],
+    ["raw", "mhd"],
+];
+
+/// Maximum number of looked-up names of an array.
+const MAX_NAMES: usize = 16;
+
+/// The files of pairs that were looked up last; clones of a view share them.
+pub(super) struct HeaderDataPairs {
+    /// For each array the endings of these files, after the array's name; the latest is the last.
+    endings: Mutex<LruCache<Key, Vec<String>>>,
+}
+
+impl Default for HeaderDataPairs {
+    fn default() -> HeaderDataPairs {
+        HeaderDataPairs {
+            endings: Mutex::new(LruCache::new(const { NonZeroUsize::new(1024).unwrap() })),
+        }
+    }
+}
+
+impl HeaderDataPairs {
+    /// Records that a file of an array exists and was looked up.
+    pub(super) fn record_lookup(&self, array: &Key, ending: &FileEnding<'_>) {
+        let extension = ending.format.extension;
+        if !PAIRS.as_flattened().contains(&extension) {
+            return;
+        }
+        let ending = format!("{}.{extension}", ending.chosen);
+        let mut all = self.endings.lock();
+        let endings = all.get_or_insert_mut(array.clone(), Vec::new);
+        endings.retain(|known| *known != ending);
+        endings.push(ending);
+        if endings.len() > MAX_NAMES {
+            endings.remove(0);
+        }
+    }
+
+    /// Returns the endings of the looked-up files of an array and of their partners, each once.
+    pub(super) fn endings(&self, array: &Key) -> Vec<String> {
+        let looked_up = self.endings.lock().peek(array).cloned();
+        let looked_up = looked_up.unwrap_or_default();
+        let mut endings: Vec<String> = Vec::new();
+        for ending in &looked_up {
+            let Some((before, extension)) = ending.rsplit_once('.') else {
+                continue;
+            };
+            let named = |extension: &str| format!("{before}.{extension}");
+            let elements = elements_of(extension).map(named).collect::<Vec<_>>();
+            let headers = headers_of(extension).map(named);
+            // If data files were looked up too, this header was looked for because of them: it needs no other data
+            // file.
+            let is_known = elements.iter().any(|name| looked_up.contains(name));
+            let elements = elements.into_iter().take(if is_known { 0 } else { 1 });
+            for name in std::iter::once(ending.clone())
+                .chain(elements)
+                .chain(headers)
+            {
+                if !endings.contains(&name) {
+                    endings.push(name);
+                }
+            }
+        }
+        endings
+    }
+}
+
+/// Returns the extensions of the data files that a header can describe.
+fn elements_of(extension: &str) -> impl Iterator<Item = &'static str> {
+    let pairs = PAIRS.iter().filter(move |[_, header]| extension == *header);
+    pairs.map(|[elements, _]| *elements)
+}
+
+/// Returns the extensions of the headers that can describe a data file.
+fn headers_of(extension: &str) -> impl Iterator<Item = &'static str> {
+    let pairs = PAIRS
+        .iter()
+        .filter(move |[elements, _]| extension == *elements);
+    pairs.map(|[_, header]| *header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_names_no_form_is_refused_with_those_that_do() {
+        let names = extensions();
+        assert!(names.contains(&"nc") && names.contains(&"nrrd"));
+        for &word in [&names[..], &["chunks", "all"]].concat().iter() {
+            assert_eq!(word.parse::<ListedFormat>().unwrap().to_string(), word);
+        }
+        let error = "wav".parse::<ListedFormat>().unwrap_err().to_string();
+        assert!(error.contains("; use .raw"), "{error}");
+        let error = "row".parse::<ListedFormat>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "row: not a form; there are {}, chunks and all",
+                names.join(", ")
+            )
+        );
+    }
+
+    #[test]
+    fn both_files_of_a_pair_are_named_from_one_of_them() {
+        let pairs = HeaderDataPairs::default();
+        let array = Key::new("a").unwrap();
+        let note = |ending: &str| {
+            pairs.record_lookup(&array, &FileEnding::parse(ending.as_bytes()).unwrap())
+        };
+        note(".npy");
+        note("@0.tif");
+        assert!(pairs.endings(&array).is_empty());
+        note(".mhd");
+        note("@0.cf.img");
+        note(".mhd");
+        let expected = ["@0.cf.img", "@0.cf.hdr", ".mhd", ".raw"];
+        assert_eq!(pairs.endings(&array), expected);
+        // A header that follows the lookup of its data file adds no other data file.
+        note(".raw");
+        note(".hdr");
+        let expected = ["@0.cf.img", "@0.cf.hdr", ".mhd", ".raw", ".hdr", ".nhdr"];
+        assert_eq!(pairs.endings(&array), expected);
+        assert!(pairs.endings(&Key::root()).is_empty());
+    }
+
+    #[test]
+    fn few_names_are_kept() {
+        let pairs = HeaderDataPairs::default();
+        let array = Key::new("a").unwrap();
+        for number in 0..2 * MAX_NAMES {
+            let ending = format!("@{number}.img");
+            pairs.record_lookup(&array, &FileEnding::parse(ending.as_bytes()).unwrap());
+        }
+        let endings = pairs.endings(&array);
+        assert_eq!(endings.len(), 2 * MAX_NAMES);
+        assert_eq!(endings[0], format!("@{MAX_NAMES}.img"));
+    }
+}

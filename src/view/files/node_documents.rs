@@ -1,0 +1,99 @@
+//! The documents in a node's directory: generated ones, or those of an unreadable node as stored.
+//!
+//! `metadata.json` and `attributes.json` are generated when they are opened. Their lengths are computed once for each
+//! node.
+//!
+//! The directory of an unreadable node has its stored documents, and a file with the error. The documents have other
+//! names than in the store: a Zarr library that reads a format that zarrfs does not read would find the node by them,
+//! but no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`. The directory is read-only, since the
+//! effect of a change is unknown; the store view shows and accepts everything.
+
+use bytes::Bytes;
+
+use crate::view::OpenedFile;
+use crate::view::files::METADATA;
+use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT};
+use zarr_format::dialect::v3;
+use zarr_format::error::{Error, Result};
+use zarr_format::json_text;
+use zarr_format::model::Node;
+use zarrfs_array::hierarchy::{BrokenDocument, NodeEntry};
+use zarrfs_store::request_context::RequestContext;
+
+/// Returns a document of a node. Long attributes are the stored text itself, which is shared and not copied.
+pub(super) fn document(node: &Node, name: &[u8]) -> Bytes {
+    let attributes = node.attributes();
+    match name {
+        METADATA => v3::document(node).into(),
+        _ if is_short(node) => json_text::document(attributes.text()).into(),
+        _ => attributes.shared_text().clone(),
+    }
+}
+
+fn is_short(node: &Node) -> bool {
+    node.attributes().shared_text().len() <= MAX_IMMEDIATE_TEXT
+}
+
+/// Returns the length of a node's document; fails with the node's error if the node cannot be read.
+pub(super) fn length_of(context: &RequestContext, entry: &NodeEntry, name: &[u8]) -> Result<u64> {
+    let node = entry.node()?;
+    let [metadata, attributes] = &entry.lengths;
+    let length = match name {
+        METADATA => metadata,
+        _ => attributes,
+    };
+    if length.get().is_none() && !is_short(node) {
+        context.check_may_wait()?;
+    }
+    Ok(*length.get_or_init(|| document(node, name).len() as u64))
+}
+
+/// Opens a document of a node with this text.
+pub(super) fn open(entry: &NodeEntry, text: impl Into<Bytes>) -> OpenedFile {
+    GeneratedFile::open(text.into(), entry.version, entry.modified)
+}
+
+/// The name of the file with the error.
+pub(super) const ERROR_TEXT: &[u8] = b"ERROR.txt";
+
+/// Returns the names of a broken node's own files, each once.
+pub(super) fn unreadable_names(entry: &NodeEntry) -> Vec<Vec<u8>> {
+    let documents = entry.broken.iter().flat_map(|broken| &broken.documents);
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for name in documents.map(raw_name).chain([ERROR_TEXT.to_vec()]) {
+        // A name that is too long cannot be looked up.
+        if !names.contains(&name) && entry.path.child(&name).is_ok() {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Returns the name that a document of a broken node has in the node's directory.
+pub(super) fn raw_name(document: &BrokenDocument) -> Vec<u8> {
+    let name = document.key.name();
+    let prefix: &[u8] = match name.first() {
+        Some(b'.') => b"stored",
+        _ => b"stored.",
+    };
+    [prefix, name].concat()
+}
+
+/// Returns the error of a node as a sentence.
+pub(super) fn error_text(entry: &NodeEntry) -> Vec<u8> {
+    let node = if entry.path.is_root() {
+        "The root".to_string()
+    } else {
+        format!("The node {}", entry.path)
+    };
+    let why = entry.node.as_ref().err().map(Error::to_string);
+    let why = why.unwrap_or_default();
+    format!("{node} cannot be read: {why}\n").into_bytes()
+}
+
+/// Returns the error of opening a file that a readable node would have.
+pub(super) fn unreadable_error(entry: &NodeEntry) -> Error {
+    let why = entry.node.as_ref().err().map(Error::to_string);
+    let why = why.unwrap_or_default();
+    Error::unsupported(&entry.path, format!("cannot be read: {why}"))
+}

@@ -1,0 +1,502 @@
+//! In-memory state of the files view: scratch files, unlinked documents, versions that were read.
+//!
+//! Programs save a document by renaming another file onto it, or unlink it and create it again. None of these steps
+//! reaches the store before the new text does. A scratch file lives until it is unlinked, becomes the document, or the
+//! mount ends.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use lru::LruCache;
+
+use crate::view::files::document_file::DocumentVersion;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::Key;
+use zarrfs_store::tree::RenameMode;
+
+/// Maximum number of scratch files, and of documents that are taken away.
+const MAX_FILES: usize = 256;
+
+/// Maximum size of a view's scratch files: four of the maximum length.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Total size of a view's scratch files in bytes.
+#[derive(Default)]
+pub(super) struct ScratchBudget(AtomicU64);
+
+impl ScratchBudget {
+    /// Reserves bytes; `NoSpace` above the maximum.
+    fn take(&self, bytes: u64) -> Result<()> {
+        let add = |used: u64| used.checked_add(bytes).filter(|all| *all <= MAX_BYTES);
+        match self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, add)
+        {
+            Ok(_) => Ok(()),
+            Err(used) => {
+                let why = format!(
+                    "files that are not stored take {used} bytes, and may take {MAX_BYTES}: remove some of them"
+                );
+                Err(Error::new(Kind::NoSpace, "", why))
+            }
+        }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
+/// The bytes of a file that is not stored.
+pub(super) struct ScratchFile {
+    content: Mutex<Content>,
+    /// Whether the file was created in place of a document and was stored as the document.
+    is_stored: AtomicBool,
+    budget: Arc<ScratchBudget>,
+}
+
+struct Content {
+    bytes: Vec<u8>,
+    modified: SystemTime,
+}
+
+impl ScratchFile {
+    /// Builds a file with these bytes; `NoSpace` above the maximum.
+    pub(super) fn new(budget: &Arc<ScratchBudget>, bytes: Vec<u8>) -> Result<Arc<ScratchFile>> {
+        budget.take(bytes.len() as u64)?;
+        Ok(ScratchFile::holding(
+            budget.clone(),
+            bytes,
+            SystemTime::now(),
+        ))
+    }
+
+    /// Builds a handle's own copy of a document; it has its own reservation.
+    pub(super) fn of_document(text: &[u8], modified: SystemTime) -> Arc<ScratchFile> {
+        let budget = ScratchBudget(AtomicU64::new(text.len() as u64));
+        ScratchFile::holding(Arc::new(budget), text.to_vec(), modified)
+    }
+
+    fn holding(
+        budget: Arc<ScratchBudget>,
+        bytes: Vec<u8>,
+        modified: SystemTime,
+    ) -> Arc<ScratchFile> {
+        Arc::new(ScratchFile {
+            content: Mutex::new(Content { bytes, modified }),
+            is_stored: AtomicBool::new(false),
+            budget,
+        })
+    }
+
+    /// Returns the number that identifies the file.
+    pub(super) fn id(self: &Arc<Self>) -> u64 {
+        Arc::as_ptr(self).addr() as u64
+    }
+
+    /// Returns all bytes.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.content.lock().bytes.clone()
+    }
+
+    /// Returns the number of bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.content.lock().bytes.len() as u64
+    }
+
+    /// Returns the time of the last write, or the time that a program has set.
+    pub(super) fn modified(&self) -> SystemTime {
+        self.content.lock().modified
+    }
+
+    /// Sets the modification time.
+    pub(super) fn set_modified(&self, modified: SystemTime) {
+        self.content.lock().modified = modified;
+    }
+
+    /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
+    pub(super) fn read_at(&self, offset: u64, len: usize) -> Vec<u8> {
+        let content = self.content.lock();
+        let bytes = &content.bytes;
+        let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
+        let end = start.saturating_add(len).min(bytes.len());
+        bytes.get(start..end).unwrap_or_default().to_vec()
+    }
+
+    /// Writes bytes that end at `end`; a gap before them is filled with zeros.
+    pub(super) fn write(&self, end: usize, new: &[u8]) -> Result<()> {
+        let mut content = self.content.lock();
+        if content.bytes.len() < end {
+            self.set_length(&mut content, end)?;
+        }
+        content.bytes[end - new.len()..end].copy_from_slice(new);
+        content.modified = SystemTime::now();
+        Ok(())
+    }
+
+    /// Truncates the file, or extends it with zeros.
+    pub(super) fn resize(&self, length: usize) -> Result<()> {
+        let mut content = self.content.lock();
+        self.set_length(&mut content, length)?;
+        content.modified = SystemTime::now();
+        Ok(())
+    }
+
+    fn set_length(&self, content: &mut Content, length: usize) -> Result<()> {
+        let old = content.bytes.len() as u64;
+        let new = length as u64;
+        if new > old {
+            self.budget.take(new - old)?;
+        }
+        content.bytes.resize(length, 0);
+        if new < old {
+            content.bytes.shrink_to_fit();
+            self.budget.give_back(old - new);
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes were stored as the document that the file replaces.
+    pub(super) fn is_stored(&self) -> bool {
+        self.is_stored.load(Ordering::Acquire)
+    }
+
+    /// Records that the bytes were stored as the document.
+    pub(super) fn mark_stored(&self) {
+        self.is_stored.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for ScratchFile {
+    fn drop(&mut self) {
+        self.budget.give_back(self.len());
+    }
+}
+
+/// A file next to a document.
+struct ScratchEntry {
+    scratch: Arc<ScratchFile>,
+    /// The version of the document that the bytes are copied from; `None` after a write. A program that fails to save
+    /// the document renames such a backup to it again.
+    origin: Option<DocumentVersion>,
+    /// The document that the file was renamed to, and the `Changed` error of that rename. The rename stays store_view_only
+    /// until other bytes are written to the file.
+    refusal: Option<(Key, Error)>,
+}
+
+impl ScratchEntry {
+    fn new(scratch: Arc<ScratchFile>, origin: Option<DocumentVersion>) -> ScratchEntry {
+        ScratchEntry {
+            scratch,
+            origin,
+            refusal: None,
+        }
+    }
+}
+
+/// The reason why a document does not show the attributes of its node.
+enum Removal {
+    /// It was unlinked or renamed at this time.
+    Removed(Instant),
+    /// It was created again; the writes take effect at close. Only open handles hold the file.
+    Recreated(Weak<ScratchFile>),
+}
+
+impl Removal {
+    /// Whether the document shows the attributes again: it was not created again in time, or no handle has the new file
+    /// open any more.
+    fn is_over(&self) -> bool {
+        match self {
+            // Programs create it again at once.
+            Removal::Removed(since) => since.elapsed() >= Duration::from_secs(5),
+            Removal::Recreated(scratch) => scratch.strong_count() == 0,
+        }
+    }
+}
+
+/// The replacement of a document that was taken away.
+pub(super) enum Replacement {
+    /// Nothing.
+    Nothing,
+    /// A new file that will become the document.
+    File(Arc<ScratchFile>),
+}
+
+/// The scratch files and the documents that are taken away.
+#[derive(Default)]
+struct ScratchTables {
+    scratch: HashMap<Key, ScratchEntry>,
+    taken: HashMap<Key, Removal>,
+}
+
+impl ScratchTables {
+    /// Fails with `NoSpace` if no scratch file can be added at a path.
+    fn check_scratch(&self, path: &Key) -> Result<()> {
+        check_count(path, &self.scratch, "files are kept beside documents")
+    }
+
+    /// Records that a document is unlinked; `NoSpace` if there are too many of them.
+    fn remove_document(&mut self, path: &Key) -> Result<()> {
+        self.taken.retain(|_, taken| !taken.is_over());
+        check_count(path, &self.taken, "documents can be removed at a time")?;
+        let removed = Removal::Removed(Instant::now());
+        self.taken.insert(path.clone(), removed);
+        Ok(())
+    }
+
+    /// Returns the file that was created in place of a document, or `None` if it is not open any more.
+    fn recreated(&self, path: &Key) -> Option<Arc<ScratchFile>> {
+        match self.taken.get(path)? {
+            Removal::Recreated(scratch) => scratch.upgrade(),
+            Removal::Removed(_) => None,
+        }
+    }
+}
+
+/// Fails with `NoSpace` if a table is full.
+fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()> {
+    if table.len() < MAX_FILES || table.contains_key(path) {
+        return Ok(());
+    }
+    let why = format!("at most {MAX_FILES} {what}");
+    Err(Error::new(Kind::NoSpace, path, why))
+}
+
+/// The scratch_files state of a view; clones share it.
+pub(super) struct ScratchFiles {
+    files: Mutex<ScratchTables>,
+    /// Total size of the scratch files.
+    budget: Arc<ScratchBudget>,
+    /// The versions of documents that programs read last.
+    last_read: Mutex<LruCache<Key, DocumentVersion>>,
+    /// Lengths that documents get at the next open, and the times of the truncations.
+    truncations: Mutex<HashMap<Key, (u64, Instant)>>,
+}
+
+impl Default for ScratchFiles {
+    fn default() -> ScratchFiles {
+        ScratchFiles {
+            files: Mutex::default(),
+            budget: Arc::default(),
+            last_read: Mutex::new(LruCache::new(const { NonZeroUsize::new(1024).unwrap() })),
+            truncations: Mutex::default(),
+        }
+    }
+}
+
+impl ScratchFiles {
+    /// Returns the scratch file at a path.
+    pub(super) fn scratch(&self, path: &Key) -> Option<Arc<ScratchFile>> {
+        let files = self.files.lock();
+        files.scratch.get(path).map(|file| file.scratch.clone())
+    }
+
+    /// Returns the names of the scratch files in a directory.
+    pub(super) fn names_in(&self, folder: &Key) -> Vec<Vec<u8>> {
+        let files = self.files.lock();
+        let paths = files.scratch.keys();
+        let inside = paths.filter(|path| path.parent().as_ref() == Some(folder));
+        let mut names: Vec<Vec<u8>> = inside.map(|path| path.name().to_vec()).collect();
+        names.sort();
+        names
+    }
+
+    /// Returns the replacement of a document, or `None` if the document is not taken away.
+    pub(super) fn replacement(&self, path: &Key) -> Option<Replacement> {
+        let mut files = self.files.lock();
+        if files.taken.get(path)?.is_over() {
+            files.taken.remove(path);
+            return None;
+        }
+        let recreated = files.recreated(path);
+        Some(recreated.map_or(Replacement::Nothing, Replacement::File))
+    }
+
+    /// Creates a scratch file; `Exists` if the path has one, `NoSpace` above a limit. `origin` is the version of the
+    /// document that the bytes are copied from.
+    pub(super) fn make_scratch(
+        &self,
+        path: &Key,
+        bytes: Vec<u8>,
+        origin: Option<DocumentVersion>,
+    ) -> Result<Arc<ScratchFile>> {
+        let scratch = ScratchFile::new(&self.budget, bytes).map_err(|error| error.about(path))?;
+        let mut files = self.files.lock();
+        if files.scratch.contains_key(path) {
+            return Err(Error::new(Kind::Exists, path, "is there already"));
+        }
+        files.check_scratch(path)?;
+        let file = ScratchEntry::new(scratch.clone(), origin);
+        files.scratch.insert(path.clone(), file);
+        Ok(scratch)
+    }
+
+    /// Removes a scratch file; returns whether it existed.
+    pub(super) fn remove_scratch(&self, path: &Key) -> bool {
+        self.files.lock().scratch.remove(path).is_some()
+    }
+
+    /// Renames an scratch_files file to a scratch file.
+    pub(super) fn rename_scratch(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+        let mut files = self.files.lock();
+        if onto == RenameMode::NoReplace && files.scratch.contains_key(to) {
+            return Err(Error::new(Kind::Exists, to, "is there already"));
+        }
+        if let Some(file) = files.scratch.remove(from) {
+            files.scratch.insert(to.clone(), file);
+            return Ok(());
+        }
+        let recreated = files.recreated(from);
+        let scratch = recreated.ok_or_else(|| Error::not_found(from))?;
+        files.check_scratch(to)?;
+        files.remove_document(from)?;
+        let file = ScratchEntry::new(scratch, None);
+        files.scratch.insert(to.clone(), file);
+        Ok(())
+    }
+
+    /// Renames a document with this text to a scratch file.
+    pub(super) fn rename_document(
+        &self,
+        from: &Key,
+        text: Vec<u8>,
+        origin: DocumentVersion,
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
+        let scratch = ScratchFile::new(&self.budget, text).map_err(|error| error.about(to))?;
+        let mut files = self.files.lock();
+        if onto == RenameMode::NoReplace && files.scratch.contains_key(to) {
+            return Err(Error::new(Kind::Exists, to, "is there already"));
+        }
+        files.check_scratch(to)?;
+        files.remove_document(from)?;
+        let file = ScratchEntry::new(scratch, Some(origin));
+        files.scratch.insert(to.clone(), file);
+        Ok(())
+    }
+
+    /// Takes a document away; it shows its old text again if it is not created again in time. `NoSpace` if there are
+    /// too many.
+    pub(super) fn remove_document(&self, path: &Key) -> Result<()> {
+        self.files.lock().remove_document(path)
+    }
+
+    /// Creates an unlinked document again; `Exists` if it shows its old text again, or was already created again.
+    pub(super) fn recreate_document(&self, path: &Key) -> Result<Arc<ScratchFile>> {
+        let scratch =
+            ScratchFile::new(&self.budget, Vec::new()).map_err(|error| error.about(path))?;
+        let mut files = self.files.lock();
+        match files.taken.get_mut(path).filter(|taken| !taken.is_over()) {
+            Some(taken @ Removal::Removed(_)) => {
+                *taken = Removal::Recreated(Arc::downgrade(&scratch));
+                Ok(scratch)
+            }
+            _ => Err(Error::new(Kind::Exists, path, "is there already")),
+        }
+    }
+
+    /// Whether a new file is still in place of a document: neither removed nor replaced.
+    pub(super) fn is_in_place(&self, path: &Key, scratch: &Arc<ScratchFile>) -> bool {
+        let recreated = self.files.lock().recreated(path);
+        recreated.is_some_and(|recreated| Arc::ptr_eq(&recreated, scratch))
+    }
+
+    /// Records that a document was stored: it shows its new text.
+    pub(super) fn show_document(&self, path: &Key) {
+        self.files.lock().taken.remove(path);
+    }
+
+    /// Records the version of a document that a program reads.
+    pub(super) fn record_read(&self, path: &Key, version: DocumentVersion) {
+        self.last_read.lock().put(path.clone(), version);
+    }
+
+    /// Returns the version of a document that a program read last.
+    pub(super) fn last_read(&self, path: &Key) -> Option<DocumentVersion> {
+        self.last_read.lock().get(path).cloned()
+    }
+
+    /// Records that a document was saved: its handles have the new version.
+    pub(super) fn record_saved(&self, path: &Key, saved: &DocumentVersion) {
+        if let Some(version) = self.last_read.lock().get_mut(path) {
+            *version = saved.clone();
+        }
+    }
+
+    /// Forgets the last-read version of a document that has changed since.
+    pub(super) fn forget_read(&self, path: &Key) {
+        self.last_read.lock().pop(path);
+    }
+
+    /// Returns the version of the document that a scratch file is a copy of.
+    pub(super) fn origin(&self, path: &Key) -> Option<DocumentVersion> {
+        self.files.lock().scratch.get(path)?.origin.clone()
+    }
+
+    /// Returns the error with which a scratch file, with its current bytes, was store_view_only as the document.
+    pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
+        let files = self.files.lock();
+        let (store_view_only, error) = files.scratch.get(from)?.refusal.as_ref()?;
+        (store_view_only == to).then(|| error.clone())
+    }
+
+    /// Records that a scratch file was store_view_only because the document has changed.
+    pub(super) fn record_refusal(&self, from: &Key, to: &Key, error: &Error) {
+        if let Some(file) = self.files.lock().scratch.get_mut(from)
+            && error.kind() == Kind::Changed
+        {
+            file.refusal = Some((to.clone(), error.clone()));
+        }
+    }
+
+    /// Records a write to a scratch file.
+    pub(super) fn record_write(&self, path: &Key) {
+        if let Some(file) = self.files.lock().scratch.get_mut(path) {
+            (file.refusal, file.origin) = (None, None);
+        }
+    }
+
+    /// Records the length that a document gets at its next open.
+    pub(super) fn truncate(&self, path: &Key, length: u64) {
+        let mut truncations = self.truncations.lock();
+        if truncations.len() >= MAX_FILES {
+            truncations.clear();
+        }
+        truncations.insert(path.clone(), (length, Instant::now()));
+    }
+
+    /// Takes the length that a document gets at its open.
+    pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
+        let (length, since) = self.truncations.lock().remove(path)?;
+        // The open follows at once.
+        (since.elapsed() < Duration::from_secs(5)).then_some(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_files_take_a_bounded_number_of_bytes() {
+        let budget = Arc::<ScratchBudget>::default();
+        let whole = usize::try_from(MAX_BYTES).unwrap();
+        let file = ScratchFile::new(&budget, b"ab".to_vec()).unwrap();
+        file.resize(whole).unwrap();
+        let error = file.write(whole + 1, b"c").unwrap_err();
+        assert_eq!(error.kind(), Kind::NoSpace);
+        assert_eq!(file.len(), MAX_BYTES);
+        assert!(ScratchFile::new(&budget, b"c".to_vec()).is_err());
+        file.resize(1).unwrap();
+        assert_eq!(file.read_at(0, 10), b"a");
+        file.write(3, b"c").unwrap();
+        assert_eq!(file.bytes(), b"a\0c");
+        drop(file);
+        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
+    }
+}
