@@ -31,7 +31,7 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
         }
         None => return Err(Error::invalid(dir.display(), "nothing is mounted there")),
     };
-    if liveness::ask(&path, ANSWER_TIMEOUT) == Liveness::Silent {
+    if liveness::query(&path, ANSWER_TIMEOUT) == Liveness::Silent {
         end_connection(dir, &ours);
     }
     if is_mounted(&path, ours.device)? {

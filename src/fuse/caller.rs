@@ -41,23 +41,23 @@ pub(super) fn is_interrupted(tid: u32) -> bool {
 
 /// Returns the signals that the thread would receive: pending for it or its process, neither blocked nor ignored.
 fn pending(status: &str) -> u64 {
-    let pending = set(status, "SigPnd:") | set(status, "ShdPnd:");
-    pending & !set(status, "SigBlk:") & !set(status, "SigIgn:")
+    let pending = signals(status, "SigPnd:") | signals(status, "ShdPnd:");
+    pending & !signals(status, "SigBlk:") & !signals(status, "SigIgn:")
 }
 
-fn set(status: &str, field: &str) -> u64 {
-    u64::from_str_radix(text(status, field), 16).unwrap_or_default()
+fn signals(status: &str, field: &str) -> u64 {
+    u64::from_str_radix(field_text(status, field), 16).unwrap_or_default()
 }
 
 /// Whether the thread has ended, but its parent has not reaped it.
 fn has_ended(status: &str) -> bool {
-    text(status, "State:").starts_with(['Z', 'X'])
+    field_text(status, "State:").starts_with(['Z', 'X'])
 }
 
-fn text<'a>(status: &'a str, field: &str) -> &'a str {
+fn field_text<'a>(status: &'a str, field: &str) -> &'a str {
     let mut lines = status.lines();
-    let found = lines.find_map(|line| line.strip_prefix(field));
-    found.unwrap_or_default().trim()
+    let text = lines.find_map(|line| line.strip_prefix(field));
+    text.unwrap_or_default().trim()
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
 
     fn state(child: &Child) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        text(&status, "State:").to_string()
+        field_text(&status, "State:").to_string()
     }
 
     fn send(child: &Child, signal: Signal) {

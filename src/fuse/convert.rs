@@ -165,18 +165,9 @@ mod tests {
     }
 
     fn attr(size: u64, stored: u64) -> Attr {
-        let (kind, fresh) = (EntryKind::File, Duration::ZERO);
         Attr {
-            kind,
-            size,
-            is_exact: true,
-            chunk_bytes: 0,
             stored,
-            modified: SystemTime::UNIX_EPOCH,
-            fresh,
-            is_read_only: false,
-            posix: None,
-            content: None,
+            ..Attr::of_file(size, UNIX_EPOCH, Duration::ZERO)
         }
     }
 

@@ -23,7 +23,7 @@ use zarrfs_store::request_context::RequestLimit;
 
 /// The age of a request at which its caller's signals are checked first, and the interval of the checks. A caller may
 /// wait for two requests in a row, a read-ahead and a read, and should end within two seconds.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CALLER_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A reply that can return an error.
 pub(super) trait ReplyError: Send + 'static {
@@ -44,11 +44,16 @@ struct PendingReplies {
 #[derive(Default)]
 struct DeadlineQueue {
     /// By number, with their start times; the limit is the same for all, so the first one is due first.
-    waiting: BTreeMap<u64, (Instant, Arc<dyn Expire>)>,
+    waiting: BTreeMap<u64, WaitingReply>,
     next: u64,
     /// Whether the watcher sleeps without a limit and must be woken.
     asleep: bool,
     closed: bool,
+}
+
+struct WaitingReply {
+    since: Instant,
+    reply: Arc<dyn Expire>,
 }
 
 /// The watcher's next task.
@@ -56,13 +61,13 @@ enum Duty {
     /// A reply is overdue.
     Expire(Arc<dyn Expire>),
     /// The callers of these old replies are to be checked.
-    Look(Vec<(u64, Arc<dyn Expire>)>),
+    CheckCallers(Vec<(u64, Arc<dyn Expire>)>),
 }
 
 trait Expire: Send + Sync {
-    /// Refuses the reply with an error, after calling `is_refused`, unless it was taken or the request has begun a
+    /// Refuses the reply with an error, after calling `on_refusal`, unless it was taken or the request has begun a
     /// change.
-    fn expire(&self, error: &Error, is_refused: &dyn Fn(&KernelRequest<'static>, &Error))
+    fn expire(&self, error: &Error, on_refusal: &dyn Fn(&KernelRequest<'static>, &Error))
     -> Expiry;
     fn request(&self) -> &KernelRequest<'static>;
 }
@@ -95,11 +100,11 @@ pub(super) struct ReplyGuard<R: ReplyError> {
 }
 
 impl Deadlines {
-    /// Starts the watcher; the deadline of a reply is `limit` after `begin`. `is_refused` is called with each request
+    /// Starts the watcher; the deadline of a reply is `limit` after `begin`. `on_refusal` is called with each request
     /// that the watcher refuses, and the error, just before the refusal.
     pub(super) fn new(
         limit: Duration,
-        is_refused: impl Fn(&KernelRequest<'static>, &Error) + Send + 'static,
+        on_refusal: impl Fn(&KernelRequest<'static>, &Error) + Send + 'static,
     ) -> io::Result<Deadlines> {
         let pending = Arc::new(PendingReplies {
             queue: Mutex::default(),
@@ -108,7 +113,7 @@ impl Deadlines {
         let watched = pending.clone();
         thread::Builder::new()
             .name("zarrfs-deadline".to_string())
-            .spawn(move || watched.watch(limit, &is_refused))?;
+            .spawn(move || watched.watch(limit, &on_refusal))?;
         Ok(Deadlines { pending })
     }
 
@@ -130,7 +135,8 @@ impl Deadlines {
         let number = queue.next;
         queue.next += 1;
         if is_limited {
-            queue.waiting.insert(number, (Instant::now(), slot.clone()));
+            let reply = slot.clone();
+            queue.add(number, reply);
             if queue.asleep {
                 queue.asleep = false;
                 self.pending.wake.notify_one();
@@ -155,55 +161,59 @@ impl Drop for Deadlines {
 impl DeadlineQueue {
     /// Returns the start time of the first reply, or `None` if none is pending.
     fn first(&self) -> Option<Instant> {
-        let (_, (since, _)) = self.waiting.first_key_value()?;
-        Some(*since)
+        let (_, first) = self.waiting.first_key_value()?;
+        Some(first.since)
+    }
+
+    fn add(&mut self, number: u64, reply: Arc<dyn Expire>) {
+        let since = Instant::now();
+        self.waiting.insert(number, WaitingReply { since, reply });
     }
 
     fn pop(&mut self) -> Option<Arc<dyn Expire>> {
-        self.waiting.pop_first().map(|(_, (_, late))| late)
+        let (_, late) = self.waiting.pop_first()?;
+        Some(late.reply)
     }
 
     /// Returns the replies that started at `time` or earlier.
     fn since(&self, time: Instant) -> Vec<(u64, Arc<dyn Expire>)> {
-        let old = self
-            .waiting
-            .iter()
-            .take_while(|(_, (since, _))| *since <= time);
-        old.map(|(number, (_, reply))| (*number, reply.clone()))
+        let old = self.waiting.iter();
+        let old = old.take_while(|(_, waiting)| waiting.since <= time);
+        old.map(|(number, waiting)| (*number, waiting.reply.clone()))
             .collect()
     }
 
     /// Postpones a reply by another limit. It gets a new number, as the last one due.
-    fn put_off(&mut self, late: Arc<dyn Expire>) {
-        self.waiting.insert(self.next, (Instant::now(), late));
+    fn postpone(&mut self, late: Arc<dyn Expire>) {
+        self.add(self.next, late);
         self.next += 1;
     }
 }
 
 impl PendingReplies {
-    fn watch(&self, limit: Duration, is_refused: &dyn Fn(&KernelRequest<'static>, &Error)) {
+    fn watch(&self, limit: Duration, on_refusal: &dyn Fn(&KernelRequest<'static>, &Error)) {
         let why = format!("no answer within {} s (--timeout)", limit.as_secs_f64());
         let error = Error::unavailable("", why);
-        let mut next_look = Instant::now();
-        while let Some(duty) = self.next_duty(limit, next_look) {
+        let mut next_check = Instant::now();
+        while let Some(duty) = self.next_duty(limit, next_check) {
             match duty {
-                Duty::Expire(late) => match late.expire(&error, is_refused) {
+                Duty::Expire(late) => match late.expire(&error, on_refusal) {
                     Expiry::Refused | Expiry::WasTaken => {}
-                    Expiry::Changes => self.queue.lock().put_off(late),
+                    Expiry::Changes => self.queue.lock().postpone(late),
                 },
-                Duty::Look(replies) => {
-                    self.end_interrupted(replies, is_refused);
-                    next_look = Instant::now() + LOOK_EVERY;
+                Duty::CheckCallers(replies) => {
+                    self.refuse_interrupted(replies, on_refusal);
+                    next_check = Instant::now() + CALLER_CHECK_INTERVAL;
                 }
             }
         }
     }
 
     /// Refuses the replies whose callers were interrupted.
-    fn end_interrupted(
+    fn refuse_interrupted(
         &self,
         replies: Vec<(u64, Arc<dyn Expire>)>,
-        is_refused: &dyn Fn(&KernelRequest<'static>, &Error),
+        on_refusal: &dyn Fn(&KernelRequest<'static>, &Error),
     ) {
         if !caller::can_be_looked_up() {
             return;
@@ -217,14 +227,14 @@ impl PendingReplies {
             if !*is_interrupted.or_insert_with(|| caller::is_interrupted(tid)) {
                 continue;
             }
-            if reply.expire(&error, is_refused) == Expiry::Refused {
+            if reply.expire(&error, on_refusal) == Expiry::Refused {
                 self.queue.lock().waiting.remove(&number);
             }
         }
     }
 
-    /// Waits for the next task, and checks callers from `next_look` on; `None` when the session is over.
-    fn next_duty(&self, limit: Duration, next_look: Instant) -> Option<Duty> {
+    /// Waits for the next task, and checks callers from `next_check` on; `None` when the session is over.
+    fn next_duty(&self, limit: Duration, next_check: Instant) -> Option<Duty> {
         let mut is_quiet = false;
         let mut queue = self.queue.lock();
         while !queue.closed {
@@ -232,20 +242,21 @@ impl PendingReplies {
             match queue.first() {
                 Some(since) if since + limit <= now => return queue.pop().map(Duty::Expire),
                 Some(since) => {
-                    let look = next_look.max(since + LOOK_EVERY);
-                    if look <= now {
-                        let old = now.checked_sub(LOOK_EVERY).unwrap_or(since);
-                        return Some(Duty::Look(queue.since(old)));
+                    let check = next_check.max(since + CALLER_CHECK_INTERVAL);
+                    if check <= now {
+                        let old = now.checked_sub(CALLER_CHECK_INTERVAL).unwrap_or(since);
+                        return Some(Duty::CheckCallers(queue.since(old)));
                     }
                     is_quiet = false;
-                    let next = look.min(since + limit);
+                    let next = check.min(since + limit);
                     self.wake.wait_until(&mut queue, next);
                 }
                 // Sleeps with a limit once more before it sleeps without one, so that under load no request has to wake
                 // it.
                 None if !is_quiet => {
                     is_quiet = true;
-                    self.wake.wait_for(&mut queue, limit.min(LOOK_EVERY));
+                    self.wake
+                        .wait_for(&mut queue, limit.min(CALLER_CHECK_INTERVAL));
                 }
                 None => {
                     is_quiet = false;
@@ -263,7 +274,7 @@ impl<R: ReplyError> Expire for PendingReply<R> {
     fn expire(
         &self,
         error: &Error,
-        is_refused: &dyn Fn(&KernelRequest<'static>, &Error),
+        on_refusal: &dyn Fn(&KernelRequest<'static>, &Error),
     ) -> Expiry {
         let mut state = self.state.lock();
         if state.reply.is_some() && state.changes > 0 {
@@ -273,7 +284,7 @@ impl<R: ReplyError> Expire for PendingReply<R> {
         drop(state);
         match reply {
             Some(reply) => {
-                is_refused(&self.request, error);
+                on_refusal(&self.request, error);
                 reply.refuse(error.errno());
                 Expiry::Refused
             }

@@ -140,35 +140,25 @@ impl DirBuffer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::vfs::{Caller, VfsConfig};
-    use crate::view::store::StoreView;
+    use crate::vfs::{Caller, mounted};
     use zarrfs_store::Key;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     /// Returns a mount with twenty files.
-    fn mounted() -> Vfs {
+    fn twenty_files() -> Vfs {
         let store = MemoryStore::default();
         for number in 0..20 {
             store.set(Key::new(number.to_string()).unwrap(), Vec::new());
         }
-        let view = Arc::new(StoreView::new(Arc::new(store)));
-        let config = VfsConfig {
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            writable: true,
-        };
-        Vfs::new(view, config, Arc::default())
+        mounted(store, true)
     }
 
     /// Reads a directory in replies of `capacity` entries; all replies but the first consist of entries that were returned
     /// to the directory.
     fn listed(capacity: usize) -> Vec<Vec<u8>> {
-        let vfs = mounted();
+        let vfs = twenty_files();
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let mut buffer = DirBuffer::read(&vfs, &UNLIMITED, Ino::ROOT, fh, 0).unwrap();
         let mut listed: Vec<Vec<u8>> = Vec::new();
@@ -205,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_full_buffer_takes_no_more_names() {
-        let mut buffer = DirBuffer::begin(&mounted(), Ino(1), Fh(1), AFTER_DOTS);
+        let mut buffer = DirBuffer::begin(&twenty_files(), Ino(1), Fh(1), AFTER_DOTS);
         let name = [b'x'; 40];
         let taken =
             (0..1000).take_while(|&cursor| buffer.push(Ino(2), cursor, EntryKind::File, &name));

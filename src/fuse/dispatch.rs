@@ -282,8 +282,7 @@ mod tests {
 
     use super::super::failures::REPEATED_WITHIN;
     use super::*;
-    use crate::vfs::VfsConfig;
-    use crate::view::store::StoreView;
+    use crate::vfs::mounted;
     use zarrfs_store::backend::memory::MemoryStore;
 
     const LONG: Duration = Duration::from_secs(3600);
@@ -319,16 +318,8 @@ mod tests {
     }
 
     fn dispatcher(timeout: Duration) -> Dispatcher {
-        let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));
-        let config = VfsConfig {
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            writable: false,
-        };
-        let stats = Arc::new(Stats::default());
-        let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
-        Dispatcher::new(vfs, stats, Arc::default(), timeout).unwrap()
+        let vfs = Arc::new(mounted(MemoryStore::default(), false));
+        Dispatcher::new(vfs, Arc::default(), Arc::default(), timeout).unwrap()
     }
 
     fn request() -> KernelRequest<'static> {

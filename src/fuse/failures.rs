@@ -139,20 +139,12 @@ fn is_ordinary(request: &KernelRequest<'_>, error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::VfsConfig;
-    use crate::view::store::StoreView;
+    use crate::vfs::mounted;
     use zarrfs_store::backend::memory::MemoryStore;
 
     fn failures() -> (Failures, Arc<Stats>) {
-        let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));
-        let config = VfsConfig {
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            writable: true,
-        };
-        let stats = Arc::new(Stats::default());
-        let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
+        let vfs = Arc::new(mounted(MemoryStore::default(), true));
+        let stats = Arc::<Stats>::default();
         (Failures::new(vfs, stats.clone()), stats)
     }
 

@@ -53,12 +53,12 @@ impl BackingFiles {
     }
 
     /// Replies to an open.
-    fn answer(&self, reply: ReplyOpen, vfs: &Vfs, ino: Ino, opened: OpenReply) {
+    fn reply_to_open(&self, reply: ReplyOpen, vfs: &Vfs, ino: Ino, opened: OpenReply) {
         let handle = FileHandle(opened.fh.0);
         if !self.is_enabled.load(Ordering::Relaxed) {
             return reply.opened(handle, convert::open_flags(&opened));
         }
-        match self.count(&reply, vfs, ino, opened) {
+        match self.add_handle(&reply, vfs, ino, opened) {
             // The kernel accepts no other flag, and caches no pages of the file.
             Some(id) if !opened.direct => {
                 reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &id);
@@ -68,7 +68,7 @@ impl BackingFiles {
     }
 
     /// Counts a handle; returns the kernel's number of the backing file, or `None` if the inode has none.
-    fn count(
+    fn add_handle(
         &self,
         reply: &ReplyOpen,
         vfs: &Vfs,
@@ -79,7 +79,7 @@ impl BackingFiles {
         let inode = by_ino.entry(ino).or_insert_with(|| {
             let file = vfs.unchanging_local_file(opened.fh);
             BackedInode {
-                id: file.and_then(|file| backing(reply, &*file)).map(Arc::new),
+                id: file.and_then(|file| register(reply, &*file)).map(Arc::new),
                 handles: 0,
             }
         });
@@ -103,7 +103,7 @@ impl BackingFiles {
 }
 
 /// Registers a backing file with the kernel; `None` if its file system does not support passthrough.
-fn backing(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
+fn register(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
     let id = reply.open_backing(file.descriptor()?);
     id.inspect_err(|error| log::debug!("a file is not read by the kernel itself: {error}"))
         .ok()
@@ -120,7 +120,8 @@ impl Output for FileOpening {
     type Reply = ReplyOpen;
 
     fn send(self, reply: ReplyOpen, vfs: &Vfs) {
-        self.backing.answer(reply, vfs, self.ino, self.opened);
+        self.backing
+            .reply_to_open(reply, vfs, self.ino, self.opened);
     }
 
     fn undo(self, context: &RequestContext, vfs: &Vfs) {

@@ -47,7 +47,7 @@ impl Vfs {
         caller: Caller,
     ) -> Result<(Entry, OpenReply)> {
         check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
-        // It tries again if the file exists at the create and is missing at the lookup.
+        // Tries again if the file exists at the create and is missing at the lookup.
         for _ in 0..64 {
             let created = self.change_in(context, parent, name, |path| {
                 let made = self.tree(context, path)?;
@@ -83,9 +83,10 @@ impl Vfs {
     ) -> Result<(Entry, OpenReply)> {
         let attr = attr_of_stat(&file.stat(context)?);
         let fh = self.handles.new_number();
+        // The inode is made last, so that nothing has to be undone if the file cannot be opened.
+        let handle = self.writer(context, parent, path, file)?;
         let ino = self.inodes.create(parent, name, attr.content, fh);
-        self.handles
-            .insert(fh, self.writer(context, ino, path, file)?);
+        self.handles.insert(fh, Handle { ino, ..handle });
         Ok((self.entry_of(ino, attr), self.open_reply(fh)?))
     }
 
@@ -439,7 +440,7 @@ impl Vfs {
         let mut moved = paths.clone();
         for path in &mut moved {
             let folder = path.parent().unwrap_or_default();
-            if let Some(new) = self.renames.moved(&folder)
+            if let Some(new) = self.renames.moved_path(&folder)
                 && self.view.lookup(context, &folder)?.is_none()
             {
                 *path = new.child(path.name())?;

@@ -251,22 +251,14 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::vfs::VfsConfig;
-    use crate::view::store::StoreView;
+    use crate::vfs;
     use zarrfs_store::StoreConfig;
     use zarrfs_store::backend::local::LocalStore;
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     fn mounted(path: &std::path::Path, writable: bool) -> Vfs {
         let store = LocalStore::open(path, &StoreConfig::default()).unwrap();
-        let config = VfsConfig {
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            writable,
-        };
-        let view = Arc::new(StoreView::new(Arc::new(store)));
-        Vfs::new(view, config, Arc::default())
+        vfs::mounted(store, writable)
     }
 
     /// Returns the names after a cursor and the last cursor, or `None` if they are not in memory.

@@ -88,7 +88,7 @@ impl Vfs {
     ) -> Result<OpenReply> {
         let fh = self.handles.new_number();
         let mut shared = None;
-        // It tries again if the file is replaced at the same time.
+        // Tries again if the file is replaced at the same time.
         for _ in 0..64 {
             let handle = match shared.take() {
                 Some(handle) => handle,
@@ -430,9 +430,7 @@ impl Vfs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::{Caller, VfsConfig};
-    use crate::view::store::StoreView;
-    use zarr_format::error::Kind;
+    use crate::vfs;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
@@ -443,16 +441,7 @@ mod tests {
         for name in ["a", "b"] {
             store.set(Key::new(name).unwrap(), name.as_bytes().to_vec());
         }
-        let mounted = || {
-            let view = Arc::new(StoreView::new(Arc::new(store.clone())));
-            let config = VfsConfig {
-                uid: 0,
-                gid: 0,
-                umask: 0,
-                writable: false,
-            };
-            Vfs::new(view, config, Arc::default())
-        };
+        let mounted = || vfs::mounted(store.clone(), false);
         let open = |vfs: &Vfs, name: &[u8]| {
             let entry = vfs
                 .lookup(&UNLIMITED, Ino::ROOT, name, Caller(1))

@@ -77,15 +77,7 @@ impl Entry {
     pub(crate) fn unknown(ino: Ino, kind: EntryKind) -> Entry {
         let attr = Attr {
             kind,
-            size: 0,
-            is_exact: true,
-            chunk_bytes: 0,
-            stored: 0,
-            modified: SystemTime::UNIX_EPOCH,
-            fresh: Duration::ZERO,
-            is_read_only: false,
-            posix: None,
-            content: None,
+            ..Attr::of_file(0, SystemTime::UNIX_EPOCH, Duration::ZERO)
         };
         Entry { ino, attr }
     }
@@ -312,7 +304,7 @@ impl Vfs {
         if let Some(attr) = found {
             return Ok(self.with_ttl(ino, attr));
         }
-        // It tries again if the inode is opened or closed during the request.
+        // Tries again if the inode is opened or closed during the request.
         for _ in 0..4 {
             let view = |path: &Key| self.measured(context, path);
             let answer = self.renames.retry_find(
@@ -441,4 +433,17 @@ fn gone_is_changed(error: Error) -> Error {
     } else {
         error
     }
+}
+
+/// Returns a mount of a store, owned by root.
+#[cfg(test)]
+pub(crate) fn mounted(store: impl zarrfs_store::Store + 'static, writable: bool) -> Vfs {
+    let config = VfsConfig {
+        uid: 0,
+        gid: 0,
+        umask: 0,
+        writable,
+    };
+    let view = Arc::new(crate::view::store::StoreView::new(Arc::new(store)));
+    Vfs::new(view, config, Arc::default())
 }

@@ -41,7 +41,7 @@ impl Rename {
     }
 
     /// Returns the new path of an entry that was at `path`, or `None` if the rename does not move it.
-    fn moved(&self, path: &Key) -> Option<Key> {
+    fn moved_path(&self, path: &Key) -> Option<Key> {
         let rest = path.below(&self.from)?;
         rest.names()
             .try_fold(self.to.clone(), |key, name| key.child(name).ok())
@@ -104,9 +104,11 @@ impl Renames {
     }
 
     /// Returns the path that an entry at `path` may have by now because of a rename in progress.
-    pub(super) fn moved(&self, path: &Key) -> Option<Key> {
+    pub(super) fn moved_path(&self, path: &Key) -> Option<Key> {
         let all = self.0.lock();
-        all.under_way.iter().find_map(|rename| rename.moved(path))
+        all.under_way
+            .iter()
+            .find_map(|rename| rename.moved_path(path))
     }
 
     /// Calls `query` with a path, and with its new path if it is `NotFound` there because of a rename.
@@ -114,7 +116,7 @@ impl Renames {
         let answer = query(path);
         let is_missing = |error: &Error| error.kind() == Kind::NotFound;
         match answer.as_ref().err().filter(|error| is_missing(error)) {
-            Some(_) => self.moved(path).map_or(answer, |moved| query(&moved)),
+            Some(_) => self.moved_path(path).map_or(answer, |moved| query(&moved)),
             None => answer,
         }
     }
@@ -126,7 +128,7 @@ impl Renames {
         find: impl Fn(&Key) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         match find(path)? {
-            None => self.moved(path).map_or(Ok(None), |moved| find(&moved)),
+            None => self.moved_path(path).map_or(Ok(None), |moved| find(&moved)),
             found => Ok(found),
         }
     }
@@ -139,7 +141,7 @@ impl Renames {
         find: impl Fn(&Key) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let found = find(&parent.child(name)?)?;
-        match self.moved(parent).filter(|_| found.is_none()) {
+        match self.moved_path(parent).filter(|_| found.is_none()) {
             // A failed rename moves nothing.
             Some(moved) if find(parent)?.is_none() => find(&moved.child(name)?),
             _ => Ok(found),

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::view::generated_file::{GeneratedFile, directory_attr, file_attr};
+use crate::view::generated_file::GeneratedFile;
 use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::WrittenKey;
@@ -59,7 +59,7 @@ impl ViewRoot {
     fn new(view: Arc<dyn View>, started: SystemTime) -> ViewRoot {
         ViewRoot {
             view,
-            last: Mutex::new(directory_attr(started, STALE_TTL)),
+            last: Mutex::new(Attr::of_directory(started, STALE_TTL)),
         }
     }
 
@@ -282,13 +282,17 @@ impl View for ControlDirView {
         match self.target(path)? {
             ControlTarget::View(top, path) if path.is_root() => Ok(Some(top.attr(context))),
             ControlTarget::View(top, path) => top.view.lookup(context, &path),
-            ControlTarget::Control => Ok(Some(directory_attr(
+            ControlTarget::Control => Ok(Some(Attr::of_directory(
                 self.control.started,
                 Duration::from_secs(1),
             ))),
             ControlTarget::File(file) => {
                 let size = file.read_at(context, 0, usize::MAX)?.len() as u64;
-                Ok(Some(file_attr(size, self.control.started, Duration::ZERO)))
+                Ok(Some(Attr::of_file(
+                    size,
+                    self.control.started,
+                    Duration::ZERO,
+                )))
             }
             ControlTarget::Nothing => Ok(None),
         }

@@ -7,36 +7,11 @@ use bytes::Bytes;
 
 use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes};
 use zarr_format::error::Result;
-use zarrfs_store::EntryKind;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::part;
 
 /// The longest text in bytes that is generated in a call that must not wait.
 pub(crate) const MAX_IMMEDIATE_TEXT: usize = 256 << 10;
-
-/// Returns the attributes of a generated file.
-pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
-    Attr {
-        kind: EntryKind::File,
-        size,
-        is_exact: true,
-        chunk_bytes: 0,
-        stored: size,
-        modified,
-        fresh,
-        is_read_only: false,
-        posix: None,
-        content: None,
-    }
-}
-
-/// Returns the attributes of a generated directory.
-pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
-    Attr {
-        kind: EntryKind::Directory,
-        ..file_attr(0, modified, fresh)
-    }
-}
 
 /// A file whose bytes are generated when it is opened.
 pub(crate) struct GeneratedFile {
@@ -76,6 +51,6 @@ impl File for GeneratedFile {
 
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         let size = self.bytes.len() as u64;
-        Some(file_attr(size, self.modified, Duration::ZERO))
+        Some(Attr::of_file(size, self.modified, Duration::ZERO))
     }
 }

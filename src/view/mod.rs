@@ -62,6 +62,32 @@ pub struct Attr {
     pub content: Option<u64>,
 }
 
+impl Attr {
+    /// Returns the attributes of a file that is stored as it is shown, without owner and identity.
+    pub(crate) fn of_file(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
+        Attr {
+            kind: EntryKind::File,
+            size,
+            is_exact: true,
+            chunk_bytes: 0,
+            stored: size,
+            modified,
+            fresh,
+            is_read_only: false,
+            posix: None,
+            content: None,
+        }
+    }
+
+    /// Returns the attributes of a directory.
+    pub(crate) fn of_directory(modified: SystemTime, fresh: Duration) -> Attr {
+        Attr {
+            kind: EntryKind::Directory,
+            ..Attr::of_file(0, modified, fresh)
+        }
+    }
+}
+
 /// An open file.
 pub struct OpenedFile {
     /// Its content.

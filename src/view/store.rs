@@ -109,15 +109,13 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
     let is_directory = meta.kind == EntryKind::Directory;
     Attr {
         kind: meta.kind,
-        size: if is_directory { 0 } else { meta.size },
-        is_exact: true,
-        chunk_bytes: 0,
         stored: if is_directory { 0 } else { meta.stored },
-        modified: meta.modified,
-        fresh,
-        is_read_only: false,
-        posix: None,
         content: (meta.kind == EntryKind::File).then_some(meta.version.number()),
+        ..Attr::of_file(
+            if is_directory { 0 } else { meta.size },
+            meta.modified,
+            fresh,
+        )
     }
 }
 

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT, directory_attr, file_attr};
+use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT};
 use crate::view::store::StoreView;
 use crate::view::synthetic_store::{MetadataDir, SyntheticListing, leads_to_chunks};
 use crate::view::{Attr, OpenedFile, View};
@@ -112,7 +112,7 @@ impl View for StoreWithoutListing {
         let (known, stamp) = info.ask(context, |context| self.metadata(context, path));
         let fresh = info.time_left(stamp.request_time);
         match known? {
-            PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
+            PathMetadata::Dir(dir) => return Ok(Some(Attr::of_directory(dir.modified(), fresh))),
             PathMetadata::Copy(copy) => {
                 return consolidated_attr(context, &copy, fresh).map(Some);
             }
@@ -127,7 +127,7 @@ impl View for StoreWithoutListing {
         }
         let (folder, stamp) = info.ask(context, |context| self.names.folder(context, path));
         let fresh = info.time_left(stamp.request_time);
-        Ok(folder?.map(|folder| directory_attr(folder.modified(), fresh)))
+        Ok(folder?.map(|folder| Attr::of_directory(folder.modified(), fresh)))
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
@@ -183,7 +183,7 @@ fn consolidated_attr(
     let size = text_of(copy).len() as u64;
     Ok(Attr {
         content: Some(version_of(copy)),
-        ..file_attr(size, copy.modified, fresh)
+        ..Attr::of_file(size, copy.modified, fresh)
     })
 }
 

@@ -41,7 +41,7 @@ pub(super) enum MetadataDir {
 impl MetadataDir {
     pub(super) fn modified(&self) -> SystemTime {
         match self {
-            MetadataDir::Node(found) => found.modified,
+            MetadataDir::Node(node) => node.modified,
             MetadataDir::Chunks => SystemTime::UNIX_EPOCH,
         }
     }
@@ -85,16 +85,10 @@ impl SyntheticListing {
         Ok(Some(MetadataDir::Node(node)))
     }
 
-    /// Reads the node at a path if it is unknown, so that it is listed from then on.
-    pub(super) fn load_node(&self, context: &RequestContext, path: &Key) {
-        // After an error the next lookup reads it.
-        let _ = self.hierarchy.node(context, path);
-    }
-
     /// Lists a directory.
     pub(super) fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
         let names = match self.folder(context, path)? {
-            Some(MetadataDir::Node(found)) => self.names_in(context, &found)?,
+            Some(MetadataDir::Node(node)) => self.names_in(context, &node)?,
             Some(MetadataDir::Chunks) => Vec::new(),
             None => return Err(self.listing_error(context, path)?),
         };
@@ -120,27 +114,27 @@ impl SyntheticListing {
     fn names_in(
         &self,
         context: &RequestContext,
-        found: &Arc<NodeEntry>,
+        node: &Arc<NodeEntry>,
     ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut names = Vec::new();
         // A node whose metadata cannot be read still has its documents.
-        if found.array().is_none() && found.node.is_ok() {
-            let mut children = self.hierarchy.known_children(context, found)?;
+        if node.array().is_none() && node.node.is_ok() {
+            let mut children = self.hierarchy.known_children(context, node)?;
             while let Some(child) = children.next(context)? {
                 names.push((child.name, child.kind));
             }
         }
-        let documents = self.documents(context, found)?.into_iter();
+        let documents = self.documents(context, node)?.into_iter();
         names.extend(documents.map(|name| (name, EntryKind::File)));
         Ok(names)
     }
 
     /// Returns the names of the documents in a node's folder.
-    fn documents(&self, context: &RequestContext, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
+    fn documents(&self, context: &RequestContext, node: &NodeEntry) -> Result<Vec<Vec<u8>>> {
         if self.may_change {
-            return self.stored_documents(context, &found.path);
+            return self.stored_documents(context, &node.path);
         }
-        let read = found.documents_in_folder().into_iter();
+        let read = node.documents_in_folder().into_iter();
         Ok(read.map(|key| key.name().to_vec()).collect())
     }
 
@@ -201,12 +195,13 @@ impl SyntheticStore {
         }
     }
 
-    /// Reads the node that a document describes, so that it is listed.
+    /// Reads the node that a document describes if it is unknown, so that it is listed from then on.
     fn load_node_of(&self, context: &RequestContext, key: &Key) {
         if is_in_node_folder(key.name())
             && let Some(folder) = key.parent()
         {
-            self.names.load_node(context, &folder);
+            // After an error the next lookup reads it.
+            let _ = self.names.hierarchy.node(context, &folder);
         }
     }
 }
@@ -225,17 +220,17 @@ impl Layer for SyntheticStore {
     }
 
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-        let found = self.inner.get(context, key, limit)?;
-        if found.is_some() {
+        let object = self.inner.get(context, key, limit)?;
+        if object.is_some() {
             self.load_node_of(context, key);
         }
-        Ok(found)
+        Ok(object)
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
-        let found = self.inner.head(context, key)?;
-        if found.is_some() || is_in_node_folder(key.name()) {
-            return Ok(found);
+        let meta = self.inner.head(context, key)?;
+        if meta.is_some() || is_in_node_folder(key.name()) {
+            return Ok(meta);
         }
         Ok(self.names.folder(context, key)?.as_ref().map(meta_of))
     }

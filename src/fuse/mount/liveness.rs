@@ -31,23 +31,23 @@ pub enum Liveness {
 }
 
 /// Runs a query in its own thread; the receiver gets the answer, however late.
-pub fn put<T: Send + 'static>(
-    question: impl FnOnce() -> T + Send + 'static,
+pub fn run_query<T: Send + 'static>(
+    query: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Receiver<T>> {
     let (sender, answer) = mpsc::channel();
     thread::Builder::new()
         .name("zarrfs-question".to_string())
         .spawn(move || {
             // The receiver is gone if the answer is late.
-            let _ = sender.send(question());
+            let _ = sender.send(query());
         })?;
     Ok(answer)
 }
 
 /// Queries the mount at `path`, for at most `limit`.
-pub fn ask(path: &Path, limit: Duration) -> Liveness {
+pub fn query(path: &Path, limit: Duration) -> Liveness {
     let path = path.to_path_buf();
-    let Ok(answer) = put(move || rustix::fs::statfs(&path).map_err(io::Error::from)) else {
+    let Ok(answer) = run_query(move || rustix::fs::statfs(&path).map_err(io::Error::from)) else {
         return Liveness::Answers;
     };
     match answer.recv_timeout(limit) {
@@ -95,7 +95,7 @@ mod tests {
     fn an_ordinary_folder_answers() {
         let folder = tempfile::tempdir().unwrap();
         let limit = Duration::from_secs(60);
-        assert_eq!(ask(folder.path(), limit), Liveness::Answers);
-        assert_eq!(ask(&folder.path().join("none"), limit), Liveness::Answers);
+        assert_eq!(query(folder.path(), limit), Liveness::Answers);
+        assert_eq!(query(&folder.path().join("none"), limit), Liveness::Answers);
     }
 }

@@ -84,7 +84,7 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
         // Not stat, which the kernel may answer from its cache. The query needs no store.
-        match liveness::ask(path, Duration::from_secs(5)) {
+        match liveness::query(path, Duration::from_secs(5)) {
             Liveness::Answers => break,
             Liveness::Gone => {
                 log::info!("{}: detaching a mount whose daemon is gone", display(path));

@@ -10,15 +10,8 @@ use zarrfs_store::EntryKind;
 fn attr(kind: EntryKind, content: Option<u64>) -> Attr {
     Attr {
         kind,
-        size: 0,
-        is_exact: true,
-        chunk_bytes: 0,
-        stored: 0,
-        modified: SystemTime::now(),
-        fresh: Duration::ZERO,
-        is_read_only: false,
-        posix: None,
         content,
+        ..Attr::of_file(0, SystemTime::now(), Duration::ZERO)
     }
 }
 

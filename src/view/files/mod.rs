@@ -24,7 +24,7 @@ use crate::view::files::node_documents::{document, unreadable_names};
 use crate::view::files::path_target::{ArrayPart, DecodedTarget, PathEntry, PathTarget};
 use crate::view::files::resolver::PathResolver;
 use crate::view::files::scratch_files::{ScratchFile, ScratchFiles};
-use crate::view::generated_file::{GeneratedFile, directory_attr, file_attr};
+use crate::view::generated_file::GeneratedFile;
 use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir, fact_of};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::Node;
@@ -138,7 +138,7 @@ impl FilesView {
     ) -> Result<Attr> {
         let size = match place {
             PathTarget::Node(entry) | PathTarget::Chunks(entry) => {
-                let attr = directory_attr(entry.modified, fresh);
+                let attr = Attr::of_directory(entry.modified, fresh);
                 return Ok(Attr {
                     is_read_only: place.is_read_only(),
                     ..attr
@@ -404,7 +404,7 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     Attr {
         content: Some(content),
         is_read_only: target.is_read_only(),
-        ..file_attr(size, entry.modified, fresh)
+        ..Attr::of_file(size, entry.modified, fresh)
     }
 }
 
@@ -412,7 +412,7 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
 fn scratch_attr(scratch: &Arc<ScratchFile>) -> Attr {
     Attr {
         content: Some(scratch.id()),
-        ..file_attr(scratch.len(), scratch.modified(), Duration::ZERO)
+        ..Attr::of_file(scratch.len(), scratch.modified(), Duration::ZERO)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::view::files::ATTRIBUTES;
 use crate::view::files::scratch_files::ScratchFile;
-use crate::view::generated_file::file_attr;
+
 use crate::view::{Attr, File, OpenedFile};
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{Coordinates, Selection};
@@ -277,7 +277,7 @@ impl File for Export {
 
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         let modified = self.array().modified();
-        Some(file_attr(self.len(), modified, Duration::ZERO))
+        Some(Attr::of_file(self.len(), modified, Duration::ZERO))
     }
 }
 
@@ -293,6 +293,6 @@ impl File for GroupFile {
 
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         let newest = self.arrays().map(|array| array.modified()).max()?;
-        Some(file_attr(self.len(), newest, Duration::ZERO))
+        Some(Attr::of_file(self.len(), newest, Duration::ZERO))
     }
 }

@@ -55,7 +55,7 @@ fn a_huge_file_is_not_expected_to_be_read_to_its_end() {
     let side = 1_000_000;
     let fixture = Fixture::new([side, side]);
     let opened = fixture.open();
-    assert!(!opened.file.is_read_on(), "nobody reads 4 TB");
+    assert!(!opened.file.expects_sequential(), "nobody reads 4 TB");
     for row in 0..1000 {
         let offset = (500_000 + row) * side * 4 + 2_000_000;
         assert_eq!(
@@ -68,7 +68,7 @@ fn a_huge_file_is_not_expected_to_be_read_to_its_end() {
 #[test]
 fn the_next_reader_is_taken_for_one_like_the_last() {
     let fixture = Fixture::new([10_000, 10_000]);
-    assert!(fixture.open().file.is_read_on(), "nothing is known");
+    assert!(fixture.open().file.expects_sequential(), "nothing is known");
     let windows = fixture.open();
     for row in 0..100 {
         windows
@@ -78,7 +78,7 @@ fn the_next_reader_is_taken_for_one_like_the_last() {
     }
     drop(windows);
     let in_order = fixture.open();
-    assert!(!in_order.file.is_read_on());
+    assert!(!in_order.file.expects_sequential());
     for place in 0..16 {
         in_order
             .file
@@ -86,5 +86,5 @@ fn the_next_reader_is_taken_for_one_like_the_last() {
             .unwrap();
     }
     drop(in_order);
-    assert!(fixture.open().file.is_read_on());
+    assert!(fixture.open().file.expects_sequential());
 }
