@@ -13,59 +13,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use twox_hash::XxHash64;
-
 use crate::view::files::ATTRIBUTES;
-use crate::view::files::node_documents::document;
+use crate::view::files::node_documents::{DocumentVersion, document};
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::resolver::PathResolver;
 use crate::view::files::scratch_files::ScratchFile;
 use zarr_format::dialect::text_of;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Attributes, Node};
-use zarrfs_array::hierarchy::{EditedNode, NodeEntry, SeenNode};
+use zarrfs_array::hierarchy::{NodeEntry, SeenNode};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Stat, Time, TreeFile};
 use zarrfs_store::{EntryKind, Key, Meta, Version};
 
 /// Maximum length of a document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
-
-/// A version of a document that a program has read.
-#[derive(Clone)]
-pub(super) struct DocumentVersion {
-    /// Hash of the text.
-    text: Version,
-    /// The stored documents it was made from and their versions; `None` if they are unknown.
-    pub(super) documents: Option<Arc<[(Key, Version)]>>,
-}
-
-impl DocumentVersion {
-    /// Returns the current version of a node's document.
-    pub(super) fn of_node(entry: &NodeEntry, text: &[u8]) -> DocumentVersion {
-        DocumentVersion {
-            text: version_of(text),
-            documents: entry.documents.clone(),
-        }
-    }
-
-    /// Returns the version of a document after an edit.
-    pub(super) fn of_edit(edited: EditedNode, text: &[u8]) -> DocumentVersion {
-        DocumentVersion {
-            text: version_of(text),
-            documents: Some(edited.documents.into()),
-        }
-    }
-
-    /// Whether the text is this version.
-    pub(super) fn matches(&self, text: &[u8]) -> bool {
-        self.text == version_of(text)
-    }
-}
-
-fn version_of(text: &[u8]) -> Version {
-    Version::numbered(XxHash64::oneshot(0, text))
-}
 
 /// The purpose of a file's bytes.
 #[derive(Clone, Copy, PartialEq)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::view::View;
 use crate::view::files::decoded_writer::{DecodedWriter, check_length};
-use crate::view::files::document_file::{DocumentFile, DocumentVersion, save};
-use crate::view::files::node_documents::{document, length_of};
+use crate::view::files::document_file::{DocumentFile, save};
+use crate::view::files::node_documents::{DocumentVersion, document, length_of};
 use crate::view::files::path_target::{DecodedTarget, PathEntry, PathTarget};
 use crate::view::files::resolver::no_file_is_none;
 use crate::view::files::scratch_files::ScratchFile;
@@ -259,7 +259,7 @@ impl Tree for EditableTree {
         match target {
             target if target.is_directory() => Err(is_directory(path)),
             target if target.is_read_only() => Err(read_only(path)),
-            PathTarget::Decoded(target) => self.open_decoded(context, path, target, truncate),
+            PathTarget::Decoded(target) => self.open_decoded(context, path, *target, truncate),
             target => self.open_attributes(path, target.node(), truncate),
         }
     }

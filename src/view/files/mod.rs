@@ -16,11 +16,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::view::files::document_file::DocumentVersion;
 use crate::view::files::editable_tree::EditableTree;
 use crate::view::files::listed_formats::{HeaderDataPairs, ListedFormats};
 use crate::view::files::listings::{ChunkListing, GroupListing};
-use crate::view::files::node_documents::{document, unreadable_names};
+use crate::view::files::node_documents::{DocumentVersion, document, unreadable_names};
 use crate::view::files::path_target::{ArrayPart, DecodedTarget, PathEntry, PathTarget};
 use crate::view::files::resolver::PathResolver;
 use crate::view::files::scratch_files::{ScratchFile, ScratchFiles};
@@ -353,26 +352,21 @@ impl FilesView {
             PathTarget::Document(..) | PathTarget::RawDocument(..) | PathTarget::ErrorText(_) => {
                 (name == "kind").then(|| "document".to_string())
             }
-            PathTarget::Decoded(DecodedTarget {
-                part: ArrayPart::Chunk(indices),
-                array,
-                ..
-            }) => entry_facts::of_chunk(
-                context,
-                array,
-                &**self.resolver.hierarchy.store(),
-                indices,
-                name,
-            )?,
-            PathTarget::Decoded(target) if name == "left_out" => target
-                .parts()
-                .ok()
-                .and_then(|parts| sentence_lines(&parts.left_out)),
+            PathTarget::Decoded(target) => match &target.part {
+                ArrayPart::Chunk(indices) => {
+                    let store = &**self.resolver.hierarchy.store();
+                    entry_facts::of_chunk(context, &target.array, store, indices, name)?
+                }
+                _ if name == "left_out" => {
+                    let parts = target.parts().ok();
+                    parts.and_then(|parts| sentence_lines(&parts.left_out))
+                }
+                _ => entry_facts::of_node(&target.entry, name),
+            },
             PathTarget::GroupFile(target) if name == "left_out" => {
                 let sentences: Vec<_> = target.file.left_out().collect();
                 sentence_lines(&sentences)
             }
-            PathTarget::Decoded(target) => entry_facts::of_node(&target.entry, name),
             PathTarget::GroupFile(target) => entry_facts::of_node(&target.entry, name),
         };
         Ok(fact.map(String::into_bytes))

@@ -8,7 +8,10 @@
 //! but no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`. The directory is read-only, since the
 //! effect of a change is unknown; the store view shows and accepts everything.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use twox_hash::XxHash64;
 
 use crate::view::OpenedFile;
 use crate::view::files::METADATA;
@@ -17,8 +20,45 @@ use zarr_format::dialect::v3;
 use zarr_format::error::{Error, Result};
 use zarr_format::json_text;
 use zarr_format::model::Node;
-use zarrfs_array::hierarchy::{BrokenDocument, NodeEntry};
+use zarrfs_array::hierarchy::{BrokenDocument, EditedNode, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, Version};
+
+/// A version of a document that a program has read.
+#[derive(Clone)]
+pub(super) struct DocumentVersion {
+    /// Hash of the text.
+    text: Version,
+    /// The stored documents it was made from and their versions; `None` if they are unknown.
+    pub(super) documents: Option<Arc<[(Key, Version)]>>,
+}
+
+impl DocumentVersion {
+    /// Returns the current version of a node's document.
+    pub(super) fn of_node(entry: &NodeEntry, text: &[u8]) -> DocumentVersion {
+        DocumentVersion {
+            text: version_of(text),
+            documents: entry.documents.clone(),
+        }
+    }
+
+    /// Returns the version of a document after an edit.
+    pub(super) fn of_edit(edited: EditedNode, text: &[u8]) -> DocumentVersion {
+        DocumentVersion {
+            text: version_of(text),
+            documents: Some(edited.documents.into()),
+        }
+    }
+
+    /// Whether the text is this version.
+    pub(super) fn matches(&self, text: &[u8]) -> bool {
+        self.text == version_of(text)
+    }
+}
+
+fn version_of(text: &[u8]) -> Version {
+    Version::numbered(XxHash64::oneshot(0, text))
+}
 
 /// Returns a document of a node. Long attributes are the stored text itself, which is shared and not copied.
 pub(super) fn document(node: &Node, name: &[u8]) -> Bytes {

@@ -32,7 +32,7 @@ pub(super) enum PathTarget {
     /// The directory of an array's chunks.
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
-    Decoded(DecodedTarget),
+    Decoded(Box<DecodedTarget>),
     /// A file of several arrays.
     GroupFile(Box<GroupTarget>),
 }

@@ -302,7 +302,7 @@ impl PathResolver {
         context: &RequestContext,
         mut place: ArrayPlace,
         ending: FileEnding<'_>,
-    ) -> Result<Option<DecodedTarget>> {
+    ) -> Result<Option<Box<DecodedTarget>>> {
         // The header of a basic format does not depend on other nodes.
         if !ending.format.is_basic {
             let find = |path: &Key| self.hierarchy.node(context, path);
@@ -364,7 +364,7 @@ impl PathResolver {
         &self,
         place: ArrayPlace,
         name: &NumberedName<'_>,
-    ) -> Result<Option<DecodedTarget>> {
+    ) -> Result<Option<Box<DecodedTarget>>> {
         let array = self.arrays.open(&place.entry)?;
         let indices = |name: &NumberedName<'_>| match &name.indices[..] {
             [0] if array.array().shape.is_empty() => Coordinates::new(),
@@ -398,7 +398,7 @@ impl PathResolver {
         place: ArrayPlace,
         ending: FileEnding<'_>,
         part: ArrayPart,
-    ) -> Result<Option<DecodedTarget>> {
+    ) -> Result<Option<Box<DecodedTarget>>> {
         let array = self.arrays.open(&place.entry)?;
         let Some(selection) = selection_of(&array, &part) else {
             return Ok(None);
@@ -417,7 +417,7 @@ impl PathResolver {
             let why = format!("{}: {why}", format.extension);
             return Err(Error::new(Kind::NoFile, &place.entry.path, why));
         };
-        Ok(Some(DecodedTarget {
+        Ok(Some(Box::new(DecodedTarget {
             entry: place.entry.clone(),
             array,
             format: ending.format,
@@ -425,7 +425,7 @@ impl PathResolver {
             selection,
             is_cf_decoded: ending.is_meant,
             parts,
-        }))
+        })))
     }
 
     /// Returns the file of a group for a name; `NoFile` with the reason if it cannot be made.

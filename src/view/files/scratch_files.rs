@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lru::LruCache;
 
-use crate::view::files::document_file::DocumentVersion;
+use crate::view::files::node_documents::DocumentVersion;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 use zarrfs_store::tree::RenameMode;
@@ -30,7 +30,7 @@ pub(super) struct ScratchBudget(AtomicU64);
 
 impl ScratchBudget {
     /// Reserves bytes; `NoSpace` above the maximum.
-    fn take(&self, bytes: u64) -> Result<()> {
+    fn reserve(&self, bytes: u64) -> Result<()> {
         let add = |used: u64| used.checked_add(bytes).filter(|all| *all <= MAX_BYTES);
         match self
             .0
@@ -46,7 +46,7 @@ impl ScratchBudget {
         }
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.0.fetch_sub(bytes, Ordering::AcqRel);
     }
 }
@@ -67,8 +67,8 @@ struct Content {
 impl ScratchFile {
     /// Builds a file with these bytes; `NoSpace` above the maximum.
     pub(super) fn new(budget: &Arc<ScratchBudget>, bytes: Vec<u8>) -> Result<Arc<ScratchFile>> {
-        budget.take(bytes.len() as u64)?;
-        Ok(ScratchFile::holding(
+        budget.reserve(bytes.len() as u64)?;
+        Ok(ScratchFile::with_bytes(
             budget.clone(),
             bytes,
             SystemTime::now(),
@@ -78,10 +78,10 @@ impl ScratchFile {
     /// Builds a handle's own copy of a document; it has its own reservation.
     pub(super) fn of_document(text: &[u8], modified: SystemTime) -> Arc<ScratchFile> {
         let budget = ScratchBudget(AtomicU64::new(text.len() as u64));
-        ScratchFile::holding(Arc::new(budget), text.to_vec(), modified)
+        ScratchFile::with_bytes(Arc::new(budget), text.to_vec(), modified)
     }
 
-    fn holding(
+    fn with_bytes(
         budget: Arc<ScratchBudget>,
         bytes: Vec<u8>,
         modified: SystemTime,
@@ -150,12 +150,12 @@ impl ScratchFile {
         let old = content.bytes.len() as u64;
         let new = length as u64;
         if new > old {
-            self.budget.take(new - old)?;
+            self.budget.reserve(new - old)?;
         }
         content.bytes.resize(length, 0);
         if new < old {
             content.bytes.shrink_to_fit();
-            self.budget.give_back(old - new);
+            self.budget.release(old - new);
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        self.budget.give_back(self.len());
+        self.budget.release(self.len());
     }
 }
 
