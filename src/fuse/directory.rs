@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use fuser::{INodeNo, ReplyDirectory};
 
 use super::convert;
-use crate::vfs::{Fh, Ino, Vfs};
+use crate::vfs::{DirEntry, Fh, Ino, Vfs};
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Name};
@@ -51,8 +51,12 @@ impl DirBuffer {
     ) -> Result<DirBuffer> {
         let mut buffer = DirBuffer::begin(vfs, ino, fh, cursor);
         let from = buffer.from;
-        let mut sink =
-            |ino, cursor, kind, name: &[u8]| buffer.push(ino, AFTER_DOTS + cursor, kind, name);
+        let mut sink = |entry: DirEntry<'_>| {
+            buffer.push(DirEntry {
+                cursor: AFTER_DOTS + entry.cursor,
+                ..entry
+            })
+        };
         vfs.readdir(context, fh, from, &mut sink)?;
         Ok(buffer)
     }
@@ -67,25 +71,31 @@ impl DirBuffer {
             length: 0,
         };
         if cursor == 0 {
-            buffer.push(ino, AFTER_DOTS, EntryKind::Directory, b".");
-            buffer.push(vfs.parent(ino), AFTER_DOTS, EntryKind::Directory, b"..");
+            for (ino, name) in [(ino, &b"."[..]), (vfs.parent(ino), b"..")] {
+                buffer.push(DirEntry {
+                    ino,
+                    cursor: AFTER_DOTS,
+                    kind: EntryKind::Directory,
+                    name,
+                });
+            }
         }
         buffer
     }
 
     /// Adds an entry; returns false if there is no space for it.
-    fn push(&mut self, ino: Ino, cursor: u64, kind: EntryKind, name: &[u8]) -> bool {
+    fn push(&mut self, entry: DirEntry<'_>) -> bool {
         // An entry takes its name and 24 bytes, rounded up to eight.
-        let length = (24 + name.len()).next_multiple_of(8);
+        let length = (24 + entry.name.len()).next_multiple_of(8);
         if self.length + length > REPLY_LEN {
             return false;
         }
         self.length += length;
-        self.names.extend_from_slice(name);
+        self.names.extend_from_slice(entry.name);
         self.entries.push(PackedEntry {
-            ino,
-            cursor,
-            kind,
+            ino: entry.ino,
+            cursor: entry.cursor,
+            kind: entry.kind,
             end: self.names.len(),
         });
         true
@@ -197,8 +207,13 @@ mod tests {
     fn a_full_buffer_takes_no_more_names() {
         let mut buffer = DirBuffer::begin(&twenty_files(), Ino(1), Fh(1), AFTER_DOTS);
         let name = [b'x'; 40];
-        let taken =
-            (0..1000).take_while(|&cursor| buffer.push(Ino(2), cursor, EntryKind::File, &name));
+        let entry = |cursor| DirEntry {
+            ino: Ino(2),
+            cursor,
+            kind: EntryKind::File,
+            name: &name,
+        };
+        let taken = (0..1000).take_while(|&cursor| buffer.push(entry(cursor)));
         assert_eq!(taken.count(), REPLY_LEN / 64);
     }
 }

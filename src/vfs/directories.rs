@@ -20,8 +20,21 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, is_answer};
 use zarrfs_store::{EntryKind, Key, Listing, Name};
 
-/// Receives inode, cursor, kind and name of a directory entry; returns false if it has no space for it.
-pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
+/// An entry of a listing.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// The inode that a lookup would give it.
+    pub ino: Ino,
+    /// Where the listing continues after it.
+    pub cursor: u64,
+    /// Directory, file or link.
+    pub kind: EntryKind,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+/// Receives the entries of a directory; returns false if it has no space for one.
+pub type DirSink<'a> = dyn FnMut(DirEntry<'_>) -> bool + 'a;
 
 /// An open directory; accessible without waiting for the thread that lists it.
 struct OpenDir {
@@ -102,8 +115,8 @@ impl Vfs {
         Ok(fh)
     }
 
-    /// Calls `sink` with inode, cursor, kind and name of each entry after `cursor`, until it returns false; the
-    /// rejected entry is the first of the next call.
+    /// Calls `sink` with each entry after `cursor`, until it returns false; the rejected entry is the first of the
+    /// next call.
     pub fn readdir(
         &self,
         context: &RequestContext,
@@ -160,7 +173,13 @@ impl Vfs {
     fn add_to_reply(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
         let ino = self.inodes.number_of(open.ino, &name.name);
         let number = open.cursors.record(open.cursor, name.cursor);
-        if !sink(ino, number, name.kind, &name.name) {
+        let entry = DirEntry {
+            ino,
+            cursor: number,
+            kind: name.kind,
+            name: &name.name,
+        };
+        if !sink(entry) {
             open.prefetched.push_front(name);
             return false;
         }
@@ -261,17 +280,28 @@ mod tests {
         vfs::mounted(store, writable)
     }
 
-    /// Returns the names after a cursor and the last cursor, or `None` if they are not in memory.
-    fn listed_names(vfs: &Vfs, fh: Fh, cursor: u64) -> Option<(Vec<String>, u64)> {
-        let (mut names, mut last) = (Vec::new(), cursor);
-        let mut sink = |_, cursor, _, name: &[u8]| {
-            names.push(String::from_utf8_lossy(name).into_owned());
-            last = cursor;
+    /// Returns the entries after a cursor.
+    fn read(vfs: &Vfs, context: &RequestContext, fh: Fh, cursor: u64) -> Result<Vec<Name>> {
+        let mut names = Vec::new();
+        let mut sink = |entry: DirEntry<'_>| {
+            names.push(Name {
+                name: entry.name.to_vec(),
+                kind: entry.kind,
+                cursor: entry.cursor,
+                meta: None,
+            });
             true
         };
-        let read = vfs.readdir(&WITHOUT_WAITING, fh, cursor, &mut sink);
-        is_answer(&read).then(|| read.unwrap())?;
-        Some((names, last))
+        vfs.readdir(context, fh, cursor, &mut sink)?;
+        Ok(names)
+    }
+
+    /// Returns the names after a cursor and the last cursor, or `None` if they are not in memory.
+    fn listed_names(vfs: &Vfs, fh: Fh, cursor: u64) -> Option<(Vec<Vec<u8>>, u64)> {
+        let names = read(vfs, &WITHOUT_WAITING, fh, cursor);
+        let names = is_answer(&names).then(|| names.unwrap())?;
+        let last = names.last().map_or(cursor, |name| name.cursor);
+        Some((names.into_iter().map(|name| name.name).collect(), last))
     }
 
     #[test]
@@ -281,17 +311,11 @@ mod tests {
         let vfs = mounted(folder.path(), false);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let (names, last) = listed_names(&vfs, fh, 0).unwrap();
-        assert_eq!(names, ["a"]);
+        assert_eq!(names, [b"a"]);
         assert_eq!(listed_names(&vfs, fh, last), Some((Vec::new(), last)));
         fs::write(folder.path().join("b"), "").unwrap();
         assert_eq!(listed_names(&vfs, fh, 0), None, "it is read anew");
-        let mut again = Vec::new();
-        let mut sink = |_, _, _, name: &[u8]| {
-            again.push(name.to_vec());
-            true
-        };
-        vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
-        assert_eq!(again.len(), 2);
+        assert_eq!(read(&vfs, &UNLIMITED, fh, 0).unwrap().len(), 2);
     }
 
     #[test]
@@ -300,19 +324,12 @@ mod tests {
         let vfs = mounted(folder.path(), true);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let names = || {
-            let mut names = Vec::new();
-            let mut sink = |_, _, _, name: &[u8]| {
-                names.push(name.to_vec());
-                true
-            };
-            if !is_answer(&vfs.readdir(&WITHOUT_WAITING, fh, 0, &mut sink)) {
-                vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
-            }
-            names
+            let names = read(&vfs, &WITHOUT_WAITING, fh, 0);
+            names.or_else(|_| read(&vfs, &UNLIMITED, fh, 0)).unwrap()
         };
         assert!(names().is_empty());
         fs::write(folder.path().join("a"), "").unwrap();
-        assert_eq!(names(), [b"a"]);
+        assert_eq!(names().len(), 1);
     }
 
     #[test]
@@ -326,11 +343,8 @@ mod tests {
         let (mut names, last) = listed_names(&vfs, fh, 0).unwrap();
         assert!((10..400).contains(&names.len()), "{}", names.len());
         assert_eq!(listed_names(&vfs, fh, last), None);
-        let mut sink = |_, _, _, name: &[u8]| {
-            names.push(String::from_utf8_lossy(name).into_owned());
-            true
-        };
-        vfs.readdir(&UNLIMITED, fh, last, &mut sink).unwrap();
+        let rest = read(&vfs, &UNLIMITED, fh, last).unwrap();
+        names.extend(rest.into_iter().map(|name| name.name));
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 500);
@@ -344,23 +358,11 @@ mod tests {
         }
         let vfs = mounted(folder.path(), true);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
-        let mut names = Vec::new();
-        let mut sink = |_, cursor, kind, name: &[u8]| {
-            let (name, meta) = (name.to_vec(), None);
-            names.push(Name {
-                name,
-                kind,
-                cursor,
-                meta,
-            });
-            true
-        };
-        vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
+        let mut names = read(&vfs, &UNLIMITED, fh, 0).unwrap();
         let rest = names.split_off(20);
         let (cursor, text) = (names[19].cursor, |name: &Name| name.name.clone());
         vfs.return_names(fh, cursor, rest.clone());
         let (again, last) = listed_names(&vfs, fh, cursor).unwrap();
-        let again: Vec<_> = again.into_iter().map(String::into_bytes).collect();
         assert_eq!(again, rest.iter().map(text).collect::<Vec<_>>());
         assert_eq!(last, rest[29].cursor);
         let late = vec![rest[0].clone()];
@@ -379,12 +381,6 @@ mod tests {
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         fs::write(folder.path().join("a"), "").unwrap();
         assert_eq!(listed_names(&vfs, fh, 0), None);
-        let mut found = 0;
-        let mut sink = |_, _, _, _: &[u8]| {
-            found += 1;
-            true
-        };
-        vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
-        assert_eq!(found, 1);
+        assert_eq!(read(&vfs, &UNLIMITED, fh, 0).unwrap().len(), 1);
     }
 }

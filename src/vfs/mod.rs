@@ -37,7 +37,7 @@ mod pages;
 mod renames;
 
 pub use crate::vfs::changes::NewNode;
-pub use crate::vfs::directories::DirSink;
+pub use crate::vfs::directories::{DirEntry, DirSink};
 pub use crate::vfs::files::OpenOptions;
 pub use crate::vfs::inode::{Ino, NameIn};
 pub use crate::vfs::pages::{Invalidation, Invalidator, OPEN_WAIT};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use zarrfs::vfs::{Caller, Fh, Ino, Vfs, VfsConfig};
+use zarrfs::vfs::{Caller, DirEntry, Fh, Ino, Vfs, VfsConfig};
 use zarrfs::view::{Attr, View};
 use zarrfs_store::EntryKind;
 use zarrfs_store::stats::Stats;
@@ -141,15 +141,14 @@ impl Backend for InProcess {
         while before != listed.len() {
             before = listed.len();
             let at = listed.last().map_or(cursor, |last| last.cursor);
-            let mut take = |ino: Ino, cursor, kind, name: &[u8]| {
+            let mut take = |entry: DirEntry<'_>| {
                 let taken = listed.len() < before + PAGE;
                 if taken {
-                    let name = name.to_vec();
                     listed.push(Listed {
-                        name,
-                        kind,
-                        ino: ino.0,
-                        cursor,
+                        name: entry.name.to_vec(),
+                        kind: entry.kind,
+                        ino: entry.ino.0,
+                        cursor: entry.cursor,
                     });
                 }
                 taken

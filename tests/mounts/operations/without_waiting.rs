@@ -159,7 +159,7 @@ fn an_operation_that_may_not_wait_asks_no_store() {
             let _ = vfs.open(context, ino, caller);
             let _ = vfs.opendir(context, ino, caller);
         }
-        let _ = vfs.readdir(context, dir, 0, &mut |_, _, _, _| true);
+        let _ = vfs.readdir(context, dir, 0, &mut |_| true);
         let _ = vfs.free_space(context);
         if name == "changed" {
             let mode = OpenOptions {
