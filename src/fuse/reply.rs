@@ -47,7 +47,7 @@ impl Output for Entry {
 
     fn send(self, reply: ReplyEntry, vfs: &Vfs) {
         let attr = convert::file_attr(self.ino, &self.attr, vfs);
-        reply.entry(&self.attr.fresh, &attr, Generation(0));
+        reply.entry(&self.attr.ttl, &attr, Generation(0));
     }
 
     fn undo(self, _context: &RequestContext, vfs: &Vfs) {
@@ -77,7 +77,7 @@ impl Output for Option<Entry> {
 /// Returns a negative entry: inode 0, which the kernel caches for its TTL.
 fn negative_entry(vfs: &Vfs) -> Entry {
     let mut entry = Entry::unknown(Ino(0), EntryKind::File);
-    entry.attr.fresh = vfs.negative_ttl();
+    entry.attr.ttl = vfs.negative_ttl();
     entry
 }
 
@@ -89,7 +89,7 @@ impl Output for InodeAttr {
 
     fn send(self, reply: ReplyAttr, vfs: &Vfs) {
         let InodeAttr(ino, attr) = self;
-        reply.attr(&attr.fresh, &convert::file_attr(ino, &attr, vfs));
+        reply.attr(&attr.ttl, &convert::file_attr(ino, &attr, vfs));
     }
 }
 
@@ -132,7 +132,7 @@ impl Output for (Entry, OpenReply) {
     fn send(self, reply: ReplyCreate, vfs: &Vfs) {
         let (Entry { ino, attr }, opened) = self;
         reply.created(
-            &attr.fresh,
+            &attr.ttl,
             &convert::file_attr(ino, &attr, vfs),
             Generation(0),
             FileHandle(opened.fh.0),

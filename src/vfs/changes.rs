@@ -285,7 +285,7 @@ impl Vfs {
             let (tree, at) = self.tree_with_attributes(context, path)?;
             tree.attribute(context, &at, name)
         });
-        value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
+        value.and_then(|(value, path)| value.ok_or_else(|| no_attribute(&path, name)))
     }
 
     /// Returns an extended attribute that the view synthesizes.
@@ -296,7 +296,7 @@ impl Vfs {
         name: &[u8],
     ) -> Result<Vec<u8>> {
         let value = self.query_current(ino, |path| self.view.attribute(context, path, name));
-        value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
+        value.and_then(|(value, path)| value.ok_or_else(|| no_attribute(&path, name)))
     }
 
     /// Returns the names of the extended attributes of an inode.
@@ -451,7 +451,7 @@ impl Vfs {
 }
 
 /// Returns the error of a missing extended attribute.
-fn not_set(path: &Key, name: &[u8]) -> Error {
+fn no_attribute(path: &Key, name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name);
     Error::new(Kind::NoAttribute, path, format!("{name} is not set"))
 }

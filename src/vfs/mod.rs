@@ -187,15 +187,15 @@ impl Vfs {
     /// kernel copies the attributes of a reply one by one, and a concurrent reader would see the length of another
     /// content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
-        let fresh = match attr.kind {
+        let ttl = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,
-            _ if !self.config.writable => attr.fresh,
+            _ if !self.config.writable => attr.ttl,
             // Resolving a path takes a lookup and a permission check of each directory, and programs resolve the same
             // path again at once.
             EntryKind::Directory => Duration::from_millis(1),
             _ => Duration::ZERO,
         };
-        Attr { fresh, ..attr }
+        Attr { ttl, ..attr }
     }
 
     /// Looks up a name; counts the lookup if the name exists.
@@ -317,7 +317,7 @@ impl Vfs {
                 }
                 answer => answer?,
             };
-            let own = found.filter(|attr| self.inodes.shows(ino, attr));
+            let own = found.filter(|attr| self.inodes.can_show(ino, attr));
             if let Some(attr) = own.or_else(|| self.open_attr(context, ino)) {
                 return Ok(self.with_ttl(ino, attr));
             }
@@ -358,7 +358,7 @@ impl Vfs {
             Ok(Some((parent, name))) => self.find_child(context, parent, &ChildName::from(&*name)),
             Err(error) => Err(error),
         };
-        let is_own = |attr: &Attr| attr.is_exact && self.inodes.shows(ino, attr);
+        let is_own = |attr: &Attr| attr.is_exact && self.inodes.can_show(ino, attr);
         match found {
             Ok(attr) => Ok(attr.filter(is_own)),
             Err(error) if error.kind() == Kind::Changed => Ok(None),

@@ -80,7 +80,7 @@ impl ViewRoot {
                 attr
             }
             None => Attr {
-                fresh: STALE_TTL,
+                ttl: STALE_TTL,
                 ..*last
             },
         }

@@ -52,7 +52,7 @@ pub struct Attr {
     /// Time of the last change.
     pub modified: SystemTime,
     /// TTL of the attributes in the kernel.
-    pub fresh: Duration,
+    pub ttl: Duration,
     /// Whether the path has no write permission bits although the mount is writable.
     pub is_read_only: bool,
     /// Owner, mode and other POSIX attributes if the store keeps them; `None`: the defaults of the mount.
@@ -64,7 +64,7 @@ pub struct Attr {
 
 impl Attr {
     /// Returns the attributes of a file that is stored as it is shown, without owner and identity.
-    pub(crate) fn of_file(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
+    pub(crate) fn of_file(size: u64, modified: SystemTime, ttl: Duration) -> Attr {
         Attr {
             kind: EntryKind::File,
             size,
@@ -72,7 +72,7 @@ impl Attr {
             chunk_bytes: 0,
             stored: size,
             modified,
-            fresh,
+            ttl,
             is_read_only: false,
             posix: None,
             content: None,
@@ -80,10 +80,10 @@ impl Attr {
     }
 
     /// Returns the attributes of a directory.
-    pub(crate) fn of_directory(modified: SystemTime, fresh: Duration) -> Attr {
+    pub(crate) fn of_directory(modified: SystemTime, ttl: Duration) -> Attr {
         Attr {
             kind: EntryKind::Directory,
-            ..Attr::of_file(0, modified, fresh)
+            ..Attr::of_file(0, modified, ttl)
         }
     }
 }

@@ -105,17 +105,13 @@ impl StoreView {
 pub const OBJECT: &[u8] = b".zarrfs-object";
 
 /// Returns the attributes of a stored object or prefix.
-pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
+pub(crate) fn attr_of(meta: &Meta, ttl: Duration) -> Attr {
     let is_directory = meta.kind == EntryKind::Directory;
     Attr {
         kind: meta.kind,
         stored: if is_directory { 0 } else { meta.stored },
         content: (meta.kind == EntryKind::File).then_some(meta.version.number()),
-        ..Attr::of_file(
-            if is_directory { 0 } else { meta.size },
-            meta.modified,
-            fresh,
-        )
+        ..Attr::of_file(if is_directory { 0 } else { meta.size }, meta.modified, ttl)
     }
 }
 
@@ -129,8 +125,8 @@ impl View for StoreView {
         }
         let info = self.store.info();
         let (meta, stamp) = info.ask(context, |context| self.meta(context, path));
-        let fresh = info.time_left(stamp.request_time);
-        Ok(meta?.map(|meta| attr_of(&meta, fresh)))
+        let ttl = info.time_left(stamp.request_time);
+        Ok(meta?.map(|meta| attr_of(&meta, ttl)))
     }
 
     fn attribute(
@@ -180,14 +176,14 @@ impl View for StoreView {
         if meta.kind != EntryKind::File {
             return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
         }
-        let fresh = self.store.info().freshness;
+        let ttl = self.store.info().freshness;
         let version = Some(meta.version.number());
         Ok(OpenedFile {
             file: Arc::new(StoredFile {
                 path: path.clone(),
                 reader,
                 meta,
-                fresh,
+                ttl,
             }),
             content: version,
             version,
@@ -250,7 +246,7 @@ struct StoredFile {
     path: Key,
     reader: Arc<dyn Reader>,
     meta: Meta,
-    fresh: Duration,
+    ttl: Duration,
 }
 
 impl StoredFile {
@@ -281,7 +277,7 @@ impl File for StoredFile {
     }
 
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {
-        Some(attr_of(&self.meta, self.fresh))
+        Some(attr_of(&self.meta, self.ttl))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -110,11 +110,11 @@ impl View for StoreWithoutListing {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         let info = self.store.info();
         let (known, stamp) = info.ask(context, |context| self.metadata(context, path));
-        let fresh = info.time_left(stamp.request_time);
+        let ttl = info.time_left(stamp.request_time);
         match known? {
-            PathMetadata::Dir(dir) => return Ok(Some(Attr::of_directory(dir.modified(), fresh))),
+            PathMetadata::Dir(dir) => return Ok(Some(Attr::of_directory(dir.modified(), ttl))),
             PathMetadata::Copy(copy) => {
-                return consolidated_attr(context, &copy, fresh).map(Some);
+                return consolidated_attr(context, &copy, ttl).map(Some);
             }
             PathMetadata::Missing => return Ok(None),
             PathMetadata::Nothing | PathMetadata::Key => {}
@@ -126,8 +126,8 @@ impl View for StoreWithoutListing {
             return Ok(None);
         }
         let (folder, stamp) = info.ask(context, |context| self.names.folder(context, path));
-        let fresh = info.time_left(stamp.request_time);
-        Ok(folder?.map(|folder| Attr::of_directory(folder.modified(), fresh)))
+        let ttl = info.time_left(stamp.request_time);
+        Ok(folder?.map(|folder| Attr::of_directory(folder.modified(), ttl)))
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
@@ -172,18 +172,14 @@ fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result
 }
 
 /// Returns the attributes of a consolidated document.
-fn consolidated_attr(
-    context: &RequestContext,
-    copy: &DocumentCopy,
-    fresh: Duration,
-) -> Result<Attr> {
+fn consolidated_attr(context: &RequestContext, copy: &DocumentCopy, ttl: Duration) -> Result<Attr> {
     if copy.text.len() > MAX_IMMEDIATE_TEXT {
         context.check_may_wait()?;
     }
     let size = text_of(copy).len() as u64;
     Ok(Attr {
         content: Some(version_of(copy)),
-        ..Attr::of_file(size, copy.modified, fresh)
+        ..Attr::of_file(size, copy.modified, ttl)
     })
 }
 

@@ -138,7 +138,7 @@ impl Inodes {
 
     /// Whether the kernel may have attributes that were found under the name of an inode. An inode that is not open may
     /// also get attributes of another content; then it is not opened any more: a lookup gives the name another inode.
-    pub fn shows(&self, ino: Ino, attr: &Attr) -> bool {
+    pub fn can_show(&self, ino: Ino, attr: &Attr) -> bool {
         let mut state = self.lock();
         if !state.is_a(ino.0, attr.kind) {
             return false;

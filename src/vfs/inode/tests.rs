@@ -91,7 +91,7 @@ fn a_name_with_another_content_gets_another_inode() {
         for ino in [old, new] {
             assert_eq!(inodes.last_path(ino).unwrap().as_bytes(), name);
         }
-        assert!(!inodes.shows(old, &file(3)) && inodes.shows(new, &file(3)));
+        assert!(!inodes.can_show(old, &file(3)) && inodes.can_show(new, &file(3)));
         // The first content comes back and has its old inode.
         assert_eq!(inodes.look_up(Ino::ROOT, name, &file(2)), old);
         inodes.release(old, Fh(1));
@@ -121,10 +121,10 @@ fn an_inode_has_handles_of_one_content() {
     inodes.release(ino, Fh(1));
     inodes.release(ino, Fh(2));
     assert_eq!(inodes.bind_mixed(ino, Fh(3), Some(2)), Binding::Added);
-    assert!(inodes.shows(ino, &file(2)) && !inodes.shows(ino, &file(1)));
+    assert!(inodes.can_show(ino, &file(2)) && !inodes.can_show(ino, &file(1)));
     // The kernel queries the attributes of an inode that is not open, and gets the attributes of its name.
     inodes.release(ino, Fh(3));
-    assert!(inodes.shows(ino, &file(3)));
+    assert!(inodes.can_show(ino, &file(3)));
     assert_eq!(inodes.bind(ino, Fh(4), Some(3)), Binding::Replaced);
     assert_ne!(inodes.look_up(Ino::ROOT, name, &file(3)), ino);
 }
@@ -150,7 +150,7 @@ fn an_open_file_shows_no_link_that_has_its_name() {
     let ino = inodes.create(Ino::ROOT, b"a", Some(1), Fh(1));
     inodes.unlink(Ino::ROOT, b"a");
     let link = attr(EntryKind::Link, None);
-    assert!(!inodes.shows(ino, &link));
+    assert!(!inodes.can_show(ino, &link));
     let new = inodes.look_up(Ino::ROOT, b"a", &link);
     assert_ne!(new, ino);
     // Replaced without a notice of an unlink.

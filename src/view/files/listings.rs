@@ -97,7 +97,7 @@ fn children_of(
     entry: &Arc<NodeEntry>,
 ) -> Result<Box<dyn Listing>> {
     match hierarchy.known_children(context, entry) {
-        Err(error) if entry.broken.is_some() && has_none(error.kind()) => {
+        Err(error) if entry.broken.is_some() && means_no_children(error.kind()) => {
             Ok(Box::new(NameList::new([])))
         }
         answer => answer,
@@ -105,7 +105,7 @@ fn children_of(
 }
 
 /// Whether an error means that no children can be found.
-fn has_none(kind: Kind) -> bool {
+fn means_no_children(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::NotADirectory | Kind::NotFound | Kind::Unsupported

@@ -110,9 +110,9 @@ impl FilesView {
         (target, info.time_left(stamp.request_time))
     }
 
-    /// Returns the attributes with the TTL `fresh`. A file whose length cannot be found still exists.
-    fn attr(&self, context: &RequestContext, target: &PathTarget, fresh: Duration) -> Result<Attr> {
-        match self.exact_attr(context, target, fresh) {
+    /// Returns the attributes with the given TTL. A file whose length cannot be found still exists.
+    fn attr(&self, context: &RequestContext, target: &PathTarget, ttl: Duration) -> Result<Attr> {
+        match self.exact_attr(context, target, ttl) {
             Err(error)
                 if is_unmeasurable(error.kind())
                     || matches!(target, PathTarget::RawDocument(..))
@@ -133,11 +133,11 @@ impl FilesView {
         &self,
         context: &RequestContext,
         place: &PathTarget,
-        mut fresh: Duration,
+        mut ttl: Duration,
     ) -> Result<Attr> {
         let size = match place {
             PathTarget::Node(entry) | PathTarget::Chunks(entry) => {
-                let attr = Attr::of_directory(entry.modified, fresh);
+                let attr = Attr::of_directory(entry.modified, ttl);
                 return Ok(Attr {
                     is_read_only: place.is_read_only(),
                     ..attr
@@ -157,12 +157,12 @@ impl FilesView {
             PathTarget::Decoded(target) => {
                 if target.is_generated() {
                     // The next reader may find another length.
-                    fresh = Duration::ZERO;
+                    ttl = Duration::ZERO;
                 }
                 let attr = attr_of_file(
                     place,
                     target.exact_length(context, self.resolver.name_of(&target.entry))?,
-                    fresh,
+                    ttl,
                 );
                 let chunk_bytes = target.array.chunk_bytes();
                 return Ok(Attr {
@@ -173,12 +173,12 @@ impl FilesView {
             PathTarget::GroupFile(target) => {
                 if target.file.is_made() {
                     // The next reader may find another length.
-                    fresh = Duration::ZERO;
+                    ttl = Duration::ZERO;
                 }
                 target.file.length(context)?
             }
         };
-        Ok(attr_of_file(place, size, fresh))
+        Ok(attr_of_file(place, size, ttl))
     }
 
     /// Returns a number that identifies the view; clones share it.
@@ -192,9 +192,9 @@ impl FilesView {
         context: &RequestContext,
         find: impl FnOnce(&RequestContext) -> Result<Option<PathEntry>>,
     ) -> Result<Option<Attr>> {
-        let (entry, fresh) = self.resolved(context, find);
+        let (entry, ttl) = self.resolved(context, find);
         match entry? {
-            Some(PathEntry::Target(target)) => self.attr(context, &target, fresh).map(Some),
+            Some(PathEntry::Target(target)) => self.attr(context, &target, ttl).map(Some),
             Some(PathEntry::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
             None => Ok(None),
         }
@@ -388,7 +388,7 @@ fn sentence_lines(sentences: &[impl AsRef<str>]) -> Option<String> {
 }
 
 /// Returns the attributes of a file.
-fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
+fn attr_of_file(target: &PathTarget, size: u64, ttl: Duration) -> Attr {
     let entry = target.node();
     let content = match target {
         PathTarget::Decoded(target) => target.content(),
@@ -398,7 +398,7 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     Attr {
         content: Some(content),
         is_read_only: target.is_read_only(),
-        ..Attr::of_file(size, entry.modified, fresh)
+        ..Attr::of_file(size, entry.modified, ttl)
     }
 }
 
@@ -438,11 +438,11 @@ impl View for FilesView {
     }
 
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        let (entry, fresh) = self.resolved(context, |context| {
+        let (entry, ttl) = self.resolved(context, |context| {
             self.resolver.lookup_or_reason(context, path)
         });
         match entry? {
-            Some(PathEntry::Target(target)) => self.exact_attr(context, &target, fresh).map(Some),
+            Some(PathEntry::Target(target)) => self.exact_attr(context, &target, ttl).map(Some),
             Some(PathEntry::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
             None => Ok(None),
         }

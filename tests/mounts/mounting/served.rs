@@ -122,7 +122,7 @@ impl View for Faulty {
             chunk_bytes: 0,
             stored: 0,
             modified,
-            fresh: Duration::ZERO,
+            ttl: Duration::ZERO,
             is_read_only: false,
             posix: None,
             content: None,

@@ -147,10 +147,7 @@ struct LongKept(StoreView);
 const LONG: Duration = Duration::from_secs(600);
 
 fn long(attr: Attr) -> Attr {
-    Attr {
-        fresh: LONG,
-        ..attr
-    }
+    Attr { ttl: LONG, ..attr }
 }
 
 impl View for LongKept {
@@ -204,7 +201,7 @@ fn attributes_of_an_inode_that_had_another_content_are_not_kept() {
             .unwrap()
     };
     let first = look_up();
-    assert_eq!(first.attr.fresh, LONG);
+    assert_eq!(first.attr.ttl, LONG);
     put(b"another");
     let refused = vfs.open(&UNLIMITED, first.ino, Caller(1)).unwrap_err();
     assert_eq!(refused.kind(), Kind::Changed);
@@ -212,7 +209,7 @@ fn attributes_of_an_inode_that_had_another_content_are_not_kept() {
     put(b"the last one");
     let opened = vfs.open(&UNLIMITED, second.ino, Caller(1)).unwrap();
     let attr = vfs.getattr(&UNLIMITED, second.ino, Caller(1)).unwrap();
-    assert_eq!((attr.size, attr.fresh), (12, Duration::ZERO));
+    assert_eq!((attr.size, attr.ttl), (12, Duration::ZERO));
     let before = lengths.load(Ordering::Relaxed);
     let again = vfs.open(&UNLIMITED, second.ino, Caller(2)).unwrap();
     assert_eq!(lengths.load(Ordering::Relaxed), before + 1);

@@ -233,7 +233,7 @@ impl World {
                     .files
                     .lookup(&UNLIMITED, &key("b/b.npy"))
                     .unwrap();
-                let fresh = found.map_or(Duration::ZERO, |attr| attr.fresh);
+                let fresh = found.map_or(Duration::ZERO, |attr| attr.ttl);
                 let is_there = found.is_some();
                 self.check(fresh, "node", |number| (number % 2 == 1) == is_there);
             }
@@ -244,12 +244,10 @@ impl World {
                     .lookup(&UNLIMITED, &key("object"))
                     .unwrap()
                     .unwrap();
-                self.check(attr.fresh, "object", |number| {
-                    u64::from(number) == attr.size
-                });
+                self.check(attr.ttl, "object", |number| u64::from(number) == attr.size);
                 let known = self.stack.stored.lookup(&WITHOUT_WAITING, &key("object"));
                 if let Ok(Some(attr)) = known {
-                    self.check(attr.fresh, "object now", |number| {
+                    self.check(attr.ttl, "object now", |number| {
                         u64::from(number) == attr.size
                     });
                 }
