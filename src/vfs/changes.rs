@@ -8,8 +8,8 @@ use crate::vfs::handles::Handle;
 use crate::vfs::{
     Caller, Entry, Fh, Ino, NameIn, OpenOptions, OpenReply, Vfs, gone_is_changed, replaced,
 };
-use crate::view::Attr;
 use crate::view::store::attr_of_stat;
+use crate::view::{Attr, PathInTree};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::WrittenKey;
 use zarrfs_store::request_context::RequestContext;
@@ -27,8 +27,8 @@ pub enum NewNode {
     File,
 }
 
-/// A path to change, and the tree that changes it.
-pub(super) struct PathInTree {
+/// A path that may be changed.
+pub(super) struct WritablePath {
     pub(super) tree: Arc<dyn Tree>,
     pub(super) at: Key,
     /// If the path is a chunk: keeps other files of its array from being opened for writing.
@@ -147,7 +147,7 @@ impl Vfs {
             check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
         }
         self.change_in(context, parent, name, |path| {
-            let PathInTree { tree, at, .. } = &self.tree(context, path)?;
+            let WritablePath { tree, at, .. } = &self.tree(context, path)?;
             match node {
                 NewNode::Folder => tree.make_folder(context, at, credentials),
                 NewNode::Link(target) => tree.make_link(context, at, target, credentials),
@@ -180,16 +180,22 @@ impl Vfs {
 
     /// Removes a name of a file.
     pub fn unlink(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(context, parent, name, |PathInTree { tree, at, .. }| {
-            tree.unlink(context, at)
-        })
+        self.remove(
+            context,
+            parent,
+            name,
+            |WritablePath { tree, at, .. }| tree.unlink(context, at),
+        )
     }
 
     /// Removes an empty directory.
     pub fn remove_folder(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(context, parent, name, |PathInTree { tree, at, .. }| {
-            tree.remove_folder(context, at)
-        })
+        self.remove(
+            context,
+            parent,
+            name,
+            |WritablePath { tree, at, .. }| tree.remove_folder(context, at),
+        )
     }
 
     fn remove(
@@ -197,7 +203,7 @@ impl Vfs {
         context: &RequestContext,
         parent: Ino,
         name: &[u8],
-        remove: impl Fn(&PathInTree) -> Result<()>,
+        remove: impl Fn(&WritablePath) -> Result<()>,
     ) -> Result<()> {
         self.change_in(context, parent, name, |path| {
             remove(&self.tree(context, path)?)?;
@@ -282,7 +288,7 @@ impl Vfs {
     /// Returns an extended attribute.
     pub fn attribute(&self, context: &RequestContext, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let value = self.query_current(ino, |path| {
-            let (tree, at) = self.tree_with_attributes(context, path)?;
+            let PathInTree { tree, at } = self.tree_with_attributes(context, path)?;
             tree.attribute(context, &at, name)
         });
         value.and_then(|(value, path)| value.ok_or_else(|| no_attribute(&path, name)))
@@ -302,7 +308,7 @@ impl Vfs {
     /// Returns the names of the extended attributes of an inode.
     pub fn attributes(&self, context: &RequestContext, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let names = self.query_current(ino, |path| {
-            let (tree, at) = self.tree_with_attributes(context, path)?;
+            let PathInTree { tree, at } = self.tree_with_attributes(context, path)?;
             tree.attributes(context, &at)
         });
         names.map(|(names, _)| names)
@@ -318,7 +324,7 @@ impl Vfs {
         setting: Setting,
     ) -> Result<()> {
         let done = self.query_current(ino, |path| {
-            let PathInTree { tree, at, .. } = &self.tree(context, path)?;
+            let WritablePath { tree, at, .. } = &self.tree(context, path)?;
             match value {
                 Some(value) => tree.set_attribute(context, at, name, value, setting),
                 None => tree.remove_attribute(context, at, name),
@@ -334,11 +340,7 @@ impl Vfs {
     }
 
     /// Returns the tree for reading extended attributes; an entry without a tree has none.
-    fn tree_with_attributes(
-        &self,
-        context: &RequestContext,
-        path: &Key,
-    ) -> Result<(Arc<dyn Tree>, Key)> {
+    fn tree_with_attributes(&self, context: &RequestContext, path: &Key) -> Result<PathInTree> {
         let why = "has no extended attributes";
         let tree = self.view.tree(context, path)?;
         tree.ok_or_else(|| Error::unsupported(path, why))
@@ -347,7 +349,7 @@ impl Vfs {
     /// Returns the free space, or `None` on a read-only mount.
     pub fn free_space(&self, context: &RequestContext) -> Result<Option<FreeSpace>> {
         match self.view.tree(context, &Key::root())? {
-            Some((tree, _)) if self.config.writable => tree.free_space().map(Some),
+            Some(root) if self.config.writable => root.tree.free_space().map(Some),
             _ => Ok(None),
         }
     }
@@ -360,21 +362,21 @@ impl Vfs {
     /// Syncs all changes in the tree of a path, so that they survive a power loss.
     pub(super) fn sync_path(&self, context: &RequestContext, path: &Key) -> Result<()> {
         match self.view.tree(context, path)? {
-            Some((tree, at)) if self.config.writable => tree.sync_folder(context, &at),
+            Some(PathInTree { tree, at }) if self.config.writable => tree.sync_folder(context, &at),
             _ => Ok(()),
         }
     }
 
     /// Returns the tree that changes a path; `ReadOnly` if the path is read-only, `Busy` as `View::begin_writing`.
-    pub(super) fn tree(&self, context: &RequestContext, path: &Key) -> Result<PathInTree> {
+    pub(super) fn tree(&self, context: &RequestContext, path: &Key) -> Result<WritablePath> {
         if !self.config.writable {
             return Err(Error::read_only(path));
         }
         let written = self.view.begin_writing(path)?;
         let why = "the control directory cannot be changed";
         let tree = self.view.tree(context, path)?;
-        let (tree, at) = tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))?;
-        Ok(PathInTree {
+        let PathInTree { tree, at } = tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))?;
+        Ok(WritablePath {
             tree,
             at,
             _written: written,

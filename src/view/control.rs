@@ -15,13 +15,15 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use crate::view::generated_file::GeneratedFile;
-use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
+use crate::view::{
+    Attr, ChildName, File, OpenedFile, PathInTree, ReadAt, ReadBytes, View, ViewDir,
+};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::WrittenKey;
 use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::stats::Stats;
-use zarrfs_store::{EntryKind, Key, Listing, Tree};
+use zarrfs_store::{EntryKind, Key, Listing};
 
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
@@ -383,7 +385,7 @@ impl View for ControlDirView {
         }
     }
 
-    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<PathInTree>> {
         match self.target(path)? {
             ControlTarget::View(top, path) => top.view.tree(context, &path),
             _ => Ok(None),

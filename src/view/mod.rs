@@ -165,6 +165,14 @@ impl<'a> From<&'a [u8]> for ChildName<'a> {
     }
 }
 
+/// A path in the tree that changes it.
+pub struct PathInTree {
+    /// The tree.
+    pub tree: Arc<dyn Tree>,
+    /// The path in that tree.
+    pub at: Key,
+}
+
 /// A hierarchy as a tree of directories and files.
 pub trait View: Send + Sync {
     /// Returns the attributes of a path, or `None` if the path does not exist.
@@ -207,8 +215,8 @@ pub trait View: Send + Sync {
     fn begin_writing(&self, _path: &Key) -> Result<Option<WrittenKey>> {
         Ok(None)
     }
-    /// Returns the tree that changes a path, and the path in that tree, or `None` if the path is read-only.
-    fn tree(&self, _context: &RequestContext, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    /// Returns a path in the tree that changes it, or `None` if the path is read-only.
+    fn tree(&self, _context: &RequestContext, _path: &Key) -> Result<Option<PathInTree>> {
         Ok(None)
     }
 }

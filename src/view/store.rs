@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::view::control::CONTROL;
-use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, fact_of};
+use crate::view::{Attr, File, OpenedFile, PathInTree, ReadAt, ReadBytes, View, fact_of};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::{Arrays, WrittenKey};
 use zarrfs_array::hierarchy::Hierarchy;
@@ -203,10 +203,11 @@ impl View for StoreView {
             .transpose()
     }
 
-    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<PathInTree>> {
         self.flush_arrays(context, path)?;
         let tree = self.tree.clone();
-        Ok(tree.map(|tree| (tree, path.clone())))
+        let at = path.clone();
+        Ok(tree.map(|tree| PathInTree { tree, at }))
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT};
 use crate::view::store::StoreView;
 use crate::view::synthetic_store::{MetadataDir, SyntheticListing, leads_to_chunks};
-use crate::view::{Attr, OpenedFile, View};
+use crate::view::{Attr, OpenedFile, PathInTree, View};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::dedented;
 use zarr_format::model::Array;
@@ -154,7 +154,7 @@ impl View for StoreWithoutListing {
         self.stored.begin_writing(path)
     }
 
-    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<PathInTree>> {
         self.stored.tree(context, path)
     }
 }

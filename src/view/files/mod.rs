@@ -24,7 +24,9 @@ use crate::view::files::path_target::{ArrayPart, DecodedTarget, PathEntry, PathT
 use crate::view::files::resolver::PathResolver;
 use crate::view::files::scratch_files::{ScratchFile, ScratchFiles};
 use crate::view::generated_file::GeneratedFile;
-use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir, fact_of};
+use crate::view::{
+    Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, PathInTree, View, ViewDir, fact_of,
+};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::Node;
 use zarr_format::model::document::METADATA_JSON;
@@ -36,7 +38,7 @@ use zarrfs_export::inspect::entry_facts;
 use zarrfs_export::inspect::file_ending::FileEnding;
 use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::{EntryKind, Key, Listing, Tree};
+use zarrfs_store::{EntryKind, Key, Listing};
 
 mod decoded_writer;
 mod document_file;
@@ -550,10 +552,10 @@ impl View for FilesView {
         Err(Error::invalid(path, "not a symbolic link"))
     }
 
-    fn tree(&self, _context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        Ok(Some((
-            Arc::new(EditableTree::new(self.clone())),
-            path.clone(),
-        )))
+    fn tree(&self, _context: &RequestContext, path: &Key) -> Result<Option<PathInTree>> {
+        Ok(Some(PathInTree {
+            tree: Arc::new(EditableTree::new(self.clone())),
+            at: path.clone(),
+        }))
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use zarr_format::error::{Kind, Result};
 use zarrfs::vfs::{Caller, Ino, Invalidation, OpenOptions, OpenReply, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
-use zarrfs::view::{Attr, OpenedFile, View};
+use zarrfs::view::{Attr, OpenedFile, PathInTree, View};
 use zarrfs_store::backend::memory::MemoryStore;
-use zarrfs_store::{Key, Listing, Tree};
+use zarrfs_store::{Key, Listing};
 
 use crate::operations::swapping::SwappedTree;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
@@ -167,7 +167,7 @@ impl View for LongKept {
         self.0.read_link(context, path)
     }
 
-    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<PathInTree>> {
         self.0.tree(context, path)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zarr_format::error::Kind;
-use zarrfs::view::View;
+use zarrfs::view::{PathInTree, View};
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::tree::{AttrChange, OpenMode};
 use zarrfs_store::{EntryKind, Key, Tree};
@@ -162,8 +162,8 @@ fn a_view_that_is_shown_in_two_directories_has_two_files() {
     let (memory, ..) = fixture();
     let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
     let open = |path: &str| {
-        let (tree, path) = views.files.tree(&UNLIMITED, &key(path)).unwrap().unwrap();
-        tree.open(&UNLIMITED, &path, OpenMode::Write)
+        let place = views.files.tree(&UNLIMITED, &key(path)).unwrap().unwrap();
+        place.tree.open(&UNLIMITED, &place.at, OpenMode::Write)
     };
     let top = open("g/a/a.npy").unwrap();
     let error = open(".zarrfs/files/g/a/a.npy").err().unwrap();
@@ -182,7 +182,7 @@ fn a_view_that_is_shown_in_two_directories_has_two_files() {
 fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
     let (memory, ..) = fixture();
     let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
-    let (tree, path) = views
+    let PathInTree { tree, at: path } = views
         .files
         .tree(&UNLIMITED, &key("g/a/a.npy"))
         .unwrap()

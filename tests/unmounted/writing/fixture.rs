@@ -90,9 +90,9 @@ pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
         "sample",
         &crate::common::every_form(),
     );
-    let (tree, path) = files.tree(&UNLIMITED, &Key::root()).unwrap().unwrap();
-    assert!(path.is_root());
-    (Arc::new(files), tree)
+    let root = files.tree(&UNLIMITED, &Key::root()).unwrap().unwrap();
+    assert!(root.at.is_root());
+    (Arc::new(files), root.tree)
 }
 
 /// The owner of files that tests make.

@@ -106,7 +106,7 @@ impl Shared {
             "sample",
             &crate::common::every_form(),
         );
-        let (tree, _) = view.tree(&UNLIMITED, &Key::root()).unwrap().unwrap();
+        let tree = view.tree(&UNLIMITED, &Key::root()).unwrap().unwrap().tree;
         Shared {
             mode,
             lower,
