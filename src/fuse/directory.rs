@@ -165,8 +165,8 @@ mod tests {
         mounted(store, true)
     }
 
-    /// Reads a directory in replies of `capacity` entries; all replies but the first consist of entries that were returned
-    /// to the directory.
+    /// Reads a directory in replies of `capacity` entries; all replies but the first consist of entries that were
+    /// returned to the directory.
     fn listed(capacity: usize) -> Vec<Vec<u8>> {
         let vfs = twenty_files();
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();

@@ -29,7 +29,8 @@ fn is_stored(name: &OsStr) -> bool {
     !name.as_bytes().starts_with(b"system.") && !is_synthetic(name)
 }
 
-/// The value of an attribute, or the list of names, for a caller's buffer of `buffer` bytes; 0 requests only the length.
+/// The value of an attribute, or the list of names, for a caller's buffer of `buffer` bytes; 0 requests only the
+/// length.
 struct XattrValue {
     value: Vec<u8>,
     buffer: u32,

@@ -4,9 +4,9 @@
 //! and the node's documents. A node is known, and listed, once it or one of its documents was looked up. It is unknown
 //! which chunks are stored, so none is listed; each opens by name.
 //!
-//! An overlay uses `SyntheticStore` as its lower layer, so that its listings have these names and the names of the upper
-//! folder, without the names that a whiteout hides. `StoreInfo::lists` stays false: a key that no listing shows may
-//! exist.
+//! An overlay uses `SyntheticStore` as its lower layer, so that its listings have these names and the names of the
+//! upper folder, without the names that a whiteout hides. `StoreInfo::lists` stays false: a key that no listing shows
+//! may exist.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,8 +1,8 @@
 //! The tree of inode names: paths, added and removed names, and pruning of entries.
 //!
 //! The kernel's lookups and child entries keep an entry alive. A name keeps its inode as long as its content stays.
-//! Otherwise it gets another inode, and the old one lives on without a name: programs that have it open keep their pages
-//! and their length. An open content keeps the inode with which it is open.
+//! Otherwise it gets another inode, and the old one lives on without a name: programs that have it open keep their
+//! pages and their length. An open content keeps the inode with which it is open.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;

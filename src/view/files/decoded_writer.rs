@@ -1,6 +1,6 @@
 //! Decoded files open for writing: writes go to the chunks of the array.
 //!
-//! The length follows from the array, so such a file cannot be truncations or extended. Owner, mode and times come from
+//! The length follows from the array, so such a file cannot be truncated or extended. Owner, mode and times come from
 //! the mount; setting them has no effect. If a dirty chunk is dropped because its key has changed, each of its writers
 //! gets the error once, at its next close or sync, even if another writer flushed the chunk.
 
@@ -32,8 +32,8 @@ pub(super) struct DecodedWriter {
 }
 
 impl DecodedWriter {
-    /// Opens a file by its path in the view; `mount_dir` is the view's directory in the mount. `Busy` if another file of
-    /// the array is open for writing.
+    /// Opens a file by its path in the view; `mount_dir` is the view's directory in the mount. `Busy` if another file
+    /// of the array is open for writing.
     pub(super) fn new(
         mount_dir: &str,
         path: &Key,

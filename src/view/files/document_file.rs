@@ -82,8 +82,8 @@ impl DocumentFile {
         })
     }
 
-    /// Opens a file that was created in place of a document. If it `is_created` by this open, it is dirty, so that closing
-    /// it empty fails as saving an empty document does.
+    /// Opens a file that was created in place of a document. If it `is_created` by this open, it is dirty, so that
+    /// closing it empty fails as saving an empty document does.
     pub(super) fn new_document(
         resolver: &Arc<PathResolver>,
         path: &Key,

@@ -1,8 +1,8 @@
 //! The files view as a writable tree.
 //!
 //! `attributes.json` is edited in place, by renaming a scratch file over it, or by creating it again after an unlink
-//! (`document_file`, `scratch_files`); decoded elements are written in place (`decoded_writer`). Everything else is read-only here:
-//! nodes are made, moved and removed, and other metadata edited, in the store view.
+//! (`document_file`, `scratch_files`); decoded elements are written in place (`decoded_writer`). Everything else is
+//! read-only here: nodes are made, moved and removed, and other metadata edited, in the store view.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::view::files::document_file::{DocumentFile, save};
 use crate::view::files::node_documents::{DocumentVersion, document, length_of};
 use crate::view::files::path_target::{DecodedTarget, PathEntry, PathTarget};
 use crate::view::files::resolver::no_file_is_none;
-use crate::view::files::scratch_files::ScratchFile;
+use crate::view::files::scratch_files::{ScratchFile, exists};
 use crate::view::files::{ATTRIBUTES, FilesView};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::is_in_node_folder;
@@ -182,10 +182,6 @@ fn read_only(path: &Key) -> Error {
     let why = "is read-only; write NAME.npy, NAME.raw or attributes.json, \
                or the keys in the store view: DIR/.zarrfs/store";
     Error::new(Kind::Denied, path, why)
-}
-
-fn exists(path: &Key) -> Error {
-    Error::new(Kind::Exists, path, "is there already")
 }
 
 fn is_directory(path: &Key) -> Error {

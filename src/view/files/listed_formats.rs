@@ -1,8 +1,8 @@
 //! The formats in which directories list an array or a whole group.
 //!
 //! By default an array's directory lists one format of it, and a group's directory no file of the whole group; options
-//! add formats. Every format opens by name, listed or not. A recursive program meets each array once: as one file, or as
-//! its stored chunks if the file would be large and most of the array is not stored.
+//! add formats. Every format opens by name, listed or not. A recursive program meets each array once: as one file, or
+//! as its stored chunks if the file would be large and most of the array is not stored.
 //!
 //! Of a header/data pair both files are listed once one of them was looked up. GDAL opens one file and looks for the
 //! other in the listing of the directory.

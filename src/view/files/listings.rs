@@ -42,8 +42,8 @@ impl GroupListing {
         })
     }
 
-    /// Returns the cursor of an own file. All are larger than the cursors of file systems, except the end of a directory
-    /// on ext4, which is the largest number.
+    /// Returns the cursor of an own file. All are larger than the cursors of file systems, except the end of a
+    /// directory on ext4, which is the largest number.
     fn cursor(&self, place: usize) -> u64 {
         let last = i64::MAX as u64 - 3;
         last - self.files.len().saturating_sub(place + 1) as u64

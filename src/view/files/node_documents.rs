@@ -5,8 +5,8 @@
 //!
 //! The directory of an unreadable node has its stored documents, and a file with the error. The documents have other
 //! names than in the store: a Zarr library that reads a format that zarrfs does not read would find the node by them,
-//! but no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`. The directory is read-only, since the
-//! effect of a change is unknown; the store view shows and accepts everything.
+//! but no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`. The directory is read-only, since
+//! the effect of a change is unknown; the store view shows and accepts everything.
 
 use std::sync::Arc;
 

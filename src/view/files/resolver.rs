@@ -1,8 +1,8 @@
 //! Resolves the paths of the files view.
 //!
-//! Names of array files are `NAME.EXT`, `NAME.cf.EXT`, `NAME@SELECTION.EXT`, and those in `chunks/`. Nothing is cached by
-//! name: each lookup evaluates the selection again. `GROUP.nc` has all arrays of a group, `NAME.nc` an array with its
-//! coordinates; the parts of such a file depend on other nodes, so it is never resolved without waiting.
+//! Names of array files are `NAME.EXT`, `NAME.cf.EXT`, `NAME@SELECTION.EXT`, and those in `chunks/`. Nothing is cached
+//! by name: each lookup evaluates the selection again. `GROUP.nc` has all arrays of a group, `NAME.nc` an array with
+//! its coordinates; the parts of such a file depend on other nodes, so it is never resolved without waiting.
 
 use std::sync::Arc;
 
@@ -124,8 +124,8 @@ impl PathResolver {
         self.resolve_below(context, root, None, &names)
     }
 
-    /// Like `resolve_or_reason`, for a name in a directory. If the directory has changed since it was resolved, the whole
-    /// path is resolved again.
+    /// Like `resolve_or_reason`, for a name in a directory. If the directory has changed since it was resolved, the
+    /// whole path is resolved again.
     pub(super) fn resolve_child(
         &self,
         context: &RequestContext,

@@ -183,7 +183,7 @@ struct ScratchEntry {
     /// The version of the document that the bytes are copied from; `None` after a write. A program that fails to save
     /// the document renames such a backup to it again.
     origin: Option<DocumentVersion>,
-    /// The document that the file was renamed to, and the `Changed` error of that rename. The rename stays store_view_only
+    /// The document that the file was renamed to, and the `Changed` error of that rename. The rename stays refused
     /// until other bytes are written to the file.
     refusal: Option<(Key, Error)>,
 }
@@ -234,9 +234,25 @@ struct ScratchTables {
 }
 
 impl ScratchTables {
+    /// Fails with `Exists` if the path of a scratch file is taken and must not be replaced.
+    fn check_free(&self, path: &Key, onto: RenameMode) -> Result<()> {
+        if onto == RenameMode::NoReplace && self.scratch.contains_key(path) {
+            return Err(exists(path));
+        }
+        Ok(())
+    }
+
     /// Fails with `NoSpace` if no scratch file can be added at a path.
     fn check_scratch(&self, path: &Key) -> Result<()> {
         check_count(path, &self.scratch, "files are kept beside documents")
+    }
+
+    /// Takes the document at `from` away, and adds its bytes as a scratch file.
+    fn rename_document(&mut self, from: &Key, to: &Key, file: ScratchEntry) -> Result<()> {
+        self.check_scratch(to)?;
+        self.remove_document(from)?;
+        self.scratch.insert(to.clone(), file);
+        Ok(())
     }
 
     /// Records that a document is unlinked; `NoSpace` if there are too many of them.
@@ -257,6 +273,11 @@ impl ScratchTables {
     }
 }
 
+/// Returns the error of a path that is taken.
+pub(super) fn exists(path: &Key) -> Error {
+    Error::new(Kind::Exists, path, "is there already")
+}
+
 /// Fails with `NoSpace` if a table is full.
 fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()> {
     if table.len() < MAX_FILES || table.contains_key(path) {
@@ -266,7 +287,7 @@ fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()>
     Err(Error::new(Kind::NoSpace, path, why))
 }
 
-/// The scratch_files state of a view; clones share it.
+/// The state of a view that is not stored; clones share it.
 pub(super) struct ScratchFiles {
     files: Mutex<ScratchTables>,
     /// Total size of the scratch files.
@@ -326,9 +347,7 @@ impl ScratchFiles {
     ) -> Result<Arc<ScratchFile>> {
         let scratch = ScratchFile::new(&self.budget, bytes).map_err(|error| error.about(path))?;
         let mut files = self.files.lock();
-        if files.scratch.contains_key(path) {
-            return Err(Error::new(Kind::Exists, path, "is there already"));
-        }
+        files.check_free(path, RenameMode::NoReplace)?;
         files.check_scratch(path)?;
         let file = ScratchEntry::new(scratch.clone(), origin);
         files.scratch.insert(path.clone(), file);
@@ -340,23 +359,17 @@ impl ScratchFiles {
         self.files.lock().scratch.remove(path).is_some()
     }
 
-    /// Renames an scratch_files file to a scratch file.
+    /// Renames a file that is not stored to a scratch file.
     pub(super) fn rename_scratch(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         let mut files = self.files.lock();
-        if onto == RenameMode::NoReplace && files.scratch.contains_key(to) {
-            return Err(Error::new(Kind::Exists, to, "is there already"));
-        }
+        files.check_free(to, onto)?;
         if let Some(file) = files.scratch.remove(from) {
             files.scratch.insert(to.clone(), file);
             return Ok(());
         }
         let recreated = files.recreated(from);
         let scratch = recreated.ok_or_else(|| Error::not_found(from))?;
-        files.check_scratch(to)?;
-        files.remove_document(from)?;
-        let file = ScratchEntry::new(scratch, None);
-        files.scratch.insert(to.clone(), file);
-        Ok(())
+        files.rename_document(from, to, ScratchEntry::new(scratch, None))
     }
 
     /// Renames a document with this text to a scratch file.
@@ -370,14 +383,8 @@ impl ScratchFiles {
     ) -> Result<()> {
         let scratch = ScratchFile::new(&self.budget, text).map_err(|error| error.about(to))?;
         let mut files = self.files.lock();
-        if onto == RenameMode::NoReplace && files.scratch.contains_key(to) {
-            return Err(Error::new(Kind::Exists, to, "is there already"));
-        }
-        files.check_scratch(to)?;
-        files.remove_document(from)?;
-        let file = ScratchEntry::new(scratch, Some(origin));
-        files.scratch.insert(to.clone(), file);
-        Ok(())
+        files.check_free(to, onto)?;
+        files.rename_document(from, to, ScratchEntry::new(scratch, Some(origin)))
     }
 
     /// Takes a document away; it shows its old text again if it is not created again in time. `NoSpace` if there are
@@ -396,7 +403,7 @@ impl ScratchFiles {
                 *taken = Removal::Recreated(Arc::downgrade(&scratch));
                 Ok(scratch)
             }
-            _ => Err(Error::new(Kind::Exists, path, "is there already")),
+            _ => Err(exists(path)),
         }
     }
 
@@ -438,14 +445,14 @@ impl ScratchFiles {
         self.files.lock().scratch.get(path)?.origin.clone()
     }
 
-    /// Returns the error with which a scratch file, with its current bytes, was store_view_only as the document.
+    /// Returns the error with which a scratch file, with its current bytes, was refused as the document.
     pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
         let files = self.files.lock();
         let (store_view_only, error) = files.scratch.get(from)?.refusal.as_ref()?;
         (store_view_only == to).then(|| error.clone())
     }
 
-    /// Records that a scratch file was store_view_only because the document has changed.
+    /// Records that a scratch file was refused because the document has changed.
     pub(super) fn record_refusal(&self, from: &Key, to: &Key, error: &Error) {
         if let Some(file) = self.files.lock().scratch.get_mut(from)
             && error.kind() == Kind::Changed
