@@ -12,7 +12,7 @@ use crate::cli::spill::SpillChoice;
 use crate::cli::store_args::StoreArgs;
 use crate::cli::{spill, values};
 use crate::mount::open::ViewKind;
-use crate::view::files::ListedForm;
+use crate::view::files::ListedFormat;
 use zarr_format::dialect::Choice;
 
 /// The last lines of every help.
@@ -119,7 +119,7 @@ pub struct MountArgs {
     /// length): extensions of zarrfs-files(7) such as raw, nrrd or hdr, chunks, or all; nc, h5, csv and others list the
     /// files of groups. Every form opens by name, listed or not
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = SHOWN)]
-    pub list: Vec<ListedForm>,
+    pub list: Vec<ListedFormat>,
     /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
     #[arg(long, value_name = "UPPER", help_heading = CHANGES)]
     pub cow: Option<PathBuf>,

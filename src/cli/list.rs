@@ -51,7 +51,7 @@ fn find() -> Result<Vec<MountLine>> {
     let queries: Vec<_> = ours
         .map(|mounted| {
             let queried = mounted.clone();
-            (mounted, liveness::put(move || describe(&queried)))
+            (mounted, liveness::run_query(move || describe(&queried)))
         })
         .collect();
     let end = Instant::now() + ANSWER_TIMEOUT;
@@ -90,7 +90,7 @@ fn describe(mounted: &Mounted) -> MountLine {
 
 fn reason_of_silence(mounted: &Mounted, error: &Error) -> &'static str {
     match error.kind() {
-        Kind::Unavailable => match liveness::ask(&mounted.path, ANSWER_TIMEOUT) {
+        Kind::Unavailable => match liveness::query(&mounted.path, ANSWER_TIMEOUT) {
             Liveness::Gone => "its process is gone",
             Liveness::Answers | Liveness::Silent => "does not answer",
         },

@@ -75,7 +75,7 @@ fn with_timeout<T: Send + 'static>(
     query: impl FnOnce(&Path) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let queried = dir.to_path_buf();
-    let answer = liveness::put(move || query(&queried));
+    let answer = liveness::run_query(move || query(&queried));
     let answer = answer.map_err(|error| Error::os(dir.display(), error))?;
     answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| {
         let why = "the mount does not answer; 'zarrfs umount' removes it";

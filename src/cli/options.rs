@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cli::plan::MountPlan;
 use crate::cli::{remote, spill, usage, values};
-use crate::view::files::ListedForm;
+use crate::view::files::ListedFormat;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::edit_distance::nearest;
 
@@ -201,7 +201,7 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-fn forms(value: &str) -> Result<Vec<ListedForm>> {
+fn forms(value: &str) -> Result<Vec<ListedFormat>> {
     value.split([',', ':', '+']).map(str::parse).collect()
 }
 
