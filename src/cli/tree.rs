@@ -12,10 +12,10 @@ use crate::cli::{LsArgs, TreeArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
 use zarrfs_array::hierarchy::LEADS_BACK;
 use zarrfs_export::inspect::locate::StorePath;
-use zarrfs_export::inspect::root_name::root_name;
+use zarrfs_export::inspect::locate::root_name;
+use zarrfs_export::inspect::tree;
+use zarrfs_export::inspect::tree::TakeNode;
 use zarrfs_export::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
-use zarrfs_export::inspect::tree_walk;
-use zarrfs_export::inspect::tree_walk::TakeNode;
 use zarrfs_store::request_context::UNLIMITED;
 
 /// Maximum number of chunks counted in an array without --sizes.
@@ -97,7 +97,7 @@ fn walk(source: &SourceNode<'_>, config: &TreeConfig, take: TakeNode<'_>) -> Res
     let root = root_name(&located.source);
     let place = (&located.path, root.as_str());
     let mut is_partial = false;
-    let walked = tree_walk::walk(&UNLIMITED, &located.opened, place, config, &mut |node| {
+    let walked = tree::walk(&UNLIMITED, &located.opened, place, config, &mut |node| {
         is_partial |= node.is_partial;
         take(node)
     });

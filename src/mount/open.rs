@@ -20,7 +20,7 @@ use zarr_format::json_text::render;
 use zarrfs_array::array::{Arrays, SpillConfig};
 use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
 use zarrfs_export::inspect::access::{AccessConfig, OpenedStore};
-use zarrfs_export::inspect::root_name::root_name;
+use zarrfs_export::inspect::locate::root_name;
 use zarrfs_overlay::{Overlay, OverlayConfig};
 use zarrfs_store::Presence;
 use zarrfs_store::layer::readahead::ReadaheadConfig;

@@ -17,7 +17,7 @@ use zarr_format::model::DataType;
 use zarrfs::mount::open::{ViewKind, ViewsConfig, open_views};
 use zarrfs::view::View;
 use zarrfs_array::array::SpillConfig;
-use zarrfs_export::formats::descr;
+use zarrfs_export::formats::npy;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{EntryKind, Key};
@@ -156,11 +156,11 @@ fn the_table_of_data_types_is_that_of_the_program() {
     let rows = data_types(&read(FILES_PAGE));
     for (name, descr, bytes) in &rows {
         let typed = typestr::parse(&json!(descr)).unwrap();
-        let found = descr::of(&typed.data_type);
+        let found = npy::descr(&typed.data_type);
         assert_eq!(found, Some(format!("'{descr}'")), "{name}");
         assert_eq!(typed.data_type.size(), Some(*bytes), "{name}");
         if let known @ (DataType::Small(_) | DataType::Float(_)) = DataType::from_v3(name) {
-            assert_eq!(descr::of(&known), found, "{name}");
+            assert_eq!(npy::descr(&known), found, "{name}");
         }
     }
     let numbers = read("crates/zarr-format/src/model/number_type.rs");

@@ -10,7 +10,7 @@
 //!
 //! let npy = formats::format("npy").expect("a format");
 //! assert_eq!(npy.extension, "npy");
-//! assert_eq!(formats::descr::of(&DataType::Int(4)), Some("'<i4'".to_string()));
+//! assert_eq!(formats::npy::descr(&DataType::Int(4)), Some("'<i4'".to_string()));
 //! assert!(formats::format("doc").is_err());
 //! ```
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use zarr_format::error::Result;
 use zarrfs_export::inspect::tree::{TreeConfig, TreeNode};
-use zarrfs_export::inspect::tree_walk::{tree, walk};
+use zarrfs_export::inspect::tree::{tree, walk};
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::layer::Layer;
 use zarrfs_store::{Key, Object, Store};

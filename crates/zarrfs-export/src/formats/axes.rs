@@ -7,14 +7,49 @@
 use serde_json::Value;
 
 use crate::formats::Subject;
-use crate::formats::affine::AffineMap;
-use crate::formats::axis_kind::kind_of;
-use crate::formats::body_place::{FirstVoxel, in_body, ways};
-use crate::formats::coordinate_systems::{DescribedAxis, LevelPlace};
+use crate::formats::ome_zarr::affine::AffineMap;
+use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
+use crate::formats::ome_zarr::orientation::{FirstVoxel, in_body, ways};
 use crate::formats::ome_zarr::{Level, level_of};
 use crate::formats::units::Measured;
 
-pub use crate::formats::axis_kind::AxisKind;
+/// The kind of a dimension, by its name or by OME-Zarr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AxisKind {
+    /// The first direction of space: longitude, easting, columns.
+    X,
+    /// The second direction of space: latitude, northing, rows.
+    Y,
+    /// The third direction of space: depth, height, level.
+    Z,
+    /// Time.
+    Time,
+    /// Channels or bands.
+    Channel,
+    /// Another kind, or unknown.
+    Other,
+}
+
+impl AxisKind {
+    /// Whether it is a direction of space.
+    pub fn is_space(self) -> bool {
+        matches!(self, AxisKind::X | AxisKind::Y | AxisKind::Z)
+    }
+}
+
+/// Returns the kind of a dimension by its name.
+pub(crate) fn kind_of(name: &str) -> AxisKind {
+    match name.to_ascii_lowercase().as_str() {
+        "x" | "lon" | "longitude" | "easting" | "col" | "cols" | "column" | "columns" => {
+            AxisKind::X
+        }
+        "y" | "lat" | "latitude" | "northing" | "row" | "rows" => AxisKind::Y,
+        "z" | "depth" | "height" | "altitude" | "lev" | "level" | "plev" => AxisKind::Z,
+        "t" | "time" => AxisKind::Time,
+        "c" | "channel" | "channels" | "band" | "bands" | "wavelength" => AxisKind::Channel,
+        _ => AxisKind::Other,
+    }
+}
 
 /// The meaning of a dimension, according to the metadata.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,32 +84,32 @@ impl AxisMeaning {
 }
 
 /// The meaning of all dimensions of a box.
-pub(super) struct Dimensions {
+pub(crate) struct Dimensions {
     /// The meaning of each dimension, outermost first. For an oblique image, they are those in a coordinate system in
     /// which the image is straight.
-    pub(super) axes: Vec<AxisMeaning>,
+    pub(crate) axes: Vec<AxisMeaning>,
     /// The place of the box, if it is oblique or has an anatomical orientation.
-    pub(super) oblique: Option<Oblique>,
+    pub(crate) oblique: Option<Oblique>,
     /// The facts that no file has, with the reasons.
-    pub(super) left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
 }
 
 /// The place of a box whose dimensions are not parallel to the axes of space, or have an anatomical orientation.
-pub(super) struct Oblique {
+pub(crate) struct Oblique {
     /// The name of the coordinate system, if it has one.
     system: Option<String>,
     /// One axis per dimension of the box.
-    pub(super) axes: Vec<DescribedAxis>,
+    pub(crate) axes: Vec<DescribedAxis>,
     /// Maps indices in the box to coordinates.
-    pub(super) map: AffineMap,
+    pub(crate) map: AffineMap,
     /// The anatomical orientations of the axes, for a message. The coordinates are then in ITK's LPS space (left,
     /// posterior, superior).
-    pub(super) orientation: Option<String>,
+    pub(crate) orientation: Option<String>,
 }
 
 impl Dimensions {
     /// Returns the message for a format without a direction matrix, or `None` if nothing is omitted.
-    pub(super) fn without_directions(&self) -> Option<String> {
+    pub(crate) fn without_directions(&self) -> Option<String> {
         let oblique = self.oblique.as_ref()?;
         if let Some(orientation) = &oblique.orientation
             && oblique.map.permutation().is_some()
@@ -94,7 +129,7 @@ pub fn axes_of(subject: &Subject) -> Vec<AxisMeaning> {
 }
 
 /// Returns the meaning of all dimensions of a box.
-pub(super) fn dimensions_of(subject: &Subject) -> Dimensions {
+pub(crate) fn dimensions_of(subject: &Subject) -> Dimensions {
     let mut found = of_array(subject);
     let Some(taken) = subject.taken else {
         return found;
@@ -293,13 +328,13 @@ impl Oblique {
     }
 
     /// Returns the distance between neighbouring elements along a dimension.
-    pub(super) fn step(&self, input: usize) -> f64 {
+    pub(crate) fn step(&self, input: usize) -> f64 {
         let factors = (0..self.map.outputs()).map(|output| self.map.factor(output, input));
         factors.map(|factor| factor * factor).sum::<f64>().sqrt()
     }
 
     /// Returns the message for programs that do not support shear.
-    pub(super) fn without_shear(&self) -> String {
+    pub(crate) fn without_shear(&self) -> String {
         let place = match &self.system {
             Some(name) => format!("coordinate system {name:?}"),
             None => "directions of the dimensions".to_string(),
@@ -308,7 +343,7 @@ impl Oblique {
     }
 
     /// Whether all pairs of dimensions are at right angles, within rounding errors.
-    pub(super) fn is_rectangular(&self) -> bool {
+    pub(crate) fn is_rectangular(&self) -> bool {
         let rank = self.map.inputs();
         let mut pairs = (0..rank).flat_map(|one| (0..one).map(move |other| (one, other)));
         pairs.all(|(one, other)| {

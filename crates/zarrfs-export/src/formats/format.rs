@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use crate::formats::conversion::{Chained, Conversion};
 use crate::formats::member::GroupMember;
-use crate::formats::surroundings::{ImageGroup, Surroundings};
+use crate::formats::subject::Subject;
 use zarr_format::error::{Error, Result};
-use zarr_format::grid::Selection;
 use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::OpenArray;
 use zarrfs_array::array::ragged::{Growing, RaggedElements};
@@ -63,101 +62,9 @@ type RaggedFn = fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>;
 /// Reads the elements of an array, named by the member's path, and makes a file of them.
 type RowsFn = fn(&RequestContext, &GroupMember, &mut Growing<'_>) -> Result<()>;
 
-/// The input of a format: the metadata of a box and its surroundings.
-#[derive(Clone, Copy)]
-pub struct Subject<'a> {
-    /// The array, with its attributes.
-    pub array: &'a Array,
-    /// Number of elements along each dimension of the box in the file.
-    pub shape: &'a [u64],
-    /// The name that the array's files start with.
-    pub name: &'a [u8],
-    /// The part of the file name between that and the extension, such as `@0,:` or `.cf`.
-    pub chosen: &'a str,
-    /// Facts about the array from the metadata of other nodes.
-    pub around: Surroundings<'a>,
-    /// The dimensions of the box, outermost first; `None` for the array's own dimensions from their first elements
-    /// on.
-    pub taken: Option<&'a [TakenDimension]>,
-}
-
-/// A dimension of a box, which has elements at a fixed step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TakenDimension {
-    /// Its number among the array's dimensions.
-    pub axis: usize,
-    /// Index of the first element.
-    pub start: u64,
-    /// Step from one element to the next.
-    pub step: i64,
-}
-
-impl TakenDimension {
-    /// Returns the dimensions that a selection keeps.
-    pub fn of_selection(selection: &Selection) -> Vec<TakenDimension> {
-        let kept = selection.remaining_axes().into_iter();
-        kept.filter_map(|axis| {
-            let selected = selection.axes.get(axis)?;
-            Some(TakenDimension {
-                axis,
-                start: selected.start,
-                step: selected.step,
-            })
-        })
-        .collect()
-    }
-}
-
-impl<'a> Subject<'a> {
-    /// Returns the subject of an array without any surroundings.
-    pub fn alone(array: &'a Array, shape: &'a [u64]) -> Subject<'a> {
-        Subject {
-            array,
-            shape,
-            name: b"",
-            chosen: "",
-            around: Surroundings::default(),
-            taken: None,
-        }
-    }
-
-    /// Returns the group of the OME-Zarr image that the array is a level of, or `None`.
-    pub fn image(&self) -> Option<ImageGroup<'a>> {
-        self.around.image_of(self.name)
-    }
-
-    /// Returns the name as text, for formats that write it into a file; `None` if it is not text of one line.
-    pub fn text_name(&self) -> Option<&'a str> {
-        std::str::from_utf8(self.name)
-            .ok()
-            .filter(|name| is_plain(name))
-    }
-
-    /// Returns the name of the `.raw` file with the same elements, or `None` if a header cannot contain it.
-    pub fn raw_file(&self) -> Option<String> {
-        let name = self.text_name()?;
-        is_plain(self.chosen).then(|| format!("{name}{}.raw", self.chosen))
-    }
-
-    /// Like `raw_file`, for headers that take `%` in a name as a pattern of several files.
-    pub fn raw_file_alone(&self) -> Option<String> {
-        self.raw_file().filter(|file| !file.contains('%'))
-    }
-
-    /// Whether the box has elements, and from 1 to `most` dimensions, as image formats require.
-    pub fn is_image(&self, most: usize) -> bool {
-        (1..=most).contains(&self.shape.len()) && !self.shape.contains(&0)
-    }
-}
-
 /// Returns the number of padding bytes after `length` bytes that align the elements behind them.
 pub(super) fn filling(length: usize) -> usize {
     length.next_multiple_of(ALIGNMENT) - length
-}
-
-/// Whether text is valid in a line of any header.
-fn is_plain(text: &str) -> bool {
-    !text.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter))
 }
 
 /// The parts of a file of elements with a fixed length.

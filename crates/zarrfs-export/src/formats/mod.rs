@@ -1,100 +1,59 @@
 //! Virtual files of a box of an array: the formats, and the table of formats.
 //!
-//! Each format is a file of this folder: it says which arrays it can hold, and makes the header and the trailer
-//! (`format`). `opened` reads such a file, `conversion` changes the form of elements, `axes` interprets dimensions.
-//! To add a format, add a file and a line in `FORMATS`.
+//! Each format says which arrays it can hold, and makes the header and the trailer (`format`). `volumes` are formats
+//! of images in space, `maps` those with a georeference, `tables` those of text; `netcdf`, `hdf5` and `tiff` are a
+//! format each. `opened` reads such a file, `conversion` changes the form of elements, `axes`, `cf` and `ome_zarr`
+//! interpret dimensions and attributes. To add a format, add a file and a line in `FORMATS`.
 
 use crate::formats::group::GroupFormat;
 use zarr_format::error::{Error, Result};
 
-mod affine;
 pub mod axes;
-mod axis_kind;
-mod band_facts;
-mod body_place;
-pub mod calendar;
 pub mod cf;
-mod cf_attributes;
-mod cf_complex;
-mod cf_counts;
-mod cf_numbers;
-mod cf_values;
 pub mod conversion;
-mod coordinate_systems;
-pub mod coordinate_variable;
-pub mod descr;
-mod dimensions;
-mod epsg_codes;
-pub mod fits;
 mod format;
-pub mod georeference;
-mod grid_mapping;
 pub mod group;
 pub mod hdf5;
-mod header_bytes;
-pub mod map_layout;
-mod mapping_numbers;
+pub mod maps;
 pub mod member;
-mod member_texts;
-pub mod metaimage;
-pub mod mrc;
 pub mod netcdf;
-mod netcdf_header;
-mod netcdf_names;
-pub mod nifti;
 pub mod npy;
-pub mod nrrd;
 pub mod ome_zarr;
 mod opened;
-mod orientation;
-mod placement;
-mod projjson;
-pub mod raster;
-pub mod raw;
-mod reference_system;
-pub mod removed;
+pub mod plain;
 mod source_elements;
-pub mod surroundings;
-pub mod table;
-mod text_cell;
-mod text_column;
-pub mod text_rows;
-mod text_table;
+pub mod subject;
+pub mod tables;
 pub mod tiff;
-pub mod times;
-mod told_place;
-mod transformation;
-pub mod txt;
 mod units;
-pub mod vrt;
-pub mod vti;
-mod wkt2;
+pub mod volumes;
 
-pub use crate::formats::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
+pub use crate::formats::format::{ElementForm, FileParts, Format, Ragged};
 pub use crate::formats::opened::Export;
 pub use crate::formats::source_elements::SourceElements;
+pub use crate::formats::subject::{Subject, TakenDimension};
 
 /// All formats of arrays.
 pub const FORMATS: &[&Format] = &[
     &npy::FORMAT,
-    &raw::FORMAT,
-    &txt::FORMAT,
+    &plain::RAW,
+    &plain::TXT,
     &npy::FORTRAN,
-    &nrrd::FORMAT,
-    &nrrd::DETACHED,
-    &metaimage::FORMAT,
-    &metaimage::DETACHED,
-    &nifti::FORMAT,
-    &fits::FORMAT,
-    &mrc::FORMAT,
-    &vti::FORMAT,
+    &volumes::nrrd::FORMAT,
+    &volumes::nrrd::DETACHED,
+    &volumes::metaimage::FORMAT,
+    &volumes::metaimage::DETACHED,
+    &volumes::nifti::FORMAT,
+    &volumes::fits::FORMAT,
+    &volumes::mrc::FORMAT,
+    &volumes::vti::FORMAT,
     &tiff::FORMAT,
     &tiff::ome::FORMAT,
-    &vrt::FORMAT,
-    &raster::HEADER,
-    &raster::ENVI,
-    &text_rows::CSV,
-    &text_rows::NDJSON,
+    &maps::vrt::FORMAT,
+    &maps::envi::HEADER,
+    &maps::envi::ENVI,
+    &tables::rows::CSV,
+    &tables::rows::NDJSON,
 ];
 
 /// All formats of groups.
@@ -103,8 +62,8 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &hdf5::HDF5,
     &hdf5::NETCDF,
     &tiff::ome::PYRAMID,
-    &table::CSV,
-    &table::NDJSON,
+    &tables::group::CSV,
+    &tables::group::NDJSON,
 ];
 
 /// The formats of groups that can also hold one variable with its coordinates.

@@ -1,11 +1,12 @@
 //! `.npy`: numpy's own format (numpy.lib.format), version 1.0 if the header fits.
 //!
-//! Elements without a fixed length become fixed-width types of numpy, as wide as the longest element.
+//! Elements without a fixed length become fixed-width types of numpy, as wide as the longest element. Numbers that numpy
+//! lacks get a type of the same size that can show their bytes.
 
 use crate::formats::format::ALIGNMENT;
-use crate::formats::{FileParts, Format, Ragged, descr};
+use crate::formats::{FileParts, Format, Ragged};
 use zarr_format::error::{Error, Result};
-use zarr_format::model::{DataType, MAX_ELEMENT};
+use zarr_format::model::{DataType, Field, MAX_ELEMENT};
 use zarrfs_array::array::ragged::{Growing, RaggedElements};
 
 /// Elements in C order behind a header; `numpy.load` can map the file.
@@ -13,7 +14,7 @@ pub const FORMAT: Format = Format {
     extension: "npy",
     needs: "elements of a type that numpy has",
     parts: Some(|subject| {
-        let descr = descr::of(&subject.array.data_type)?;
+        let descr = descr(&subject.array.data_type)?;
         header(&descr, false, subject.shape).map(FileParts::plain)
     }),
     ragged: Some(Ragged::Made(ragged)),
@@ -25,7 +26,7 @@ pub const FORTRAN: Format = Format {
     extension: "f.npy",
     needs: "elements of a fixed length and of a type that numpy has",
     parts: Some(|subject| {
-        let descr = descr::of(&subject.array.data_type)?;
+        let descr = descr(&subject.array.data_type)?;
         let header = header(&descr, true, subject.shape)?;
         Some(FileParts::fortran(header, subject.shape))
     }),
@@ -35,7 +36,7 @@ pub const FORTRAN: Format = Format {
 
 /// Builds the header: magic, version, length of the text, the padded text, and a newline.
 fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
-    let shape = descr::tuple(shape);
+    let shape = tuple(shape);
     let order = if is_fortran { "True" } else { "False" };
     let mut text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}");
     // Version 3.0 allows more than 64 KiB of text, in UTF-8.
@@ -99,5 +100,103 @@ fn put_padded(element: &[u8], is_text: bool, padded: &mut [u8]) {
     let text = String::from_utf8_lossy(element);
     for (code, letter) in padded.chunks_exact_mut(4).zip(text.chars()) {
         code.copy_from_slice(&u32::from(letter).to_le_bytes());
+    }
+}
+
+/// Returns the value of `descr` as a Python literal, with quotes; `None` if numpy has no such type.
+pub fn descr(data_type: &DataType) -> Option<String> {
+    match data_type {
+        DataType::Struct(fields) => {
+            let fields: Option<Vec<String>> = fields.iter().map(field).collect();
+            Some(format!("[{}]", fields?.join(", ")))
+        }
+        simple => Some(format!("'{}'", typestr(simple)?)),
+    }
+}
+
+fn typestr(data_type: &DataType) -> Option<String> {
+    let order = if data_type.word() == 1 { '|' } else { '<' };
+    Some(match data_type {
+        DataType::Bool => "|b1".to_string(),
+        DataType::Int(width) => format!("{order}i{width}"),
+        DataType::UInt(width) => format!("{order}u{width}"),
+        DataType::Float(width) => format!("{order}f{width}"),
+        DataType::Complex(width) => format!("{order}c{width}"),
+        DataType::Small(number) => number.npy.to_string(),
+        DataType::Raw(width) => format!("|V{width}"),
+        DataType::DateTime(unit) if unit.name == "generic" => "<M8".to_string(),
+        DataType::TimeDelta(unit) if unit.name == "generic" => "<m8".to_string(),
+        DataType::DateTime(unit) => format!("<M8[{unit}]"),
+        DataType::TimeDelta(unit) => format!("<m8[{unit}]"),
+        DataType::FixedBytes(width) => format!("|S{width}"),
+        DataType::FixedText(length) => format!("<U{length}"),
+        DataType::Struct(_)
+        | DataType::Text
+        | DataType::Bytes
+        | DataType::List(_)
+        | DataType::Object
+        | DataType::Unknown(_) => return None,
+    })
+}
+
+fn field(field: &Field) -> Option<String> {
+    let name = quoted(&field.name);
+    let descr = descr(&field.data_type)?;
+    if field.shape.is_empty() {
+        return Some(format!("({name}, {descr})"));
+    }
+    Some(format!("({name}, {descr}, {})", tuple(&field.shape)))
+}
+
+/// Formats lengths as a Python tuple.
+pub fn tuple(lengths: &[u64]) -> String {
+    let names: Vec<String> = lengths.iter().map(u64::to_string).collect();
+    let comma = if lengths.len() == 1 { "," } else { "" };
+    format!("({}{comma})", names.join(", "))
+}
+
+/// Formats text as a Python string literal.
+fn quoted(text: &str) -> String {
+    let mut literal = String::from("'");
+    for letter in text.chars() {
+        match letter {
+            '\\' | '\'' => literal.extend(['\\', letter]),
+            control if control.is_control() => {
+                literal.push_str(&format!("\\x{:02x}", u32::from(control)));
+            }
+            other => literal.push(other),
+        }
+    }
+    literal.push('\'');
+    literal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use zarr_format::dialect::typestr;
+
+    #[test]
+    fn types_are_spelt_as_numpy_spells_them() {
+        for (dtype, expected) in [
+            (json!(">f8"), "'<f8'"),
+            (json!("|V3"), "'|V3'"),
+            (json!(">U2"), "'<U2'"),
+            (json!("<M8[10us]"), "'<M8[10us]'"),
+            (json!("<m8"), "'<m8'"),
+            (
+                json!([
+                    ["a'b", ">i2"],
+                    ["z", "<f4", [2, 2]],
+                    ["n", [["x", "|u1"]], [3]]
+                ]),
+                "[('a\\'b', '<i2'), ('z', '<f4', (2, 2)), ('n', [('x', '|u1')], (3,))]",
+            ),
+        ] {
+            let typed = typestr::parse(&dtype).unwrap();
+            assert_eq!(descr(&typed.data_type).as_deref(), Some(expected));
+        }
+        assert_eq!(descr(&DataType::Text), None);
     }
 }

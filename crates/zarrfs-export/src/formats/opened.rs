@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::formats::Subject;
 use crate::formats::conversion::Conversion;
-use crate::formats::format::{ElementForm, FileParts, Format, Ragged, Subject};
+use crate::formats::format::{ElementForm, FileParts, Format, Ragged};
 use crate::formats::member::{GroupMember, MemberSource};
 use crate::formats::source_elements::SourceElements;
 use zarr_format::buffer::Buffer;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::formats::surroundings::Surroundings;
+use crate::formats::subject::Surroundings;
 use crate::formats::{FORMATS, Subject};
 use zarr_format::dialect::v3;
 use zarr_format::error::{Error, Result};

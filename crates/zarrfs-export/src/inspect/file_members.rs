@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::formats::axes::AxisKind;
 use crate::formats::cf::{self, DecodedArray, NoValues};
-use crate::formats::coordinate_variable::{CoordinateMeaning, Quantity};
 use crate::formats::group::{GroupFormat, GroupMember};
+use crate::formats::maps::coordinate_variable::{CoordinateMeaning, Quantity};
 use crate::inspect::companions::{BOUNDS, COORDINATES, is_coordinate};
 use crate::inspect::coordinates;
 use crate::inspect::labels::Labels;

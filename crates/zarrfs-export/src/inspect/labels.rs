@@ -6,8 +6,8 @@
 
 use std::cmp::Ordering;
 
-use crate::formats::calendar::Calendar;
-use crate::formats::times::{period_of, split_times, time_text};
+use crate::formats::cf::times::Calendar;
+use crate::formats::cf::times::{period_of, split_times, time_text};
 use zarr_format::grid::SelectedAxis;
 
 /// The labels along a dimension, one per element.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 
 use crate::inspect::access::{AccessConfig, OpenedStore};
-use crate::inspect::unlisted_store::UnlistedStore;
 use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::layer::Layer;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::stats::Stats;
-use zarrfs_store::{Key, StoreStack};
+use zarrfs_store::{Key, Store, StoreInfo, StoreStack};
 
 /// A store and a path in it.
 pub struct StorePath {
@@ -184,6 +184,67 @@ fn key_of(url: &str, part: &str) -> Result<Key> {
     Key::new(part)
 }
 
+/// Returns the name of the root's own files in the files view: the store's name without extensions such as `.zarr`.
+pub fn root_name(source: &str) -> String {
+    let folder =
+        zarrfs_store::local_folder(source).and_then(|folder| std::fs::canonicalize(folder).ok());
+    let path = folder.map_or_else(
+        || source.to_string(),
+        |folder| folder.to_string_lossy().into_owned(),
+    );
+    let name = path
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or_default();
+    let bare = [".zip", ".zarr", ".n5"]
+        .iter()
+        .fold(name, |name, end| without_ending(name, end));
+    if bare.is_empty() {
+        "root".to_string()
+    } else {
+        bare.to_string()
+    }
+}
+
+/// Removes an ending, in upper or lower case.
+fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
+    let parts = name
+        .len()
+        .checked_sub(ending.len())
+        .and_then(|length| name.split_at_checked(length));
+    match parts {
+        Some((bare, end)) if end.eq_ignore_ascii_case(ending) => bare,
+        _ => name,
+    }
+}
+
+/// A store whose listings are incomplete.
+pub(super) struct UnlistedStore {
+    below: Arc<dyn Store>,
+    info: StoreInfo,
+}
+
+impl UnlistedStore {
+    pub(super) fn new(below: Arc<dyn Store>) -> UnlistedStore {
+        let info = StoreInfo {
+            lists: false,
+            ..below.info().clone()
+        };
+        UnlistedStore { below, info }
+    }
+}
+
+impl Layer for UnlistedStore {
+    fn below(&self) -> &dyn Store {
+        &*self.below
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,5 +275,15 @@ mod tests {
         let found = shown(in_path(Path::new("/a/b/c/"), Some(Path::new("/a/b"))).unwrap());
         let expected = [("/a/b/c", "/"), ("/a/b", "c")];
         assert_eq!(found, expected.map(|(a, b)| (a.to_string(), b.to_string())));
+    }
+
+    #[test]
+    fn the_root_is_named_after_the_store() {
+        assert_eq!(root_name("s3://bucket/a/data.zarr/"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.zip"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.ZIP"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.zip/in/ner"), "ner");
+        assert_eq!(root_name("s3://bucket/\u{e4}ip"), "\u{e4}ip");
+        assert_eq!(root_name("/no/such/.zarr"), "root");
     }
 }

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::formats::Subject;
 use crate::formats::axes::AxisKind;
-use crate::formats::coordinate_variable::{
+use crate::formats::maps::coordinate_variable::{
     CoordinateMeaning, CoordinateVariable, Line, unknown_unit,
 };
-use crate::formats::georeference::level_base;
-use crate::formats::map_layout::{LevelBase, MapLayout};
+use crate::formats::maps::georeference::level_base;
+use crate::formats::maps::levels::{LevelBase, MapLayout};
 use crate::formats::ome_zarr::names_level;
-use crate::inspect::coordinate_lines::CoordinateLines;
+use crate::inspect::coordinates::CoordinateLines;
 use crate::inspect::surrounding_nodes::{FindNode, SurroundingNodes, attributes, groups_above};
 use zarr_format::error::Result;
 use zarr_format::model::{Array, Attributes};

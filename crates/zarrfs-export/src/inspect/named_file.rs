@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::formats::group::OrWhyNot;
 use crate::formats::{FORMATS, Subject, TakenDimension, cf};
-use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::inspect::coordinates::ArrayInGroup;
+use crate::inspect::coordinates::CoordinateLines;
 use crate::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
+use crate::inspect::group_file::VariableSource;
 use crate::inspect::group_file::{GroupSource, PlannedFile};
 use crate::inspect::locate::StorePath;
+use crate::inspect::locate::root_name;
 use crate::inspect::map_nodes::MapSource;
-use crate::inspect::root_name::root_name;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
-use crate::inspect::variable_file::VariableSource;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Array, Node};
 use zarrfs_array::hierarchy::NodeEntry;

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use crate::formats::netcdf;
-use crate::formats::surroundings::Surroundings;
+use crate::formats::subject::Surroundings;
 use crate::inspect::array_info::ArrayInfo;
-use crate::inspect::coordinate_lines::CoordinateLines;
-use crate::inspect::left_out::LeftOut;
+use crate::inspect::coordinates::CoordinateLines;
 use crate::inspect::locate::StorePath;
+use crate::inspect::locate::root_name;
 use crate::inspect::map_nodes::MapSource;
-use crate::inspect::refused_files;
-use crate::inspect::refused_files::{GroupFiles, RefusedFile};
-use crate::inspect::root_name::root_name;
+use crate::inspect::node_files;
+use crate::inspect::node_files::LeftOut;
+use crate::inspect::node_files::{GroupFiles, RefusedFile};
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::inspect::tree::tree;
 use crate::inspect::tree::{NodeFacts, TreeConfig};
-use crate::inspect::tree_walk::tree;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Attributes, Node};
 use zarrfs_array::hierarchy::NodeEntry;
@@ -118,7 +118,7 @@ impl NodeInfo {
                 if let Some(error) = unread {
                     left_out.add_unread(&name, &error);
                 }
-                let mut refused = refused_files::of_array(array, &name, around);
+                let mut refused = node_files::refused_files(array, &name, around);
                 let with_coordinates = GroupFiles::of_variable(context, located, &entry, &name)?;
                 info.add_files(with_coordinates.names);
                 refused.extend(with_coordinates.refused);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::inspect::selected::SelectedElements;
+use crate::inspect::selected_elements::SelectedElements;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::Selection;
 use zarr_format::model::{DataType, bytes_of};

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use crate::inspect::access::OpenedStore;
+use crate::inspect::chunk_key::find_chunk;
 use crate::inspect::file_ending::SELECTED;
-use crate::inspect::key_of_chunk::find_chunk;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{ChunkIndex, Coordinates, Grid, NumberedName, join_indices};
 use zarrfs_array::array::ShardFile;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::formats::coordinate_variable::CoordinateVariable;
-use crate::formats::map_layout::LevelBase;
+use crate::formats::maps::coordinate_variable::CoordinateVariable;
+use crate::formats::maps::levels::LevelBase;
 use crate::formats::ome_zarr::{
     has_systems, is_scene, labelled_image, names_level, number_paths, scene_number_paths,
 };
-use crate::formats::surroundings::{ImageGroup, SceneGroup, StoredNumbers, Surroundings};
+use crate::formats::subject::{ImageGroup, SceneGroup, StoredNumbers, Surroundings};
 use crate::formats::{Export, FileParts};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Region;

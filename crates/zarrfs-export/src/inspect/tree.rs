@@ -1,17 +1,25 @@
-//! Describes the nodes of a tree by their metadata; `tree_walk` finds them.
+//! Walks the nodes below a node in tree order, and describes each by its metadata.
+//!
+//! Groups are listed in parallel, and their children are read in parallel in parts of bounded size. So a remote tree
+//! takes about as many round trips as it has levels, and of a group of a million arrays the first are passed on
+//! before the others are read.
 
+use std::mem::take;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::formats::surroundings::Surroundings;
+use crate::formats::subject::Surroundings;
 use crate::inspect::access::OpenedStore;
 use crate::inspect::array_info::ArrayInfo;
 use crate::inspect::stored::StoredFacts;
-use zarr_format::error::Error;
-use zarr_format::model::Node;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document::is_in_node_folder;
+use zarr_format::model::{Node, is_like_chunk};
 use zarrfs_array::array::OpenArray;
 use zarrfs_array::hierarchy::NodeEntry;
-use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::{Key, LeftOut};
 
 /// The kind of a node.
 #[derive(Clone, Debug)]
@@ -107,4 +115,339 @@ fn facts(entry: &NodeEntry, open: Option<&Arc<OpenArray>>, root: &str) -> NodeFa
         }
         (Ok(Node::Group(_)), _) => NodeFacts::Group,
     }
+}
+
+/// Maximum number of nodes of a tree; further nodes are left out, and their group is marked as cut.
+const MAX_NODES: usize = 1 << 20;
+
+/// Maximum depth of a tree.
+const MAX_DEPTH: usize = 1000;
+
+/// Maximum number of nodes that are read before the nodes before them are passed on.
+const PART: usize = 2048;
+
+/// Receives the nodes of a tree, and returns whether it wants more.
+pub type TakeNode<'a> = &'a mut dyn FnMut(TreeNode) -> ControlFlow<()>;
+
+/// Passes on the node at a path and all nodes below it: each group before its children, which are sorted by name.
+///
+/// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be
+/// listed has a fault. Returns the first fault of a child that was found after its group was passed on.
+pub fn walk(
+    context: &RequestContext,
+    opened: &OpenedStore,
+    (path, root): (&Key, &str),
+    config: &TreeConfig,
+    take: TakeNode<'_>,
+) -> Result<Option<Error>> {
+    let first = opened.hierarchy.node(context, path)?;
+    let entry = first.ok_or_else(|| Error::new(Kind::NotFound, path, "no such group or array"))?;
+    let reader = NodeReader {
+        opened,
+        root,
+        config,
+    };
+    let node = reader.describe(context, &entry, 0);
+    let mut walk = TreeWalk {
+        reader,
+        room: MAX_NODES,
+        fault: None,
+        take,
+    };
+    // A break means that no more nodes are wanted, which is not a fault.
+    let _ = walk.give_all(context, vec![TreeItem::of(ReadNode { node, entry })]);
+    Ok(walk.fault)
+}
+
+/// Returns the same nodes as a list.
+pub fn tree(
+    context: &RequestContext,
+    opened: &OpenedStore,
+    place: (&Key, &str),
+    config: &TreeConfig,
+) -> Result<Vec<TreeNode>> {
+    let mut nodes = Vec::new();
+    let fault = walk(context, opened, place, config, &mut |node| {
+        nodes.push(node);
+        ControlFlow::Continue(())
+    })?;
+    if let Some(first) = nodes.first_mut() {
+        first.fault = first.fault.take().or(fault);
+    }
+    Ok(nodes)
+}
+
+/// A node that was read.
+struct ReadNode {
+    node: TreeNode,
+    entry: Arc<NodeEntry>,
+}
+
+/// A node of a part of the tree.
+enum TreeItem {
+    /// A node whose children, if it has any, are the next items.
+    Known(TreeNode),
+    /// A node whose children are not known.
+    Open(ReadNode),
+}
+
+/// An entry of a part in progress: a node, or names of children of the last node before.
+enum TreeSlot {
+    Node(TreeNode),
+    Unread(UnreadChildren),
+}
+
+/// A part of the tree in progress.
+#[derive(Default)]
+struct TreePart {
+    slots: Vec<TreeSlot>,
+    /// The number of names that are not read yet.
+    unread: usize,
+}
+
+/// Children of a group that will be read together.
+struct UnreadChildren {
+    parent: Arc<NodeEntry>,
+    depth: usize,
+    /// The child before them, which may turn out to be the last one.
+    before: Option<ReadNode>,
+    names: Vec<Vec<u8>>,
+    /// Whether there are names after these.
+    has_more: bool,
+}
+
+/// The result of reading a child.
+type ReadChild = Result<Option<ReadNode>>;
+
+/// A node, and the names of its children if they are in the tree.
+type ListedNode = (TreeNode, Option<(Arc<NodeEntry>, Vec<Vec<u8>>)>);
+
+/// Reads nodes in several threads.
+#[derive(Clone, Copy)]
+struct NodeReader<'a> {
+    opened: &'a OpenedStore,
+    root: &'a str,
+    config: &'a TreeConfig,
+}
+
+/// A walk in progress.
+struct TreeWalk<'a> {
+    reader: NodeReader<'a>,
+    /// The number of nodes that the tree may still have.
+    room: usize,
+    fault: Option<Error>,
+    take: TakeNode<'a>,
+}
+
+impl TreeWalk<'_> {
+    /// Passes on nodes in order, each with all nodes below it.
+    fn give_all(&mut self, context: &RequestContext, items: Vec<TreeItem>) -> ControlFlow<()> {
+        if !items.iter().any(|item| matches!(item, TreeItem::Open(_))) {
+            return items.into_iter().try_for_each(|item| match item {
+                TreeItem::Known(node) | TreeItem::Open(ReadNode { node, .. }) => (self.take)(node),
+            });
+        }
+        let reader = self.reader;
+        let list = |item| reader.list(context, item);
+        let mut part = TreePart::default();
+        for (node, group) in parallel_map(reader.config.threads, items, &list) {
+            match group {
+                None => part.slots.push(TreeSlot::Node(node)),
+                Some(group) => self.add_group(context, &mut part, node, group)?,
+            }
+        }
+        self.give_part(context, &mut part).map_continue(drop)
+    }
+
+    /// Adds a group and its children to a part; passes the part on whenever it is full.
+    fn add_group(
+        &mut self,
+        context: &RequestContext,
+        part: &mut TreePart,
+        mut node: TreeNode,
+        (parent, names): (Arc<NodeEntry>, Vec<Vec<u8>>),
+    ) -> ControlFlow<()> {
+        let depth = node.depth + 1;
+        let wanted = names.len().min(self.room);
+        node.is_cut = names.len() > wanted;
+        self.room -= wanted;
+        part.slots.push(TreeSlot::Node(node));
+        let mut names = names.into_iter().take(wanted);
+        let mut before = None;
+        while names.len() > 0 {
+            let here: Vec<Vec<u8>> = names.by_ref().take(PART - part.unread).collect();
+            part.unread += here.len();
+            part.slots.push(TreeSlot::Unread(UnreadChildren {
+                parent: parent.clone(),
+                depth,
+                before: before.take(),
+                names: here,
+                has_more: names.len() > 0,
+            }));
+            if part.unread >= PART {
+                before = self.give_part(context, part)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Reads the children of a part and passes the part on, except for a last child that others may follow.
+    fn give_part(
+        &mut self,
+        context: &RequestContext,
+        part: &mut TreePart,
+    ) -> ControlFlow<(), Option<ReadNode>> {
+        let slots = take(part).slots;
+        let wanted = slots.iter().flat_map(|slot| match slot {
+            TreeSlot::Node(_) => Vec::new(),
+            TreeSlot::Unread(unread) => unread.wanted(),
+        });
+        let reader = self.reader;
+        let read = |(parent, name, depth): (Arc<NodeEntry>, Vec<u8>, usize)| {
+            reader.read(context, &parent, &name, depth)
+        };
+        let mut read = parallel_map(reader.config.threads, wanted.collect(), &read).into_iter();
+        let mut items = Vec::new();
+        let mut held_back = None;
+        for slot in slots {
+            match slot {
+                TreeSlot::Node(node) => items.push(TreeItem::Known(node)),
+                TreeSlot::Unread(unread) => {
+                    let children = read.by_ref().take(unread.names.len());
+                    held_back = self.add_children(unread, children, &mut items);
+                }
+            }
+        }
+        self.give_all(context, items)?;
+        ControlFlow::Continue(held_back)
+    }
+
+    /// Adds children that were read; returns the last one if others may follow.
+    fn add_children(
+        &mut self,
+        unread: UnreadChildren,
+        read: impl Iterator<Item = ReadChild>,
+        items: &mut Vec<TreeItem>,
+    ) -> Option<ReadNode> {
+        let mut children: Vec<ReadNode> = unread.before.into_iter().collect();
+        for child in read {
+            match child {
+                Ok(child) => children.extend(child),
+                Err(error) => self.note_fault(&unread.parent.path, error, items),
+            }
+        }
+        let last = children.pop();
+        for found in &mut children {
+            found.node.is_last = false;
+        }
+        items.extend(children.into_iter().map(TreeItem::of));
+        if unread.has_more {
+            return last;
+        }
+        items.extend(last.map(TreeItem::of));
+        None
+    }
+
+    /// Records an error of a child in its group, or in the walk if the group was already passed on.
+    fn note_fault(&mut self, group: &Key, error: Error, items: &mut [TreeItem]) {
+        let node = items.iter_mut().rev().find_map(|item| match item {
+            TreeItem::Known(node) if node.path == *group => Some(node),
+            TreeItem::Known(_) | TreeItem::Open(_) => None,
+        });
+        match node {
+            Some(node) => node.fault = Some(error),
+            None => self.fault = self.fault.take().or(Some(error)),
+        }
+    }
+}
+
+impl NodeReader<'_> {
+    /// Lists the children of a node; if they are too deep for the tree, only checks whether there are any.
+    fn list(&self, context: &RequestContext, item: TreeItem) -> ListedNode {
+        let ReadNode { mut node, entry } = match item {
+            TreeItem::Known(node) => return (node, None),
+            TreeItem::Open(found) => found,
+        };
+        let is_deepest = node.depth >= self.config.depth.min(MAX_DEPTH);
+        let most = if is_deepest { 1 } else { MAX_NODES + 1 };
+        match self.names(context, &entry, most) {
+            Err(error) => node.fault = Some(error),
+            Ok((names, _)) if is_deepest => node.is_cut = !names.is_empty(),
+            Ok((names, left_out)) => {
+                node.is_partial = left_out == LeftOut::Any;
+                return (node, Some((entry, names)));
+            }
+        }
+        (node, None)
+    }
+
+    /// Returns the sorted names of the children of a group, at most the first `most` in the listing; and which names
+    /// the listing leaves out.
+    fn names(
+        &self,
+        context: &RequestContext,
+        entry: &Arc<NodeEntry>,
+        most: usize,
+    ) -> Result<(Vec<Vec<u8>>, LeftOut)> {
+        let mut names = Vec::new();
+        let hierarchy = &self.opened.hierarchy;
+        let mut listing = hierarchy.children_or_named(context, entry)?;
+        while names.len() < most
+            && let Some(name) = listing.next(context)?
+        {
+            // A node cannot have the name of a document in its group's folder; drafts have their documents elsewhere.
+            if entry.entry_point().is_some() || !is_in_node_folder(&name.name) {
+                names.push(name.name);
+            }
+        }
+        names.sort();
+        Ok((names, listing.left_out()))
+    }
+
+    fn read(
+        &self,
+        context: &RequestContext,
+        parent: &NodeEntry,
+        name: &[u8],
+        depth: usize,
+    ) -> ReadChild {
+        let child = self.opened.hierarchy.child(context, parent, name)?;
+        let child = child.filter(|child| !is_of_chunks(parent, child));
+        Ok(child.map(|entry| {
+            let node = self.describe(context, &entry, depth);
+            ReadNode { node, entry }
+        }))
+    }
+
+    fn describe(&self, context: &RequestContext, entry: &Arc<NodeEntry>, depth: usize) -> TreeNode {
+        TreeNode::describe(context, (self.opened, self.root), entry, depth, self.config)
+    }
+}
+
+impl TreeItem {
+    /// An array has no children to list.
+    fn of(found: ReadNode) -> TreeItem {
+        if found.entry.is_array() {
+            TreeItem::Known(found.node)
+        } else {
+            TreeItem::Open(found)
+        }
+    }
+}
+
+impl UnreadChildren {
+    /// Returns the parent, name and depth of each child to read.
+    fn wanted(&self) -> Vec<(Arc<NodeEntry>, Vec<u8>, usize)> {
+        let names = self.names.iter();
+        names
+            .map(|name| (self.parent.clone(), name.clone(), self.depth))
+            .collect()
+    }
+}
+
+/// Whether a child is a folder of chunks: it has such a name and no document, and its parent may be an array whose
+/// documents cannot be read.
+fn is_of_chunks(parent: &NodeEntry, child: &NodeEntry) -> bool {
+    let is_bare = child.node.is_ok() && child.dialect().is_none();
+    parent.node.is_err() && is_bare && is_like_chunk(child.path.name())
 }

@@ -9,10 +9,10 @@ use crate::formats::hdf5::datatype::{
 };
 use crate::formats::hdf5::heap::GlobalHeap;
 use crate::formats::hdf5::object::{ObjectHeader, attribute, dataspace, null_dataspace};
-use crate::formats::netcdf_header::{
+use crate::formats::netcdf::header::{
     FILL, float, has_implied_fill, has_variable_type, integer as integer_of, meant_attributes,
 };
-use crate::formats::netcdf_names::{held_names, is_name};
+use crate::formats::netcdf::names::{held_names, is_name};
 use zarr_format::dialect::fill;
 use zarr_format::model::{Array, Attributes, DataType};
 

@@ -1,7 +1,14 @@
-//! Writes the global heap of an HDF5 file (File Format Specification, III.E).
+//! The global heap of an HDF5 file, and the texts of arrays in it (File Format Specification, III.E).
 //!
-//! It stores values without a fixed length, in collections with a limited number of objects. The place of an object
+//! A heap stores values without a fixed length, in collections with a limited number of objects. The place of an object
 //! depends only on the objects before it and on the heap's address.
+
+use crate::formats::group::GroupContents;
+use crate::formats::hdf5::tree::HdfTree;
+use crate::formats::member::MemberTexts;
+use zarr_format::error::{Error, Result};
+use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_store::request_context::RequestContext;
 
 /// Size in bytes of a collection's header, and of an object's header.
 const HEAD: usize = 16;
@@ -87,6 +94,64 @@ impl GlobalHeap {
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.close();
         self.closed
+    }
+}
+
+/// The texts of all arrays in a file.
+#[derive(Default)]
+pub(super) struct TextsOfFile {
+    heap: ReservedBytes,
+    references: ReservedBytes,
+    /// For each array its object number, and the offset of its first reference among all references.
+    begins: Vec<(usize, u64)>,
+}
+
+impl TextsOfFile {
+    /// Reads the texts of a file; they are placed at the address `begin`.
+    pub(super) fn read(
+        context: &RequestContext,
+        tree: &HdfTree,
+        contents: &GroupContents,
+        begin: u64,
+    ) -> Result<TextsOfFile> {
+        let (mut bytes, mut references) = (contents.growing()?, contents.growing()?);
+        let mut heap = GlobalHeap::at(begin);
+        let (mut begins, mut length) = (Vec::new(), 0);
+        for (object, member) in tree.texts() {
+            begins.push((object, length));
+            let member = contents.member(member)?;
+            let texts = MemberTexts::read(context, member)?;
+            texts.each(&mut |text| {
+                let too_large = || Error::too_large(&member.path, "a text of such a length");
+                let reference = heap.put(text.len(), text).ok_or_else(too_large)?;
+                bytes.push(&heap.take())?;
+                length += reference.len() as u64;
+                references.push(&reference)
+            })?;
+        }
+        bytes.push(&heap.finish())?;
+        Ok(TextsOfFile {
+            heap: bytes.finish(),
+            references: references.finish(),
+            begins,
+        })
+    }
+
+    /// Returns their size in bytes.
+    pub(super) fn len(&self) -> u64 {
+        (self.heap.len() + self.references.len()) as u64
+    }
+
+    /// Returns for each array its object number and the offset of its references.
+    pub(super) fn places(&self) -> impl Iterator<Item = (usize, u64)> {
+        let heap = self.heap.len() as u64;
+        let begins = self.begins.iter();
+        begins.map(move |&(object, begin)| (object, heap + begin))
+    }
+
+    /// Returns the bytes: the heap, then the references.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        [&*self.heap, &*self.references].into_iter()
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Datasets are contiguous: they follow the headers one after the other, the smallest first. Headers are written
 //! twice, first without addresses, since their lengths do not depend on them. `datatype` and `attributes` encode
-//! values, `tree` collects the objects, `object` and `heap` write the low-level structures, and `texts` writes the
-//! texts of arrays, for which the layout is made when the file is opened.
+//! values, `tree` collects the objects, `object` and `heap` write the low-level structures. Texts of arrays are in
+//! the heap; for these the layout is made when the file is opened.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::formats::group::{
 };
 use crate::formats::hdf5::datatype::HdfType;
 use crate::formats::hdf5::heap::GlobalHeap;
+use crate::formats::hdf5::heap::TextsOfFile;
 use crate::formats::hdf5::object::{
     MessageKind, ObjectHeader, SUPERBLOCK, UNDEFINED, data_layout, dataspace, fill_value, link,
     link_info, superblock,
 };
-use crate::formats::hdf5::texts::TextsOfFile;
 use crate::formats::hdf5::tree::{HdfDataset, HdfObject, HdfTree, ObjectBody};
 use crate::formats::{ElementForm, FileParts};
 use zarr_format::error::{Error, Result};
@@ -30,10 +30,8 @@ use zarrfs_store::request_context::RequestContext;
 mod attributes;
 mod datatype;
 mod heap;
-mod member;
 mod object;
 mod scales;
-mod texts;
 mod tree;
 
 pub use crate::formats::hdf5::attributes::is_fill;

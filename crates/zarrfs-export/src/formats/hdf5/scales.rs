@@ -1,11 +1,13 @@
-//! Dimension scales of a group in an HDF5 file: objects and attributes.
+//! Dimension scales of an HDF5 file: their objects, attributes and users.
 //!
 //! The objects of a group are its arrays in order, followed by the dimensions without a coordinate variable: netCDF
 //! does not read a dataset with scales for only some of its dimensions.
 
-use crate::formats::dimensions::GroupDimensions;
+use std::collections::BTreeMap;
+
 use crate::formats::hdf5::attributes::HdfValue;
-use crate::formats::hdf5::member::PlacedMember;
+use crate::formats::hdf5::tree::PlacedMember;
+use crate::formats::netcdf::dimensions::{GroupDimensions, VisibleDimensions};
 
 /// The dimensions of a group and their scales.
 pub(super) struct GroupScales {
@@ -102,5 +104,44 @@ impl GroupScales {
             dimensions.any(|((dimension, _), &scale)| dimension == name && scale != object);
         let prefix = if is_other { "_nc4_non_coord_" } else { "" };
         format!("{prefix}{name}")
+    }
+}
+
+/// The scales of the dimensions in all groups.
+#[derive(Default)]
+pub(super) struct FileScales {
+    /// The object of each dimension's scale, by the number of the dimension.
+    pub(super) objects: Vec<usize>,
+    /// The dimensions visible to the arrays of a group, by the path of the group.
+    pub(super) visible: BTreeMap<String, VisibleDimensions>,
+    /// The datasets that use a scale, with their dimension indices, by the object of the scale.
+    pub(super) users: BTreeMap<usize, Vec<(usize, u32)>>,
+}
+
+impl FileScales {
+    /// Returns the dimensions of the groups above that a group can use.
+    pub(super) fn visible_in(&self, path: &str) -> VisibleDimensions {
+        let mut above = path;
+        while let Some((group, _)) = above.rsplit_once('/') {
+            if let Some(visible) = self.visible.get(group) {
+                return visible.clone();
+            }
+            above = group;
+        }
+        let top = self.visible.get("").filter(|_| !path.is_empty());
+        top.cloned().unwrap_or_default()
+    }
+
+    /// Returns the object of a dimension's scale, or `None` if it has no scale.
+    pub(super) fn of(&self, number: u64) -> Option<usize> {
+        self.objects.get(usize::try_from(number).ok()?).copied()
+    }
+
+    pub(super) fn add_user(&mut self, object: usize, placed: &PlacedMember) {
+        for (axis, &number) in (0_u32..).zip(&placed.dimensions) {
+            if let Some(scale) = self.of(number).filter(|&scale| scale != object) {
+                self.users.entry(scale).or_default().push((object, axis));
+            }
+        }
     }
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::formats::dimensions::{GroupDimensions, VisibleDimensions};
-use crate::formats::group::GroupContents;
-use crate::formats::hdf5::attributes::{self, HdfValue};
-use crate::formats::hdf5::datatype::{STRUCTURE, single};
-use crate::formats::hdf5::member::{PlacedMember, placed};
+use crate::formats::group::{GroupContents, GroupMember};
+use crate::formats::hdf5::attributes;
+use crate::formats::hdf5::attributes::HdfValue;
+use crate::formats::hdf5::datatype::{HdfType, STRUCTURE, single};
 use crate::formats::hdf5::object::{ObjectHeader, UNDEFINED};
-use crate::formats::hdf5::scales::GroupScales;
-use crate::formats::netcdf_header::unit_left_out;
+use crate::formats::hdf5::scales::{FileScales, GroupScales};
+use crate::formats::netcdf::dimensions::GroupDimensions;
+use crate::formats::netcdf::header::unit_left_out;
 use zarr_format::model::{LEFT_OUT, bytes_of};
 
 /// The objects of a file; the first one is the root group.
@@ -57,48 +57,6 @@ pub(super) struct HdfDataset {
     pub(super) is_text: bool,
 }
 
-/// The scales of the dimensions in all groups.
-#[derive(Default)]
-struct FileScales {
-    /// The object of each dimension's scale, by the number of the dimension.
-    objects: Vec<usize>,
-    /// The dimensions visible to the arrays of a group, by the path of the group.
-    visible: BTreeMap<String, VisibleDimensions>,
-    /// The datasets that use a scale, with their dimension indices, by the object of the scale.
-    users: BTreeMap<usize, Vec<(usize, u32)>>,
-}
-
-/// Maximum number of datasets that a scale lists: the list must fit one message.
-const MAX_USERS: usize = 4000;
-
-impl FileScales {
-    /// Returns the dimensions of the groups above that a group can use.
-    fn visible_in(&self, path: &str) -> VisibleDimensions {
-        let mut above = path;
-        while let Some((group, _)) = above.rsplit_once('/') {
-            if let Some(visible) = self.visible.get(group) {
-                return visible.clone();
-            }
-            above = group;
-        }
-        let top = self.visible.get("").filter(|_| !path.is_empty());
-        top.cloned().unwrap_or_default()
-    }
-
-    /// Returns the object of a dimension's scale, or `None` if it has no scale.
-    fn of(&self, number: u64) -> Option<usize> {
-        self.objects.get(usize::try_from(number).ok()?).copied()
-    }
-
-    fn add_user(&mut self, object: usize, placed: &PlacedMember) {
-        for (axis, &number) in (0_u32..).zip(&placed.dimensions) {
-            if let Some(scale) = self.of(number).filter(|&scale| scale != object) {
-                self.users.entry(scale).or_default().push((object, axis));
-            }
-        }
-    }
-}
-
 impl HdfTree {
     /// Returns the objects of a file, or `None` if the format can hold none of the arrays.
     pub(super) fn of(contents: &GroupContents) -> Option<HdfTree> {
@@ -110,7 +68,7 @@ impl HdfTree {
         let mut members: BTreeMap<&str, Vec<PlacedMember>> = BTreeMap::new();
         for (number, member) in contents.members.iter().enumerate() {
             let (group, name) = member.path.rsplit_once('/').unwrap_or(("", &member.path));
-            match placed(number, name, member) {
+            match PlacedMember::of(number, name, member) {
                 Ok(placed) => {
                     let unit = unit_left_out(&member.path, &member.array);
                     tree.left_out.extend(unit);
@@ -220,11 +178,11 @@ impl HdfTree {
         Some(())
     }
 
-    /// Adds to each scale the list of the datasets that use it.
+    /// Adds to each scale the list of the datasets that use it, unless the list is too long for a message.
     fn refer_to_users(&mut self, scales: FileScales) {
         for (scale, users) in scales.users {
             if let Some(object) = self.objects.get_mut(scale)
-                && users.len() < MAX_USERS
+                && users.len() < 4000
             {
                 let name = "REFERENCE_LIST".to_string();
                 object.attributes.push((name, HdfValue::Scaled(users)));
@@ -348,5 +306,75 @@ impl HdfDataset {
             member: None,
             is_text: false,
         }
+    }
+}
+
+/// Maximum number of dimensions of a dataset.
+const MAX_DIMENSIONS: usize = 32;
+
+/// A member to be written to a file.
+pub(super) struct PlacedMember<'a> {
+    /// Its number among all members.
+    pub(super) number: usize,
+    pub(super) name: &'a str,
+    pub(super) member: &'a GroupMember,
+    pub(super) kind: HdfType,
+    pub(super) lengths: Vec<u64>,
+    /// The numbers of its dimensions.
+    pub(super) dimensions: Vec<u64>,
+}
+
+impl<'a> PlacedMember<'a> {
+    /// Returns a member with its type, or a message if the format cannot hold it.
+    fn of(
+        number: usize,
+        name: &'a str,
+        member: &'a GroupMember,
+    ) -> Result<PlacedMember<'a>, String> {
+        let array = &member.array;
+        let no_type = || format!("{}: there is no type for {}", member.path, array.data_type);
+        let kind = HdfType::of(array).ok_or_else(no_type)?;
+        let mut lengths = array.shape.clone();
+        lengths.extend(kind.letters);
+        if lengths.len() > MAX_DIMENSIONS {
+            return Err(format!(
+                "{}: more than {MAX_DIMENSIONS} dimensions",
+                member.path
+            ));
+        }
+        Ok(PlacedMember {
+            number,
+            name,
+            member,
+            kind,
+            lengths,
+            dimensions: Vec::new(),
+        })
+    }
+
+    pub(super) fn number_dimensions(&mut self, dimensions: &mut GroupDimensions) {
+        let names = &self.member.array.dimension_names;
+        let rank = self.member.array.shape.len();
+        let numbered = self.lengths.iter().enumerate().map(|(axis, &length)| {
+            let letters = format!("string{length}");
+            let name = names.get(axis).cloned().flatten();
+            let name = if axis < rank { name } else { Some(letters) };
+            dimensions.number(name.as_deref(), length)
+        });
+        self.dimensions = numbered.collect();
+    }
+
+    /// Returns the attribute with the scales of its dimensions.
+    pub(super) fn scales(
+        &self,
+        scale_of: impl Fn(u64) -> Option<usize>,
+    ) -> Option<(String, HdfValue)> {
+        let scales: Vec<_> = self
+            .dimensions
+            .iter()
+            .map(|&number| scale_of(number))
+            .collect();
+        let has_some = scales.iter().any(Option::is_some);
+        has_some.then(|| ("DIMENSION_LIST".to_string(), HdfValue::Scales(scales)))
     }
 }

@@ -1,9 +1,9 @@
 //! GeoTIFF: one image with bands as samples, and tags for reference system and place.
 
-use crate::formats::band_facts::BandFacts;
-use crate::formats::georeference::Georeference;
-use crate::formats::raster::no_data;
-use crate::formats::reference_system::ReferenceSystem;
+use crate::formats::maps::bands::BandFacts;
+use crate::formats::maps::bands::no_data;
+use crate::formats::maps::georeference::Georeference;
+use crate::formats::maps::reference_system::ReferenceSystem;
 use crate::formats::tiff::directory::{TagValue, shortest_header};
 use crate::formats::tiff::stack::{ImageStack, SampleOrder, StackAxis};
 use crate::formats::{FileParts, Subject};

@@ -3,7 +3,7 @@
 //! `.tif` is a GeoTIFF if the array has a georeference, or else an ImageJ TIFF if possible, or else a file of plain
 //! images, with 64-bit offsets if necessary. `stack` assigns the dimensions, `directory` writes the directories.
 
-use crate::formats::georeference::{Georeference, georeference};
+use crate::formats::maps::georeference::{Georeference, georeference};
 use crate::formats::tiff::directory::{TagValue, shortest_header};
 use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, image_axes, tag};
 use crate::formats::{FileParts, Format, Subject};

@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::formats::axes::{AxisKind, AxisMeaning, dimensions_of};
 use crate::formats::cf;
-use crate::formats::georeference::escaped;
 use crate::formats::group::{
     GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, PlacedVariable,
 };
+use crate::formats::maps::georeference::escaped;
 use crate::formats::ome_zarr::{level_paths, multiscales};
-use crate::formats::surroundings::Surroundings;
+use crate::formats::subject::Surroundings;
 use crate::formats::tiff::directory::{TagValue, TiffPage, shortest_header};
 use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
 use crate::formats::units::{self, Quantity, Unit};

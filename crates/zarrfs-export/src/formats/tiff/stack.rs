@@ -1,7 +1,7 @@
 //! Assigns an array's dimensions to rows, columns, samples and stacked images.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
-use crate::formats::georeference::{map_axes, plane};
+use crate::formats::maps::georeference::{map_axes, plane};
 use crate::formats::tiff::directory::{TagValue, TiffPage};
 use crate::formats::{ElementForm, Subject};
 use zarr_format::model::DataType;

@@ -1,0 +1,306 @@
+//! CF arithmetic: masks and scales elements, and converts counts to times.
+//!
+//! Results equal those of numpy with xarray's data types bit for bit. CF does not pack complex numbers, so their
+//! `scale_factor` and `add_offset` stay attributes.
+
+use half::f16;
+use serde_json::Value;
+
+use crate::formats::cf::attributes::{
+    AttributeNumber, FILL, NoValues, encoded_number, missing_numbers,
+};
+use crate::formats::cf::counts::{CountedNumbers, NOT_A_TIME, duration_of, time_bytes, time_of};
+use crate::formats::cf::numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
+use crate::formats::cf::times::TimeCount;
+use crate::formats::conversion::{Conversion, digest_of};
+use zarr_format::grid::element_blocks;
+use zarr_format::model::Array;
+
+/// The result of decoding a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Meaning {
+    /// The unchanged number.
+    Same,
+    Half(CfPacking),
+    Single(CfPacking),
+    Double(CfPacking),
+    /// 64-bit integers.
+    Long {
+        factor: i64,
+    },
+    /// Nanoseconds since 1970.
+    Time {
+        count: TimeCount,
+        numbers: CountedNumbers,
+    },
+    /// Durations, from units of `unit` nanoseconds to units of `step` nanoseconds, numpy's unit `name`.
+    Duration {
+        unit: i64,
+        step: i64,
+        name: &'static str,
+        numbers: CountedNumbers,
+    },
+}
+
+/// The conversion of CF elements.
+#[derive(Debug)]
+pub(crate) struct CfConversion {
+    /// The number type, after `_Unsigned` was applied.
+    pub(crate) stored: Stored,
+    pub(crate) meaning: Meaning,
+    /// The fill numbers.
+    pub(crate) fills: Vec<FillNumber>,
+}
+
+impl Conversion for CfConversion {
+    fn written_size(&self) -> usize {
+        match self.meaning {
+            Meaning::Same => self.stored.size(),
+            Meaning::Half(_) => 2,
+            Meaning::Single(_) => 4,
+            Meaning::Double(_)
+            | Meaning::Long { .. }
+            | Meaning::Time { .. }
+            | Meaning::Duration { .. } => 8,
+        }
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        for_type!(self.stored, convert, self, decoded, written);
+    }
+
+    fn digest(&self) -> u64 {
+        digest_of(self)
+    }
+}
+
+/// Converts numbers to booleans: 0 and fill numbers are false.
+#[derive(Debug)]
+pub(crate) struct Truth {
+    /// Size of a number in bytes.
+    pub(crate) size: usize,
+    /// Whether the highest bit is only a sign, so that -0 is false.
+    pub(crate) is_float: bool,
+}
+
+impl Conversion for Truth {
+    fn written_size(&self) -> usize {
+        1
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let mask = if self.is_float { 0x7f } else { 0xff };
+        for (number, truth) in decoded.chunks_exact(self.size).zip(written) {
+            let (last, rest) = number.split_last().unwrap_or((&0, &[]));
+            *truth = u8::from(last & mask != 0 || rest.iter().any(|&byte| byte != 0));
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        (self.size << 1 | usize::from(self.is_float)) as u64
+    }
+}
+
+fn each<T: CfNumber<N>, const N: usize, const M: usize>(
+    decoded: &[u8],
+    written: &mut [u8],
+    value: impl Fn(T) -> [u8; M],
+) {
+    element_blocks::convert(decoded, written, |element| value(T::read(element)));
+}
+
+fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
+    let fills: Vec<f64> = of.fills.iter().map(FillNumber::double).collect();
+    // Most arrays have at most one fill number; a loop without an inner loop is vectorized.
+    match fills[..] {
+        [] => convert_with::<T, N>(of, decoded, written, |_| false),
+        [one] => convert_with::<T, N>(of, decoded, written, |number| number == one),
+        _ => convert_with::<T, N>(of, decoded, written, |number| fills.contains(&number)),
+    }
+}
+
+fn convert_with<T: CfNumber<N>, const N: usize>(
+    of: &CfConversion,
+    decoded: &[u8],
+    written: &mut [u8],
+    is_fill: impl Fn(f64) -> bool + Copy,
+) {
+    match of.meaning {
+        Meaning::Same => written.copy_from_slice(decoded),
+        Meaning::Half(packing) => halves::<T, N>(decoded, written, packing, is_fill),
+        Meaning::Single(packing) => singles::<T, N>(decoded, written, packing, is_fill),
+        Meaning::Double(packing) => each::<T, N, 8>(decoded, written, |number| {
+            let double = number.double();
+            let value = if is_fill(double) {
+                f64::NAN
+            } else {
+                packing.double(double)
+            };
+            value.to_le_bytes()
+        }),
+        Meaning::Long { .. } | Meaning::Time { .. } | Meaning::Duration { .. } => {
+            count::<T, N>(of, decoded, written);
+        }
+    }
+}
+
+fn halves<T: CfNumber<N>, const N: usize>(
+    decoded: &[u8],
+    written: &mut [u8],
+    packing: CfPacking,
+    is_fill: impl Fn(f64) -> bool,
+) {
+    let (factor, summand) = (
+        f16::from_f64(packing.factor),
+        f16::from_f64(packing.summand),
+    );
+    each::<T, N, 2>(decoded, written, |number| {
+        let half = f16::from_f32(number.single());
+        let value = if is_fill(half.to_f64()) {
+            f16::NAN
+        } else {
+            half * factor + summand
+        };
+        value.to_le_bytes()
+    });
+}
+
+fn singles<T: CfNumber<N>, const N: usize>(
+    decoded: &[u8],
+    written: &mut [u8],
+    packing: CfPacking,
+    is_fill: impl Fn(f64) -> bool,
+) {
+    let (factor, summand) = (packing.factor.single(), packing.summand.single());
+    each::<T, N, 4>(decoded, written, |number| {
+        let single = number.single();
+        let value = if is_fill(f64::from(single)) {
+            f32::NAN
+        } else {
+            single * factor + summand
+        };
+        value.to_le_bytes()
+    });
+}
+
+/// Converts elements into integers; they are compared with fill numbers as integers.
+fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
+    let fills = &of.fills[..];
+    match of.meaning {
+        Meaning::Long { factor } => each::<T, N, 8>(decoded, written, |number| {
+            let value = if is_fill_of(number, fills) {
+                NOT_A_TIME
+            } else {
+                number.long().wrapping_mul(factor)
+            };
+            value.to_le_bytes()
+        }),
+        Meaning::Time { count, numbers } => each::<T, N, 8>(decoded, written, |number| {
+            time_bytes(time_of(number, fills, (&count, numbers)))
+        }),
+        Meaning::Duration {
+            unit,
+            step,
+            numbers,
+            ..
+        } => each::<T, N, 8>(decoded, written, |number| {
+            time_bytes(duration_of(number, fills, (unit, step, numbers)))
+        }),
+        _ => {}
+    }
+}
+
+/// Replaces missing complex numbers by NaN.
+#[derive(Debug)]
+pub(crate) struct ComplexMask {
+    /// Size of a number in bytes.
+    size: usize,
+    /// The numbers that mark missing values. They are doubles, as in xarray: a number in an attribute does not equal
+    /// an element that was rounded to a float.
+    fills: Vec<[f64; 2]>,
+}
+
+impl ComplexMask {
+    /// Returns the mask of an array, or `None` if no number marks missing values.
+    pub(crate) fn of(array: &Array, size: usize) -> Result<Option<ComplexMask>, NoValues> {
+        let missing = missing_numbers(&array.attributes)?.into_iter();
+        let mut fills: Vec<[f64; 2]> = missing.map(|number| [number.to_float(), 0.0]).collect();
+        fills.extend(fill_number(array, size)?);
+        fills.retain(|[real, imaginary]| !real.is_nan() && !imaginary.is_nan());
+        Ok((!fills.is_empty()).then_some(ComplexMask { size, fills }))
+    }
+}
+
+/// Returns the number of the fill value of v2 or of `_FillValue`, or `None` without a fill value.
+fn fill_number(array: &Array, size: usize) -> Result<Option<[f64; 2]>, NoValues> {
+    if array.dialect == "v2" && !array.fill_value.is_none {
+        let bytes = &array.fill_value.bytes;
+        return Ok(match size {
+            8 => pairs::<4>(bytes).next().map(|pair| pair.map(wide)),
+            _ => pairs::<8>(bytes)
+                .next()
+                .map(|pair| pair.map(f64::from_le_bytes)),
+        });
+    }
+    let value = array.attributes.get(FILL).unwrap_or_default();
+    let part = |value: &Value| {
+        let number = AttributeNumber::read(value).or_else(|| encoded_number(value))?;
+        Some(number.to_float())
+    };
+    let number = match &value {
+        Value::Null => return Ok(None),
+        Value::Array(parts) => match parts.as_slice() {
+            [real, imaginary] => part(real).zip(part(imaginary)),
+            _ => None,
+        },
+        real => part(real).zip(Some(0.0)),
+    };
+    let refused = || NoValues::of(FILL, &value, "a number, or a list of two");
+    number
+        .map(|(real, imaginary)| Some([real, imaginary]))
+        .ok_or_else(refused)
+}
+
+fn wide(part: [u8; 4]) -> f64 {
+    f64::from(f32::from_le_bytes(part))
+}
+
+/// Returns the two parts of each complex number.
+fn pairs<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [[u8; N]; 2]> {
+    let parts = bytes.as_chunks::<N>().0.as_chunks::<2>().0;
+    parts.iter().copied()
+}
+
+/// Copies complex numbers, and writes `nothing` into both parts of missing ones.
+fn mask<const N: usize>(
+    decoded: &[u8],
+    written: &mut [u8],
+    nothing: [u8; N],
+    is_fill: impl Fn([[u8; N]; 2]) -> bool,
+) {
+    let places = written.as_chunks_mut::<N>().0.as_chunks_mut::<2>().0;
+    for (pair, place) in pairs::<N>(decoded).zip(places) {
+        *place = if is_fill(pair) { [nothing; 2] } else { pair };
+    }
+}
+
+impl Conversion for ComplexMask {
+    fn written_size(&self) -> usize {
+        self.size
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let fills = &self.fills;
+        if self.size == 8 {
+            let is_fill = |pair: [[u8; 4]; 2]| fills.contains(&pair.map(wide));
+            mask(decoded, written, f32::NAN.to_le_bytes(), is_fill);
+        } else {
+            let is_fill = |pair: [[u8; 8]; 2]| fills.contains(&pair.map(f64::from_le_bytes));
+            mask(decoded, written, f64::NAN.to_le_bytes(), is_fill);
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        digest_of(self)
+    }
+}

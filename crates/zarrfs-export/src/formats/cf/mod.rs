@@ -1,0 +1,549 @@
+//! `NAME.cf.EXT`: decodes elements by the CF conventions in the attributes of an array.
+//!
+//! Applies `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`, `units` of time and xarray's
+//! `dtype` to each element by itself. The result has xarray's data types. As in xarray, the fill value of
+//! v2 takes the place of a missing `_FillValue`, and the fill value of final v3 does not. If one of these attributes
+//! is invalid, such as a factor that is text, there are no decoded values: a user would take the stored numbers for
+//! them.
+
+pub mod attributes;
+pub mod conversions;
+pub mod counts;
+pub mod numbers;
+pub mod times;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::cf::attributes::{AttributeNumber, FILL, fill_numbers, packing_number, shown};
+use crate::formats::cf::conversions::ComplexMask;
+use crate::formats::cf::conversions::{CfConversion, Meaning, Truth};
+use crate::formats::cf::counts::{CountedNumbers, times_of};
+use crate::formats::cf::numbers::{CfPacking, FillNumber, Stored};
+use crate::formats::cf::times::Calendar;
+use crate::formats::cf::times::{TimeCount, unit_of};
+use crate::formats::conversion::{Chained, Conversion};
+use zarr_format::dialect::fill;
+use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
+
+pub use crate::formats::cf::attributes::NoValues;
+
+/// The attributes that are applied, and removed from the decoded array.
+const APPLIED: [&str; 5] = [
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+];
+const FILLS: [&str; 2] = ["_FillValue", "missing_value"];
+const PACKING: [&str; 3] = ["scale_factor", "add_offset", "_Unsigned"];
+
+/// The attributes that limit the valid numbers, in the unit of the stored numbers.
+pub const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
+
+/// An array decoded by its attributes.
+pub struct DecodedArray {
+    /// The array with the data type and the attributes of the decoded values.
+    pub array: Array,
+    /// The conversion of each element; `None` if elements stay unchanged.
+    pub conversion: Option<Arc<dyn Conversion>>,
+}
+
+/// The treatment of numbers that count times or durations.
+#[derive(Clone, Copy, PartialEq)]
+enum Counts {
+    /// They become times or durations.
+    Decoded,
+    /// They stay numbers, with the attributes of their unit.
+    Kept,
+}
+
+/// Returns an array as its attributes decode it, or the reason why they are invalid.
+pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
+    decoded_with(array, Counts::Decoded)
+}
+
+/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`: for formats whose readers decode
+/// them, also in calendars and years that no data type here has. Integers among them keep `_FillValue` as well, since
+/// NaN would turn them into floats and lose digits.
+pub fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
+    decoded_with(array, Counts::Kept)
+}
+
+fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues> {
+    let array = &*array.in_files();
+    // Whether decoded values differ from the stored numbers.
+    let mut are_others = false;
+    let mut kept_fill = KeptFill::None;
+    let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
+        // Times are already decoded.
+        DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
+        DataType::Complex(size) => {
+            let mask = ComplexMask::of(array, *size)?;
+            mask.map(|mask| (array.data_type.clone(), Arc::new(mask) as _))
+        }
+        data_type => {
+            let stored = Stored::of(data_type).ok_or(NoValues::NotNumbers)?;
+            let decoding = Decoding::of(array, stored, counts)?;
+            kept_fill = decoding.kept_fill.clone();
+            let is_changed = !decoding.is_identity();
+            are_others = decoding.makes_others();
+            is_changed.then(|| (decoding.data_type(), decoding.conversion()))
+        }
+    };
+    let Some((data_type, conversion)) = found else {
+        return Ok(DecodedArray {
+            array: Array {
+                attributes: kept_fill.added_to(array.attributes.clone()),
+                ..array.clone()
+            },
+            conversion: None,
+        });
+    };
+    let mut attributes = kept_fill.added_to(attributes_of(array, &data_type, &kept_fill));
+    if are_others {
+        attributes = without(&attributes, &LIMITS);
+    }
+    let mut described = Array {
+        attributes,
+        data_type,
+        ..array.clone()
+    };
+    let mut fill = vec![0; conversion.written_size()];
+    let size = array.data_type.size().unwrap_or(0);
+    if let Some(whole) = array.fill_value.bytes.get(..size) {
+        conversion.convert(whole, &mut fill);
+    }
+    described.fill_value.json = fill::render(&described.data_type, &fill);
+    described.fill_value.bytes = fill;
+    Ok(DecodedArray {
+        array: described,
+        conversion: Some(conversion),
+    })
+}
+
+/// Returns the attributes that remain on decoded values of a data type.
+fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
+    let applied: &[&str] = match (data_type, kept_fill) {
+        // Complex numbers are not scaled.
+        (DataType::Complex(_), _) => &FILLS,
+        (_, KeptFill::None) => &APPLIED,
+        _ => &PACKING,
+    };
+    let mut attributes = without(&array.attributes, applied);
+    if matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_)) {
+        attributes = without(&attributes, &["units", "calendar"]);
+    }
+    if !matches!(
+        data_type,
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) | DataType::Complex(_)
+    ) {
+        attributes = without(&attributes, &["dtype"]);
+    }
+    attributes
+}
+
+fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
+    let removed: Vec<_> = names
+        .iter()
+        .filter(|name| attributes.get(name).is_some())
+        .map(|name| ((*name).to_string(), None))
+        .collect();
+    if removed.is_empty() {
+        return attributes.clone();
+    }
+    attributes.edited(&removed)
+}
+
+/// Numbers of an array that count times, in any calendar and of any year.
+pub struct CountedTimes {
+    decoding: Decoding,
+    numbers: CountedNumbers,
+    count: TimeCount,
+}
+
+impl CountedTimes {
+    /// Returns the counted times of an array, or `None` if its numbers count no times.
+    pub fn of(array: &Array) -> Result<Option<CountedTimes>, NoValues> {
+        let array = &*array.in_files();
+        let Some(stored) = Stored::of(&array.data_type) else {
+            return Ok(None);
+        };
+        let (decoding, told) = Decoding::told(array, stored, Counts::Decoded)?;
+        let Counted::Times(Some(count)) = told.counted else {
+            return Ok(None);
+        };
+        Ok(Some(CountedTimes {
+            decoding,
+            numbers: told.numbers(),
+            count,
+        }))
+    }
+
+    /// Returns the calendar of the times.
+    pub fn calendar(&self) -> Calendar {
+        self.count.calendar
+    }
+
+    /// Returns the times of elements in nanoseconds, in the form of `Labels::Times`; `None` for an element that is
+    /// not a time.
+    pub fn times(&self, elements: &[u8]) -> Vec<Option<i128>> {
+        times_of(
+            self.decoding.stored,
+            elements,
+            &self.decoding.fills,
+            (&self.count, self.numbers),
+        )
+    }
+}
+
+/// The decoding of an array's elements.
+struct Decoding {
+    /// The stored type, after `_Unsigned` was applied.
+    stored: Stored,
+    meaning: Meaning,
+    fills: Vec<FillNumber>,
+    is_reread: bool,
+    /// Whether the numbers are booleans.
+    is_truth: bool,
+    kept_fill: KeptFill,
+}
+
+/// The source of the fill number, where fill numbers stay among the values.
+#[derive(Clone, PartialEq)]
+enum KeptFill {
+    /// No fill number stays.
+    None,
+    /// The attributes, unchanged.
+    Attributes,
+    /// The attributes, with this number as `_FillValue`.
+    Number(Value),
+}
+
+impl KeptFill {
+    fn added_to(&self, attributes: Attributes) -> Attributes {
+        match self {
+            KeptFill::Number(fill) => attributes.with(FILL, fill),
+            KeptFill::None | KeptFill::Attributes => attributes,
+        }
+    }
+}
+
+/// The quantity that numbers count, by `units`.
+#[derive(Clone, Copy, PartialEq)]
+enum Counted {
+    /// Times; `None` if `units` or `calendar` is not understood.
+    Times(Option<TimeCount>),
+    /// Durations in a unit of this many nanoseconds.
+    Durations(i64),
+    Other,
+}
+
+/// The attributes of an array that decide how its numbers are decoded.
+struct Told {
+    stored: Stored,
+    /// Whether there is a factor or an offset, even null: xarray then computes in floats.
+    is_packed: bool,
+    scale: Option<AttributeNumber>,
+    offset: Option<AttributeNumber>,
+    /// Whether a number marks missing values.
+    masks: bool,
+    /// Whether a number or NaN marks missing values.
+    has_fill: bool,
+    counted: Counted,
+    counts: Counts,
+    /// The data type that xarray decoded the values to before it wrote them.
+    dtype: String,
+}
+
+impl Decoding {
+    fn of(array: &Array, found: Stored, counts: Counts) -> Result<Decoding, NoValues> {
+        Decoding::told(array, found, counts).map(|(decoding, _)| decoding)
+    }
+
+    /// Returns the decoding without a meaning, and the attributes that decide the meaning.
+    fn told(array: &Array, found: Stored, counts: Counts) -> Result<(Decoding, Told), NoValues> {
+        let attributes = &array.attributes;
+        let stored = signed_as_told(found, attributes)?;
+        let mut fills = fill_numbers(array, found, stored)?;
+        let has_fill = !fills.is_empty();
+        fills.retain(|fill| !fill.is_nan());
+        let is_there = |name| attributes.get(name).is_some();
+        let told = Told {
+            stored,
+            is_packed: is_there("scale_factor") || is_there("add_offset"),
+            scale: packing_number(attributes, "scale_factor")?,
+            offset: packing_number(attributes, "add_offset")?,
+            masks: !fills.is_empty(),
+            has_fill,
+            counted: match counted(attributes) {
+                // Readers of the undecoded numbers may understand the unit.
+                Err(_) if counts == Counts::Kept => Counted::Times(None),
+                counted => counted?,
+            },
+            counts,
+            dtype: text_of(attributes, "dtype").unwrap_or_default(),
+        };
+        let meaning = told.meaning()?;
+        let is_of_array = array.dialect == "v2" && !array.fill_value.is_none;
+        let has_own_fill = is_of_array || is_there(FILL);
+        let is_count = matches!(meaning, Meaning::Time { .. } | Meaning::Duration { .. });
+        let decoding = Decoding {
+            stored,
+            is_reread: stored != found,
+            is_truth: told.dtype == "bool" && !is_count,
+            meaning,
+            kept_fill: match fills.last().filter(|_| told.keeps_fill()) {
+                None => KeptFill::None,
+                // The last fill number is that of `_FillValue` or of the array.
+                Some(fill) if has_own_fill && (is_of_array || stored != found) => fill
+                    .whole_value()
+                    .map_or(KeptFill::Attributes, KeptFill::Number),
+                Some(_) => KeptFill::Attributes,
+            },
+            fills: fills.into_iter().map(AttributeNumber::fill).collect(),
+        };
+        Ok((decoding, told))
+    }
+
+    fn is_identity(&self) -> bool {
+        self.meaning == Meaning::Same && !self.is_reread && !self.is_truth
+    }
+
+    /// Whether decoded values differ from the stored numbers.
+    fn makes_others(&self) -> bool {
+        let is_scaled = |packing: CfPacking| packing.factor != 1.0 || packing.summand != 0.0;
+        self.is_reread
+            || match self.meaning {
+                Meaning::Same => false,
+                Meaning::Half(packing) | Meaning::Single(packing) | Meaning::Double(packing) => {
+                    is_scaled(packing)
+                }
+                Meaning::Long { factor } => factor != 1,
+                Meaning::Time { .. } | Meaning::Duration { .. } => true,
+            }
+    }
+
+    fn data_type(&self) -> DataType {
+        if self.is_truth {
+            DataType::Bool
+        } else {
+            self.number_type()
+        }
+    }
+
+    /// Returns the data type of the decoded numbers.
+    fn number_type(&self) -> DataType {
+        let unit = |name: &str| TimeUnit {
+            name: name.to_string(),
+            scale: 1,
+        };
+        match self.meaning {
+            Meaning::Same => self.stored.data_type(),
+            Meaning::Single(_) => DataType::Float(4),
+            Meaning::Half(_) => DataType::Float(2),
+            Meaning::Double(_) => DataType::Float(8),
+            Meaning::Long { .. } => DataType::Int(8),
+            Meaning::Time { .. } => DataType::DateTime(unit("ns")),
+            Meaning::Duration { name, .. } => DataType::TimeDelta(unit(name)),
+        }
+    }
+
+    fn conversion(&self) -> Arc<dyn Conversion> {
+        let numbers = CfConversion {
+            stored: self.stored,
+            meaning: self.meaning,
+            fills: self.fills.clone(),
+        };
+        if !self.is_truth {
+            return Arc::new(numbers);
+        }
+        let second = Truth {
+            size: numbers.written_size(),
+            is_float: matches!(self.number_type(), DataType::Float(_)),
+        };
+        Arc::new(Chained {
+            first: Arc::new(numbers),
+            second: Arc::new(second),
+            size: self.stored.size(),
+        })
+    }
+}
+
+/// Returns an attribute that is text, or `None` if it is missing or has another type.
+fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
+    match attributes.get(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns the integer type with the sign that `_Unsigned` gives.
+fn signed_as_told(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
+    let told = attributes.get("_Unsigned").unwrap_or_default();
+    match told.as_str() {
+        _ if stored.is_float() || told.is_null() => Ok(stored),
+        Some("true") => Ok(stored.unsigned()),
+        Some("false") => Ok(stored.signed()),
+        // Some readers treat "True" or true as unsigned and others do not.
+        _ => Err(NoValues::of("_Unsigned", &told, "\"true\" or \"false\"")),
+    }
+}
+
+fn counted(attributes: &Attributes) -> Result<Counted, NoValues> {
+    let Some(units) = text_of(attributes, "units") else {
+        return Ok(Counted::Other);
+    };
+    if units.contains("since") {
+        let count = time_count(&units, attributes)?;
+        return Ok(Counted::Times(Some(count)));
+    }
+    // xarray reads only the long names of units as durations, and short ones too as times.
+    let is_whole = units.ends_with("seconds") || ["minutes", "hours", "days"].contains(&&*units);
+    let unit = unit_of(&units).filter(|_| is_whole && units == units.to_lowercase());
+    Ok(unit.map_or(Counted::Other, Counted::Durations))
+}
+
+/// Parses units that count times.
+fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValues> {
+    let calendar = match attributes.get("calendar") {
+        None | Some(Value::Null) => Value::from("standard"),
+        Some(other) => other,
+    };
+    let name = calendar.as_str().unwrap_or_default();
+    TimeCount::parse(units, name).ok_or_else(|| {
+        let units = shown(&Value::from(units));
+        NoValues::Attribute(format!(
+            "the attribute units is {units} in the calendar {}, and has to be a unit of time, 'since' and a date of a \
+             known calendar",
+            shown(&calendar)
+        ))
+    })
+}
+
+/// A type in which numbers are computed.
+#[derive(Clone, Copy, PartialEq)]
+enum Computed {
+    AsStored,
+    Single,
+    Double,
+    Long { factor: i64 },
+}
+
+impl Told {
+    /// Chooses the data type that numbers have before they become times, as xarray does.
+    fn computed(&self) -> Computed {
+        let is_time = self.counted != Counted::Other;
+        if self.is_packed {
+            if self.has_fill && !self.masks && !is_time {
+                // A fill value of NaN does not change the type.
+                return Computed::AsStored;
+            }
+            let factor = match (self.scale, self.offset) {
+                (None, None) if self.stored.fits_single() => return Computed::Single,
+                // A number of JSON is a double or an integer.
+                (Some(AttributeNumber::Whole(factor)), None) if !self.masks => factor,
+                _ => return Computed::Double,
+            };
+            let factor = i64::try_from(factor);
+            return factor.map_or(Computed::Double, |factor| Computed::Long { factor });
+        }
+        if !self.masks || self.stored.is_float() {
+            return Computed::AsStored;
+        }
+        match self.stored.fits_single() {
+            _ if self.keeps_fill() => Computed::AsStored,
+            _ if is_time => Computed::Long { factor: 1 },
+            true => Computed::Single,
+            false => Computed::Double,
+        }
+    }
+
+    /// Whether integers stay unchanged, together with their fill number.
+    fn keeps_fill(&self) -> bool {
+        let is_time = self.counted != Counted::Other;
+        let stay = self.counts == Counts::Kept && !self.is_packed && !self.stored.is_float();
+        is_time && stay && self.masks
+    }
+
+    fn packing(&self) -> CfPacking {
+        CfPacking {
+            factor: self.scale.map_or(1.0, AttributeNumber::to_float),
+            summand: self.offset.map_or(-0.0, AttributeNumber::to_float),
+        }
+    }
+
+    /// Returns the form of elements before they count times or durations.
+    fn numbers(&self) -> CountedNumbers {
+        match self.computed() {
+            Computed::Long { factor } => CountedNumbers::Long { factor },
+            Computed::Double => CountedNumbers::Double(self.packing()),
+            _ => CountedNumbers::Stored,
+        }
+    }
+
+    fn meaning(&self) -> Result<Meaning, NoValues> {
+        let (computed, packing, numbers) = (self.computed(), self.packing(), self.numbers());
+        match self.counted {
+            _ if self.counts == Counts::Kept => {}
+            Counted::Times(Some(count)) if count.calendar == Calendar::Gregorian => {
+                return Ok(Meaning::Time { count, numbers });
+            }
+            Counted::Durations(unit) if self.dtype.starts_with("timedelta64") => {
+                let (name, step) = duration_unit(&self.dtype, unit)?;
+                return Ok(Meaning::Duration {
+                    unit,
+                    step,
+                    name,
+                    numbers,
+                });
+            }
+            _ => {}
+        }
+        Ok(match computed {
+            Computed::Long { factor } => Meaning::Long { factor },
+            Computed::Double => Meaning::Double(packing),
+            Computed::Single => Meaning::Single(packing),
+            Computed::AsStored => self.own_meaning(packing),
+        })
+    }
+
+    /// Returns the conversion of numbers that keep their data type.
+    fn own_meaning(&self, packing: CfPacking) -> Meaning {
+        match self.stored {
+            _ if !self.masks && packing.is_none() => Meaning::Same,
+            Stored::F2 => Meaning::Half(packing),
+            Stored::F4 => Meaning::Single(packing),
+            Stored::F8 => Meaning::Double(packing),
+            _ => Meaning::Same,
+        }
+    }
+}
+
+/// Returns the numpy unit that xarray uses for durations counted in `counted` nanoseconds, and the unit's
+/// nanoseconds: the unit in `dtype`, or a finer one if the count needs it.
+fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoValues> {
+    let steps = [
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+        ("us", 1_000),
+        ("ns", 1),
+    ];
+    let unit = dtype.strip_prefix("timedelta64[");
+    let unit = unit.and_then(|unit| unit.strip_suffix(']'));
+    let told = match unit {
+        Some("W" | "D" | "h" | "m" | "s") => 0,
+        Some("ms") => 1,
+        Some("us") => 2,
+        Some("ns" | "ps" | "fs" | "as") => 3,
+        _ => {
+            let wanted = "a type of numpy that has durations, such as timedelta64[ns]";
+            return Err(NoValues::of("dtype", &Value::from(dtype), wanted));
+        }
+    };
+    let own = steps.iter().position(|(_, step)| *step == counted);
+    let step = steps.get(own.map_or(told, |own| own.max(told)));
+    Ok(step.copied().unwrap_or(("ns", 1)))
+}

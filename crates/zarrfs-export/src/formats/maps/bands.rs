@@ -1,0 +1,83 @@
+//! Reads unit, packing and missing value of a map's numbers from attributes.
+
+use serde_json::Value;
+
+use crate::formats::Subject;
+use crate::formats::maps::georeference::escaped;
+use crate::formats::netcdf::header::float;
+use zarr_format::model::DataType;
+
+/// Maximum number of bytes of a text that is written for each band.
+const MAX_TEXT: usize = 1 << 10;
+
+/// GDAL's per-band metadata, escaped for XML.
+pub(crate) struct BandFacts {
+    pub(crate) unit: Option<String>,
+    pub(crate) offset: Option<String>,
+    pub(crate) scale: Option<String>,
+}
+
+impl BandFacts {
+    /// Returns the facts of an array, the same for each band. A unit of more than 1024 bytes is left out.
+    pub(crate) fn of(subject: &Subject) -> BandFacts {
+        let attribute = |name| subject.array.attributes.get(name);
+        let number = |name| {
+            let number = attribute(name).filter(Value::is_number);
+            number.map(|number| number.to_string())
+        };
+        let unit = attribute("units");
+        let unit = unit.as_ref().and_then(Value::as_str);
+        BandFacts {
+            unit: unit.map(escaped).filter(|unit| unit.len() <= MAX_TEXT),
+            offset: number("add_offset"),
+            scale: number("scale_factor"),
+        }
+    }
+}
+
+/// Returns the number that marks missing values.
+pub(crate) fn no_data(subject: &Subject) -> Option<String> {
+    let attribute = |name| subject.array.attributes.get(name);
+    let value = attribute("_FillValue").or_else(|| attribute("missing_value"))?;
+    number_text(&subject.array.data_type, &value)
+}
+
+/// Formats a number as GDAL reads it.
+fn number_text(data_type: &DataType, value: &Value) -> Option<String> {
+    if value.is_number() {
+        return Some(value.to_string());
+    }
+    // Only float elements can have NaN, or a float in base64.
+    let is_float = matches!(data_type, DataType::Float(_));
+    let number = float(value).filter(|_| is_float)?;
+    Some(match number {
+        number if number.is_nan() => "nan".to_string(),
+        number if number.is_infinite() && number > 0.0 => "inf".to_string(),
+        number if number.is_infinite() => "-inf".to_string(),
+        number => Value::from(number).to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_that_stand_for_no_value_have_the_forms_of_attributes() {
+        let float = |value: Value| number_text(&DataType::Float(4), &value);
+        assert_eq!(float(json!(-9999.0)).as_deref(), Some("-9999.0"));
+        assert_eq!(float(json!("NaN")).as_deref(), Some("nan"));
+        assert_eq!(float(json!("-Infinity")).as_deref(), Some("-inf"));
+        // NaN and -9999 as xarray writes them.
+        assert_eq!(float(json!("AAAAAAAA+H8=")).as_deref(), Some("nan"));
+        assert_eq!(float(json!("AAAAAICHw8A=")).as_deref(), Some("-9999.0"));
+        assert_eq!(float(json!("none")), None);
+        assert_eq!(number_text(&DataType::Int(2), &json!("NaN")), None);
+        assert_eq!(
+            number_text(&DataType::Int(2), &json!(-1)).as_deref(),
+            Some("-1")
+        );
+    }
+}

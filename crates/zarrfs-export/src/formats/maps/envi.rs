@@ -1,0 +1,189 @@
+//! `.hdr` next to `.img`: ENVI raster files.
+//!
+//! Elements stay in array order: the names of the dimensions determine the interleave.
+
+use crate::formats::axes::{AxisKind, AxisMeaning};
+use crate::formats::maps::bands::no_data;
+use crate::formats::maps::georeference::{Georeference, georeference, map_axes};
+use crate::formats::maps::place::Place;
+use crate::formats::maps::reference_system::ReferenceSystem;
+use crate::formats::{FileParts, Format, Subject};
+use zarr_format::model::DataType;
+
+/// The header.
+pub const HEADER: Format = Format {
+    extension: "hdr",
+    needs: NEEDS,
+    parts: Some(header),
+    ragged: None,
+    is_basic: false,
+};
+
+/// The elements.
+pub const ENVI: Format = Format {
+    extension: "img",
+    needs: NEEDS,
+    parts: Some(|subject| header(subject).map(|_| FileParts::plain(Vec::new()))),
+    ragged: None,
+    is_basic: false,
+};
+
+const NEEDS: &str = "bool, int16 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
+    3 dimensions, none of length 0 or beyond 2^31 - 1";
+
+/// The order of bands, rows and columns.
+#[derive(Clone, Copy)]
+enum Interleave {
+    Bsq,
+    Bil,
+    Bip,
+}
+
+impl Interleave {
+    fn name(self) -> &'static str {
+        match self {
+            Interleave::Bsq => "bsq",
+            Interleave::Bil => "bil",
+            Interleave::Bip => "bip",
+        }
+    }
+}
+
+/// An array as bands with rows and columns.
+struct Bands {
+    interleave: Interleave,
+    count: u64,
+    rows: u64,
+    columns: u64,
+    axes: Vec<AxisMeaning>,
+    /// The dimensions of rows and columns.
+    plane: (usize, usize),
+}
+
+fn bands_of(subject: &Subject) -> Option<Bands> {
+    if !subject.is_image(3)
+        || subject
+            .shape
+            .iter()
+            .any(|&length| i32::try_from(length).is_err())
+    {
+        return None;
+    }
+    let axes = map_axes(subject);
+    let kinds: Vec<AxisKind> = axes.iter().map(|axis| axis.kind).collect();
+    let (interleave, plane) = match kinds[..] {
+        [_, _] => (Interleave::Bsq, (0, 1)),
+        [AxisKind::Y, AxisKind::X, _] => (Interleave::Bip, (0, 1)),
+        [AxisKind::Y, _, AxisKind::X] => (Interleave::Bil, (0, 2)),
+        [_, _, _] => (Interleave::Bsq, (1, 2)),
+        _ => return None,
+    };
+    let (&rows, &columns) = (subject.shape.get(plane.0)?, subject.shape.get(plane.1)?);
+    let others = (0..axes.len()).filter(|&axis| axis != plane.0 && axis != plane.1);
+    let count = others.filter_map(|axis| subject.shape.get(axis)).product();
+    Some(Bands {
+        interleave,
+        count,
+        rows,
+        columns,
+        axes,
+        plane,
+    })
+}
+
+fn envi_type(data_type: &DataType) -> Option<u32> {
+    Some(match data_type {
+        DataType::Bool | DataType::UInt(1) => 1,
+        DataType::Int(2) => 2,
+        DataType::Int(4) => 3,
+        DataType::Float(4) => 4,
+        DataType::Float(8) => 5,
+        DataType::Complex(8) => 6,
+        DataType::Complex(16) => 9,
+        DataType::UInt(2) => 12,
+        DataType::UInt(4) => 13,
+        DataType::Int(8) => 14,
+        DataType::UInt(8) => 15,
+        _ => return None,
+    })
+}
+
+/// Returns the header, or `None` if ENVI cannot hold the elements.
+fn header(subject: &Subject) -> Option<FileParts> {
+    let bands = bands_of(subject)?;
+    let code = envi_type(&subject.array.data_type)?;
+    let interleave = bands.interleave.name();
+    let mut text = format!(
+        "ENVI\nsamples = {}\nlines = {}\nbands = {}\nheader offset = 0\nfile type = ENVI Standard\n\
+         data type = {code}\ninterleave = {interleave}\nbyte order = 0\n",
+        bands.columns, bands.rows, bands.count
+    );
+    if let Some(no_data) = no_data(subject) {
+        text += &format!("data ignore value = {no_data}\n");
+    }
+    let mut map = georeference(subject, &bands.axes, bands.plane);
+    text += &map_lines(&mut map);
+    Some(FileParts {
+        left_out: map.left_out,
+        ..FileParts::text(text)
+    })
+}
+
+/// Returns the lines of reference system and place, and records the facts that they cannot express.
+fn map_lines(map: &mut Georeference) -> String {
+    let system = map.system.take();
+    let place = map.place.filter(|[_, width, skew_x, _, skew_y, _]| {
+        let is_straight = *skew_x == 0.0 && *skew_y == 0.0 && *width > 0.0;
+        if !is_straight {
+            let sentence = "the place on the map: ENVI has none of rows that do not run east";
+            map.left_out.push(sentence.to_string());
+        }
+        is_straight
+    });
+    let Some(place) = place else {
+        if system.is_some() {
+            let sentence = "the reference system: ENVI has it together with a place alone";
+            map.left_out.push(sentence.to_string());
+        }
+        return String::new();
+    };
+    match system {
+        None => map_info("Arbitrary", place, ""),
+        Some(system) => system_lines(&system, place).unwrap_or_else(|| {
+            let shown: String = system.text.chars().take(100).collect();
+            map.left_out.push(format!(
+                "the reference system {shown}: ENVI has no numbers of EPSG and no WKT 2; the .vrt has it"
+            ));
+            map_info("Arbitrary", place, "")
+        }),
+    }
+}
+
+/// Returns the line of a place. In ENVI, a positive pixel height means that north is up.
+fn map_info(system: &str, [x, width, _, y, _, height]: Place, more: &str) -> String {
+    let height = -height;
+    format!("map info = {{{system}, 1, 1, {x}, {y}, {width}, {height}{more}}}\n")
+}
+
+/// Returns the lines of a reference system with a place: a named system, or WKT 1.
+fn system_lines(system: &ReferenceSystem, place: Place) -> Option<String> {
+    match system.code() {
+        Some(4326) => {
+            let more = ", WGS-84, units=Degrees";
+            return Some(map_info("Geographic Lat/Lon", place, more));
+        }
+        Some(code @ (32601..=32660 | 32701..=32760)) => {
+            let (zone, half) = (code % 100, if code < 32700 { "North" } else { "South" });
+            let more = format!(", {zone}, {half}, WGS-84, units=Meters");
+            return Some(map_info("UTM", place, &more));
+        }
+        _ => {}
+    }
+    let text = system
+        .wkt1
+        .as_ref()
+        .filter(|text| !text.contains(['{', '}']))?;
+    let line: String = text.lines().map(str::trim).collect();
+    let place = map_info("Arbitrary", place, "");
+    Some(format!("{place}coordinate system string = {{{line}}}\n"))
+}

@@ -1,0 +1,429 @@
+//! Writes the WKT of a CF grid mapping: a projection with parameters.
+//!
+//! The result is WKT 1, or WKT 2 for projections that WKT 1 lacks: rotated poles, and views of the earth from above.
+//! GDAL reads both.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::formats::netcdf::header::float;
+use zarr_format::model::Attributes;
+
+/// WKT names of parameters, with the CF attributes of their values.
+type Parameters = &'static [(&'static str, &'static str)];
+
+/// CF names and WKT names of projections, with their parameters.
+const PROJECTIONS: &[(&str, &str, Parameters)] = &[
+    (
+        "transverse_mercator",
+        "Transverse_Mercator",
+        &[
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", "longitude_of_central_meridian"),
+            ("scale_factor", "scale_factor_at_central_meridian"),
+        ],
+    ),
+    (
+        "lambert_conformal_conic",
+        "Lambert_Conformal_Conic_2SP",
+        &[
+            FIRST_PARALLEL,
+            SECOND_PARALLEL,
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", "longitude_of_central_meridian"),
+        ],
+    ),
+    (
+        "albers_conical_equal_area",
+        "Albers_Conic_Equal_Area",
+        &[
+            FIRST_PARALLEL,
+            SECOND_PARALLEL,
+            ("latitude_of_center", ORIGIN_LATITUDE),
+            ("longitude_of_center", "longitude_of_central_meridian"),
+        ],
+    ),
+    (
+        "lambert_azimuthal_equal_area",
+        "Lambert_Azimuthal_Equal_Area",
+        CENTRE,
+    ),
+    ("azimuthal_equidistant", "Azimuthal_Equidistant", CENTRE),
+    (
+        "orthographic",
+        "Orthographic",
+        &[
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", ORIGIN_LONGITUDE),
+        ],
+    ),
+    (
+        "stereographic",
+        "Stereographic",
+        &[
+            ("latitude_of_origin", ORIGIN_LATITUDE),
+            ("central_meridian", ORIGIN_LONGITUDE),
+            ("scale_factor", "scale_factor_at_projection_origin"),
+        ],
+    ),
+    (
+        "lambert_cylindrical_equal_area",
+        "Cylindrical_Equal_Area",
+        &[
+            FIRST_PARALLEL,
+            ("central_meridian", "longitude_of_central_meridian"),
+        ],
+    ),
+    (
+        "oblique_mercator",
+        "Hotine_Oblique_Mercator_Azimuth_Center",
+        &[
+            ("latitude_of_center", ORIGIN_LATITUDE),
+            ("longitude_of_center", ORIGIN_LONGITUDE),
+            ("azimuth", "azimuth_of_central_line"),
+            // CF has no attribute for this angle; it equals the azimuth of the central line.
+            ("rectified_grid_angle", "rectified_grid_angle"),
+            ("scale_factor", "scale_factor_at_projection_origin"),
+        ],
+    ),
+];
+
+const ORIGIN_LATITUDE: &str = "latitude_of_projection_origin";
+const ORIGIN_LONGITUDE: &str = "longitude_of_projection_origin";
+const ORIGIN_SCALE: (&str, &str) = ("scale_factor", "scale_factor_at_projection_origin");
+const FIRST_PARALLEL: (&str, &str) = ("standard_parallel_1", "standard_parallel");
+const SECOND_PARALLEL: (&str, &str) = ("standard_parallel_2", "standard_parallel");
+const CENTRE: Parameters = &[
+    ("latitude_of_center", ORIGIN_LATITUDE),
+    ("longitude_of_center", ORIGIN_LONGITUDE),
+];
+
+/// Returns the height of a satellite above its map in metres, or `None` if the grid mapping has no satellite.
+pub(crate) fn satellite_height(mapping: &Attributes) -> Option<f64> {
+    let height = number(mapping, "perspective_point_height", 0);
+    height.filter(|_| {
+        mapping
+            .get("grid_mapping_name")
+            .is_some_and(|name| name == "geostationary")
+    })
+}
+
+/// Returns the WKT of a grid mapping, or `None` if its projection is unknown.
+pub(crate) fn system_of(mapping: &Attributes) -> Option<String> {
+    let named = mapping.get("grid_mapping_name")?;
+    let system = geographic(mapping);
+    if named == "latitude_longitude" {
+        return Some(system);
+    }
+    let named = named.as_str()?;
+    if let Some(text) = wkt2_of(named, mapping) {
+        return Some(text);
+    }
+    let (projection, parameters) = projection(named, mapping)?;
+    let mut text = format!("PROJCS[\"unknown\",{system},PROJECTION[\"{projection}\"]");
+    let eastings = [
+        ("false_easting", "false_easting"),
+        ("false_northing", "false_northing"),
+    ];
+    for (name, attribute) in parameters.into_iter().chain(eastings) {
+        let value = parameter(mapping, name, attribute);
+        // Writing to a string does not fail.
+        let _ = write!(text, ",PARAMETER[\"{name}\",{value}]");
+    }
+    Some(text + ",UNIT[\"metre\",1]]")
+}
+
+/// Returns the WKT name of a projection, and its parameters.
+fn projection(
+    named: &str,
+    mapping: &Attributes,
+) -> Option<(&'static str, Vec<(&'static str, &'static str)>)> {
+    let has_parallel = mapping.get("standard_parallel").is_some();
+    match named {
+        "mercator" => {
+            let meridian = ("central_meridian", ORIGIN_LONGITUDE);
+            Some(if has_parallel {
+                ("Mercator_2SP", vec![FIRST_PARALLEL, meridian])
+            } else {
+                ("Mercator_1SP", vec![meridian, ORIGIN_SCALE])
+            })
+        }
+        // The first versions of CF lacked it, and programs chose their own attribute.
+        "sinusoidal" => {
+            let has_origin = mapping.get(ORIGIN_LONGITUDE).is_some();
+            let other = "longitude_of_central_meridian";
+            let meridian = if has_origin { ORIGIN_LONGITUDE } else { other };
+            Some(("Sinusoidal", vec![("longitude_of_center", meridian)]))
+        }
+        // A scale at the equator instead of a standard parallel: its latitude would depend on the ellipsoid.
+        "lambert_cylindrical_equal_area" if !has_parallel && has_scale(mapping) => None,
+        "polar_stereographic" => Some(polar(mapping)),
+        named => {
+            let known = PROJECTIONS.iter().find(|(known, ..)| *known == named)?;
+            Some((known.1, known.2.to_vec()))
+        }
+    }
+}
+
+/// Returns the name and the parameters of a polar projection. The latitude is that of the standard parallel, or else
+/// that of the pole, with a scale factor.
+fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str)>) {
+    let has = |name| mapping.get(name).is_some();
+    let straight = "straight_vertical_longitude_from_pole";
+    let parallel = "standard_parallel";
+    let meridian = if has(straight) {
+        straight
+    } else {
+        ORIGIN_LONGITUDE
+    };
+    let latitude = if has(parallel) {
+        parallel
+    } else {
+        ORIGIN_LATITUDE
+    };
+    let parameters = vec![
+        ("latitude_of_origin", latitude),
+        ("central_meridian", meridian),
+        ORIGIN_SCALE,
+    ];
+    ("Polar_Stereographic", parameters)
+}
+
+/// Whether a scale other than 1 is given at the origin.
+fn has_scale(mapping: &Attributes) -> bool {
+    number(mapping, "scale_factor_at_projection_origin", 0).is_some_and(|scale| scale != 1.0)
+}
+
+/// Returns the value of a parameter; if the attribute is missing, 1 for a scale and 0 for others.
+fn parameter(mapping: &Attributes, name: &str, attribute: &str) -> f64 {
+    let missing = if name == "scale_factor" { 1.0 } else { 0.0 };
+    let second = name == SECOND_PARALLEL.0;
+    number(mapping, attribute, usize::from(second)).unwrap_or(missing)
+}
+
+/// Returns the WKT of a geographic system on an ellipsoid.
+fn geographic(mapping: &Attributes) -> String {
+    let ellipsoid = Ellipsoid::of(mapping);
+    let named = ellipsoid.meridian_name();
+    let Ellipsoid {
+        major,
+        flattening,
+        meridian,
+    } = ellipsoid;
+    format!(
+        "GEOGCS[\"unknown\",DATUM[\"unknown\",SPHEROID[\"unknown\",{major},{flattening}]],\
+         PRIMEM[\"{named}\",{meridian}],UNIT[\"degree\",0.0174532925199433]]"
+    )
+}
+
+const DEGREE: &str = "ANGLEUNIT[\"degree\",0.0174532925199433]";
+const METRE: &str = "LENGTHUNIT[\"metre\",1]";
+
+/// A parameter: its name, its value and its unit.
+type Parameter = (&'static str, f64, &'static str);
+
+/// Returns the WKT of a grid mapping with this name, or `None` if the name is another one or the height of the
+/// viewpoint is missing.
+fn wkt2_of(named: &str, mapping: &Attributes) -> Option<String> {
+    match named {
+        "rotated_latitude_longitude" => Some(rotated(mapping)),
+        "geostationary" => satellite(mapping),
+        "vertical_perspective" => perspective(mapping),
+        _ => None,
+    }
+}
+
+/// Returns an angle of an attribute in degrees, or 0 if it is missing.
+fn degrees(mapping: &Attributes, attribute: &str) -> f64 {
+    number(mapping, attribute, 0).unwrap_or(0.0)
+}
+
+/// Returns the height of the viewpoint in metres.
+fn height(mapping: &Attributes) -> Option<f64> {
+    number(mapping, "perspective_point_height", 0)
+}
+
+/// Returns the WKT of a geostationary satellite view.
+fn satellite(mapping: &Attributes) -> Option<String> {
+    let method = format!("Geostationary Satellite (Sweep {})", swept_axis(mapping));
+    let longitude = degrees(mapping, "longitude_of_projection_origin");
+    let parameters = [
+        ("Longitude of natural origin", longitude, DEGREE),
+        ("Satellite Height", height(mapping)?, METRE),
+    ];
+    Some(projected(mapping, &method, &parameters))
+}
+
+/// Returns the WKT of a vertical perspective.
+fn perspective(mapping: &Attributes) -> Option<String> {
+    let latitude = degrees(mapping, "latitude_of_projection_origin");
+    let longitude = degrees(mapping, "longitude_of_projection_origin");
+    let parameters = [
+        ("Latitude of topocentric origin", latitude, DEGREE),
+        ("Longitude of topocentric origin", longitude, DEGREE),
+        ("Viewpoint height", height(mapping)?, METRE),
+    ];
+    Some(projected(mapping, "Vertical Perspective", &parameters))
+}
+
+/// Returns the sweep axis of a satellite: the given one, or the other one than the fixed axis.
+fn swept_axis(mapping: &Attributes) -> char {
+    let is_x = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("x");
+    let is_y = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("y");
+    if is_x("sweep_angle_axis") || is_y("fixed_angle_axis") {
+        'X'
+    } else {
+        'Y'
+    }
+}
+
+/// Returns the WKT of the geographic system that the projection is based on.
+fn base(mapping: &Attributes) -> String {
+    let ellipsoid = Ellipsoid::of(mapping);
+    let named = ellipsoid.meridian_name();
+    let Ellipsoid {
+        major,
+        flattening,
+        meridian,
+    } = ellipsoid;
+    format!(
+        "BASEGEOGCRS[\"unknown\",DATUM[\"unknown\",ELLIPSOID[\"unknown\",{major},{flattening},{METRE}]],\
+         PRIMEM[\"{named}\",{meridian},{DEGREE}]]"
+    )
+}
+
+/// Returns the WKT of a parameter.
+fn text_of((name, value, unit): &Parameter) -> String {
+    format!(",PARAMETER[\"{name}\",{value},{unit}]")
+}
+
+/// Returns the WKT of a rotated-pole system: the place of its pole, and the longitude of the geographic pole in it.
+fn rotated(mapping: &Attributes) -> String {
+    let parameters = [
+        (
+            "Grid north pole latitude (netCDF CF convention)",
+            "grid_north_pole_latitude",
+        ),
+        (
+            "Grid north pole longitude (netCDF CF convention)",
+            "grid_north_pole_longitude",
+        ),
+        (
+            "North pole grid longitude (netCDF CF convention)",
+            "north_pole_grid_longitude",
+        ),
+    ];
+    let parameters = parameters.map(|(name, of)| (name, degrees(mapping, of), DEGREE));
+    let parameters: String = parameters.iter().map(text_of).collect();
+    format!(
+        "GEOGCRS[\"unknown\",{},DERIVINGCONVERSION[\"unknown\",\
+         METHOD[\"Pole rotation (netCDF CF convention)\"]{parameters}],CS[ellipsoidal,2],\
+         AXIS[\"latitude\",north,ORDER[1],{DEGREE}],AXIS[\"longitude\",east,ORDER[2],{DEGREE}]]",
+        base(mapping)
+    )
+}
+
+/// Returns the WKT of a projected system in metres.
+fn projected(mapping: &Attributes, method: &str, parameters: &[Parameter]) -> String {
+    let shift = |name| number(mapping, name, 0).unwrap_or(0.0);
+    let shifts = [
+        ("False easting", shift("false_easting"), METRE),
+        ("False northing", shift("false_northing"), METRE),
+    ];
+    let parameters: String = parameters.iter().chain(&shifts).map(text_of).collect();
+    format!(
+        "PROJCRS[\"unknown\",{},CONVERSION[\"unknown\",METHOD[\"{method}\"]{parameters}],CS[Cartesian,2],\
+         AXIS[\"easting\",east,ORDER[1],{METRE}],AXIS[\"northing\",north,ORDER[2],{METRE}]]",
+        base(mapping)
+    )
+}
+
+/// Returns a finite number of an attribute; if it is a list, the element at `place`, or else the last one.
+pub(crate) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Option<f64> {
+    let found = match mapping.get(attribute)? {
+        Value::Array(list) => float(list.get(place).or(list.last())?),
+        one => float(&one),
+    };
+    found.filter(|number| number.is_finite())
+}
+
+/// The ellipsoid of a geographic system.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ellipsoid {
+    /// The semi-major axis in metres.
+    pub(crate) major: f64,
+    /// The inverse flattening; 0 for a sphere.
+    pub(crate) flattening: f64,
+    /// The prime meridian, in degrees east of Greenwich.
+    pub(crate) meridian: f64,
+}
+
+impl Ellipsoid {
+    /// Returns the ellipsoid of a grid mapping; WGS 84 if it has none.
+    pub(crate) fn of(mapping: &Attributes) -> Ellipsoid {
+        let number = |name| number(mapping, name, 0);
+        let major = number("semi_major_axis").or_else(|| number("earth_radius"));
+        let of_minor = |minor: f64| {
+            let major = major?;
+            Some(if minor == major {
+                0.0
+            } else {
+                major / (major - minor)
+            })
+        };
+        let flattening = number("inverse_flattening")
+            .or_else(|| number("semi_minor_axis").and_then(of_minor))
+            .filter(|flattening| flattening.is_finite());
+        let (major, flattening) = match (major, flattening) {
+            (None, _) => (6_378_137.0, 298.257_223_563),
+            (Some(major), flattening) => (major, flattening.unwrap_or(0.0)),
+        };
+        Ellipsoid {
+            major,
+            flattening,
+            meridian: number("longitude_of_prime_meridian").unwrap_or(0.0),
+        }
+    }
+
+    /// Returns the name of the prime meridian. Readers treat any meridian named Greenwich as Greenwich.
+    pub(crate) fn meridian_name(&self) -> &'static str {
+        if self.meridian == 0.0 {
+            "Greenwich"
+        } else {
+            "unknown"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Map, Value, json};
+
+    fn attributes(value: Value) -> Attributes {
+        let members: Map<String, Value> = serde_json::from_value(value).unwrap();
+        members.into()
+    }
+
+    #[test]
+    fn parameters_have_the_numbers_of_their_attributes() {
+        let mapping = json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [30.0, 60.0],
+            "latitude_of_projection_origin": 45, "longitude_of_central_meridian": -100.5, "false_easting": 7,
+            "earth_radius": 6371229.0});
+        let text = system_of(&attributes(mapping)).unwrap();
+        let part = "PARAMETER[\"standard_parallel_1\",30],PARAMETER[\"standard_parallel_2\",60],\
+                    PARAMETER[\"latitude_of_origin\",45],PARAMETER[\"central_meridian\",-100.5],\
+                    PARAMETER[\"false_easting\",7],PARAMETER[\"false_northing\",0]";
+        assert!(text.contains(part), "{text}");
+        assert!(text.contains("SPHEROID[\"unknown\",6371229,0]"), "{text}");
+        // A single parallel is used twice.
+        let mapping =
+            json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 40});
+        let text = system_of(&attributes(mapping)).unwrap();
+        assert!(text.contains("\"standard_parallel_2\",40"), "{text}");
+        let unknown = json!({"grid_mapping_name": "healpix"});
+        assert_eq!(system_of(&attributes(unknown)), None);
+        assert_eq!(system_of(&attributes(json!({"units": "m"}))), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! The levels of a map in GeoZarr's `multiscales`, and the placement of derived levels.
+
+use serde_json::Value;
+
+use crate::formats::maps::place::Place;
+use crate::formats::maps::reference_system::ReferenceSystem;
+use zarr_format::model::Attributes;
+
+/// The levels of a group.
+pub struct MapLayout {
+    levels: Vec<Value>,
+}
+
+/// Maximum number of derivation steps to the base level; each step about halves the length.
+const MAX_STEPS: usize = 32;
+
+/// Members with the path of a level; drafts of GeoZarr used the other name.
+const ASSET: &[&str] = &["asset", "group"];
+
+/// The member with the path of the level that a level was derived from.
+pub(crate) const DERIVED_FROM: &str = "derived_from";
+
+/// The derivation of a level from another one.
+#[derive(Clone, Debug)]
+struct Step {
+    /// Pixels of the other level per pixel, along each dimension.
+    scale: Vec<f64>,
+    translation: Vec<f64>,
+}
+
+/// A level with a known place, and the steps that derive another level from it.
+#[derive(Clone, Debug)]
+pub struct LevelBase {
+    name: String,
+    /// The reference system of the place.
+    pub(crate) system: Option<ReferenceSystem>,
+    place: Place,
+    /// Rows and columns.
+    shape: (u64, u64),
+    /// Starts with the derived level's own step.
+    steps: Vec<Step>,
+}
+
+/// The steps from a level to its base level.
+pub struct LevelSource {
+    /// The path of the base level from the group with the layout.
+    pub path: String,
+    steps: Vec<Step>,
+}
+
+/// Returns the first of these members that an object has; drafts used other names.
+fn member<'a>(object: &'a Value, names: &[&str]) -> Option<&'a Value> {
+    names.iter().find_map(|name| object.get(*name))
+}
+
+fn path_in<'a>(level: &'a Value, names: &[&str]) -> Option<&'a str> {
+    let path = member(level, names)?.as_str()?;
+    let path = path.strip_prefix("./").unwrap_or(path);
+    Some(path.trim_matches('/')).filter(|path| !path.is_empty())
+}
+
+fn numbers(list: Option<&Value>) -> Option<Vec<f64>> {
+    list?.as_array()?.iter().map(Value::as_f64).collect()
+}
+
+impl MapLayout {
+    /// Returns the layout in the attributes of a group, or `None` if there is none.
+    pub fn of(attributes: &Attributes) -> Option<MapLayout> {
+        let mut multiscales = attributes.get("multiscales")?;
+        match multiscales.get_mut("layout")?.take() {
+            Value::Array(levels) => Some(MapLayout { levels }),
+            _ => None,
+        }
+    }
+
+    fn find(&self, path: &str) -> Option<&Value> {
+        let mut levels = self.levels.iter();
+        levels.find(|level| path_in(level, ASSET) == Some(path))
+    }
+
+    /// Returns the attributes of the level at a path from the group.
+    pub fn level(&self, path: &str) -> Option<Attributes> {
+        let mut level = self.find(path)?.as_object()?.clone();
+        // Drafts stored the place next to the scale.
+        if let Some(Value::Object(inner)) = level.get("transform").cloned() {
+            let placed = inner
+                .into_iter()
+                .filter(|(name, _)| name.contains(':') && !level.contains_key(name));
+            let placed: Vec<_> = placed.collect();
+            level.extend(placed);
+        }
+        // Normalizes the name, so that other code need not know the variants.
+        if let Some(source) = self.source_of(self.find(path)?) {
+            level.insert(DERIVED_FROM.to_string(), source.into());
+        }
+        Some(level.into())
+    }
+
+    /// Returns the path of the level that a level was derived from: with a scale alone, the first level.
+    fn source_of(&self, level: &Value) -> Option<String> {
+        let named = path_in(level, &[DERIVED_FROM, "derived_from_asset", "from_group"]);
+        let first = path_in(self.levels.first()?, ASSET);
+        let relative = level
+            .get("transform")
+            .and_then(|told| numbers(told.get("scale")));
+        let is_scaled = relative.is_some_and(|scale| scale.iter().any(|&scale| scale != 1.0));
+        let is_other = |path: &&str| Some(*path) != path_in(level, ASSET);
+        let first = first.filter(is_other).filter(|_| is_scaled);
+        named.or(first).map(str::to_string)
+    }
+
+    /// Returns the base level of the level at a path, over several steps if necessary; `None` if it was not derived.
+    pub fn source(&self, path: &str) -> Option<LevelSource> {
+        let (mut path, mut steps) = (path.to_string(), Vec::new());
+        loop {
+            let level = self.find(&path);
+            let Some(source) = level.and_then(|level| self.source_of(level)) else {
+                return (!steps.is_empty()).then_some(LevelSource { path, steps });
+            };
+            if steps.len() == MAX_STEPS {
+                return None;
+            }
+            let relative = level.and_then(|level| level.get("transform")).or(level)?;
+            steps.push(Step {
+                scale: numbers(member(relative, &["scale", "factors"])).unwrap_or_default(),
+                translation: numbers(relative.get("translation")).unwrap_or_default(),
+            });
+            path = source;
+        }
+    }
+}
+
+impl LevelBase {
+    /// Returns a base level with this shape (rows, columns) and place.
+    pub(crate) fn new(
+        source: LevelSource,
+        system: Option<ReferenceSystem>,
+        place: Place,
+        shape: (u64, u64),
+    ) -> LevelBase {
+        LevelBase {
+            name: source.path,
+            system,
+            place,
+            shape,
+            steps: source.steps,
+        }
+    }
+
+    /// Returns the place of a derived level with this shape (rows, columns), or why it is unknown; `None` if the
+    /// layout does not say how the level was derived.
+    pub(crate) fn place_of(
+        &self,
+        shape: (u64, u64),
+        plane: (usize, usize),
+    ) -> Option<Result<Place, String>> {
+        if self.steps.iter().any(|step| step.scale.is_empty()) {
+            return None;
+        }
+        let unknown = |why: &str| Some(Err(format!("the place on the map: {why} {}", self.name)));
+        let moves = |step: &Step| {
+            // An offset of at most half a pixel is the middle of the source pixels: programs write that, or 0.
+            let most = step
+                .scale
+                .iter()
+                .fold(1.0_f64, |most, scale| most.max(*scale))
+                / 2.0;
+            step.translation.iter().any(|moved| moved.abs() > most)
+        };
+        if self.steps.iter().any(moves) {
+            return unknown("the layout moves the level against");
+        }
+        // Some programs write the scale relative to the first level instead of the previous one.
+        let alone = self.steps.first().map(std::slice::from_ref);
+        let ways = [Some(&self.steps[..]), alone];
+        let scales = ways.into_iter().flatten().flat_map(|steps| {
+            let (rows, columns) = plane;
+            // A scale of two numbers is either (rows, columns) or (columns, rows).
+            let orders = [(rows, columns, 0, 1), (columns, rows, 1, 0)];
+            orders.map(|(rows, columns, first, second)| {
+                let product = |axis: usize, of_two: usize| {
+                    let scale = |step: &Step| {
+                        let of_plane = step.scale.len() == 2;
+                        let number = step.scale.get(if of_plane { of_two } else { axis });
+                        number.copied().unwrap_or(f64::NAN)
+                    };
+                    steps.iter().map(scale).product::<f64>()
+                };
+                (product(rows, first), product(columns, second))
+            })
+        });
+        let fits = |scale: f64, own: u64, base: u64| {
+            scale > 0.0 && (base as f64 / scale - own as f64).abs() < 1.0
+        };
+        let found = scales.into_iter().find(|&(along_y, along_x)| {
+            fits(along_y, shape.0, self.shape.0) && fits(along_x, shape.1, self.shape.1)
+        });
+        let Some((along_y, along_x)) = found else {
+            return unknown("the scale in the layout fits neither the level's shape nor that of");
+        };
+        let [x, width, skew_x, y, skew_y, height] = self.place;
+        Some(Ok([
+            x,
+            width * along_x,
+            skew_x * along_y,
+            y,
+            skew_y * along_x,
+            height * along_y,
+        ]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn layout(levels: &Value) -> MapLayout {
+        let text = json!({"multiscales": {"layout": levels}}).to_string();
+        MapLayout::of(&Attributes::parse(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_level_lies_where_its_base_lies() {
+        let place = [100.0, 10.0, 1.0, 200.0, 2.0, -10.0];
+        let made = |steps: Value, shape: (u64, u64)| {
+            let source = layout(&steps).source("last").unwrap();
+            assert_eq!(source.path, "0");
+            let base = LevelBase::new(source, None, place, (41, 80));
+            base.place_of(shape, (0, 1))
+        };
+        let quarter = [100.0, 40.0, 4.0, 200.0, 8.0, -40.0];
+        let last = |from: &str, scale: f64, moved: f64| json!({"asset": "last", "derived_from": from, "transform": {"scale": [scale, scale], "translation": [moved, moved]}});
+        let first = json!({"asset": "0"});
+        let middle = json!({"asset": "1", "derived_from": "0", "transform": {"scale": [2, 2]}});
+        for levels in [
+            json!([first, last("0", 4.0, 0.0)]),
+            json!([first, middle, last("1", 2.0, 0.5)]),
+            json!([first, middle, last("1", 4.0, 0.5)]),
+            json!([{"group": "0"}, {"group": "last", "from_group": "0", "factors": [4, 4]}]),
+            json!([{"asset": "0", "transform": {"scale": [1, 1]}}, {"asset": "last", "transform": {"scale": [4, 4]}}]),
+        ] {
+            for shape in [(10, 20), (11, 20)] {
+                assert_eq!(made(levels.clone(), shape), Some(Ok(quarter)), "{levels}");
+            }
+            assert!(made(levels, (30, 60)).unwrap().is_err());
+        }
+        let uneven =
+            json!([first, {"asset": "last", "derived_from": "0", "transform": {"scale": [4, 2]}}]);
+        let expected = [100.0, 40.0, 2.0, 200.0, 8.0, -20.0];
+        assert_eq!(made(uneven, (20, 20)), Some(Ok(expected)));
+        let moved = made(json!([first, last("0", 4.0, 30.0)]), (10, 20));
+        assert!(moved.unwrap().is_err());
+        let silent = json!([first, {"asset": "last", "derived_from": "0"}]);
+        assert_eq!(made(silent, (41, 80)), None);
+    }
+
+    #[test]
+    fn levels_that_are_made_of_one_another_have_no_base() {
+        let made = |asset: &str, from: &str| json!({"asset": asset, "derived_from": from, "transform": {"scale": [2, 2]}});
+        let found = layout(&json!([made("0", "1"), made("1", "0")]));
+        assert!(found.source("0").is_none());
+        assert!(layout(&json!([{"asset": "0"}])).source("0").is_none());
+    }
+}

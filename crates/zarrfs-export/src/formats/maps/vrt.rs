@@ -1,0 +1,134 @@
+//! `.vrt`: XML that lets GDAL read the `.raw` file, one band per plane.
+//!
+//! Bands, rows and columns are offsets in the file, so the dimensions may have any order. The XML passes the
+//! attributes' reference system, place, unit and packing to GDAL.
+
+use crate::formats::maps::bands::BandFacts;
+use crate::formats::maps::bands::no_data;
+use crate::formats::maps::georeference::{Georeference, escaped, georeference, map_axes, plane};
+use crate::formats::{FileParts, Format, Subject};
+use zarr_format::model::DataType;
+
+/// The XML.
+pub const FORMAT: Format = Format {
+    extension: "vrt",
+    needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
+            more dimensions, none of length 0, of at most 4096 planes, and a name without control \
+            characters, quotes, < > or &",
+    parts: Some(parts),
+    ragged: None,
+    is_basic: false,
+};
+
+/// Maximum number of bands; each takes about 300 bytes plus its unit.
+const MAX_BANDS: u64 = 4096;
+
+fn type_name(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Bool | DataType::UInt(1) => "Byte",
+        DataType::Int(1) => "Int8",
+        DataType::Int(2) => "Int16",
+        DataType::UInt(2) => "UInt16",
+        DataType::Int(4) => "Int32",
+        DataType::UInt(4) => "UInt32",
+        DataType::Int(8) => "Int64",
+        DataType::UInt(8) => "UInt64",
+        DataType::Float(4) => "Float32",
+        DataType::Float(8) => "Float64",
+        DataType::Complex(8) => "CFloat32",
+        DataType::Complex(16) => "CFloat64",
+        _ => return None,
+    })
+}
+
+fn parts(subject: &Subject) -> Option<FileParts> {
+    let data_type = type_name(&subject.array.data_type)?;
+    let (shape, file) = (subject.shape, subject.raw_file()?);
+    if !subject.is_image(zarr_format::model::MAX_RANK) || shape.len() < 2 {
+        return None;
+    }
+    let axes = map_axes(subject);
+    let (rows, columns) = plane(&axes)?;
+    let steps = steps(subject)?;
+    let step = |axis: usize| steps.get(axis).copied();
+    let narrow = |length: u64| i32::try_from(length).ok();
+    let (pixel, line) = (narrow(step(columns)?)?, narrow(step(rows)?)?);
+    let (height, width) = (narrow(*shape.get(rows)?)?, narrow(*shape.get(columns)?)?);
+    let mut text = format!("<VRTDataset rasterXSize=\"{width}\" rasterYSize=\"{height}\">\n");
+    let map = georeference(subject, &axes, (rows, columns));
+    text += &place_lines(&map);
+    let lines = band_lines(subject);
+    for (band, offset) in (1..).zip(offsets(subject, &steps, (rows, columns))?) {
+        text += &format!(
+            "  <VRTRasterBand dataType=\"{data_type}\" band=\"{band}\" subClass=\"VRTRawRasterBand\">\n{}    \
+             <SourceFilename relativeToVRT=\"1\">{file}</SourceFilename>\n    \
+             <ImageOffset>{offset}</ImageOffset>\n    <PixelOffset>{pixel}</PixelOffset>\n    \
+             <LineOffset>{line}</LineOffset>\n    <ByteOrder>LSB</ByteOrder>\n  </VRTRasterBand>\n",
+            lines
+        );
+    }
+    Some(FileParts {
+        left_out: map.left_out,
+        ..FileParts::text(text + "</VRTDataset>\n")
+    })
+}
+
+/// Returns the step in bytes along each dimension.
+fn steps(subject: &Subject) -> Option<Vec<u64>> {
+    let mut step = subject.array.data_type.size()? as u64;
+    let mut steps = Vec::new();
+    for &length in subject.shape.iter().rev() {
+        steps.push(step);
+        step = step.checked_mul(length)?;
+    }
+    steps.reverse();
+    Some(steps)
+}
+
+/// Returns the offset of each plane, in C order of the other dimensions, or `None` if there are too many.
+fn offsets(subject: &Subject, steps: &[u64], plane: (usize, usize)) -> Option<Vec<u64>> {
+    let mut offsets = vec![0];
+    let dimensions = subject.shape.iter().zip(steps).enumerate();
+    for (axis, (&length, &step)) in dimensions {
+        if axis == plane.0 || axis == plane.1 {
+            continue;
+        }
+        if (offsets.len() as u64).checked_mul(length)? > MAX_BANDS {
+            return None;
+        }
+        let inner = offsets
+            .iter()
+            .flat_map(|&offset| (0..length).map(move |at| offset + at * step));
+        offsets = inner.collect();
+    }
+    Some(offsets)
+}
+
+/// Returns the lines about the values of a band.
+fn band_lines(subject: &Subject) -> String {
+    let facts = BandFacts::of(subject);
+    let lines = [
+        ("NoDataValue", no_data(subject)),
+        ("UnitType", facts.unit),
+        ("Offset", facts.offset),
+        ("Scale", facts.scale),
+    ];
+    let lines = lines
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| format!("    <{name}>{value}</{name}>\n")));
+    lines.collect()
+}
+
+/// Returns the lines of reference system and place. Without an axis order, GDAL puts longitudes and eastings first in
+/// every system.
+fn place_lines(map: &Georeference) -> String {
+    let mut text = String::new();
+    if let Some(system) = &map.system {
+        text += &format!("  <SRS>{}</SRS>\n", escaped(&system.text));
+    }
+    if let Some(place) = map.place {
+        let place: Vec<String> = place.iter().map(f64::to_string).collect();
+        text += &format!("  <GeoTransform>{}</GeoTransform>\n", place.join(", "));
+    }
+    text
+}

@@ -1,0 +1,457 @@
+//! `GROUP.nc`: the arrays of a group as one classic netCDF file (CDF-1 or CDF-2).
+//!
+//! CDF-2 is used for offsets beyond 2 GiB. The header has the dimensions, the attributes and the offset of each
+//! variable. Variables follow one after the other, the smallest first, big-endian and padded to four bytes; netCDF-C
+//! demands that their definitions have the same order. The format has no groups, so arrays of groups below are left
+//! out.
+//!
+//! 64-bit integers are narrowed to 32 bits, which they must fit, and texts become characters, padded to the longest
+//! one. The elements of both kinds are read when a file is opened, and come before the others.
+
+pub mod dimensions;
+pub mod header;
+pub mod names;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::formats::cf;
+use crate::formats::group::{
+    GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
+    MadeLayout, OrWhyNot, PlacedVariable,
+};
+use crate::formats::hdf5;
+use crate::formats::member::MemberTexts;
+use crate::formats::netcdf::dimensions::GroupDimensions;
+use crate::formats::netcdf::header::{
+    ElementsIn, FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant, has_implied_fill,
+    narrowed, unit_left_out,
+};
+use crate::formats::netcdf::names::{held_names, is_name};
+use crate::formats::{ElementForm, FileParts};
+use zarr_format::error::{Error, Result};
+use zarr_format::model::{Array, Attributes, DataType, bytes_of};
+use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::ReadAt;
+
+/// CDF-1, or CDF-2 if an offset does not fit CDF-1.
+pub const FORMAT: GroupFormat = GroupFormat {
+    extension: "nc",
+    scope: GroupScope::Own,
+    decode: cf::decoded_but_times,
+    plan: |contents| {
+        let file = assembled(contents, &BTreeMap::new())?;
+        let read: Vec<usize> = (0..contents.members.len())
+            .filter(|&number| is_read(contents, number))
+            .collect();
+        let body = if read.is_empty() {
+            GroupBody::Laid(GroupLayout {
+                header: Arc::new(file.header.into()),
+                variables: file.variables,
+            })
+        } else {
+            GroupBody::Checked(MadeLayout { read, make: made })
+        };
+        let members = contents.members.iter();
+        let units = members.filter_map(|member| unit_left_out(&member.path, &member.array));
+        Ok(GroupPlan {
+            body,
+            left_out: units.collect(),
+        })
+    },
+};
+
+/// Maximum bytes of an array of numbers that are read to check whether they fit.
+const MAX_CHECKED: u64 = 16 << 20;
+
+/// The elements of a member that were read.
+struct ReadElements {
+    /// The number of characters per text, if they are texts.
+    letters: u64,
+    /// Whether an element is a missing value.
+    has_none: bool,
+    bytes: ReservedBytes,
+}
+
+/// The fill number in the file if the stored one does not fit int32.
+const NO_VALUE: i32 = i32::MIN;
+
+/// NaT, the smallest number; xarray also uses it in encoded times and durations.
+const NOT_A_TIME: [u8; 8] = i64::MIN.to_le_bytes();
+
+/// Whether the attributes mark the numbers as times, or as durations that xarray encoded.
+fn counts_time(array: &Array) -> bool {
+    let has = |name, is_it: fn(&str) -> bool| {
+        let value = array.attributes.get(name);
+        value.is_some_and(|value| value.as_str().is_some_and(is_it))
+    };
+    has("units", |units| units.contains(" since "))
+        || has("dtype", |dtype| dtype.starts_with("timedelta64"))
+}
+
+/// Returns the 64-bit element that marks missing values if it does not fit int32: NaT, or the fill value.
+fn none_beyond(array: &Array) -> Option<Vec<u8>> {
+    let bytes = match (array.attributes.get(FILL), &array.data_type) {
+        (Some(fill), DataType::UInt(8)) => fill.as_u64()?.to_le_bytes().to_vec(),
+        (Some(fill), DataType::Int(8)) => fill.as_i64()?.to_le_bytes().to_vec(),
+        (None, DataType::DateTime(_) | DataType::TimeDelta(_)) => NOT_A_TIME.to_vec(),
+        (None, DataType::Int(8) | DataType::UInt(8)) if has_implied_fill(array) => {
+            array.fill_value.bytes.clone()
+        }
+        (None, DataType::Int(8)) if counts_time(array) => NOT_A_TIME.to_vec(),
+        _ => return None,
+    };
+    let is_beyond = narrowed(&array.data_type, &bytes).is_none();
+    is_beyond.then_some(bytes)
+}
+
+/// Whether the elements of a member are read when a file is opened.
+fn is_read(contents: &GroupContents, number: usize) -> bool {
+    let member = contents.members.get(number);
+    let kind = member.and_then(|member| NetcdfType::of(&member.array.data_type));
+    kind.is_some_and(|(_, come)| come != ElementsIn::Store)
+}
+
+/// Makes a file with elements that are read; `Unsupported` if it cannot hold one of them.
+fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
+    let mut read = BTreeMap::new();
+    for (number, member) in contents.members.iter().enumerate() {
+        let elements = match NetcdfType::of(&member.array.data_type) {
+            Some((_, ElementsIn::Numbers)) => numbers(context, contents, member)?,
+            Some((_, ElementsIn::Texts)) => letters(context, contents, member)?,
+            _ => continue,
+        };
+        read.insert(number, elements);
+    }
+    let file = assembled(contents, &read).map_err(|why| Error::unsupported("", why))?;
+    let mut out = contents.growing()?;
+    out.push(&file.header)?;
+    for (member, padding) in file.read {
+        if let Some(elements) = read.get(&member) {
+            out.push(&elements.bytes)?;
+            out.push([0; 4].get(..padding).unwrap_or_default())?;
+        }
+    }
+    Ok(GroupLayout {
+        header: Arc::new(out.finish()),
+        variables: file.variables,
+    })
+}
+
+/// Reads integers and narrows them to 32 bits.
+fn numbers(
+    context: &RequestContext,
+    contents: &GroupContents,
+    member: &GroupMember,
+) -> Result<ReadElements> {
+    let data_type = &member.array.data_type;
+    let elements = member.elements()?;
+    let too_large = |error| Error::too_large(&member.path, error);
+    let length = usize::try_from(elements.len()).map_err(too_large)?;
+    let bytes = elements.read_at(context, 0, length)?;
+    let (mut out, none, mut has_none) = (contents.growing()?, none_beyond(&member.array), false);
+    for element in bytes.chunks_exact(member.array.element_size()?.max(1)) {
+        if none.as_deref() == Some(element) {
+            has_none = true;
+            out.push(&NO_VALUE.to_be_bytes())?;
+            continue;
+        }
+        let number = narrowed(data_type, element);
+        let number = number.filter(|&number| none.is_none() || number != NO_VALUE);
+        let number = number.ok_or_else(|| {
+            let why = format!(
+                "no {data_type} beyond int32, such as {} has; .nc4 has it",
+                member.path
+            );
+            Error::unsupported("", why)
+        })?;
+        out.push(&number.to_be_bytes())?;
+    }
+    Ok(ReadElements {
+        letters: 0,
+        has_none,
+        bytes: out.finish(),
+    })
+}
+
+/// Reads texts and pads them to one length.
+fn letters(
+    context: &RequestContext,
+    contents: &GroupContents,
+    member: &GroupMember,
+) -> Result<ReadElements> {
+    let texts = MemberTexts::read(context, member)?;
+    let mut longest = 1;
+    texts.each(&mut |text| {
+        longest = longest.max(text.len());
+        Ok(())
+    })?;
+    let (mut out, padding) = (contents.growing()?, vec![0; longest]);
+    texts.each(&mut |text| {
+        out.push(text)?;
+        out.push(padding.get(text.len()..).unwrap_or_default())
+    })?;
+    Ok(ReadElements {
+        letters: longest as u64,
+        has_none: false,
+        bytes: out.finish(),
+    })
+}
+
+/// Returns the old and new names of attributes of a group or an array that netCDF files rename.
+pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
+    let values = attributes.in_files().to_map();
+    let is_fill = array
+        .zip(values.get(FILL))
+        .is_none_or(|(array, value)| hdf5::is_fill(&array.data_type, value));
+    let names = held_names(values.keys(), |name| {
+        is_name(name) && (name != FILL || is_fill)
+    });
+    let pairs = values.keys().cloned().zip(names);
+    pairs.filter(|(own, held)| own != held).collect()
+}
+
+/// A variable without an offset.
+struct Variable<'a> {
+    /// The index of its member.
+    member: usize,
+    name: &'a str,
+    dimensions: Vec<u64>,
+    kind: NetcdfType,
+    /// Whether its elements are read when a file is opened.
+    is_read: bool,
+    attributes: Vec<NetcdfAttribute>,
+    /// Size of the elements in bytes, without padding.
+    length: u64,
+}
+
+impl Variable<'_> {
+    fn padded(&self) -> Option<u64> {
+        self.length.checked_next_multiple_of(4)
+    }
+
+    /// Returns the number of padding bytes after the elements.
+    fn padding(&self) -> Option<usize> {
+        usize::try_from(self.padded()? - self.length).ok()
+    }
+
+    /// Returns the variable at its offset in the file.
+    fn placed(&self, contents: &GroupContents, offset: u64) -> Option<PlacedVariable> {
+        let padding = self.padding()?;
+        let data_type = &contents.members.get(self.member)?.array.data_type;
+        let elements = ElementForm {
+            order: None,
+            conversion: self.kind.conversion(data_type),
+        };
+        let parts = FileParts {
+            elements: Some(elements),
+            trailer: vec![0; padding],
+            ..FileParts::default()
+        };
+        Some(PlacedVariable {
+            member: self.member,
+            offset,
+            parts,
+        })
+    }
+}
+
+/// The elements that were read, by member number; empty before a file is opened.
+type ReadMembers = BTreeMap<usize, ReadElements>;
+
+/// A file with final offsets.
+struct AssembledFile {
+    header: Vec<u8>,
+    /// The members whose elements follow the header directly, each with the number of padding bytes.
+    read: Vec<(usize, usize)>,
+    /// The variables whose elements stay in the store.
+    variables: Vec<PlacedVariable>,
+}
+
+/// Assembles a file; the error names the array that does not fit.
+fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrWhyNot<AssembledFile> {
+    let first = assembled_as(contents, read, Variant::First);
+    first.or_else(|_| assembled_as(contents, read, Variant::Second))
+}
+
+fn assembled_as(
+    contents: &GroupContents,
+    read: &ReadMembers,
+    variant: Variant,
+) -> OrWhyNot<AssembledFile> {
+    let (dimensions, variables) = variables_of(contents, read)?;
+    if let Some(long) = longest_misfit(&variables, variant) {
+        let (name, length) = (long.name, long.length);
+        return Err(format!(
+            "one array alone that is as long as {name}, which has {length} bytes"
+        ));
+    }
+    let too_long = || "no names, attributes and offsets as long as these".to_string();
+    let layout = laid(contents, variant, &dimensions, &variables);
+    let (header, placed) = layout.ok_or_else(too_long)?;
+    let behind = variables.iter().filter(|variable| variable.is_read);
+    let behind = behind.map(|variable| (variable.member, variable.padding().unwrap_or_default()));
+    Ok(AssembledFile {
+        header,
+        read: behind.collect(),
+        variables: placed,
+    })
+}
+
+/// Returns the arrays as variables, and their dimensions: first those that are read, then by size.
+fn variables_of<'a>(
+    contents: &'a GroupContents,
+    read: &ReadMembers,
+) -> OrWhyNot<(GroupDimensions, Vec<Variable<'a>>)> {
+    let members = &contents.members;
+    let mut dimensions = GroupDimensions::default();
+    dimensions.add_coordinates(
+        members
+            .iter()
+            .map(|member| (member.path.as_str(), &*member.array)),
+    );
+    let variables = members
+        .iter()
+        .enumerate()
+        .map(|(place, member)| variable((place, read.get(&place)), member, &mut dimensions));
+    let mut variables: Vec<Variable> = variables.collect::<OrWhyNot<_>>()?;
+    variables.sort_by(|a, b| (!a.is_read, a.length, a.name).cmp(&(!b.is_read, b.length, b.name)));
+    Ok((dimensions, variables))
+}
+
+/// Returns the header of a file and its variables with elements in the store, or `None` if a number does not fit the
+/// variant.
+fn laid(
+    contents: &GroupContents,
+    variant: Variant,
+    dimensions: &GroupDimensions,
+    variables: &[Variable],
+) -> Option<(Vec<u8>, Vec<PlacedVariable>)> {
+    let global = NetcdfAttribute::list(&contents.attributes, None);
+    let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
+    // The length of the header does not depend on the offsets in it.
+    let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
+    let begins = begins(variables, length)?;
+    let mut header = write(&begins)?;
+    header.resize(usize::try_from(length).ok()?, 0);
+    let placed = variables.iter().zip(begins);
+    let placed = placed.filter(|(variable, _)| !variable.is_read);
+    let placed = placed.map(|(variable, offset)| variable.placed(contents, offset));
+    Some((header, placed.collect::<Option<_>>()?))
+}
+
+/// Returns a member as a variable, or why the format cannot hold it.
+fn variable<'a>(
+    (place, read): (usize, Option<&ReadElements>),
+    member: &'a GroupMember,
+    dimensions: &mut GroupDimensions,
+) -> OrWhyNot<Variable<'a>> {
+    let (array, name) = (&*member.array, &member.path);
+    let no_type = || format!("no {}, which {name} is; .nc4 has it", array.data_type);
+    let (kind, come) = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;
+    if come == ElementsIn::Numbers && array.byte_length().is_ok_and(|bytes| bytes > MAX_CHECKED) {
+        return Err(no_type());
+    }
+    if !is_name(name) {
+        return Err(format!("no name such as {name}"));
+    }
+    if array.shape.contains(&0) {
+        // A fixed dimension has at least one element; length 0 marks the record dimension.
+        return Err(format!("no dimension of length 0, which {name} has"));
+    }
+    let mut shape = array.shape.clone();
+    let names = (0..shape.len()).map(|axis| array.dimension_names.get(axis).cloned().flatten());
+    let mut names: Vec<Option<String>> = names.collect();
+    let letters = match array.data_type {
+        DataType::FixedBytes(length) => Some(length as u64),
+        DataType::FixedText(length) => Some(4 * length as u64),
+        _ => (come == ElementsIn::Texts).then_some(read.map_or(1, |read| read.letters)),
+    };
+    if let Some(letters) = letters {
+        shape.push(letters);
+        names.push(Some(format!("string{letters}")));
+    }
+    let numbers = shape.iter().zip(&names);
+    let too_long = |_| format!("no array as long as {name}");
+    Ok(Variable {
+        member: place,
+        name,
+        dimensions: numbers
+            .map(|(&length, name)| dimensions.number(name.as_deref(), length))
+            .collect(),
+        attributes: NetcdfAttribute::of_variable(&with_held_fill(array, read), kind),
+        length: bytes_of(&shape, kind.size()).map_err(too_long)?,
+        is_read: come != ElementsIn::Store,
+        kind,
+    })
+}
+
+/// Returns the array with a `_FillValue` that the format can hold.
+fn with_held_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
+    let is_there = array.attributes.get(FILL).is_some();
+    let is_needed = is_there || read.is_some_and(|read| read.has_none);
+    if !is_needed || none_beyond(array).is_none() {
+        return Cow::Borrowed(array);
+    }
+    Cow::Owned(Array {
+        attributes: array.attributes.with(FILL, &NO_VALUE.into()),
+        ..array.clone()
+    })
+}
+
+/// Returns a variable that exceeds the variant's limit, which does not apply to the last one.
+fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option<&'a Variable<'a>> {
+    let most = match variant {
+        Variant::First => u64::from(u32::MAX >> 1) - 3,
+        Variant::Second => u64::from(u32::MAX) - 3,
+    };
+    let earlier = variables
+        .split_last()
+        .map_or(&[][..], |(_, earlier)| earlier);
+    earlier.iter().rev().find(|variable| variable.length > most)
+}
+
+/// Returns the offset of each variable, or `None` on overflow.
+fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
+    let mut next = header;
+    let begins = variables.iter().map(|variable| {
+        let begin = next;
+        next = next.checked_add(variable.padded()?)?;
+        Some(begin)
+    });
+    let begins: Option<Vec<u64>> = begins.collect();
+    begins.filter(|_| i64::try_from(next).is_ok())
+}
+
+/// Returns the header, or `None` if a number does not fit the variant.
+fn header(
+    dimensions: &GroupDimensions,
+    global: &[NetcdfAttribute],
+    variables: &[Variable],
+    begins: &[u64],
+    variant: Variant,
+) -> Option<Vec<u8>> {
+    let mut out = HeaderWriter::new(variant);
+    let list = dimensions.list();
+    out.list_head(HeaderWriter::DIMENSIONS, list.len())?;
+    for (name, length) in list {
+        out.name(name)?;
+        out.dimension(length)?;
+    }
+    out.attributes(global)?;
+    out.list_head(HeaderWriter::VARIABLES, variables.len())?;
+    for (variable, &begin) in variables.iter().zip(begins) {
+        out.name(variable.name)?;
+        out.count(variable.dimensions.len() as u64)?;
+        for &dimension in &variable.dimensions {
+            out.count(dimension)?;
+        }
+        out.attributes(&variable.attributes)?;
+        out.kind(variable.kind);
+        out.variable_size(variable.padded()?);
+        out.offset(begin)?;
+    }
+    Some(out.finish())
+}

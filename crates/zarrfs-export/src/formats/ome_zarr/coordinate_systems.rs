@@ -1,0 +1,400 @@
+//! The coordinate systems of an OME-Zarr image and its scene, and maps between them (RFC-5).
+//!
+//! Systems and transformations form a graph. A transformation of the image leads from one of its systems to another
+//! one or to one of its labels; a transformation of the scene above it connects systems of images and systems of the
+//! scene.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::Value;
+
+use crate::formats::axes::{AxisKind, kind_of};
+use crate::formats::ome_zarr::affine::AffineMap;
+use crate::formats::ome_zarr::orientation::Orientation;
+use crate::formats::ome_zarr::transformation::{MAX_STEPS, TransformationReader, items};
+use crate::formats::subject::StoredNumbers;
+use zarr_format::model::MAX_RANK;
+
+/// An axis of a coordinate system.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DescribedAxis {
+    pub(crate) name: String,
+    pub(crate) kind: AxisKind,
+    pub(crate) unit: Option<String>,
+    /// The anatomical orientation.
+    pub(crate) orientation: Option<Orientation>,
+    /// Whether it is an array axis, which counts elements.
+    is_array: bool,
+}
+
+/// The place of a level in a coordinate system.
+#[derive(Clone, Debug)]
+pub(crate) struct LevelPlace {
+    /// The name of the coordinate system, from 0.6 on.
+    pub(crate) system: Option<String>,
+    /// The axes of the system; `None` if they are not described.
+    pub(crate) axes: Option<Vec<DescribedAxis>>,
+    /// Maps indices to coordinates.
+    pub(crate) map: AffineMap,
+}
+
+/// Maximum number of coordinate systems read of an image or a scene; real ones have a few.
+const MAX_SYSTEMS: usize = 64;
+
+/// Maximum number of transformations read of a scene; a tiled image has one per tile.
+pub(crate) const MAX_LINKS: usize = 1 << 16;
+
+/// Maximum number of linked images that are named in a message.
+const MAX_NAMED: usize = 8;
+
+/// An image or a scene, with the numbers of its transformations that are stored in arrays.
+#[derive(Clone, Copy)]
+pub(crate) struct Described<'a> {
+    pub(crate) value: &'a Value,
+    pub(crate) stored: &'a [StoredNumbers],
+}
+
+/// A coordinate system.
+struct System {
+    /// The path of the group that describes it, from the scene's group, or from the image's group if there is no
+    /// scene.
+    group: String,
+    name: String,
+    axes: Vec<DescribedAxis>,
+}
+
+/// A coordinate system, by the path of its group and its name.
+type End = (String, String);
+
+/// A transformation between two systems.
+struct Link<'a> {
+    ends: (End, End),
+    step: &'a Value,
+    stored: &'a [StoredNumbers],
+}
+
+/// The coordinate systems in which an image can be shown: those of its scene, then its own.
+pub(crate) struct Systems<'a> {
+    all: Vec<System>,
+    links: Vec<Link<'a>>,
+    /// The path of the image from the scene; empty without a scene.
+    image: String,
+    stored: &'a [StoredNumbers],
+}
+
+/// The result of a search for systems beyond the image's own one.
+#[derive(Default)]
+pub(crate) struct OtherSystems {
+    /// The place in the system that is shown instead of the image's own one.
+    pub(crate) shown: Option<LevelPlace>,
+    pub(crate) left_out: Vec<String>,
+}
+
+/// The map from the image's own system to another one, or why it does not exist.
+type Way = Result<AffineMap, String>;
+
+impl<'a> Systems<'a> {
+    /// Reads the systems of an image, and of the scene together with the image's path in it.
+    pub(crate) fn of(image: Described<'a>, scene: Option<(Described<'a>, &[u8])>) -> Systems<'a> {
+        let path = scene.map_or(&b""[..], |(_, path)| path);
+        let path = plain_path(&String::from_utf8_lossy(path));
+        let mut systems = Systems {
+            all: Vec::new(),
+            links: Vec::new(),
+            image: path.clone(),
+            stored: image.stored,
+        };
+        if let Some((scene, _)) = scene {
+            systems.add(scene, "");
+        }
+        systems.add(image, &path);
+        systems
+    }
+
+    /// Adds the systems and transformations that a group describes.
+    fn add(&mut self, described: Described<'a>, group: &str) {
+        let found = items(described.value, "coordinateSystems").take(MAX_SYSTEMS);
+        self.all.extend(found.filter_map(|system| {
+            let name = system.get("name").and_then(Value::as_str);
+            Some(System {
+                group: group.to_string(),
+                name: name.unwrap_or_default().to_string(),
+                axes: axes_of(system.get("axes"))?,
+            })
+        }));
+        let steps = items(described.value, "coordinateTransformations").take(MAX_LINKS);
+        self.links.extend(steps.filter_map(|step| {
+            Some(Link {
+                ends: (end(step, "input", group)?, end(step, "output", group)?),
+                step,
+                stored: described.stored,
+            })
+        }));
+    }
+
+    /// Whether the image has no coordinate systems.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_image().next().is_none()
+    }
+
+    pub(crate) fn reader(&self) -> TransformationReader<'a> {
+        TransformationReader::new(self.stored)
+    }
+
+    /// Returns the indices of the image's own systems.
+    fn of_image(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        let all = self.all.iter().enumerate();
+        // The path of a scene's own systems is "", which an image in a scene never has.
+        let of_image = all.filter(|(_, system)| system.group == self.image);
+        of_image.map(|(place, _)| place)
+    }
+
+    /// Returns the index of the system that a level's transformation leads to, or else of the image's last one.
+    pub(crate) fn own(&self, level: &Value) -> usize {
+        let named = transformations(level).find_map(|step| {
+            let end = end(step, "output", &self.image)?;
+            self.place_of(&end)
+        });
+        named
+            .or_else(|| self.of_image().next_back())
+            .unwrap_or_default()
+    }
+
+    fn place_of(&self, (group, name): &End) -> Option<usize> {
+        let is_it = |system: &System| system.group == *group && system.name == *name;
+        self.all.iter().position(is_it)
+    }
+
+    pub(crate) fn name(&self, place: usize) -> Option<String> {
+        self.all.get(place).map(|system| system.name.clone())
+    }
+
+    pub(crate) fn axes(&self, place: usize) -> Option<Vec<DescribedAxis>> {
+        self.all.get(place).map(|system| system.axes.clone())
+    }
+
+    /// Finds the system to show: the first one that can be reached and whose axes are described at least as well as
+    /// those of the image's own system.
+    pub(crate) fn others(&self, own: usize) -> OtherSystems {
+        let mut found = OtherSystems::default();
+        let Some(start) = self.all.get(own) else {
+            return found;
+        };
+        let mut ways = self.ways(start);
+        let has_unit = |axes: &[DescribedAxis]| axes.iter().any(|axis| axis.unit.is_some());
+        let has_side = |axes: &[DescribedAxis]| axes.iter().any(|axis| axis.orientation.is_some());
+        for (place, system) in self.all.iter().enumerate() {
+            let (System { group, name, axes }, rank) = (system, start.axes.len());
+            let is_of_scene = *group != self.image;
+            let way = ways.remove(&(group.clone(), name.clone()));
+            let why = match way {
+                _ if place == own => continue,
+                None if is_of_scene => "no transformation leads to it".to_string(),
+                None => continue,
+                Some(Err(why)) => format!("the transformation {why}"),
+                Some(Ok(map)) if map.outputs() != rank || axes.len() != rank => {
+                    format!("it has {} axes, and the array has {rank}", axes.len())
+                }
+                Some(Ok(_)) if axes.iter().any(|axis| axis.is_array) => {
+                    "it counts elements".to_string()
+                }
+                Some(Ok(_)) if has_unit(&start.axes) && !has_unit(axes) => {
+                    "its axes have no units".to_string()
+                }
+                Some(Ok(_)) if has_side(&start.axes) && !has_side(axes) => {
+                    "its axes have no orientation".to_string()
+                }
+                Some(Ok(_)) if found.shown.is_some() => {
+                    "a file has one coordinate system".to_string()
+                }
+                Some(Ok(map)) => {
+                    found.shown = Some(LevelPlace {
+                        system: Some(name.clone()),
+                        axes: Some(axes.clone()),
+                        map,
+                    });
+                    continue;
+                }
+            };
+            let of_scene = if is_of_scene { " of the scene" } else { "" };
+            let sentence = format!("coordinate system {name:?}{of_scene}: {why}");
+            found.left_out.push(sentence);
+        }
+        found.left_out.extend(self.of_other_images());
+        found
+    }
+
+    /// Names the other images that the transformations of a scene without its own systems lead to.
+    fn of_other_images(&self) -> Vec<String> {
+        if self.all.iter().any(|system| system.group != self.image) {
+            return Vec::new();
+        }
+        let below = format!("{}/", self.image);
+        let is_other = |(group, _): &&End| *group != self.image && !group.starts_with(&below);
+        let is_own = |(group, _): &End| *group == self.image;
+        let ends = self.links.iter().filter_map(|link| match &link.ends {
+            (own, other) | (other, own) if is_own(own) && is_other(&other) => Some(other),
+            _ => None,
+        });
+        let mut named: Vec<&End> = Vec::new();
+        for other in ends.filter(|(group, _)| !group.is_empty()) {
+            if named.len() < MAX_NAMED && !named.contains(&other) {
+                named.push(other);
+            }
+        }
+        let said = named.into_iter().map(|(group, name)| {
+            format!("coordinate system {name:?}: it is that of the image {group:?}")
+        });
+        said.collect()
+    }
+
+    /// Finds the maps from a system to all other described ones, each over the fewest transformations.
+    fn ways(&self, start: &System) -> HashMap<End, Way> {
+        let mut at: HashMap<&End, Vec<&Link>> = HashMap::new();
+        for link in &self.links {
+            at.entry(&link.ends.0).or_default().push(link);
+            at.entry(&link.ends.1).or_default().push(link);
+        }
+        let first = (start.group.clone(), start.name.clone());
+        let identity = AffineMap::identity(start.axes.len());
+        let mut ways = HashMap::from([(first.clone(), Ok(identity))]);
+        let mut missing: HashSet<End> = self.all.iter().map(System::end).collect();
+        missing.remove(&first);
+        let (mut next, mut failed) = (VecDeque::from([first]), VecDeque::new());
+        // Failed maps are continued last, so that a longer path that works is preferred.
+        while let Some(end) = next.pop_front().or_else(|| failed.pop_front()) {
+            if missing.is_empty() {
+                break;
+            }
+            let Some(way) = ways.get(&end).cloned() else {
+                continue;
+            };
+            for link in at.get(&end).into_iter().flatten() {
+                let (input, output) = &link.ends;
+                let other = if *input == end { output } else { input };
+                if ways
+                    .get(other)
+                    .is_some_and(|known| known.is_ok() || way.is_err())
+                {
+                    continue;
+                }
+                let way = way.clone().and_then(|map| self.along(link, &end, &map));
+                let queue = if way.is_ok() { &mut next } else { &mut failed };
+                queue.push_back(other.clone());
+                if way.is_ok() {
+                    missing.remove(other);
+                }
+                ways.insert(other.clone(), way);
+            }
+        }
+        ways
+    }
+
+    /// Continues a map along a link.
+    fn along(&self, link: &Link, from: &End, map: &AffineMap) -> Way {
+        let mut reader = TransformationReader::new(link.stored);
+        let next = if link.ends.0 == *from {
+            reader.map_of(link.step, map.outputs())?
+        } else {
+            let other = self.place_of(&link.ends.0).and_then(|at| self.all.get(at));
+            let rank = other.map_or(map.outputs(), |system| system.axes.len());
+            let there = reader.map_of(link.step, rank)?;
+            there.inverse().ok_or("has no inverse")?
+        };
+        let whole = map.then(&next);
+        whole.ok_or_else(|| format!("does not fit {} dimensions", map.outputs()))
+    }
+}
+
+impl System {
+    fn end(&self) -> End {
+        (self.group.clone(), self.name.clone())
+    }
+}
+
+/// Returns the system that an end of a transformation names. `group` has the transformation.
+fn end(step: &Value, member: &str, group: &str) -> Option<End> {
+    let end = step.get(member)?;
+    // In drafts an end was only a name.
+    let name = end.as_str().or_else(|| end.get("name")?.as_str())?;
+    let path = end.get("path").and_then(Value::as_str).unwrap_or_default();
+    let path = plain_path(&format!("{group}/{path}"));
+    Some((path, name.to_string()))
+}
+
+/// Returns a path without empty and `.` components.
+fn plain_path(path: &str) -> String {
+    let names = path.split('/').filter(|name| !["", "."].contains(name));
+    names.collect::<Vec<_>>().join("/")
+}
+
+/// Returns the transformations of an image or a level.
+pub(crate) fn transformations(described: &Value) -> impl Iterator<Item = &Value> {
+    items(described, "coordinateTransformations").take(MAX_STEPS + 1)
+}
+
+/// Parses a list of axes, or returns `None` if it is invalid. Before 0.4 an axis is only a name.
+pub(crate) fn axes_of(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
+    let list = list?.as_array()?;
+    if list.len() > MAX_RANK {
+        return None;
+    }
+    let text = |axis: &Value, member: &str| axis.get(member)?.as_str().map(str::to_string);
+    let mut is_space = Vec::new();
+    let mut axes = Vec::new();
+    for axis in list {
+        let own = axis.as_str().map(str::to_string);
+        let name = own.or_else(|| text(axis, "name")).unwrap_or_default();
+        let of_type = text(axis, "type");
+        let by_name = kind_of(&name);
+        axes.push(DescribedAxis {
+            kind: match of_type.as_deref() {
+                Some("time") => AxisKind::Time,
+                Some("channel") => AxisKind::Channel,
+                Some("space") if !by_name.is_space() => AxisKind::Other,
+                _ => by_name,
+            },
+            unit: text(axis, "unit"),
+            orientation: Orientation::of(axis),
+            is_array: of_type.as_deref() == Some("array"),
+            name,
+        });
+        is_space.push(of_type.as_deref() == Some("space"));
+    }
+    // Names are arbitrary. The order is z, y, x.
+    let count = is_space.iter().filter(|&&is_space| is_space).count();
+    if (1..=3).contains(&count) && !axes.iter().any(|axis| axis.kind.is_space()) {
+        let kinds = [AxisKind::X, AxisKind::Y, AxisKind::Z];
+        let spaces = axes.iter_mut().zip(is_space).rev();
+        let spaces = spaces.filter(|(_, is_space)| *is_space);
+        for ((axis, _), kind) in spaces.zip(kinds) {
+            axis.kind = kind;
+        }
+    }
+    Some(axes)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn axes_of_space_with_other_names_are_z_y_and_x() {
+        use AxisKind::{Channel, Other, Time, X, Y, Z};
+        let kinds = |axes: Value| -> Vec<AxisKind> {
+            let axes = axes_of(Some(&axes)).unwrap();
+            axes.into_iter().map(|axis| axis.kind).collect()
+        };
+        let space = |name: &str| json!({"name": name, "type": "space"});
+        assert_eq!(
+            kinds(json!([space("t"), space("b"), space("a")])),
+            [Z, Y, X]
+        );
+        assert_eq!(kinds(json!([space("x"), space("q")])), [X, Other]);
+        let mixed = json!([{"name": "q", "type": "time"}, {"name": "w", "type": "channel"}, space("l"), space("p")]);
+        assert_eq!(kinds(mixed), [Time, Channel, Y, X]);
+        assert_eq!(kinds(json!(["t", "y", "x"])), [Time, Y, X]);
+    }
+}

@@ -1,0 +1,409 @@
+//! Reads OME-Zarr image metadata: the axes and the places of the levels.
+//!
+//! Up to 0.5, an image has axes, and the transformations of the level are applied before those of the image. From 0.6
+//! (RFC-5) on, it has coordinate systems (`coordinate_systems.rs`): a level's transformation leads to one of them,
+//! the "intrinsic" one.
+
+pub mod affine;
+pub mod coordinate_systems;
+pub mod orientation;
+pub mod transformation;
+
+use serde_json::Value;
+
+use crate::formats::ome_zarr::coordinate_systems::{
+    Described, DescribedAxis, LevelPlace, MAX_LINKS, Systems, axes_of, transformations,
+};
+use crate::formats::ome_zarr::orientation::{FirstVoxel, ways};
+use crate::formats::ome_zarr::transformation::{MAX_STEPS, NUMBERED, TransformationReader, items};
+use crate::formats::subject::{ImageGroup, StoredNumbers};
+use zarr_format::model::Attributes;
+
+/// Returns the multiscale images in the attributes of a group.
+pub(crate) fn multiscales(group: &Attributes) -> Vec<Value> {
+    let of_root = group.get("ome");
+    let of_root = of_root.and_then(|mut root| Some(root.get_mut("multiscales")?.take()));
+    match of_root.or_else(|| group.get("multiscales")) {
+        Some(Value::Array(images)) => images,
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a group has a multiscale image with a level at this path from the group.
+pub fn names_level(group: &Attributes, path: &[u8]) -> bool {
+    let images = multiscales(group);
+    images.iter().any(|image| level_at(image, path).is_some())
+}
+
+/// Returns the path, from the group, of the image that the group has labels of; `None` if it has no labels.
+pub fn labelled_image(group: &Attributes) -> Option<String> {
+    let label = match group.get("ome") {
+        Some(mut ome) => ome.get_mut("image-label").map(Value::take),
+        None => group.get("image-label"),
+    };
+    let source = label.as_ref()?.get("source");
+    let path = source.and_then(|source| source.get("image")?.as_str());
+    Some(path.unwrap_or("../../").to_string())
+}
+
+/// Returns the scene of a group, which relates the images below it (RFC-5), or `None`.
+fn scene_of(group: &Attributes) -> Option<Value> {
+    let mut ome = group.get("ome")?;
+    let scene = ome.get_mut("scene").map(Value::take)?;
+    scene.is_object().then_some(scene)
+}
+
+/// Whether a group has a scene.
+pub fn is_scene(group: &Attributes) -> bool {
+    scene_of(group).is_some()
+}
+
+/// Whether an image of a group has coordinate systems, to which a scene can link.
+pub fn has_systems(group: &Attributes) -> bool {
+    let images = multiscales(group);
+    images
+        .iter()
+        .any(|image| items(image, "coordinateSystems").next().is_some())
+}
+
+/// Returns the paths of the arrays with the numbers of a scene's transformations, from its group. Those that concern
+/// the image at the path `image` come first.
+pub fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    let scene = scene_of(group);
+    let steps = || {
+        scene
+            .iter()
+            .flat_map(|scene| items(scene, "coordinateTransformations"))
+    };
+    let is_near = |step: &&Value| {
+        let mut ends = ["input", "output"].into_iter();
+        ends.any(|end| {
+            let path = step.get(end).and_then(|end| end.get("path")?.as_str());
+            path.is_some_and(|path| path.trim_matches('/').as_bytes() == image)
+        })
+    };
+    let others = steps().filter(|step| !is_near(step));
+    for step in steps().filter(is_near).chain(others).take(MAX_LINKS) {
+        add_number_paths(step, &mut found);
+    }
+    found
+}
+
+/// Returns the paths of the arrays with the numbers of the images' transformations, from the group.
+pub fn number_paths(group: &Attributes) -> Vec<String> {
+    let mut found = Vec::new();
+    for image in &multiscales(group) {
+        let of_levels = items(image, "datasets").flat_map(transformations);
+        for step in of_levels.chain(transformations(image)) {
+            add_number_paths(step, &mut found);
+        }
+    }
+    found
+}
+
+/// Adds the paths of the arrays with the numbers of a transformation.
+fn add_number_paths(step: &Value, found: &mut Vec<String>) {
+    let of_type = step.get("type").and_then(Value::as_str).unwrap_or_default();
+    let path = step.get("path").and_then(Value::as_str);
+    if let Some(path) = path
+        && NUMBERED.contains(&of_type)
+        && step.get(of_type).is_none()
+        && found.len() < MAX_ARRAYS
+        && !found.iter().any(|known| known == path)
+    {
+        found.push(path.to_string());
+    }
+    let parts = items(step, "transformations").take(MAX_STEPS);
+    let parts = parts.chain(
+        ["forward", "transformation"]
+            .iter()
+            .filter_map(|name| step.get(name)),
+    );
+    for part in parts {
+        add_number_paths(part, found);
+    }
+}
+
+/// Maximum number of arrays read for the transformations of a group.
+const MAX_ARRAYS: usize = 16;
+
+/// Returns the paths of the levels of a multiscale image, in order.
+pub(crate) fn level_paths(image: &Value) -> impl Iterator<Item = &str> {
+    let levels = items(image, "datasets");
+    levels.filter_map(|level| level.get("path")?.as_str())
+}
+
+/// Returns the level of a multiscale image at a path, or `None` if there is none.
+fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
+    items(image, "datasets").find(|level| {
+        let own = level.get("path").and_then(Value::as_str);
+        own.is_some_and(|own| own.as_bytes() == path)
+    })
+}
+
+/// The description of a level by its image.
+#[derive(Default)]
+pub(crate) struct Level {
+    /// The axis of each dimension, if there is a description.
+    pub(crate) axes: Option<Vec<DescribedAxis>>,
+    /// The place in the coordinate system that is shown first; further places follow.
+    pub(crate) places: Vec<LevelPlace>,
+    /// The place of the first level's first voxel that its program wrote, if the axes have anatomical orientations.
+    pub(crate) first: Option<FirstVoxel>,
+    /// The facts that no file has, with the reasons.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Returns the description of a level with `rank` dimensions, or `None` if the group has no such level. Labels get
+/// the place of their image (`labelled`).
+pub(crate) fn level_of(
+    group: &ImageGroup,
+    labelled: Option<&ImageGroup>,
+    rank: usize,
+) -> Option<Level> {
+    let images = multiscales(group.attributes);
+    // If several images have the level, the first one counts.
+    let mut found = images
+        .iter()
+        .filter_map(|image| Some((image, level_at(image, group.path)?)));
+    let (image, level) = found.next()?;
+    let scene = group.scene.and_then(|scene| scene_of(scene.attributes));
+    let systems = systems_of(image, group, scene.as_ref());
+    let mut found = if systems.is_empty() {
+        level_of_axes((image, group.numbers), level, rank)
+    } else {
+        level_of_systems(image, &systems, level, (labelled, rank))
+    };
+    if let Some(labelled) = labelled {
+        found.take_orientation(labelled);
+    }
+    found.first = first_voxel(image, &systems, group.numbers, rank);
+    Some(found)
+}
+
+/// Returns the coordinate systems of an image and of its scene.
+fn systems_of<'a>(
+    image: &'a Value,
+    group: &ImageGroup<'a>,
+    scene: Option<&'a Value>,
+) -> Systems<'a> {
+    let stored = group.numbers;
+    let scene = group.scene.zip(scene).map(|(group, value)| {
+        let stored = group.numbers;
+        (Described { value, stored }, group.path)
+    });
+    Systems::of(
+        Described {
+            value: image,
+            stored,
+        },
+        scene,
+    )
+}
+
+impl Level {
+    /// Copies anatomical orientations from the image's axes to the labels' axes of the same names, if these have
+    /// none.
+    fn take_orientation(&mut self, labelled: &ImageGroup) {
+        let places = self.places.iter_mut().map(|place| &mut place.axes);
+        let axes = std::iter::once(&mut self.axes).chain(places).flatten();
+        let mut axes: Vec<_> = axes.collect();
+        if axes.iter().any(|axes| ways(axes).is_some()) {
+            return;
+        }
+        let images = multiscales(labelled.attributes);
+        let Some(image) = images.first() else { return };
+        let systems = systems_of(image, labelled, None);
+        let own = items(image, "datasets")
+            .next()
+            .map(|level| systems.own(level));
+        let of_system = own.and_then(|own| systems.axes(own));
+        let of_image = of_system.or_else(|| axes_of(image.get("axes")));
+        for axis in axes.iter_mut().flat_map(|axes| axes.iter_mut()) {
+            let mut same = of_image.iter().flatten();
+            let same = same.find(|other| other.name == axis.name);
+            axis.orientation = same.and_then(|other| other.orientation.clone());
+        }
+    }
+}
+
+/// Returns the place of an image's first voxel that ngff-zarr wrote: it writes the origin of ITK or nibabel, whatever
+/// the orientation of the axes. The levels are placed relative to each other by the axes.
+fn first_voxel(
+    image: &Value,
+    systems: &Systems,
+    stored: &[StoredNumbers],
+    rank: usize,
+) -> Option<FirstVoxel> {
+    // ngff-zarr writes `@type` since 0.1; images from NIfTI have a different value.
+    if image.get("@type")? != "ngff:Image" || image.get("coordinateTransformations").is_some() {
+        return None;
+    }
+    let level = items(image, "datasets").next()?;
+    let level = if systems.is_empty() {
+        level_of_axes((image, stored), level, rank)
+    } else {
+        level_of_systems(image, systems, level, (None, rank))
+    };
+    let map = &level.places.last()?.map;
+    let is_of_nibabel = image
+        .get("name")
+        .is_some_and(|name| name == "nibabel_converted_image");
+    Some(FirstVoxel {
+        coordinates: (0..rank).map(|axis| map.offset(axis)).collect(),
+        signs: if is_of_nibabel {
+            [-1.0, -1.0, 1.0]
+        } else {
+            [1.0; 3]
+        },
+    })
+}
+
+/// Returns the description of a level of an image up to 0.5.
+fn level_of_axes((image, stored): (&Value, &[StoredNumbers]), level: &Value, rank: usize) -> Level {
+    let axes = axes_of(image.get("axes")).filter(|axes| axes.len() == rank);
+    let steps: Vec<&Value> = transformations(level)
+        .chain(transformations(image))
+        .collect();
+    let mut found = Level {
+        axes: axes.clone(),
+        ..Level::default()
+    };
+    let has_orientation = axes.iter().any(|axes| ways(axes).is_some());
+    if steps.is_empty() && !has_orientation {
+        return found;
+    }
+    match TransformationReader::new(stored).sequence(steps.into_iter(), rank) {
+        Ok(map) => found.places.push(LevelPlace {
+            system: None,
+            axes,
+            map,
+        }),
+        Err(why) => found.left_out.push(no_place(&why)),
+    }
+    found
+}
+
+/// Returns the description of a level of an image from 0.6 on.
+fn level_of_systems(
+    image: &Value,
+    systems: &Systems,
+    level: &Value,
+    (labelled, rank): (Option<&ImageGroup>, usize),
+) -> Level {
+    let own = systems.own(level);
+    let mut found = Level {
+        axes: systems.axes(own).filter(|axes| axes.len() == rank),
+        ..Level::default()
+    };
+    let steps: Vec<&Value> = transformations(level).collect();
+    // Each transformation with an `output` leads to its own system; without it they are steps, as before 0.6.
+    let has_ends = steps.iter().all(|step| step.get("output").is_some());
+    let of_image = transformations(image).filter(|step| is_endless(step));
+    let steps = steps.into_iter();
+    let steps = steps.take(if has_ends { 1 } else { usize::MAX });
+    let steps: Vec<&Value> = steps.chain(of_image).collect();
+    if steps.is_empty() {
+        return found;
+    }
+    let map = match systems.reader().sequence(steps.into_iter(), rank) {
+        Ok(map) => map,
+        Err(why) => {
+            found.left_out.push(no_place(&why));
+            return found;
+        }
+    };
+    let mut others = systems.others(own);
+    if others.shown.is_none()
+        && let Some(through) = labelled.and_then(|labelled| through_image(labelled, systems, own))
+    {
+        others.shown = Some(through);
+    }
+    if let Some(shown) = others.shown
+        && let Some(whole) = map.then(&shown.map)
+        && whole.outputs() == rank
+    {
+        found.places.push(LevelPlace {
+            map: whole,
+            ..shown
+        });
+    }
+    found.left_out.extend(others.left_out);
+    found.places.push(LevelPlace {
+        system: systems.name(own),
+        axes: found.axes.clone(),
+        map,
+    });
+    found
+}
+
+/// Returns the message for a level whose transformations cannot be applied.
+fn no_place(why: &str) -> String {
+    format!("place of the elements: a transformation {why}")
+}
+
+/// Returns the place of the labels' coordinate system in the coordinate system in which their image is shown.
+fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> Option<LevelPlace> {
+    let images = multiscales(labelled.attributes);
+    let image = images.first()?;
+    let scene = labelled.scene.and_then(|scene| scene_of(scene.attributes));
+    let systems = systems_of(image, labelled, scene.as_ref());
+    let own = systems.own(items(image, "datasets").next()?);
+    let (axes, rank) = (systems.axes(own), labels.axes(labels_own)?.len());
+    let link = transformations(image).find_map(|step| {
+        let is_labels = |end: &str| {
+            let path = step.get(end)?.get("path")?.as_str()?;
+            (path.trim_matches('/').as_bytes() == labelled.path).then_some(())
+        };
+        let map = systems.reader().map_of(step, rank);
+        match (is_labels("input"), is_labels("output")) {
+            (Some(()), None) => map.ok(),
+            (None, Some(())) => map.ok()?.inverse(),
+            _ => None,
+        }
+    });
+    let shown = systems.others(own).shown;
+    let Some(link) = link else {
+        return same_axes(&labels.axes(labels_own)?, &axes?, shown?);
+    };
+    match shown {
+        Some(shown) => Some(LevelPlace {
+            map: link.then(&shown.map)?,
+            ..shown
+        }),
+        None => Some(LevelPlace {
+            system: systems.name(own),
+            axes,
+            map: link,
+        }),
+    }
+}
+
+/// Returns the place of an image for its labels. Axes are matched by name, since labels may lack channels.
+fn same_axes(
+    labels: &[DescribedAxis],
+    image: &[DescribedAxis],
+    shown: LevelPlace,
+) -> Option<LevelPlace> {
+    let place = |label: &DescribedAxis| image.iter().position(|axis| axis.name == label.name);
+    let kept: Vec<_> = labels
+        .iter()
+        .map(|label| Some((place(label)?, 0.0, 1.0)))
+        .collect::<Option<_>>()?;
+    let (map, outputs) = shown.map.taken(&kept)?;
+    let axes = shown.axes?;
+    let axes = outputs
+        .into_iter()
+        .filter_map(|output| axes.get(output).cloned());
+    Some(LevelPlace {
+        axes: Some(axes.collect()),
+        map,
+        ..shown
+    })
+}
+
+/// Whether a transformation names neither an input nor an output coordinate system.
+fn is_endless(step: &Value) -> bool {
+    step.get("input").is_none() && step.get("output").is_none()
+}

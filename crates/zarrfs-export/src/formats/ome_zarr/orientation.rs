@@ -1,0 +1,159 @@
+//! Anatomical orientations of axes (RFC 4 of OME-Zarr), and places in a body.
+
+use serde_json::Value;
+
+use crate::formats::axes::AxisKind;
+use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
+
+/// The anatomical direction of an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Orientation {
+    /// The text in the metadata.
+    pub(crate) text: String,
+    /// The axis of ITK's LPS space that it is parallel to (X to the left, Y to posterior, Z to superior), with 1.0
+    /// for the same direction and -1.0 for the opposite one. `None` for other directions.
+    pub(crate) parallel: Option<(AxisKind, f64)>,
+}
+
+/// The directions along the axes of LPS space, and their opposites. Others, such as `dorsal-to-ventral`, depend on
+/// the animal and on the part of its body.
+const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
+    ("right-to-left", AxisKind::X, 1.0),
+    ("left-to-right", AxisKind::X, -1.0),
+    ("anterior-to-posterior", AxisKind::Y, 1.0),
+    ("posterior-to-anterior", AxisKind::Y, -1.0),
+    ("inferior-to-superior", AxisKind::Z, 1.0),
+    ("superior-to-inferior", AxisKind::Z, -1.0),
+];
+
+/// Maximum number of characters of an unknown orientation in a message.
+const MAX_SHOWN: usize = 40;
+
+impl Orientation {
+    /// Parses the orientation of an axis: an object with a value, or only the value, as ngff-zarr writes it for
+    /// NIfTI.
+    pub(crate) fn of(axis: &Value) -> Option<Orientation> {
+        let orientation = axis.get("orientation").filter(|told| !told.is_null())?;
+        let value = orientation.get("value").unwrap_or(orientation);
+        let text = value.as_str().unwrap_or("not known");
+        let known = DIRECTIONS.iter().find(|(name, ..)| *name == text);
+        Some(Orientation {
+            text: text.chars().take(MAX_SHOWN).collect(),
+            parallel: known.map(|&(_, kind, sign)| (kind, sign)),
+        })
+    }
+}
+
+/// Returns the orientations of axes for a message; `None` if no axis has one.
+pub(crate) fn ways(axes: &[DescribedAxis]) -> Option<String> {
+    let told = axes.iter().filter_map(|axis| {
+        let text = &axis.orientation.as_ref()?.text;
+        Some(format!("{} ({text})", axis.name))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("orientation of {}", told.join(", ")))
+}
+
+/// The first voxel of an image, if its program wrote another place than the axes give.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FirstVoxel {
+    /// Its coordinates.
+    pub(crate) coordinates: Vec<f64>,
+    /// The signs that turn its x, y and z coordinates into ITK's LPS space.
+    pub(crate) signs: [f64; 3],
+}
+
+/// Returns a place in ITK's LPS space, in which the axes of space have the kinds X, Y and Z. Returns `None` if an
+/// axis of space has no orientation or one that is not parallel to an LPS axis, or two axes have the same one.
+pub(crate) fn in_body(place: &LevelPlace, first: Option<&FirstVoxel>) -> Option<LevelPlace> {
+    let axes = place.axes.as_ref()?;
+    let mut body = axes.clone();
+    let mut signs = vec![1.0; axes.len()];
+    let mut found: Vec<AxisKind> = Vec::new();
+    for (axis, sign) in body.iter_mut().zip(&mut signs) {
+        if axis.orientation.is_none() && !axis.kind.is_space() {
+            continue;
+        }
+        let (kind, own) = axis.orientation.as_ref()?.parallel?;
+        if found.contains(&kind) {
+            return None;
+        }
+        found.push(kind);
+        (axis.kind, *sign) = (kind, own);
+    }
+    if found.is_empty() {
+        return None;
+    }
+    let mut map = place.map.scaled(&signs)?;
+    if let Some(first) = first {
+        let of_kind = |kind: AxisKind| {
+            let place = axes.iter().position(|axis| axis.kind == kind)?;
+            let sign = first.signs.get(kind as usize)?;
+            Some(first.coordinates.get(place)? * sign)
+        };
+        let moved = body.iter().zip(&signs).zip(&first.coordinates);
+        let moved: Vec<f64> = moved
+            .map(|((axis, sign), told)| match of_kind(axis.kind) {
+                Some(meant) if axis.orientation.is_some() => meant - sign * told,
+                _ => 0.0,
+            })
+            .collect();
+        map = map.moved(&moved)?;
+    }
+    Some(LevelPlace {
+        system: place.system.clone(),
+        axes: Some(body),
+        map,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::ome_zarr::affine::AffineMap;
+    use serde_json::{Value, json};
+
+    fn place(axes: &[(&str, &str)]) -> LevelPlace {
+        let axes = axes.iter().map(|(name, value)| {
+            json!({"name": name, "type": "space", "orientation": {"type": "anatomical", "value": value}})
+        });
+        let axes: Value = axes.collect();
+        let described = crate::formats::ome_zarr::coordinate_systems::axes_of(Some(&axes)).unwrap();
+        let map = AffineMap::scale(&vec![2.0; described.len()]);
+        LevelPlace {
+            system: None,
+            map: map.moved(&vec![5.0; described.len()]).unwrap(),
+            axes: Some(described),
+        }
+    }
+
+    #[test]
+    fn axes_lie_in_the_space_of_a_body() {
+        let told = place(&[
+            ("z", "left-to-right"),
+            ("y", "superior-to-inferior"),
+            ("x", "anterior-to-posterior"),
+        ]);
+        let found = in_body(&told, None).unwrap();
+        let kinds = found.axes.unwrap().into_iter().map(|axis| axis.kind);
+        assert_eq!(
+            kinds.collect::<Vec<_>>(),
+            [AxisKind::X, AxisKind::Z, AxisKind::Y]
+        );
+        let numbers = [0, 1, 2].map(|row| (found.map.factor(row, row), found.map.offset(row)));
+        assert_eq!(numbers, [(-2.0, -5.0), (-2.0, -5.0), (2.0, 5.0)]);
+        let first = FirstVoxel {
+            coordinates: vec![3.0, 2.0, 1.0],
+            signs: [1.0; 3],
+        };
+        let found = in_body(&told, Some(&first)).unwrap();
+        // Left of the first voxel is its coordinate along x; this one is at 5 where that is at 3.
+        assert_eq!([0, 1, 2].map(|row| found.map.offset(row)), [-1.0, 0.0, 6.0]);
+        for axes in [
+            [("y", "left-to-right"), ("x", "right-to-left")],
+            [("y", "left-to-right"), ("x", "dorsal-to-ventral")],
+        ] {
+            assert_eq!(in_body(&place(&axes), None).map(|place| place.axes), None);
+        }
+    }
+}

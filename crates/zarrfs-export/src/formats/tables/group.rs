@@ -1,0 +1,486 @@
+//! `GROUP.csv` and `GROUP.ndjson`: the arrays of a group as columns of a table.
+//!
+//! The arrays have one dimension each and the same length, as in a table of AnnData or a CF point set. A column of
+//! AnnData may be a group: categories with a code per row, or values with a mask. Elements are read when the file is
+//! opened.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::cf;
+use crate::formats::group::{
+    GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
+    MadeLayout, OrWhyNot,
+};
+use crate::formats::tables::cell::{RowNotation, TextCell};
+use crate::formats::tables::column::{Labels, RowReader, TextColumn};
+use crate::formats::tables::rows::unit_left_out;
+use crate::formats::tables::{MAX_COLUMNS, TextTable};
+use zarr_format::error::{Error, Result};
+use zarr_format::model::{Attributes, DataType};
+use zarrfs_store::request_context::RequestContext;
+
+/// A line of names, then one line of comma-separated values per row; missing values are empty.
+pub const CSV: GroupFormat = GroupFormat {
+    extension: "csv",
+    scope: GroupScope::Columns(is_column),
+    decode: cf::decoded,
+    plan: |contents| {
+        let make = |context: &RequestContext, contents: &GroupContents| {
+            made(context, contents, RowNotation::Commas)
+        };
+        plan(contents, make)
+    },
+};
+
+/// One JSON object per line; values that JSON lacks are null.
+pub const NDJSON: GroupFormat = GroupFormat {
+    extension: "ndjson",
+    scope: GroupScope::Columns(is_column),
+    decode: cf::decoded,
+    plan: |contents| {
+        let make = |context: &RequestContext, contents: &GroupContents| {
+            made(context, contents, RowNotation::Json)
+        };
+        plan(contents, make)
+    },
+};
+
+/// The group with the categories of all columns of a table, as AnnData wrote it before 0.8.
+const OLD_CATEGORIES: &str = "__categories";
+
+/// Whether a group is a column of a table, or has data for columns.
+fn is_column(name: &str, attributes: &Attributes) -> bool {
+    name == OLD_CATEGORIES || ColumnEncoding::of(attributes).is_some()
+}
+
+/// Whether a group is an AnnData table, which has its own encoding of values.
+pub fn is_annotated(contents: &GroupContents) -> bool {
+    let names = ["_index", "encoding-type"];
+    let mut told = names.iter().map(|name| contents.attributes.get(name));
+    told.any(|told| told.is_some()) || !contents.subgroups.is_empty()
+}
+
+/// AnnData's encoding of a column as a group.
+enum ColumnEncoding {
+    /// `codes` are indices into `categories`.
+    Categorical,
+    /// `values`, and a `mask` of the missing ones.
+    Masked,
+}
+
+impl ColumnEncoding {
+    fn of(attributes: &Attributes) -> Option<ColumnEncoding> {
+        match attributes.get("encoding-type")?.as_str()? {
+            "categorical" => Some(ColumnEncoding::Categorical),
+            "nullable-integer" | "nullable-boolean" | "nullable-string-array" => {
+                Some(ColumnEncoding::Masked)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The member numbers of a column's elements.
+struct Values {
+    values: usize,
+    mask: Option<usize>,
+}
+
+/// A column of a table.
+struct Column {
+    name: String,
+    /// The element of each row.
+    rows: Values,
+    /// The categories, if `rows` are their codes.
+    categories: Option<Values>,
+    /// Whether the categories are ordered.
+    is_ordered: bool,
+}
+
+impl Column {
+    /// Returns the members to read.
+    fn members(&self) -> impl Iterator<Item = usize> {
+        let all = std::iter::once(&self.rows).chain(&self.categories);
+        all.flat_map(|values| std::iter::once(values.values).chain(values.mask))
+    }
+}
+
+/// The columns of a table, and the nodes that are not columns.
+struct Columns {
+    found: Vec<Column>,
+    rows: u64,
+    left_out: Vec<String>,
+}
+
+fn plan(
+    contents: &GroupContents,
+    make: fn(&RequestContext, &GroupContents) -> Result<GroupLayout>,
+) -> OrWhyNot<GroupPlan> {
+    let columns = Columns::of(contents)?;
+    Ok(GroupPlan {
+        body: GroupBody::Made(MadeLayout {
+            read: columns.found.iter().flat_map(Column::members).collect(),
+            make,
+        }),
+        left_out: columns.left_out,
+    })
+}
+
+/// Reads the elements and makes the file.
+fn made(
+    context: &RequestContext,
+    contents: &GroupContents,
+    notation: RowNotation,
+) -> Result<GroupLayout> {
+    let columns = Columns::of(contents).map_err(|why| Error::unsupported("group", why))?;
+    let mut table = TextTable {
+        names: Vec::new(),
+        columns: Vec::new(),
+        readers: Vec::new(),
+        rows: columns.rows,
+    };
+    let cells = notation.of_rows(columns.found.len() as u64);
+    for column in columns.found {
+        let values = contents.member(column.rows.values)?;
+        let reader = table.readers.len();
+        table.readers.push(RowReader::open(values)?);
+        table
+            .columns
+            .push(match (&column.categories, column.rows.mask) {
+                (Some(categories), _) => {
+                    let member = contents.member(categories.values)?;
+                    let mask = categories.mask.map(|mask| contents.member(mask));
+                    let cell = cell_of(member)?;
+                    TextColumn::Coded {
+                        reader,
+                        is_signed: matches!(values.array.data_type, DataType::Int(_)),
+                        labels: Labels::read(context, (member, mask.transpose()?), &cell, cells)?,
+                        cell,
+                    }
+                }
+                (None, Some(mask)) => {
+                    table.readers.push(RowReader::open(contents.member(mask)?)?);
+                    TextColumn::Masked {
+                        reader,
+                        mask: reader + 1,
+                        cell: cell_of(values)?,
+                    }
+                }
+                (None, None) => TextColumn::Plain {
+                    reader,
+                    cell: cell_of(values)?,
+                    field: None,
+                },
+            });
+        table.names.push(column.name);
+    }
+    let mut out = contents.growing()?;
+    table.write(context, notation, &mut out)?;
+    Ok(GroupLayout {
+        header: Arc::new(out.finish()),
+        variables: Vec::new(),
+    })
+}
+
+fn cell_of(member: &GroupMember) -> Result<TextCell> {
+    let data_type = &member.array.data_type;
+    let cell = TextCell::of(data_type);
+    cell.ok_or_else(|| Error::unsupported(&member.path, format!("no text for {data_type}")))
+}
+
+impl Columns {
+    /// Returns the columns, at least one, in AnnData's order or else sorted by name. A group with one-dimensional
+    /// arrays of different lengths or dimensions is not a table, unless it names an index among them.
+    fn of(contents: &GroupContents) -> OrWhyNot<Columns> {
+        let order = known_order(contents);
+        let mut left_out = Vec::new();
+        let mut found = Vec::new();
+        let nodes = TableNodes::of(contents);
+        for name in nodes.names() {
+            match nodes.column(name) {
+                Ok(column) => found.push(column),
+                Err(why) => left_out.push(format!("{name}: {why}")),
+            }
+        }
+        let place = |column: &Column| {
+            let place = order.iter().position(|name| *name == column.name);
+            place.unwrap_or(order.len())
+        };
+        found.sort_by_key(place);
+        let have_none = contents
+            .members
+            .iter()
+            .all(|member| member.array.shape.is_empty());
+        let none = || {
+            match left_out.first() {
+            Some(_) if have_none => {
+                "no array has a dimension, and a column has one; a slice keeps it, as #0:1 does, and a number does not"
+                    .to_string()
+            }
+            Some(why) => format!("no array is a column: {why}"),
+            None => "no array is a column".to_string(),
+        }
+        };
+        let first = found.first().ok_or_else(none)?;
+        let extent = extent_of(contents, first);
+        let is_indexed = contents
+            .attributes
+            .get("_index")
+            .is_some_and(|index| index.as_str() == Some(first.name.as_str()));
+        let (mut held, first) = (Vec::new(), first.name.clone());
+        for column in found {
+            match extent.misfit(&first, &extent_of(contents, &column)) {
+                Some(what) if is_indexed => {
+                    left_out.push(format!("{}: it has {what}", column.name));
+                }
+                Some(what) => {
+                    let name = &column.name;
+                    return Err(format!(
+                        "columns have one length and one dimension: {name} has {what}"
+                    ));
+                }
+                None => held.push(column),
+            }
+        }
+        for column in &held {
+            let values = column.categories.as_ref().unwrap_or(&column.rows).values;
+            let member = contents.members.get(values);
+            let unit =
+                member.and_then(|member| unit_left_out(&column.name, &member.array.data_type));
+            left_out.extend(unit);
+            if column.is_ordered {
+                let name = &column.name;
+                left_out.push(format!(
+                    "the order of the categories of {name}: a table has values alone"
+                ));
+            }
+        }
+        left_out.extend(nodes.missing(&order));
+        match held.len() {
+            0..=MAX_COLUMNS => Ok(Columns {
+                found: held,
+                rows: extent.length,
+                left_out,
+            }),
+            count => Err(format!("{MAX_COLUMNS} columns at most, not {count}")),
+        }
+    }
+}
+
+/// The length of a column and its dimension.
+struct Extent {
+    length: u64,
+    dimension: Option<String>,
+}
+
+impl Extent {
+    /// Returns why another column does not belong to the same table, or `None` if it does; `name` is the name of this
+    /// one.
+    fn misfit(&self, name: &str, other: &Extent) -> Option<String> {
+        if self.length != other.length {
+            let (own, others) = (self.length, other.length);
+            return Some(format!("{others} elements, and {name} has {own}"));
+        }
+        match (&self.dimension, &other.dimension) {
+            (Some(own), Some(others)) if own != others => {
+                Some(format!("the dimension {others}, and {name} has {own}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn extent_of(contents: &GroupContents, column: &Column) -> Extent {
+    let array = contents.members.get(column.rows.values);
+    let array = array.map(|member| &member.array);
+    let dimension = array.and_then(|array| array.dimension_names.first().cloned().flatten());
+    Extent {
+        length: array
+            .and_then(|array| array.shape.first().copied())
+            .unwrap_or(0),
+        dimension: dimension.filter(|name| !name.is_empty()),
+    }
+}
+
+/// The nodes of a table by their paths from its group.
+struct TableNodes<'a> {
+    contents: &'a GroupContents,
+    arrays: HashMap<&'a str, usize>,
+    groups: HashMap<&'a str, &'a Attributes>,
+}
+
+impl<'a> TableNodes<'a> {
+    fn of(contents: &'a GroupContents) -> TableNodes<'a> {
+        let arrays = contents.members.iter().enumerate();
+        let groups = contents.subgroups.iter();
+        TableNodes {
+            contents,
+            arrays: arrays
+                .map(|(number, member)| (member.path.as_str(), number))
+                .collect(),
+            groups: groups
+                .map(|group| (group.path.as_str(), &group.attributes))
+                .collect(),
+        }
+    }
+
+    /// Returns the names of the nodes directly in the group, in order.
+    fn names(&self) -> Vec<&'a str> {
+        let all = self.arrays.keys().chain(self.groups.keys()).copied();
+        let mut names: Vec<&str> = all
+            .filter(|path| !path.contains('/') && *path != OLD_CATEGORIES)
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Returns a sentence for each name of a known order that no node has.
+    fn missing(&self, order: &[String]) -> Vec<String> {
+        let is_missing = |name: &&String| {
+            let name = name.as_str();
+            let mut told = self.contents.left_out.iter();
+            !self.arrays.contains_key(name)
+                && !self.groups.contains_key(name)
+                && !told.any(|told| is_about(told, name))
+        };
+        let missing = order.iter().filter(is_missing);
+        missing
+            .map(|name| format!("{name}: the group has no such column"))
+            .collect()
+    }
+
+    /// Returns the column of a name, or why it is not a column.
+    fn column(&self, name: &str) -> OrWhyNot<Column> {
+        let group = self.groups.get(name);
+        let encoding = group.and_then(|attributes| ColumnEncoding::of(attributes));
+        let (rows, categories) = match &encoding {
+            Some(ColumnEncoding::Masked) => (self.values_at(name)?, None),
+            Some(ColumnEncoding::Categorical) => {
+                let codes = self.values_at(&format!("{name}/codes"))?;
+                let categories = self.values_at(&format!("{name}/categories"))?;
+                (codes, Some(categories))
+            }
+            None => {
+                let rows = self.values_at(name)?;
+                let array = self
+                    .contents
+                    .members
+                    .get(rows.values)
+                    .map(|member| &member.array);
+                let path = array.and_then(|array| array.attributes.get("categories"));
+                let path = path.as_ref().and_then(Value::as_str);
+                let path = path.filter(|path| path.starts_with(OLD_CATEGORIES));
+                let categories = path.map(|path| self.values_at(path));
+                (rows, categories.transpose()?)
+            }
+        };
+        if categories.is_some() {
+            let codes = self.contents.members.get(rows.values);
+            let data_type = codes.map(|member| &member.array.data_type);
+            if !matches!(data_type, Some(DataType::Int(_) | DataType::UInt(_))) {
+                return Err("its codes are no whole numbers".to_string());
+            }
+        }
+        let told = match (encoding, &categories) {
+            (Some(_), _) => group.copied(),
+            (None, Some(categories)) => {
+                let member = self.contents.members.get(categories.values);
+                member.map(|member| &member.array.attributes)
+            }
+            (None, None) => None,
+        };
+        let is_ordered = told.and_then(|attributes| attributes.get("ordered"));
+        Ok(Column {
+            name: name.to_string(),
+            rows,
+            categories,
+            is_ordered: is_ordered == Some(Value::Bool(true)),
+        })
+    }
+
+    /// Returns the members with the values at a path: a one-dimensional array, or a group of values and a mask.
+    fn values_at(&self, path: &str) -> OrWhyNot<Values> {
+        if self.groups.contains_key(path) {
+            let values = self.array_at(&format!("{path}/values"))?;
+            let mask = self.array_at(&format!("{path}/mask"))?;
+            let shape = |number: usize| {
+                self.contents
+                    .members
+                    .get(number)
+                    .map(|member| &member.array.shape)
+            };
+            if shape(values) != shape(mask) {
+                return Err(format!(
+                    "the values and the mask of {path} have two lengths"
+                ));
+            }
+            return Ok(Values {
+                values,
+                mask: Some(mask),
+            });
+        }
+        let values = self.array_at(path)?;
+        Ok(Values { values, mask: None })
+    }
+
+    /// Returns the number of a one-dimensional array whose elements have a text form.
+    fn array_at(&self, path: &str) -> OrWhyNot<usize> {
+        let number = self.arrays.get(path).copied();
+        let member = number.and_then(|number| Some((number, self.contents.members.get(number)?)));
+        let (number, member) = member.ok_or_else(|| format!("there is no array {path}"))?;
+        let array = &member.array;
+        match (array.shape.len(), &array.data_type) {
+            (1, DataType::Struct(_)) => {
+                Err("its fields are columns of a file of its own".to_string())
+            }
+            (1, data_type) if TextCell::of(data_type).is_none() => {
+                Err(format!("there is no text for {data_type}"))
+            }
+            (1, _) => Ok(number),
+            (0, _) => Err("it has no dimension, and a column has one".to_string()),
+            (rank, _) => Err(format!("it has {rank} dimensions, and a column has one")),
+        }
+    }
+}
+
+/// Whether a sentence about an omission begins with a name, or with a path that ends with it.
+fn is_about(sentence: &str, name: &str) -> bool {
+    let path = sentence.split_once(": ").map(|(path, _)| path);
+    let before = path.and_then(|path| path.strip_suffix(name));
+    before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+/// Returns AnnData's order of columns, the index first.
+fn known_order(contents: &GroupContents) -> Vec<String> {
+    let index = contents.attributes.get("_index");
+    let order = match contents.attributes.get("column-order") {
+        Some(Value::Array(order)) => order,
+        _ => Vec::new(),
+    };
+    let names = index.into_iter().chain(order).take(MAX_COLUMNS + 1);
+    names
+        .filter_map(|name| name.as_str().map(str::to_string))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_about_the_whole_name_before_it() {
+        for (sentence, name, expected) in [
+            ("obs/age: no codec of this name", "age", true),
+            ("age: it is a group and no column", "age", true),
+            ("average: it is a group and no column", "age", false),
+            ("stages: an array of age: it is large", "age", false),
+            ("x: does not read", "e", false),
+            ("obs/age", "age", false),
+        ] {
+            assert_eq!(is_about(sentence, name), expected, "{sentence} {name}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `.mha` and `.mhd`: ITK's MetaImage, in one file or as a header of `.raw`.
+
+use crate::formats::axes::{AxisMeaning, Dimensions, dimensions_of, joined};
+use crate::formats::format::filling;
+use crate::formats::units::{self, Quantity, Unit};
+use crate::formats::volumes::placement::Placement;
+use crate::formats::{FileParts, Format, Subject};
+use zarr_format::model::DataType;
+
+/// Header and elements.
+pub const FORMAT: Format = Format {
+    extension: "mha",
+    needs: NEEDS,
+    parts: Some(|subject| {
+        let Header { text, left_out } = header(subject, "LOCAL")?;
+        // A comment as padding, which programs ignore.
+        let comment = |length| format!("Comment = {}\n", "-".repeat(length));
+        let filling = filling(text.len() + comment(1).len());
+        let header = comment(1 + filling) + &text;
+        Some(FileParts {
+            left_out,
+            ..FileParts::plain(header.into_bytes())
+        })
+    }),
+    ragged: None,
+    is_basic: false,
+};
+
+/// Only the header; the elements are in the `.raw` file.
+pub const DETACHED: Format = Format {
+    extension: "mhd",
+    needs: DETACHED_NEEDS,
+    parts: Some(|subject| {
+        let file = subject.raw_file_alone()?;
+        let Header { text, left_out } = header(subject, &file)?;
+        Some(FileParts {
+            left_out,
+            ..FileParts::text(text)
+        })
+    }),
+    ragged: None,
+    is_basic: false,
+};
+
+const NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
+    length 0";
+const DETACHED_NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
+    length 0, and a name without control characters, quotes, < > & or %";
+
+/// Maximum number of dimensions in MetaIO.
+const MAX_RANK: usize = 10;
+
+fn type_name(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Int(1) => "MET_CHAR",
+        DataType::Bool | DataType::UInt(1) => "MET_UCHAR",
+        DataType::Int(2) => "MET_SHORT",
+        DataType::UInt(2) => "MET_USHORT",
+        DataType::Int(4) => "MET_INT",
+        DataType::UInt(4) => "MET_UINT",
+        // The size of MET_LONG depends on the platform.
+        DataType::Int(8) => "MET_LONG_LONG",
+        DataType::UInt(8) => "MET_ULONG_LONG",
+        DataType::Float(4) => "MET_FLOAT",
+        DataType::Float(8) => "MET_DOUBLE",
+        _ => return None,
+    })
+}
+
+/// The header, and the facts that it omits.
+struct Header {
+    text: String,
+    left_out: Vec<String>,
+}
+
+/// Returns the header of elements in another file, or in this file (`LOCAL`) behind the header.
+fn header(subject: &Subject, file: &str) -> Option<Header> {
+    let type_name = type_name(&subject.array.data_type)?;
+    if !subject.is_image(MAX_RANK) {
+        return None;
+    }
+    let dimensions = dimensions_of(subject);
+    let place = Placement::of(&dimensions);
+    let rank = subject.shape.len();
+    let matrix = (0..rank).flat_map(|dimension| {
+        let place = &place;
+        (0..rank).map(move |component| place.direction(dimension, component))
+    });
+    let lines = [
+        ("ObjectType", "Image".to_string()),
+        ("NDims", rank.to_string()),
+        ("BinaryData", "True".to_string()),
+        ("BinaryDataByteOrderMSB", "False".to_string()),
+        ("CompressedData", "False".to_string()),
+        ("TransformMatrix", joined(matrix)),
+        ("Offset", joined(&place.origin)),
+        ("CenterOfRotation", joined(vec![0; rank])),
+        ("ElementSpacing", joined(&place.spacing)),
+        ("DimSize", joined(subject.shape.iter().rev())),
+        ("ElementType", type_name.to_string()),
+        ("ElementDataFile", file.to_string()),
+    ];
+    let mut lines: Vec<(&str, String)> = lines.into();
+    let distance_unit = distance_unit(&place);
+    if let Some(unit) = distance_unit {
+        lines.insert(5, ("DistanceUnits", unit.to_string()));
+    }
+    if let Some(sides) = sides(&dimensions, &place) {
+        lines.insert(5, ("AnatomicalOrientation", sides));
+    }
+    let lines = lines
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}\n"));
+    let is_held = |axis: &&AxisMeaning| distance_unit.is_some() && is_length(axis);
+    let axes = dimensions.axes.iter().filter(|axis| !is_held(axis));
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(units::left_out(
+        axes,
+        "the header has one of um, mm and cm for all lengths",
+    ));
+    Some(Header {
+        text: lines.collect(),
+        left_out,
+    })
+}
+
+/// Returns the anatomical side at which each dimension begins, in ITK's notation; `None` if the image has no three
+/// anatomical dimensions. The matrix is in LPS space (left, posterior, superior).
+fn sides(dimensions: &Dimensions, place: &Placement) -> Option<String> {
+    let oblique = dimensions.oblique.as_ref()?;
+    if oblique.orientation.is_none() || oblique.axes.len() != 3 {
+        return None;
+    }
+    let side = |dimension: usize| {
+        let part = |component: usize| place.direction(dimension, component);
+        let longest = (0..3).max_by(|&a, &b| part(a).abs().total_cmp(&part(b).abs()))?;
+        let (from, to) = *[('R', 'L'), ('A', 'P'), ('I', 'S')].get(longest)?;
+        Some(if part(longest) > 0.0 { from } else { to })
+    };
+    (0..3).map(side).collect()
+}
+
+fn is_length(axis: &AxisMeaning) -> bool {
+    Unit::of(axis).is_some_and(|unit| unit.quantity == Quantity::Length)
+}
+
+/// Returns MetaIO's name of the common length unit, or `None` if the units differ or it has no name for them.
+fn distance_unit(place: &Placement) -> Option<&'static str> {
+    let units = place.units.iter().flatten();
+    let mut lengths = units
+        .filter_map(|name| Unit::named(name))
+        .filter(|unit| unit.quantity == Quantity::Length);
+    let first = lengths.next()?;
+    match first.symbol {
+        _ if lengths.any(|other| other != first) => None,
+        "\u{b5}m" => Some("um"),
+        symbol @ ("mm" | "cm") => Some(symbol),
+        _ => None,
+    }
+}

@@ -1,0 +1,36 @@
+//! Formats of images in space, and what their headers share.
+
+pub mod fits;
+pub mod metaimage;
+pub mod mrc;
+pub mod nifti;
+pub mod nrrd;
+pub mod placement;
+pub mod vti;
+
+/// The bytes of a header.
+pub(crate) struct HeaderBytes(pub(crate) Vec<u8>);
+
+impl HeaderBytes {
+    /// Returns a header of zeros.
+    pub(crate) fn new(length: usize) -> HeaderBytes {
+        HeaderBytes(vec![0; length])
+    }
+
+    /// Writes bytes at an offset, unless they would exceed the end of the header.
+    pub(crate) fn put(&mut self, place: usize, bytes: &[u8]) {
+        let field = self.0.get_mut(place..place + bytes.len());
+        if let Some(field) = field {
+            field.copy_from_slice(bytes);
+        }
+    }
+}
+
+/// Returns a number as a little-endian 32-bit float.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the header has floats of four bytes"
+)]
+pub(crate) fn single(number: f64) -> [u8; 4] {
+    (number as f32).to_le_bytes()
+}

@@ -1,0 +1,204 @@
+//! Reads selected elements of an array, as bytes in C order or as a file.
+//!
+//! They are read in the same way as the files of a mount, and are the same byte for byte.
+
+use std::sync::Arc;
+
+use crate::formats::group::{GroupMember, MemberSource};
+use crate::formats::subject::Surroundings;
+use crate::formats::{Export, FileParts, Format, SourceElements, Subject, TakenDimension, cf};
+use crate::inspect::file_ending::FileContent;
+use zarr_format::error::{Error, Result};
+use zarr_format::grid::Selection;
+use zarr_format::model::{Array, bytes_of};
+use zarrfs_array::array::OpenArray;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::ReadAt;
+
+/// Approximate number of bytes per read.
+const READ_SIZE: usize = 4 << 20;
+
+/// Consumes bytes in order; returns whether it wants more.
+pub type TakeBytes<'a> = dyn FnMut(&[u8]) -> Result<bool> + 'a;
+
+/// Selected elements of a fixed length.
+pub struct SelectedElements {
+    array: Arc<OpenArray>,
+    selection: Selection,
+    element: usize,
+    length: u64,
+}
+
+impl SelectedElements {
+    /// Selects elements. Fails if they have variable length, or with the error that makes the array undecodable.
+    pub fn new(array: Arc<OpenArray>, selection: Selection) -> Result<SelectedElements> {
+        array.check_decodable()?;
+        let about = |error: Error| error.about(array.path());
+        let element = array.array().element_size().map_err(about)?;
+        let length = bytes_of(&selection.shape(), element).map_err(about)?;
+        Ok(SelectedElements {
+            array,
+            selection,
+            element,
+            length,
+        })
+    }
+
+    /// Returns the array.
+    pub fn array(&self) -> &Arc<OpenArray> {
+        &self.array
+    }
+
+    /// Returns the lengths of the remaining dimensions.
+    pub fn shape(&self) -> Vec<u64> {
+        self.selection.shape()
+    }
+
+    /// Returns the length of all elements in bytes.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether no element is selected.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns the length of an element in bytes.
+    pub fn element_size(&self) -> usize {
+        self.element
+    }
+
+    /// Reads the elements in blocks of whole elements until `take` returns false.
+    pub fn read(&self, context: &RequestContext, take: &mut TakeBytes<'_>) -> Result<()> {
+        let elements = SourceElements::open(&self.array, &self.selection, None)?;
+        let element = self.element.max(1) as u64;
+        let step = (READ_SIZE as u64 / element).max(1).saturating_mul(element);
+        let mut at = 0;
+        while at < self.length {
+            let next = self.length.min(at.saturating_add(step));
+            if !take(&elements.read(context, at..next)?)? {
+                return Ok(());
+            }
+            at = next;
+        }
+        Ok(())
+    }
+}
+
+/// An array for a file, with information that an open array lacks.
+pub struct DescribedArray<'a> {
+    /// The open array.
+    pub open: &'a Arc<OpenArray>,
+    /// Its metadata, with attributes.
+    pub metadata: &'a Array,
+    /// The name of its files in the files view, without an ending.
+    pub name: &'a [u8],
+    /// Metadata of other nodes about the array.
+    pub around: Surroundings<'a>,
+}
+
+impl<'a> DescribedArray<'a> {
+    /// Describes an array by only its own metadata.
+    pub fn alone(open: &'a Arc<OpenArray>) -> DescribedArray<'a> {
+        DescribedArray {
+            open,
+            metadata: open.array(),
+            name: b"",
+            around: Surroundings::default(),
+        }
+    }
+}
+
+/// Writes selected elements as a file; fails as `open_file` does.
+pub fn write_file(
+    context: &RequestContext,
+    described: &DescribedArray<'_>,
+    selection: &Selection,
+    content: FileContent,
+    take: &mut TakeBytes<'_>,
+) -> Result<()> {
+    let file = open_file(context, described, selection, content)?;
+    write_whole(context, &file, file.len(), take)
+}
+
+/// Opens the file of selected elements, which has a known length.
+///
+/// Fails with `Unsupported` if the format cannot hold the elements, or with the error that makes the array
+/// undecodable.
+pub fn open_file(
+    context: &RequestContext,
+    described: &DescribedArray<'_>,
+    selection: &Selection,
+    content: FileContent,
+) -> Result<Export> {
+    let array = described.open;
+    let FileContent { format, is_meant } = content;
+    array.check_decodable()?;
+    let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
+    let meant = is_meant
+        .then(|| cf::decoded(described.metadata))
+        .transpose();
+    let meant = meant.map_err(|why| Error::unsupported(array.path(), why))?;
+    let metadata = meant.as_ref().map(|meant| &meant.array);
+    let metadata = metadata.unwrap_or(described.metadata);
+    if format.is_made(metadata) {
+        return Export::open_made(
+            context,
+            format,
+            &GroupMember {
+                path: String::from_utf8_lossy(described.name).into_owned(),
+                array: Arc::new(metadata.clone()),
+                source: Some(MemberSource {
+                    array: array.clone(),
+                    selection: selection.clone(),
+                    conversion: meant.as_ref().and_then(|meant| meant.conversion.clone()),
+                }),
+            },
+        );
+    }
+    let subject = Subject {
+        name: described.name,
+        around: described.around,
+        taken: Some(&taken),
+        ..Subject::alone(metadata, &shape)
+    };
+    let mut parts = parts_of(format, array, &subject)?;
+    if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
+        parts = parts.after(conversion, array.array().element_size()?);
+    }
+    if parts.elements.is_none() {
+        let why = format!("{} is the header of another file", format.extension);
+        return Err(Error::unsupported(array.path(), why));
+    }
+    Export::of_selection(array, parts, selection, array.id())
+}
+
+/// Returns the parts of a file. Fails with `Unsupported` and the reason if there is no such file.
+fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
+    match format.why_not(subject) {
+        Some(why) => {
+            let why = format!("{}: {why}", format.extension);
+            Err(Error::unsupported(array.path(), why))
+        }
+        None => format.parts_of(array, subject),
+    }
+}
+
+/// Passes on a file of `length` bytes in blocks.
+pub fn write_whole(
+    context: &RequestContext,
+    file: &dyn ReadAt,
+    length: u64,
+    take: &mut TakeBytes<'_>,
+) -> Result<()> {
+    let mut at = 0;
+    while at < length {
+        let bytes = file.read_at(context, at, READ_SIZE)?;
+        if bytes.is_empty() || !take(&bytes)? {
+            return Ok(());
+        }
+        at += bytes.len() as u64;
+    }
+    Ok(())
+}
