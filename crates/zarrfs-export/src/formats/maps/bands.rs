@@ -7,14 +7,13 @@ use crate::formats::maps::georeference::escaped;
 use crate::formats::netcdf::header::float;
 use zarr_format::model::DataType;
 
-/// Maximum number of bytes of a text that is written for each band.
-const MAX_TEXT: usize = 1 << 10;
-
 /// GDAL's per-band metadata, escaped for XML.
 pub(crate) struct BandFacts {
     pub(crate) unit: Option<String>,
     pub(crate) offset: Option<String>,
     pub(crate) scale: Option<String>,
+    /// The number that marks missing values.
+    pub(crate) no_data: Option<String>,
 }
 
 impl BandFacts {
@@ -25,21 +24,16 @@ impl BandFacts {
             let number = attribute(name).filter(Value::is_number);
             number.map(|number| number.to_string())
         };
+        let fill = attribute("_FillValue").or_else(|| attribute("missing_value"));
         let unit = attribute("units");
         let unit = unit.as_ref().and_then(Value::as_str);
         BandFacts {
-            unit: unit.map(escaped).filter(|unit| unit.len() <= MAX_TEXT),
+            unit: unit.map(escaped).filter(|unit| unit.len() <= 1024),
             offset: number("add_offset"),
             scale: number("scale_factor"),
+            no_data: fill.and_then(|fill| number_text(&subject.array.data_type, &fill)),
         }
     }
-}
-
-/// Returns the number that marks missing values.
-pub(crate) fn no_data(subject: &Subject) -> Option<String> {
-    let attribute = |name| subject.array.attributes.get(name);
-    let value = attribute("_FillValue").or_else(|| attribute("missing_value"))?;
-    number_text(&subject.array.data_type, &value)
 }
 
 /// Formats a number as GDAL reads it.

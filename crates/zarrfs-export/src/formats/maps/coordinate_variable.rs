@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_no_map_are_told() {
+    fn units_of_no_map_are_unknown() {
         let unknown = |units: Value| {
             let members: Map<String, Value> =
                 serde_json::from_value(json!({"units": units})).unwrap();

@@ -3,9 +3,10 @@
 //! Elements stay in array order: the names of the dimensions determine the interleave.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
-use crate::formats::maps::bands::no_data;
+use crate::formats::maps::bands::BandFacts;
+use crate::formats::maps::geo_transform::GeoTransform;
 use crate::formats::maps::georeference::{Georeference, georeference, map_axes};
-use crate::formats::maps::place::Place;
+use crate::formats::maps::plane::{PlaneAxes, PlaneSize};
 use crate::formats::maps::reference_system::ReferenceSystem;
 use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::DataType;
@@ -53,11 +54,9 @@ impl Interleave {
 struct Bands {
     interleave: Interleave,
     count: u64,
-    rows: u64,
-    columns: u64,
+    size: PlaneSize,
     axes: Vec<AxisMeaning>,
-    /// The dimensions of rows and columns.
-    plane: (usize, usize),
+    plane: PlaneAxes,
 }
 
 fn bands_of(subject: &Subject) -> Option<Bands> {
@@ -71,21 +70,20 @@ fn bands_of(subject: &Subject) -> Option<Bands> {
     }
     let axes = map_axes(subject);
     let kinds: Vec<AxisKind> = axes.iter().map(|axis| axis.kind).collect();
-    let (interleave, plane) = match kinds[..] {
-        [_, _] => (Interleave::Bsq, (0, 1)),
-        [AxisKind::Y, AxisKind::X, _] => (Interleave::Bip, (0, 1)),
-        [AxisKind::Y, _, AxisKind::X] => (Interleave::Bil, (0, 2)),
-        [_, _, _] => (Interleave::Bsq, (1, 2)),
+    let (interleave, rows, columns) = match kinds[..] {
+        [_, _] => (Interleave::Bsq, 0, 1),
+        [AxisKind::Y, AxisKind::X, _] => (Interleave::Bip, 0, 1),
+        [AxisKind::Y, _, AxisKind::X] => (Interleave::Bil, 0, 2),
+        [_, _, _] => (Interleave::Bsq, 1, 2),
         _ => return None,
     };
-    let (&rows, &columns) = (subject.shape.get(plane.0)?, subject.shape.get(plane.1)?);
-    let others = (0..axes.len()).filter(|&axis| axis != plane.0 && axis != plane.1);
+    let plane = PlaneAxes { rows, columns };
+    let others = (0..axes.len()).filter(|&axis| !plane.contains(axis));
     let count = others.filter_map(|axis| subject.shape.get(axis)).product();
     Some(Bands {
         interleave,
         count,
-        rows,
-        columns,
+        size: plane.size(subject.shape),
         axes,
         plane,
     })
@@ -116,9 +114,9 @@ fn header(subject: &Subject) -> Option<FileParts> {
     let mut text = format!(
         "ENVI\nsamples = {}\nlines = {}\nbands = {}\nheader offset = 0\nfile type = ENVI Standard\n\
          data type = {code}\ninterleave = {interleave}\nbyte order = 0\n",
-        bands.columns, bands.rows, bands.count
+        bands.size.columns, bands.size.rows, bands.count
     );
-    if let Some(no_data) = no_data(subject) {
+    if let Some(no_data) = BandFacts::of(subject).no_data {
         text += &format!("data ignore value = {no_data}\n");
     }
     let mut map = georeference(subject, &bands.axes, bands.plane);
@@ -132,8 +130,8 @@ fn header(subject: &Subject) -> Option<FileParts> {
 /// Returns the lines of reference system and place, and records the facts that they cannot express.
 fn map_lines(map: &mut Georeference) -> String {
     let system = map.system.take();
-    let place = map.place.filter(|[_, width, skew_x, _, skew_y, _]| {
-        let is_straight = *skew_x == 0.0 && *skew_y == 0.0 && *width > 0.0;
+    let place = map.place.filter(|place| {
+        let is_straight = !place.is_skewed() && place.width > 0.0;
         if !is_straight {
             let sentence = "the place on the map: ENVI has none of rows that do not run east";
             map.left_out.push(sentence.to_string());
@@ -160,13 +158,14 @@ fn map_lines(map: &mut Georeference) -> String {
 }
 
 /// Returns the line of a place. In ENVI, a positive pixel height means that north is up.
-fn map_info(system: &str, [x, width, _, y, _, height]: Place, more: &str) -> String {
-    let height = -height;
+fn map_info(system: &str, place: GeoTransform, more: &str) -> String {
+    let GeoTransform { x, y, width, .. } = place;
+    let height = -place.height;
     format!("map info = {{{system}, 1, 1, {x}, {y}, {width}, {height}{more}}}\n")
 }
 
 /// Returns the lines of a reference system with a place: a named system, or WKT 1.
-fn system_lines(system: &ReferenceSystem, place: Place) -> Option<String> {
+fn system_lines(system: &ReferenceSystem, place: GeoTransform) -> Option<String> {
     match system.code() {
         Some(4326) => {
             let more = ", WGS-84, units=Degrees";

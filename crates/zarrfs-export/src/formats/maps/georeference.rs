@@ -6,13 +6,14 @@
 
 use serde_json::Value;
 
+use crate::formats::Subject;
 use crate::formats::axes::{AxisKind, AxisMeaning, axes_of, has_scale};
 use crate::formats::maps::coordinate_variable::{CoordinateVariable, Line, Quantity, kind_of_name};
+use crate::formats::maps::geo_transform::{self, AttributeTransform, GeoTransform, Pixels};
+use crate::formats::maps::grid_mapping;
 use crate::formats::maps::levels::{DERIVED_FROM, LevelBase, LevelSource};
-use crate::formats::maps::place::Place;
+use crate::formats::maps::plane::{PlaneAxes, PlaneSize};
 use crate::formats::maps::reference_system::ReferenceSystem;
-use crate::formats::maps::{grid_mapping, place as told_place};
-use crate::formats::{Subject, TakenDimension};
 use zarr_format::model::Attributes;
 
 /// The georeference of a map, as far as a file can express it.
@@ -21,29 +22,21 @@ pub(crate) struct Georeference {
     /// The reference system of the place's numbers.
     pub(crate) system: Option<ReferenceSystem>,
     /// The place of the first pixel.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<GeoTransform>,
     /// Whether the place is one on a map, not only the pixel spacing of an image.
     pub(crate) is_map: bool,
     /// The omitted facts, in the form of `FileParts::left_out`.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Returns the dimensions of rows and columns: by their names, or else the last two.
-pub(crate) fn plane(axes: &[AxisMeaning]) -> Option<(usize, usize)> {
-    let find = |kind| axes.iter().position(|axis| axis.kind == kind);
-    match (find(AxisKind::Y), find(AxisKind::X)) {
-        (Some(rows), Some(columns)) => Some((rows, columns)),
-        _ => Some((axes.len().checked_sub(2)?, axes.len().checked_sub(1)?)),
-    }
-}
-
 /// Returns the meaning of each dimension of a box on a map. The y and x dimensions are found by their names, by
 /// `spatial:dimensions` of GeoZarr, or by the coordinate variables.
 pub(crate) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
-    let spatial = told_by(subject).find_map(|told| match told.get("spatial:dimensions") {
-        Some(Value::Array(names)) if names.len() >= 2 => Some(names),
-        _ => None,
-    });
+    let spatial =
+        map_attributes(subject).find_map(|attributes| match attributes.get("spatial:dimensions") {
+            Some(Value::Array(names)) if names.len() >= 2 => Some(names),
+            _ => None,
+        });
     let named = |name: &str| {
         let from_last = spatial.iter().flatten().rev().position(|own| own == name);
         match from_last? {
@@ -55,11 +48,11 @@ pub(crate) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
     let mut axes = axes_of(subject);
     for (place, axis) in axes.iter_mut().enumerate() {
         let of_array = axis_of_array(subject, place);
-        let variable = of_array.and_then(|place| coordinates(subject, place));
+        let variable = of_array.and_then(|place| coordinate_variable(subject, place));
         let of_variable = variable.map(|variable| variable.meaning.kind);
-        let told = axis.name.as_deref().and_then(named).or(of_variable);
+        let kind = axis.name.as_deref().and_then(named).or(of_variable);
         if axis.kind == AxisKind::Other
-            && let Some(kind @ (AxisKind::X | AxisKind::Y)) = told
+            && let Some(kind @ (AxisKind::X | AxisKind::Y)) = kind
         {
             axis.kind = kind;
         }
@@ -76,7 +69,7 @@ fn axis_of_array(subject: &Subject, place: usize) -> Option<usize> {
 }
 
 /// Returns the coordinate variable of a dimension of the array, or `None` if there is none.
-fn coordinates<'a>(subject: &Subject<'a>, axis: usize) -> Option<&'a CoordinateVariable> {
+fn coordinate_variable<'a>(subject: &Subject<'a>, axis: usize) -> Option<&'a CoordinateVariable> {
     subject.around.coordinates.get(axis)?.as_ref()
 }
 
@@ -84,21 +77,21 @@ fn coordinates<'a>(subject: &Subject<'a>, axis: usize) -> Option<&'a CoordinateV
 pub(crate) fn georeference(
     subject: &Subject,
     axes: &[AxisMeaning],
-    (rows, columns): (usize, usize),
+    plane: PlaneAxes,
 ) -> Georeference {
-    let (Some(y), Some(x)) = (axes.get(rows), axes.get(columns)) else {
+    let (Some(y), Some(x)) = (axes.get(plane.rows), axes.get(plane.columns)) else {
         return Georeference::default();
     };
-    let place = |axis| axis_of_array(subject, axis);
-    let Some(plane) = place(rows).zip(place(columns)) else {
+    let of_array = |axis| axis_of_array(subject, axis);
+    let (Some(rows), Some(columns)) = (of_array(plane.rows), of_array(plane.columns)) else {
         return Georeference::default();
     };
-    let told = ToldMap::of(subject, plane);
+    let facts = MapFacts::of(subject, PlaneAxes { rows, columns });
     let is_map = matches!(y.kind, AxisKind::Y | AxisKind::Other)
         && matches!(x.kind, AxisKind::X | AxisKind::Other);
     if !is_map {
         let mut left_out = Vec::new();
-        if told.is_any() {
+        if facts.is_any() {
             let sentence = "the place on the map: the rows and the columns of the file do not run along y and x";
             left_out.push(sentence.to_string());
         }
@@ -112,25 +105,28 @@ pub(crate) fn georeference(
             ..Georeference::default()
         };
     }
-    told.into_georeference(subject, (rows, columns), (y, x))
+    facts.into_georeference(subject, plane, MapAxes { y, x })
 }
 
 /// Returns the base level of derived levels, or `None` if its place is unknown.
 pub fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
     let axes = map_axes(subject);
-    let (rows, columns) = plane(&axes)?;
-    let found = georeference(subject, &axes, (rows, columns));
-    let length = |axis: usize| subject.shape.get(axis).copied().unwrap_or(0);
+    let plane = PlaneAxes::of(&axes)?;
+    let found = georeference(subject, &axes, plane);
     let place = found.place.filter(|_| found.is_map)?;
-    let shape = (length(rows), length(columns));
-    Some(LevelBase::new(source, found.system, place, shape))
+    let size = plane.size(subject.shape);
+    Some(LevelBase::new(source, found.system, place, size))
 }
 
 /// Returns the place of the first pixel by the spacing and origin of the dimensions.
-fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<Place> {
+fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<GeoTransform> {
     let axes = [y.clone(), x.clone()];
     let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
-    let place = || [corner(x), x.step(), 0.0, corner(y), 0.0, y.step()];
+    let place = || GeoTransform {
+        x: corner(x),
+        y: corner(y),
+        ..GeoTransform::straight(x.step(), y.step())
+    };
     has_scale(&axes).then(|| in_metres(subject, place()))
 }
 
@@ -138,33 +134,20 @@ fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<P
 const MAX_ANGLE: f64 = 2.0;
 
 /// Returns a place in metres. CF stores satellite maps in view angles; angle times height is the distance.
-fn in_metres(subject: &Subject, place: Place) -> Place {
-    let is_angle = place.iter().all(|number| number.abs() < MAX_ANGLE);
+fn in_metres(subject: &Subject, place: GeoTransform) -> GeoTransform {
+    let mut numbers = place.numbers().into_iter();
+    let is_angle = numbers.all(|number| number.abs() < MAX_ANGLE);
     let height = satellite_height(subject).filter(|_| is_angle);
-    scaled(place, height.unwrap_or(1.0), height.unwrap_or(1.0))
+    place.scaled(height.unwrap_or(1.0), height.unwrap_or(1.0))
 }
 
 fn satellite_height(subject: &Subject) -> Option<f64> {
-    told_by(subject).find_map(grid_mapping::satellite_height)
-}
-
-/// Returns a place with its numbers along x and y multiplied.
-fn scaled([x, width, skew_x, y, skew_y, height]: Place, along_x: f64, along_y: f64) -> Place {
-    let place = [
-        x * along_x,
-        width * along_x,
-        skew_x * along_x,
-        y * along_y,
-        skew_y * along_y,
-        height * along_y,
-    ];
-    // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
-    place.map(|number| number + 0.0)
+    map_attributes(subject).find_map(grid_mapping::satellite_height)
 }
 
 /// Returns the attributes that may give the place of a map: of the array, its grid mapping, its level and its group,
 /// and of the group of its level.
-fn told_by<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
+fn map_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let around = subject.around;
     let own = [Some(&subject.array.attributes)];
     let others = [around.mapping, around.level, around.group, around.levels];
@@ -172,16 +155,15 @@ fn told_by<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
 }
 
 /// Returns the attributes that apply to this array alone: its own, and the attributes of its grid mapping.
-fn told_of_it<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
+fn own_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let own = &subject.array.attributes;
     let named = own.get("grid_mapping").and(subject.around.mapping);
     [Some(own), named].into_iter().flatten()
 }
 
 /// Whether the georeference of a group applies to this array: it has the dimensions of a map, or its own attributes
-/// say that it is a map, or it has no dimension names and the shape that is given. Tables may be in the same group as
-/// maps.
-fn is_map_of_group(subject: &Subject, shape: (u64, u64)) -> bool {
+/// say that it is a map, or it has no dimension names and this size. Tables may be in the same group as maps.
+fn is_map_of_group(subject: &Subject, size: PlaneSize) -> bool {
     let whole = Subject {
         shape: &subject.array.shape,
         taken: None,
@@ -191,10 +173,11 @@ fn is_map_of_group(subject: &Subject, shape: (u64, u64)) -> bool {
     let has = |kind| axes.iter().any(|axis| is_named(axis, kind));
     let is_nameless = || axes.iter().all(|axis| axis.name.is_none());
     has(AxisKind::X) && has(AxisKind::Y)
-        || told_of_it(subject).any(told_place::is_told)
+        || own_attributes(subject).any(|own| AttributeTransform::of(own).is_some())
         || is_nameless()
             && (subject.around.level.is_some()
-                || told_by(subject).any(|told| told_place::has_shape(told, shape)))
+                || map_attributes(subject)
+                    .any(|attributes| geo_transform::has_fitting_transform(attributes, size)))
 }
 
 /// Whether a dimension is named as northing or easting, also by a standard name of CF.
@@ -206,35 +189,44 @@ fn is_named(axis: &AxisMeaning, kind: AxisKind) -> bool {
     axis.kind == kind || name.is_some_and(|name| kind_of_name(name) == Some(kind))
 }
 
+/// The dimensions along y and x.
+#[derive(Clone, Copy)]
+struct MapAxes<'a> {
+    y: &'a AxisMeaning,
+    x: &'a AxisMeaning,
+}
+
 /// The facts found about the plane of an array.
-struct ToldMap<'a> {
-    /// Rows and columns of the whole array.
-    shape: (u64, u64),
+struct MapFacts<'a> {
+    /// The size of the whole array.
+    size: PlaneSize,
     system: Option<ReferenceSystem>,
-    /// The place in the attributes, and the attribute that gives it.
-    place: Option<(Place, &'static str)>,
+    /// The place in the attributes.
+    place: Option<AttributeTransform>,
     /// Whether the attributes give the place of another array.
     is_of_others: bool,
     /// Whether the attributes give the place in an unknown way.
     is_unknown: bool,
     /// The place by the base level, or by the bounds of the map.
-    other: Option<Result<Place, String>>,
+    other: Option<Result<GeoTransform, String>>,
     y: Option<&'a CoordinateVariable>,
     x: Option<&'a CoordinateVariable>,
 }
 
-impl<'a> ToldMap<'a> {
-    fn of(subject: &Subject<'a>, (rows, columns): (usize, usize)) -> ToldMap<'a> {
-        let length = |axis: usize| subject.array.shape.get(axis).copied().unwrap_or(0);
-        let shape = (length(rows), length(columns));
+impl<'a> MapFacts<'a> {
+    fn of(subject: &Subject<'a>, plane: PlaneAxes) -> MapFacts<'a> {
+        let size = plane.size(&subject.array.shape);
         let around = subject.around;
-        let is_of_group = is_map_of_group(subject, shape);
-        let own: Vec<&Attributes> = told_of_it(subject).collect();
-        let all = told_by(subject).filter(|_| is_of_group);
+        let is_of_group = is_map_of_group(subject, size);
+        let own: Vec<&Attributes> = own_attributes(subject).collect();
+        let all = map_attributes(subject).filter(|_| is_of_group);
         let all: Vec<&Attributes> = own.iter().copied().chain(all).collect();
         let others = [around.mapping, around.level].into_iter().flatten();
         let others = others.filter(|_| is_of_group);
-        let place = own.into_iter().chain(others).find_map(told_place::told);
+        let place = own
+            .into_iter()
+            .chain(others)
+            .find_map(AttributeTransform::of);
         // The place in the attributes of a layout's group applies to the first level, unless it comes with a shape.
         let is_made = around
             .level
@@ -242,30 +234,30 @@ impl<'a> ToldMap<'a> {
         let groups = [around.group, around.levels].into_iter().flatten();
         let of_groups = groups
             .filter(|_| is_of_group)
-            .filter_map(|group| Some((told_place::told(group)?, group)));
+            .filter_map(|group| Some((AttributeTransform::of(group)?, group)));
         let of_groups: Vec<_> = of_groups.collect();
-        let fitting = of_groups.iter().find(|((place, _), group)| {
-            told_place::fits(group, place, shape) && (!is_made || told_place::tells_shape(group))
+        let fitting = of_groups.iter().find(|(found, group)| {
+            found.transform.fits(group, size) && (!is_made || geo_transform::has_extent(group))
         });
-        let is_unknown = all.iter().copied().any(told_place::is_other);
-        let (y, x) = (coordinates(subject, rows), coordinates(subject, columns));
+        let is_unknown = all.iter().copied().any(geo_transform::is_not_affine);
+        let [y, x] = [plane.rows, plane.columns].map(|axis| coordinate_variable(subject, axis));
         let is_free = y.is_none() && x.is_none() && !is_unknown;
-        let by_bounds = |told: &Attributes| {
-            let fits = is_made || told_place::is_of_shape(told, shape);
-            let place = told_place::by_bounds(told, shape).filter(|_| fits);
+        let by_bounds = |attributes: &Attributes| {
+            let fits = is_made || geo_transform::fits_shape(attributes, size);
+            let place = GeoTransform::of_bounds(attributes, size).filter(|_| fits);
             place.map(Ok)
         };
         let level = around.level.filter(|_| is_of_group);
-        let own_bounds = || told_of_it(subject).chain(level).find_map(by_bounds);
-        let of_base = || around.base?.place_of(shape, (rows, columns));
+        let own_bounds = || own_attributes(subject).chain(level).find_map(by_bounds);
+        let of_base = || around.base?.place_of(size, plane);
         let other = || {
             let of_others = || all.iter().copied().find_map(by_bounds);
             own_bounds().or_else(of_base).or_else(of_others)
         };
-        ToldMap {
-            shape,
-            system: all.iter().copied().find_map(ReferenceSystem::told),
-            place: place.or(fitting.map(|(told, _)| *told)),
+        MapFacts {
+            size,
+            system: all.iter().copied().find_map(ReferenceSystem::of),
+            place: place.or(fitting.map(|(found, _)| *found)),
             is_of_others: !of_groups.is_empty(),
             is_unknown,
             other: is_free.then(other).flatten(),
@@ -279,25 +271,21 @@ impl<'a> ToldMap<'a> {
     }
 
     /// Returns the place that the coordinate variables give, in units of the reference system.
-    fn of_coordinates(&self, subject: &Subject) -> Option<Place> {
-        let line = |variable: Option<&CoordinateVariable>| match variable?.line {
-            Line::Regular { first, step } => Some((first - step / 2.0, step)),
+    fn of_coordinates(&self, subject: &Subject) -> Option<GeoTransform> {
+        let pixels = |variable: Option<&CoordinateVariable>| match variable?.line {
+            Line::Regular { first, step } => Some(Pixels::around(first, step)),
             _ => None,
         };
-        let ((x, width), (y, height)) = (line(self.x)?, line(self.y)?);
-        let place = [x, width, 0.0, y, 0.0, height];
+        let place = GeoTransform::from_pixels(pixels(self.x)?, pixels(self.y)?);
         let factor = |variable: Option<&CoordinateVariable>| {
             let quantity = variable.map(|variable| variable.meaning.quantity);
             self.factor(subject, quantity?)
         };
         let place = match (factor(self.x), factor(self.y)) {
             (None, None) => in_metres(subject, place),
-            (along_x, along_y) => scaled(place, along_x.unwrap_or(1.0), along_y.unwrap_or(1.0)),
+            (along_x, along_y) => place.scaled(along_x.unwrap_or(1.0), along_y.unwrap_or(1.0)),
         };
-        place
-            .iter()
-            .all(|number| number.is_finite())
-            .then_some(place)
+        place.is_finite().then_some(place)
     }
 
     /// Returns the factor from a coordinate variable's unit to the unit of the reference system, or `None` if it is
@@ -349,8 +337,8 @@ impl<'a> ToldMap<'a> {
     fn into_georeference(
         mut self,
         subject: &Subject,
-        plane: (usize, usize),
-        (y, x): (&AxisMeaning, &AxisMeaning),
+        plane: PlaneAxes,
+        axes: MapAxes<'_>,
     ) -> Georeference {
         let mut left_out = Vec::new();
         let of_others = |name: &str| {
@@ -370,21 +358,21 @@ impl<'a> ToldMap<'a> {
         let of_coordinates = self.of_coordinates(subject);
         let of_attributes = self
             .place
-            .map(|(place, name)| (in_metres(subject, place), name));
+            .map(|found| (in_metres(subject, found.transform), found.attribute));
         let whole = match (of_attributes, of_coordinates) {
-            (Some((told, name)), Some(found)) if !self.is_same(&told, &found) => {
+            (Some((own, name)), Some(measured)) if !self.are_same(&own, &measured) => {
                 left_out.push(of_others(name));
-                Some(found)
+                Some(measured)
             }
-            (Some((told, _)), Some(_)) => Some(told),
-            (Some((told, name)), None) => {
-                let kept = self.corrected(subject, told);
-                if kept.is_some_and(|kept| kept != told) {
+            (Some((own, _)), Some(_)) => Some(own),
+            (Some((own, name)), None) => {
+                let corrected = self.corrected(subject, own);
+                if corrected.is_some_and(|corrected| corrected != own) {
                     left_out.push(of_others(name));
                 }
-                kept
+                corrected
             }
-            (None, Some(found)) => Some(found),
+            (None, Some(measured)) => Some(measured),
             (None, None) => {
                 let other = self.other.as_ref().and_then(|other| other.as_ref().ok());
                 other.map(|&place| in_metres(subject, place))
@@ -400,7 +388,7 @@ impl<'a> ToldMap<'a> {
             };
         }
         if self.system.is_none() {
-            left_out.extend(why_no_system(subject));
+            left_out.extend(missing_system(subject));
         }
         let is_map = whole.is_some() || self.system.is_some();
         let place = match whole {
@@ -408,9 +396,9 @@ impl<'a> ToldMap<'a> {
             None => {
                 match &self.other {
                     Some(Err(why)) => left_out.push(why.clone()),
-                    _ => left_out.extend(self.why_no_place(subject, (y, x))),
+                    _ => left_out.extend(self.missing_place(subject, axes)),
                 }
-                of_distances(subject, y, x)
+                of_distances(subject, axes.y, axes.x)
             }
         };
         Georeference {
@@ -424,14 +412,13 @@ impl<'a> ToldMap<'a> {
     /// Returns the place in the attributes, moved along y and x to the coordinate variables. Programs that cut rows
     /// out of a map keep its old attributes. Returns `None` if no move fits. Coordinate variables cannot place skewed
     /// rows.
-    fn corrected(&self, subject: &Subject, told: Place) -> Option<Place> {
-        let [x, width, skew_x, y, skew_y, height] = told;
-        if skew_x != 0.0 || skew_y != 0.0 {
-            return Some(told);
+    fn corrected(&self, subject: &Subject, own: GeoTransform) -> Option<GeoTransform> {
+        if own.is_skewed() {
+            return Some(own);
         }
-        let along = |variable: Option<&CoordinateVariable>, told: (f64, f64), length: u64| {
+        let along = |variable: Option<&CoordinateVariable>, own: Pixels, length: u64| {
             let Some(variable) = variable else {
-                return Some(told);
+                return Some(own);
             };
             let factor = |value: f64| {
                 let known = self.factor(subject, variable.meaning.quantity);
@@ -440,39 +427,32 @@ impl<'a> ToldMap<'a> {
             };
             let (first, step) = match variable.line {
                 Line::Regular { first, step } => (first * factor(first), step * factor(first)),
-                Line::Single(value) => (value * factor(value), told.1),
+                Line::Single(value) => (value * factor(value), own.step),
                 Line::Irregular => return None,
-                Line::NoNumbers(_) | Line::UnknownUnit(_) => return Some(told),
+                Line::NoNumbers(_) | Line::UnknownUnit(_) => return Some(own),
             };
-            let found = (first - step / 2.0, step);
-            let is_same = is_near(told, found, length);
-            Some(if is_same { told } else { found })
+            let measured = Pixels::around(first, step);
+            Some(if own.is_near(measured, length) {
+                own
+            } else {
+                measured
+            })
         };
-        let (rows, columns) = self.shape;
-        let (x, width) = along(self.x, (x, width), columns)?;
-        let (y, height) = along(self.y, (y, height), rows)?;
-        let place = [x, width, 0.0, y, 0.0, height];
-        let is_finite = place.iter().all(|number| number.is_finite());
-        is_finite.then_some(place)
+        let columns = along(self.x, own.columns(), self.size.columns)?;
+        let rows = along(self.y, own.rows(), self.size.rows)?;
+        let place = GeoTransform::from_pixels(columns, rows);
+        place.is_finite().then_some(place)
     }
 
     /// Whether two places agree within a quarter of a pixel. Coordinate variables cannot place skewed rows.
-    fn is_same(&self, told: &Place, found: &Place) -> bool {
-        let [x, width, skew_x, y, skew_y, height] = *told;
-        if skew_x != 0.0 || skew_y != 0.0 {
-            return true;
-        }
-        let (rows, columns) = self.shape;
-        is_near((x, width), (found[0], found[1]), columns)
-            && is_near((y, height), (found[3], found[5]), rows)
+    fn are_same(&self, own: &GeoTransform, measured: &GeoTransform) -> bool {
+        own.is_skewed()
+            || own.columns().is_near(measured.columns(), self.size.columns)
+                && own.rows().is_near(measured.rows(), self.size.rows)
     }
 
     /// Returns the reason why there is no place, or `None` if no user would expect one.
-    fn why_no_place(
-        &self,
-        subject: &Subject,
-        axes: (&AxisMeaning, &AxisMeaning),
-    ) -> Option<String> {
+    fn missing_place(&self, subject: &Subject, axes: MapAxes<'_>) -> Option<String> {
         let because = |why: &str| Some(format!("the place on the map: {why}"));
         let kept = subject.array.attributes.get("coordinates");
         let kept = kept.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -506,7 +486,7 @@ impl<'a> ToldMap<'a> {
                 "the coordinates {kept} are not one number for each row and for each column"
             ));
         }
-        let missing = [(self.y, axes.0), (self.x, axes.1)];
+        let missing = [(self.y, axes.y), (self.x, axes.x)];
         let missing = missing.iter().find(|(variable, _)| variable.is_none());
         match missing {
             Some((_, axis)) if self.y.is_some() != self.x.is_some() => {
@@ -522,7 +502,7 @@ impl<'a> ToldMap<'a> {
 }
 
 /// Returns the message for a grid mapping that an array names and that is unknown, or `None`.
-fn why_no_system(subject: &Subject) -> Option<String> {
+fn missing_system(subject: &Subject) -> Option<String> {
     let named = subject.array.attributes.get("grid_mapping")?;
     let named = named.as_str().filter(|named| !named.trim().is_empty())?;
     let shown = |name: &str| name.chars().take(100).collect::<String>();
@@ -539,40 +519,13 @@ fn why_no_system(subject: &Subject) -> Option<String> {
     ))
 }
 
-/// Whether two corners with their spacing agree within a quarter of a pixel along a line.
-fn is_near(told: (f64, f64), found: (f64, f64), length: u64) -> bool {
-    let most = found.1.abs() / 4.0;
-    let between = |number: f64| (told.0 - found.0 + (told.1 - found.1) * number).abs();
-    between(0.0) <= most && between(length as f64) <= most
-}
-
 /// Returns the place of a box of an array with the place `whole`, or `None` if the box has no rows or no columns.
-fn taken_place(subject: &Subject, whole: Place, (rows, columns): (usize, usize)) -> Option<Place> {
+fn taken_place(subject: &Subject, whole: GeoTransform, plane: PlaneAxes) -> Option<GeoTransform> {
     let Some(taken) = subject.taken else {
         return Some(whole);
     };
-    let place = moved(whole, taken.get(columns)?, taken.get(rows)?);
-    place
-        .iter()
-        .all(|number| number.is_finite())
-        .then_some(place)
-}
-
-/// Returns the place of pixels taken with a step; each is as wide as the step.
-fn moved(whole: Place, columns: &TakenDimension, rows: &TakenDimension) -> Place {
-    let [x, width, skew_x, y, skew_y, height] = whole;
-    let corner = |taken: &TakenDimension| taken.start as f64 + 0.5 - taken.step as f64 / 2.0;
-    let (column, row) = (corner(columns), corner(rows));
-    let (across, down) = (columns.step as f64, rows.step as f64);
-    // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
-    [
-        x + width * column + skew_x * row,
-        width * across,
-        skew_x * down + 0.0,
-        y + skew_y * column + height * row,
-        skew_y * across + 0.0,
-        height * down,
-    ]
+    let place = whole.taken(taken.get(plane.columns)?, taken.get(plane.rows)?);
+    place.is_finite().then_some(place)
 }
 
 /// Escapes text for XML, which forbids control characters, U+FFFE and U+FFFF.
@@ -593,34 +546,5 @@ mod tests {
     #[test]
     fn letters_that_xml_lacks_are_left_out_or_replaced() {
         assert_eq!(escaped("a\u{fffe}\u{ffff}\u{1}<"), "a\u{fffd}\u{fffd}&lt;");
-    }
-
-    #[test]
-    fn selected_pixels_lie_where_those_of_the_whole_do() {
-        let whole = [10.0, 0.5, 0.25, 50.0, 0.125, -0.5];
-        let taken = |start, step| TakenDimension {
-            axis: 0,
-            start,
-            step,
-        };
-        let centre = |place: [f64; 6], column: f64, row: f64| {
-            let [x, width, skew_x, y, skew_y, height] = place;
-            let (column, row) = (column + 0.5, row + 0.5);
-            [
-                x + width * column + skew_x * row,
-                y + skew_y * column + height * row,
-            ]
-        };
-        for (columns, rows) in [(taken(0, 1), taken(0, 1)), (taken(3, 2), taken(9, -4))] {
-            let place = moved(whole, &columns, &rows);
-            for (column, row) in [(0.0, 0.0), (1.0, 0.0), (0.0, 2.0)] {
-                let at = |taken: &TakenDimension, number: f64| {
-                    taken.start as f64 + taken.step as f64 * number
-                };
-                let expected = centre(whole, at(&columns, column), at(&rows, row));
-                assert_eq!(centre(place, column, row), expected);
-            }
-        }
-        assert_eq!(moved(whole, &taken(0, 1), &taken(0, 1)), whole);
     }
 }

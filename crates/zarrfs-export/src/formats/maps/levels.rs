@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::formats::maps::place::Place;
+use crate::formats::maps::geo_transform::GeoTransform;
+use crate::formats::maps::plane::{PlaneAxes, PlaneSize};
 use crate::formats::maps::reference_system::ReferenceSystem;
 use zarr_format::model::Attributes;
 
@@ -34,9 +35,8 @@ pub struct LevelBase {
     name: String,
     /// The reference system of the place.
     pub(crate) system: Option<ReferenceSystem>,
-    place: Place,
-    /// Rows and columns.
-    shape: (u64, u64),
+    place: GeoTransform,
+    size: PlaneSize,
     /// Starts with the derived level's own step.
     steps: Vec<Step>,
 }
@@ -102,7 +102,7 @@ impl MapLayout {
         let first = path_in(self.levels.first()?, ASSET);
         let relative = level
             .get("transform")
-            .and_then(|told| numbers(told.get("scale")));
+            .and_then(|transform| numbers(transform.get("scale")));
         let is_scaled = relative.is_some_and(|scale| scale.iter().any(|&scale| scale != 1.0));
         let is_other = |path: &&str| Some(*path) != path_in(level, ASSET);
         let first = first.filter(is_other).filter(|_| is_scaled);
@@ -131,29 +131,29 @@ impl MapLayout {
 }
 
 impl LevelBase {
-    /// Returns a base level with this shape (rows, columns) and place.
+    /// Returns a base level with this size and place.
     pub(crate) fn new(
         source: LevelSource,
         system: Option<ReferenceSystem>,
-        place: Place,
-        shape: (u64, u64),
+        place: GeoTransform,
+        size: PlaneSize,
     ) -> LevelBase {
         LevelBase {
             name: source.path,
             system,
             place,
-            shape,
+            size,
             steps: source.steps,
         }
     }
 
-    /// Returns the place of a derived level with this shape (rows, columns), or why it is unknown; `None` if the
+    /// Returns the place of a derived level of this size, or why it is unknown; `None` if the
     /// layout does not say how the level was derived.
     pub(crate) fn place_of(
         &self,
-        shape: (u64, u64),
-        plane: (usize, usize),
-    ) -> Option<Result<Place, String>> {
+        size: PlaneSize,
+        plane: PlaneAxes,
+    ) -> Option<Result<GeoTransform, String>> {
         if self.steps.iter().any(|step| step.scale.is_empty()) {
             return None;
         }
@@ -174,7 +174,7 @@ impl LevelBase {
         let alone = self.steps.first().map(std::slice::from_ref);
         let ways = [Some(&self.steps[..]), alone];
         let scales = ways.into_iter().flatten().flat_map(|steps| {
-            let (rows, columns) = plane;
+            let PlaneAxes { rows, columns } = plane;
             // A scale of two numbers is either (rows, columns) or (columns, rows).
             let orders = [(rows, columns, 0, 1), (columns, rows, 1, 0)];
             orders.map(|(rows, columns, first, second)| {
@@ -193,20 +193,13 @@ impl LevelBase {
             scale > 0.0 && (base as f64 / scale - own as f64).abs() < 1.0
         };
         let found = scales.into_iter().find(|&(along_y, along_x)| {
-            fits(along_y, shape.0, self.shape.0) && fits(along_x, shape.1, self.shape.1)
+            fits(along_y, size.rows, self.size.rows)
+                && fits(along_x, size.columns, self.size.columns)
         });
         let Some((along_y, along_x)) = found else {
             return unknown("the scale in the layout fits neither the level's shape nor that of");
         };
-        let [x, width, skew_x, y, skew_y, height] = self.place;
-        Some(Ok([
-            x,
-            width * along_x,
-            skew_x * along_y,
-            y,
-            skew_y * along_x,
-            height * along_y,
-        ]))
+        Some(Ok(self.place.coarsened(along_x, along_y)))
     }
 }
 
@@ -223,14 +216,19 @@ mod tests {
 
     #[test]
     fn a_level_lies_where_its_base_lies() {
-        let place = [100.0, 10.0, 1.0, 200.0, 2.0, -10.0];
-        let made = |steps: Value, shape: (u64, u64)| {
+        let place = GeoTransform::from([100.0, 10.0, 1.0, 200.0, 2.0, -10.0]);
+        let size = |rows, columns| PlaneSize { rows, columns };
+        let plane = PlaneAxes {
+            rows: 0,
+            columns: 1,
+        };
+        let made = |steps: Value, size_of_level: PlaneSize| {
             let source = layout(&steps).source("last").unwrap();
             assert_eq!(source.path, "0");
-            let base = LevelBase::new(source, None, place, (41, 80));
-            base.place_of(shape, (0, 1))
+            let base = LevelBase::new(source, None, place, size(41, 80));
+            base.place_of(size_of_level, plane)
         };
-        let quarter = [100.0, 40.0, 4.0, 200.0, 8.0, -40.0];
+        let quarter = GeoTransform::from([100.0, 40.0, 4.0, 200.0, 8.0, -40.0]);
         let last = |from: &str, scale: f64, moved: f64| json!({"asset": "last", "derived_from": from, "transform": {"scale": [scale, scale], "translation": [moved, moved]}});
         let first = json!({"asset": "0"});
         let middle = json!({"asset": "1", "derived_from": "0", "transform": {"scale": [2, 2]}});
@@ -241,19 +239,19 @@ mod tests {
             json!([{"group": "0"}, {"group": "last", "from_group": "0", "factors": [4, 4]}]),
             json!([{"asset": "0", "transform": {"scale": [1, 1]}}, {"asset": "last", "transform": {"scale": [4, 4]}}]),
         ] {
-            for shape in [(10, 20), (11, 20)] {
-                assert_eq!(made(levels.clone(), shape), Some(Ok(quarter)), "{levels}");
+            for size in [size(10, 20), size(11, 20)] {
+                assert_eq!(made(levels.clone(), size), Some(Ok(quarter)), "{levels}");
             }
-            assert!(made(levels, (30, 60)).unwrap().is_err());
+            assert!(made(levels, size(30, 60)).unwrap().is_err());
         }
         let uneven =
             json!([first, {"asset": "last", "derived_from": "0", "transform": {"scale": [4, 2]}}]);
-        let expected = [100.0, 40.0, 2.0, 200.0, 8.0, -20.0];
-        assert_eq!(made(uneven, (20, 20)), Some(Ok(expected)));
-        let moved = made(json!([first, last("0", 4.0, 30.0)]), (10, 20));
+        let expected = GeoTransform::from([100.0, 40.0, 2.0, 200.0, 8.0, -20.0]);
+        assert_eq!(made(uneven, size(20, 20)), Some(Ok(expected)));
+        let moved = made(json!([first, last("0", 4.0, 30.0)]), size(10, 20));
         assert!(moved.unwrap().is_err());
         let silent = json!([first, {"asset": "last", "derived_from": "0"}]);
-        assert_eq!(made(silent, (41, 80)), None);
+        assert_eq!(made(silent, size(41, 80)), None);
     }
 
     #[test]

@@ -6,10 +6,11 @@
 pub mod bands;
 pub mod coordinate_variable;
 pub mod envi;
+pub mod geo_transform;
 pub mod georeference;
 pub mod grid_mapping;
 pub mod levels;
-pub mod place;
+pub mod plane;
 pub mod projjson;
 pub mod reference_system;
 pub mod vrt;

@@ -16,18 +16,18 @@ pub(crate) struct ReferenceSystem {
 
 impl ReferenceSystem {
     /// Returns the reference system in the attributes of a node.
-    pub(crate) fn told(attributes: &Attributes) -> Option<ReferenceSystem> {
+    pub(crate) fn of(attributes: &Attributes) -> Option<ReferenceSystem> {
         let made = grid_mapping::system_of(attributes);
-        let told = told_texts(attributes);
+        let texts = declared_texts(attributes);
         // A code means the same system to all programs.
-        let numbered = told.iter().find(|text| epsg(text).is_some());
+        let numbered = texts.iter().find(|text| epsg(text).is_some());
         let text = numbered
-            .or_else(|| told.iter().find(|text| is_text(text)))
-            .or(told.first())
+            .or_else(|| texts.iter().find(|text| is_text(text)))
+            .or(texts.first())
             .or(made.as_ref())?
             .clone();
-        let mut texts = told.iter().chain(&made);
-        let wkt1 = texts.find(|text| is_wkt1(text)).cloned();
+        let mut all = texts.iter().chain(&made);
+        let wkt1 = all.find(|text| is_wkt1(text)).cloned();
         Some(ReferenceSystem { text, wkt1 })
     }
 
@@ -35,9 +35,9 @@ impl ReferenceSystem {
     pub(crate) fn of_product(root: &Attributes) -> Option<ReferenceSystem> {
         let others = root.get("other_metadata")?;
         let names = ["horizontal_CRS_code", "horizontal_crs_code"];
-        let told = names.iter().find_map(|name| others.get(name))?;
+        let code = names.iter().find_map(|name| others.get(name))?;
         Some(ReferenceSystem {
-            text: spelled(told)?,
+            text: spelled(code)?,
             wkt1: None,
         })
     }
@@ -107,13 +107,13 @@ fn is_wkt1(system: &str) -> bool {
 
 /// Returns all explicit reference systems in attributes: GDAL's `_CRS`, `proj:` of GeoZarr and STAC, `crs_wkt` of CF,
 /// `spatial_ref`, and `crs`.
-fn told_texts(attributes: &Attributes) -> Vec<String> {
-    let mut told = Vec::new();
+fn declared_texts(attributes: &Attributes) -> Vec<String> {
+    let mut texts = Vec::new();
     if let Some(of_gdal) = attributes.get("_CRS") {
         let member = |name: &str| of_gdal.get(name).cloned();
-        told.extend(member("wkt").and_then(|text| spelled(&text)));
-        told.extend(member("url").and_then(|text| spelled(&text)));
-        told.extend(member("projjson").and_then(|system| of_json(&system)));
+        texts.extend(member("wkt").and_then(|text| spelled(&text)));
+        texts.extend(member("url").and_then(|text| spelled(&text)));
+        texts.extend(member("projjson").and_then(|system| of_json(&system)));
     }
     let nested = attributes.get("geo");
     let nested = nested.as_ref().and_then(|geo| geo.get("proj"));
@@ -121,17 +121,17 @@ fn told_texts(attributes: &Attributes) -> Vec<String> {
         let own = attributes.get(&format!("proj:{name}"));
         own.or_else(|| nested.and_then(|proj| proj.get(name)).cloned())
     };
-    told.extend(member("code").and_then(|code| numbered(&code).or_else(|| spelled(&code))));
-    told.extend(member("epsg").and_then(|number| numbered(&number)));
-    told.extend(member("wkt2").and_then(|text| spelled(&text)));
-    told.extend(member("projjson").and_then(|system| of_json(&system)));
+    texts.extend(member("code").and_then(|code| numbered(&code).or_else(|| spelled(&code))));
+    texts.extend(member("epsg").and_then(|number| numbered(&number)));
+    texts.extend(member("wkt2").and_then(|text| spelled(&text)));
+    texts.extend(member("projjson").and_then(|system| of_json(&system)));
     for name in ["crs_wkt", "spatial_ref"] {
-        told.extend(attributes.get(name).and_then(|text| spelled(&text)));
+        texts.extend(attributes.get(name).and_then(|text| spelled(&text)));
     }
     // Other programs use this attribute for other values.
     let crs = attributes.get("crs").and_then(|text| spelled(&text));
-    told.extend(crs.filter(|text| is_text(text) || epsg(text).is_some()));
-    told
+    texts.extend(crs.filter(|text| is_text(text) || epsg(text).is_some()));
+    texts
 }
 
 /// Returns a system as GDAL reads it: its EPSG code if it has one, or else the unchanged text.
@@ -267,9 +267,9 @@ mod tests {
     use super::*;
     use serde_json::{Map, json};
 
-    fn told(attributes: Value) -> Option<ReferenceSystem> {
+    fn system_of(attributes: Value) -> Option<ReferenceSystem> {
         let members: Map<String, Value> = serde_json::from_value(attributes).unwrap();
-        ReferenceSystem::told(&members.into())
+        ReferenceSystem::of(&members.into())
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
             json!({"crs": "+init=epsg:3035"}),
             json!({"proj:wkt2": "GEOGCRS[\"other\"]", "proj:code": "epsg:3035"}),
         ] {
-            let found = told(attributes.clone()).unwrap();
+            let found = system_of(attributes.clone()).unwrap();
             assert_eq!(found.code(), Some(3035), "{attributes}");
             assert!(!found.is_geographic());
         }
@@ -298,7 +298,7 @@ mod tests {
             json!({"proj:code": "EPSG:4326+5773"}),
             json!({"crs": "urn:ogc:def:crs:OGC:1.3:CRS84"}),
         ] {
-            let found = told(attributes.clone()).unwrap();
+            let found = system_of(attributes.clone()).unwrap();
             assert_eq!(found.code(), Some(4326), "{attributes}");
             assert!(found.is_geographic());
         }
@@ -309,14 +309,15 @@ mod tests {
             json!({"proj:epsg": 1e300, "proj:code": -1}),
             json!({"proj:projjson": {}, "spatial_ref": ""}),
         ] {
-            assert_eq!(told(attributes.clone()), None, "{attributes}");
+            assert_eq!(system_of(attributes.clone()), None, "{attributes}");
         }
     }
 
     #[test]
     fn a_text_of_the_first_version_is_there_beside_another() {
-        let found =
-            told(json!({"crs_wkt": "PROJCRS[\"a\"]", "grid_mapping_name": "latitude_longitude"}));
+        let found = system_of(
+            json!({"crs_wkt": "PROJCRS[\"a\"]", "grid_mapping_name": "latitude_longitude"}),
+        );
         let found = found.unwrap();
         assert_eq!(found.text, "PROJCRS[\"a\"]");
         assert!(found.wkt1.unwrap().starts_with("GEOGCS["));

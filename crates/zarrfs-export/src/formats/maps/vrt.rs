@@ -4,8 +4,8 @@
 //! attributes' reference system, place, unit and packing to GDAL.
 
 use crate::formats::maps::bands::BandFacts;
-use crate::formats::maps::bands::no_data;
-use crate::formats::maps::georeference::{Georeference, escaped, georeference, map_axes, plane};
+use crate::formats::maps::georeference::{Georeference, escaped, georeference, map_axes};
+use crate::formats::maps::plane::PlaneAxes;
 use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::DataType;
 
@@ -48,17 +48,18 @@ fn parts(subject: &Subject) -> Option<FileParts> {
         return None;
     }
     let axes = map_axes(subject);
-    let (rows, columns) = plane(&axes)?;
+    let plane = PlaneAxes::of(&axes)?;
+    let PlaneAxes { rows, columns } = plane;
     let steps = steps(subject)?;
     let step = |axis: usize| steps.get(axis).copied();
     let narrow = |length: u64| i32::try_from(length).ok();
     let (pixel, line) = (narrow(step(columns)?)?, narrow(step(rows)?)?);
     let (height, width) = (narrow(*shape.get(rows)?)?, narrow(*shape.get(columns)?)?);
     let mut text = format!("<VRTDataset rasterXSize=\"{width}\" rasterYSize=\"{height}\">\n");
-    let map = georeference(subject, &axes, (rows, columns));
+    let map = georeference(subject, &axes, plane);
     text += &place_lines(&map);
     let lines = band_lines(subject);
-    for (band, offset) in (1..).zip(offsets(subject, &steps, (rows, columns))?) {
+    for (band, offset) in (1..).zip(offsets(subject, &steps, plane)?) {
         text += &format!(
             "  <VRTRasterBand dataType=\"{data_type}\" band=\"{band}\" subClass=\"VRTRawRasterBand\">\n{}    \
              <SourceFilename relativeToVRT=\"1\">{file}</SourceFilename>\n    \
@@ -86,11 +87,11 @@ fn steps(subject: &Subject) -> Option<Vec<u64>> {
 }
 
 /// Returns the offset of each plane, in C order of the other dimensions, or `None` if there are too many.
-fn offsets(subject: &Subject, steps: &[u64], plane: (usize, usize)) -> Option<Vec<u64>> {
+fn offsets(subject: &Subject, steps: &[u64], plane: PlaneAxes) -> Option<Vec<u64>> {
     let mut offsets = vec![0];
     let dimensions = subject.shape.iter().zip(steps).enumerate();
     for (axis, (&length, &step)) in dimensions {
-        if axis == plane.0 || axis == plane.1 {
+        if plane.contains(axis) {
             continue;
         }
         if (offsets.len() as u64).checked_mul(length)? > MAX_BANDS {
@@ -108,7 +109,7 @@ fn offsets(subject: &Subject, steps: &[u64], plane: (usize, usize)) -> Option<Ve
 fn band_lines(subject: &Subject) -> String {
     let facts = BandFacts::of(subject);
     let lines = [
-        ("NoDataValue", no_data(subject)),
+        ("NoDataValue", facts.no_data),
         ("UnitType", facts.unit),
         ("Offset", facts.offset),
         ("Scale", facts.scale),
@@ -127,7 +128,7 @@ fn place_lines(map: &Georeference) -> String {
         text += &format!("  <SRS>{}</SRS>\n", escaped(&system.text));
     }
     if let Some(place) = map.place {
-        let place: Vec<String> = place.iter().map(f64::to_string).collect();
+        let place: Vec<String> = place.numbers().iter().map(f64::to_string).collect();
         text += &format!("  <GeoTransform>{}</GeoTransform>\n", place.join(", "));
     }
     text

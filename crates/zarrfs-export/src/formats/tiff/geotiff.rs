@@ -1,7 +1,7 @@
 //! GeoTIFF: one image with bands as samples, and tags for reference system and place.
 
 use crate::formats::maps::bands::BandFacts;
-use crate::formats::maps::bands::no_data;
+use crate::formats::maps::geo_transform::GeoTransform;
 use crate::formats::maps::georeference::Georeference;
 use crate::formats::maps::reference_system::ReferenceSystem;
 use crate::formats::tiff::directory::{TagValue, shortest_header};
@@ -37,10 +37,11 @@ pub(super) fn parts(
             None => map.left_out.push(no_number(&system.text)),
         }
     }
-    if let Some(number) = no_data(subject) {
+    let mut facts = BandFacts::of(subject);
+    if let Some(number) = facts.no_data.take() {
         page.tags.push((GDAL_NO_DATA, TagValue::Text(number)));
     }
-    if let Some(xml) = band_lines(subject, stack.sample_count()) {
+    if let Some(xml) = band_lines(facts, stack.sample_count()) {
         page.tags.push((GDAL_METADATA, TagValue::Text(xml)));
     }
     let header = shortest_header(&[page], stack.page_size()?)?;
@@ -78,8 +79,9 @@ fn make_bands(stack: &mut ImageStack) -> Option<()> {
 }
 
 /// Returns the tags of a place in GDAL's order.
-fn placed([x, width, skew_x, y, skew_y, height]: [f64; 6]) -> Vec<(u16, TagValue)> {
-    if skew_x == 0.0 && skew_y == 0.0 && width > 0.0 && height < 0.0 {
+fn placed(place: GeoTransform) -> Vec<(u16, TagValue)> {
+    let [x, width, skew_x, y, skew_y, height] = place.numbers();
+    if !place.is_skewed() && width > 0.0 && height < 0.0 {
         return vec![
             (PIXEL_SCALE, TagValue::Double(vec![width, -height, 0.0])),
             (TIE_POINT, TagValue::Double(vec![0.0, 0.0, 0.0, x, y, 0.0])),
@@ -127,8 +129,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
 }
 
 /// Returns unit and packing of the numbers as GDAL writes them.
-fn band_lines(subject: &Subject, bands: u64) -> Option<String> {
-    let facts = BandFacts::of(subject);
+fn band_lines(facts: BandFacts, bands: u64) -> Option<String> {
     let items = [
         ("OFFSET", "offset", facts.offset),
         ("SCALE", "scale", facts.scale),

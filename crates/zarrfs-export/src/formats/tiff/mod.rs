@@ -28,7 +28,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let axes = image_axes(subject);
     let stack = || ImageStack::of(subject, &axes);
     let first = stack()?;
-    let mut map = georeference(subject, &axes, (first.rows.axis, first.columns.axis));
+    let mut map = georeference(subject, &axes, first.plane());
     if map.is_map {
         let mut left_out = std::mem::take(&mut map.left_out);
         match geotiff::parts(subject, map, first) {

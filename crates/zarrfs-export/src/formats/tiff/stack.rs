@@ -1,7 +1,8 @@
 //! Assigns an array's dimensions to rows, columns, samples and stacked images.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
-use crate::formats::maps::georeference::{map_axes, plane};
+use crate::formats::maps::georeference::map_axes;
+use crate::formats::maps::plane::PlaneAxes;
 use crate::formats::tiff::directory::{TagValue, TiffPage};
 use crate::formats::{ElementForm, Subject};
 use zarr_format::model::DataType;
@@ -106,8 +107,8 @@ impl ImageStack {
         let samples_at = samples.map(|(axis, _)| axis);
         let rest = (0..axes.len()).filter(|&axis| Some(axis) != samples_at);
         let rest: Vec<usize> = rest.collect();
-        let (rows, columns) = plane_of(axes, &rest)?;
-        let is_other = |&axis: &usize| axis != rows && axis != columns;
+        let plane = plane_of(axes, &rest)?;
+        let is_other = |&axis: &usize| !plane.contains(axis);
         let others = rest.into_iter().filter(is_other);
         let axis = |axis: usize| {
             let length = *subject.shape.get(axis)?;
@@ -120,8 +121,8 @@ impl ImageStack {
         name_others(&mut others, axes);
         Some(ImageStack {
             others,
-            rows: axis(rows)?,
-            columns: axis(columns)?,
+            rows: axis(plane.rows)?,
+            columns: axis(plane.columns)?,
             is_colour: samples.is_some(),
             samples: match samples {
                 Some((place, order)) => Some((axis(place)?, order)),
@@ -130,6 +131,14 @@ impl ImageStack {
             size,
             format,
         })
+    }
+
+    /// Returns the dimensions of rows and columns.
+    pub(super) fn plane(&self) -> PlaneAxes {
+        PlaneAxes {
+            rows: self.rows.axis,
+            columns: self.columns.axis,
+        }
     }
 
     /// Whether each of the other dimensions is assigned to frames, slices or channels.
@@ -268,10 +277,13 @@ struct Strips {
 }
 
 /// Returns the dimensions of rows and columns among those at these indices.
-fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<(usize, usize)> {
+fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<PlaneAxes> {
     let picked = places.iter().filter_map(|&axis| axes.get(axis).cloned());
-    let (rows, columns) = plane(&picked.collect::<Vec<_>>())?;
-    Some((*places.get(rows)?, *places.get(columns)?))
+    let plane = PlaneAxes::of(&picked.collect::<Vec<_>>())?;
+    Some(PlaneAxes {
+        rows: *places.get(plane.rows)?,
+        columns: *places.get(plane.columns)?,
+    })
 }
 
 /// Returns the size in bytes and the format of a sample.
