@@ -9,9 +9,8 @@ use serde_json::Value;
 use crate::formats::cf::attributes::{
     AttributeNumber, FILL, NoValues, encoded_number, missing_numbers,
 };
-use crate::formats::cf::counts::{CountedNumbers, NOT_A_TIME, duration_of, time_bytes, time_of};
+use crate::formats::cf::counts::{CountedDuration, CountedTime, NOT_A_TIME, time_bytes};
 use crate::formats::cf::numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
-use crate::formats::cf::times::TimeCount;
 use crate::formats::conversion::{Conversion, digest_of};
 use zarr_format::grid::element_blocks;
 use zarr_format::model::Array;
@@ -29,17 +28,8 @@ pub(crate) enum Meaning {
         factor: i64,
     },
     /// Nanoseconds since 1970.
-    Time {
-        count: TimeCount,
-        numbers: CountedNumbers,
-    },
-    /// Durations, from units of `unit` nanoseconds to units of `step` nanoseconds, numpy's unit `name`.
-    Duration {
-        unit: i64,
-        step: i64,
-        name: &'static str,
-        numbers: CountedNumbers,
-    },
+    Time(CountedTime),
+    Duration(CountedDuration),
 }
 
 /// The conversion of CF elements.
@@ -58,10 +48,9 @@ impl Conversion for CfConversion {
             Meaning::Same => self.stored.size(),
             Meaning::Half(_) => 2,
             Meaning::Single(_) => 4,
-            Meaning::Double(_)
-            | Meaning::Long { .. }
-            | Meaning::Time { .. }
-            | Meaning::Duration { .. } => 8,
+            Meaning::Double(_) | Meaning::Long { .. } | Meaning::Time(_) | Meaning::Duration(_) => {
+                8
+            }
         }
     }
 
@@ -138,7 +127,7 @@ fn convert_with<T: CfNumber<N>, const N: usize>(
             };
             value.to_le_bytes()
         }),
-        Meaning::Long { .. } | Meaning::Time { .. } | Meaning::Duration { .. } => {
+        Meaning::Long { .. } | Meaning::Time(_) | Meaning::Duration(_) => {
             count::<T, N>(of, decoded, written);
         }
     }
@@ -195,16 +184,11 @@ fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], writ
             };
             value.to_le_bytes()
         }),
-        Meaning::Time { count, numbers } => each::<T, N, 8>(decoded, written, |number| {
-            time_bytes(time_of(number, fills, (&count, numbers)))
+        Meaning::Time(counted) => each::<T, N, 8>(decoded, written, |number| {
+            time_bytes(counted.time(number, fills))
         }),
-        Meaning::Duration {
-            unit,
-            step,
-            numbers,
-            ..
-        } => each::<T, N, 8>(decoded, written, |number| {
-            time_bytes(duration_of(number, fills, (unit, step, numbers)))
+        Meaning::Duration(counted) => each::<T, N, 8>(decoded, written, |number| {
+            time_bytes(counted.duration(number, fills))
         }),
         _ => {}
     }

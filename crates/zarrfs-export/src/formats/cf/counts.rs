@@ -57,44 +57,53 @@ impl CountedNumbers {
     }
 }
 
-/// Returns the time that an element counts, in nanoseconds since 1970.
-pub(crate) fn time_of<T: CfNumber<N>, const N: usize>(
-    number: T,
-    fills: &[FillNumber],
-    (count, numbers): (&TimeCount, CountedNumbers),
-) -> Option<i128> {
-    let value = numbers.value(number, fills)?;
-    if count.is_in_microseconds {
-        let origin = count.origin.div_euclid(1000);
-        let microseconds = microseconds(value, count.unit)?;
-        return microseconds.checked_add(origin)?.checked_mul(1000);
-    }
-    let nanoseconds = match value {
-        CountValue::Whole(whole) => whole * i128::from(count.unit),
-        CountValue::Float(float) => cut(float * double(count.unit)),
-    };
-    nanoseconds.checked_add(count.origin)
+/// Numbers that count times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CountedTime {
+    pub(crate) count: TimeCount,
+    pub(crate) numbers: CountedNumbers,
 }
 
-/// Returns the times that elements count, in nanoseconds since 1970.
-pub(crate) fn times_of(
-    stored: Stored,
-    elements: &[u8],
-    fills: &[FillNumber],
-    count: (&TimeCount, CountedNumbers),
-) -> Vec<Option<i128>> {
-    for_type!(stored, each_time, elements, fills, count)
+impl CountedTime {
+    /// Returns the time that an element counts, in nanoseconds since 1970.
+    pub(crate) fn time<T: CfNumber<N>, const N: usize>(
+        &self,
+        number: T,
+        fills: &[FillNumber],
+    ) -> Option<i128> {
+        let count = &self.count;
+        let value = self.numbers.value(number, fills)?;
+        if count.is_in_microseconds {
+            let origin = count.origin.div_euclid(1000);
+            let microseconds = microseconds(value, count.unit)?;
+            return microseconds.checked_add(origin)?.checked_mul(1000);
+        }
+        let nanoseconds = match value {
+            CountValue::Whole(whole) => whole * i128::from(count.unit),
+            CountValue::Float(float) => cut(float * double(count.unit)),
+        };
+        nanoseconds.checked_add(count.origin)
+    }
+
+    /// Returns the times that elements count, in nanoseconds since 1970.
+    pub(crate) fn times(
+        &self,
+        stored: Stored,
+        elements: &[u8],
+        fills: &[FillNumber],
+    ) -> Vec<Option<i128>> {
+        for_type!(stored, each_time, self, elements, fills)
+    }
 }
 
 fn each_time<T: CfNumber<N>, const N: usize>(
+    of: &CountedTime,
     elements: &[u8],
     fills: &[FillNumber],
-    count: (&TimeCount, CountedNumbers),
 ) -> Vec<Option<i128>> {
-    let (elements, _) = elements.as_chunks::<N>();
-    let elements = elements.iter();
+    let elements = elements.as_chunks::<N>().0.iter();
     elements
-        .map(|element| time_of(T::read(*element), fills, count))
+        .map(|element| of.time(T::read(*element), fills))
         .collect()
 }
 
@@ -150,24 +159,37 @@ fn parts(float: f64) -> Option<(i128, i32)> {
     Some((i128::from(mantissa) * sign, exponent))
 }
 
-/// Returns the duration that an element counts, from units of `unit` nanoseconds to units of `step` nanoseconds.
-///
-/// As xarray does, multiplies seconds by 1000 until they have no fraction.
-pub(crate) fn duration_of<T: CfNumber<N>, const N: usize>(
-    number: T,
-    fills: &[FillNumber],
-    (unit, step, numbers): (i64, i64, CountedNumbers),
-) -> Option<i128> {
-    let (mut float, mut own) = match numbers.value(number, fills)? {
-        CountValue::Whole(whole) => return Some(whole * i128::from(unit) / i128::from(step)),
-        CountValue::Float(float) if unit > SECOND => (float * double(unit / SECOND), SECOND),
-        CountValue::Float(float) => (float, unit),
-    };
-    while own > 1 && float.fract() != 0.0 {
-        float *= 1000.0;
-        own /= 1000;
+/// Numbers that count durations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CountedDuration {
+    /// The unit of the numbers in nanoseconds.
+    pub(crate) unit: i64,
+    /// The unit of the durations in nanoseconds, and its name in numpy.
+    pub(crate) step: i64,
+    pub(crate) name: &'static str,
+    pub(crate) numbers: CountedNumbers,
+}
+
+impl CountedDuration {
+    /// Returns the duration that an element counts. As xarray does, multiplies seconds by 1000 until they have no
+    /// fraction.
+    pub(crate) fn duration<T: CfNumber<N>, const N: usize>(
+        &self,
+        number: T,
+        fills: &[FillNumber],
+    ) -> Option<i128> {
+        let (unit, step) = (self.unit, i128::from(self.step));
+        let (mut float, mut own) = match self.numbers.value(number, fills)? {
+            CountValue::Whole(whole) => return Some(whole * i128::from(unit) / step),
+            CountValue::Float(float) if unit > SECOND => (float * double(unit / SECOND), SECOND),
+            CountValue::Float(float) => (float, unit),
+        };
+        while own > 1 && float.fract() != 0.0 {
+            float *= 1000.0;
+            own /= 1000;
+        }
+        Some(cut(float) * i128::from(own) / step)
     }
-    Some(cut(float) * i128::from(own) / i128::from(step))
 }
 
 /// Truncates to an integer.

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::formats::cf::attributes::{AttributeNumber, FILL, fill_numbers, packing_number, shown};
 use crate::formats::cf::conversions::ComplexMask;
 use crate::formats::cf::conversions::{CfConversion, Meaning, Truth};
-use crate::formats::cf::counts::{CountedNumbers, times_of};
+use crate::formats::cf::counts::{CountedDuration, CountedNumbers, CountedTime};
 use crate::formats::cf::numbers::{CfPacking, FillNumber, Stored};
 use crate::formats::cf::times::Calendar;
 use crate::formats::cf::times::{TimeCount, unit_of};
@@ -28,17 +28,6 @@ use zarr_format::dialect::fill;
 use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
 pub use crate::formats::cf::attributes::NoValues;
-
-/// The attributes that are applied, and removed from the decoded array.
-const APPLIED: [&str; 5] = [
-    "scale_factor",
-    "add_offset",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-];
-const FILLS: [&str; 2] = ["_FillValue", "missing_value"];
-const PACKING: [&str; 3] = ["scale_factor", "add_offset", "_Unsigned"];
 
 /// The attributes that limit the valid numbers, in the unit of the stored numbers.
 pub const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
@@ -86,7 +75,7 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
         }
         data_type => {
             let stored = Stored::of(data_type).ok_or(NoValues::NotNumbers)?;
-            let decoding = Decoding::of(array, stored, counts)?;
+            let decoding = CfAttributes::of(array, stored, counts)?.decoding()?;
             kept_fill = decoding.kept_fill.clone();
             let is_changed = !decoding.is_identity();
             are_others = decoding.makes_others();
@@ -126,13 +115,14 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
 
 /// Returns the attributes that remain on decoded values of a data type.
 fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
-    let applied: &[&str] = match (data_type, kept_fill) {
-        // Complex numbers are not scaled.
-        (DataType::Complex(_), _) => &FILLS,
-        (_, KeptFill::None) => &APPLIED,
-        _ => &PACKING,
-    };
-    let mut attributes = without(&array.attributes, applied);
+    let mut attributes = array.attributes.clone();
+    // Complex numbers are not scaled.
+    if !matches!(data_type, DataType::Complex(_)) {
+        attributes = without(&attributes, &["scale_factor", "add_offset", "_Unsigned"]);
+    }
+    if *kept_fill == KeptFill::None {
+        attributes = without(&attributes, &[FILL, "missing_value"]);
+    }
     if matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_)) {
         attributes = without(&attributes, &["units", "calendar"]);
     }
@@ -160,8 +150,7 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
 /// Numbers of an array that count times, in any calendar and of any year.
 pub struct CountedTimes {
     decoding: Decoding,
-    numbers: CountedNumbers,
-    count: TimeCount,
+    counted: CountedTime,
 }
 
 impl CountedTimes {
@@ -171,31 +160,28 @@ impl CountedTimes {
         let Some(stored) = Stored::of(&array.data_type) else {
             return Ok(None);
         };
-        let (decoding, told) = Decoding::told(array, stored, Counts::Decoded)?;
-        let Counted::Times(Some(count)) = told.counted else {
+        let attributes = CfAttributes::of(array, stored, Counts::Decoded)?;
+        let decoding = attributes.decoding()?;
+        let Counted::Times(Some(count)) = attributes.counted else {
             return Ok(None);
         };
+        let numbers = attributes.numbers();
         Ok(Some(CountedTimes {
             decoding,
-            numbers: told.numbers(),
-            count,
+            counted: CountedTime { count, numbers },
         }))
     }
 
     /// Returns the calendar of the times.
     pub fn calendar(&self) -> Calendar {
-        self.count.calendar
+        self.counted.count.calendar
     }
 
     /// Returns the times of elements in nanoseconds, in the form of `Labels::Times`; `None` for an element that is
     /// not a time.
     pub fn times(&self, elements: &[u8]) -> Vec<Option<i128>> {
-        times_of(
-            self.decoding.stored,
-            elements,
-            &self.decoding.fills,
-            (&self.count, self.numbers),
-        )
+        self.counted
+            .times(self.decoding.stored, elements, &self.decoding.fills)
     }
 }
 
@@ -242,16 +228,21 @@ enum Counted {
 }
 
 /// The attributes of an array that decide how its numbers are decoded.
-struct Told {
+struct CfAttributes {
+    /// The stored type, after `_Unsigned` was applied.
     stored: Stored,
+    /// Whether `_Unsigned` changed the type.
+    is_reread: bool,
     /// Whether there is a factor or an offset, even null: xarray then computes in floats.
     is_packed: bool,
     scale: Option<AttributeNumber>,
     offset: Option<AttributeNumber>,
-    /// Whether a number marks missing values.
-    masks: bool,
+    /// The numbers that mark missing values.
+    fills: Vec<AttributeNumber>,
     /// Whether a number or NaN marks missing values.
     has_fill: bool,
+    /// Whether the last fill number differs from the attribute: it is that of the array, or `_Unsigned` changed it.
+    has_other_fill: bool,
     counted: Counted,
     counts: Counts,
     /// The data type that xarray decoded the values to before it wrote them.
@@ -259,55 +250,6 @@ struct Told {
 }
 
 impl Decoding {
-    fn of(array: &Array, found: Stored, counts: Counts) -> Result<Decoding, NoValues> {
-        Decoding::told(array, found, counts).map(|(decoding, _)| decoding)
-    }
-
-    /// Returns the decoding without a meaning, and the attributes that decide the meaning.
-    fn told(array: &Array, found: Stored, counts: Counts) -> Result<(Decoding, Told), NoValues> {
-        let attributes = &array.attributes;
-        let stored = signed_as_told(found, attributes)?;
-        let mut fills = fill_numbers(array, found, stored)?;
-        let has_fill = !fills.is_empty();
-        fills.retain(|fill| !fill.is_nan());
-        let is_there = |name| attributes.get(name).is_some();
-        let told = Told {
-            stored,
-            is_packed: is_there("scale_factor") || is_there("add_offset"),
-            scale: packing_number(attributes, "scale_factor")?,
-            offset: packing_number(attributes, "add_offset")?,
-            masks: !fills.is_empty(),
-            has_fill,
-            counted: match counted(attributes) {
-                // Readers of the undecoded numbers may understand the unit.
-                Err(_) if counts == Counts::Kept => Counted::Times(None),
-                counted => counted?,
-            },
-            counts,
-            dtype: text_of(attributes, "dtype").unwrap_or_default(),
-        };
-        let meaning = told.meaning()?;
-        let is_of_array = array.dialect == "v2" && !array.fill_value.is_none;
-        let has_own_fill = is_of_array || is_there(FILL);
-        let is_count = matches!(meaning, Meaning::Time { .. } | Meaning::Duration { .. });
-        let decoding = Decoding {
-            stored,
-            is_reread: stored != found,
-            is_truth: told.dtype == "bool" && !is_count,
-            meaning,
-            kept_fill: match fills.last().filter(|_| told.keeps_fill()) {
-                None => KeptFill::None,
-                // The last fill number is that of `_FillValue` or of the array.
-                Some(fill) if has_own_fill && (is_of_array || stored != found) => fill
-                    .whole_value()
-                    .map_or(KeptFill::Attributes, KeptFill::Number),
-                Some(_) => KeptFill::Attributes,
-            },
-            fills: fills.into_iter().map(AttributeNumber::fill).collect(),
-        };
-        Ok((decoding, told))
-    }
-
     fn is_identity(&self) -> bool {
         self.meaning == Meaning::Same && !self.is_reread && !self.is_truth
     }
@@ -322,7 +264,7 @@ impl Decoding {
                     is_scaled(packing)
                 }
                 Meaning::Long { factor } => factor != 1,
-                Meaning::Time { .. } | Meaning::Duration { .. } => true,
+                Meaning::Time(_) | Meaning::Duration(_) => true,
             }
     }
 
@@ -346,8 +288,8 @@ impl Decoding {
             Meaning::Half(_) => DataType::Float(2),
             Meaning::Double(_) => DataType::Float(8),
             Meaning::Long { .. } => DataType::Int(8),
-            Meaning::Time { .. } => DataType::DateTime(unit("ns")),
-            Meaning::Duration { name, .. } => DataType::TimeDelta(unit(name)),
+            Meaning::Time(_) => DataType::DateTime(unit("ns")),
+            Meaning::Duration(counted) => DataType::TimeDelta(unit(counted.name)),
         }
     }
 
@@ -380,15 +322,15 @@ fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     }
 }
 
-/// Returns the integer type with the sign that `_Unsigned` gives.
-fn signed_as_told(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
-    let told = attributes.get("_Unsigned").unwrap_or_default();
-    match told.as_str() {
-        _ if stored.is_float() || told.is_null() => Ok(stored),
+/// Returns the integer type with the sign in `_Unsigned`.
+fn apply_unsigned(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
+    let value = attributes.get("_Unsigned").unwrap_or_default();
+    match value.as_str() {
+        _ if stored.is_float() || value.is_null() => Ok(stored),
         Some("true") => Ok(stored.unsigned()),
         Some("false") => Ok(stored.signed()),
         // Some readers treat "True" or true as unsigned and others do not.
-        _ => Err(NoValues::of("_Unsigned", &told, "\"true\" or \"false\"")),
+        _ => Err(NoValues::of("_Unsigned", &value, "\"true\" or \"false\"")),
     }
 }
 
@@ -432,25 +374,78 @@ enum Computed {
     Long { factor: i64 },
 }
 
-impl Told {
+impl CfAttributes {
+    fn of(array: &Array, found: Stored, counts: Counts) -> Result<CfAttributes, NoValues> {
+        let attributes = &array.attributes;
+        let stored = apply_unsigned(found, attributes)?;
+        let mut fills = fill_numbers(array, found, stored)?;
+        let has_fill = !fills.is_empty();
+        fills.retain(|fill| !fill.is_nan());
+        let is_there = |name| attributes.get(name).is_some();
+        let is_of_array = array.dialect == "v2" && !array.fill_value.is_none;
+        let is_reread = stored != found;
+        Ok(CfAttributes {
+            stored,
+            is_reread,
+            is_packed: is_there("scale_factor") || is_there("add_offset"),
+            scale: packing_number(attributes, "scale_factor")?,
+            offset: packing_number(attributes, "add_offset")?,
+            fills,
+            has_fill,
+            has_other_fill: is_of_array || is_there(FILL) && is_reread,
+            counted: match counted(attributes) {
+                // Readers of the undecoded numbers may understand the unit.
+                Err(_) if counts == Counts::Kept => Counted::Times(None),
+                counted => counted?,
+            },
+            counts,
+            dtype: text_of(attributes, "dtype").unwrap_or_default(),
+        })
+    }
+
+    /// Returns the decoding of the elements.
+    fn decoding(&self) -> Result<Decoding, NoValues> {
+        let meaning = self.meaning()?;
+        let is_count = matches!(meaning, Meaning::Time(_) | Meaning::Duration(_));
+        Ok(Decoding {
+            stored: self.stored,
+            is_reread: self.is_reread,
+            is_truth: self.dtype == "bool" && !is_count,
+            meaning,
+            kept_fill: match self.fills.last().filter(|_| self.keeps_fill()) {
+                None => KeptFill::None,
+                Some(fill) if self.has_other_fill => fill
+                    .whole_value()
+                    .map_or(KeptFill::Attributes, KeptFill::Number),
+                Some(_) => KeptFill::Attributes,
+            },
+            fills: self.fills.iter().map(|fill| fill.fill()).collect(),
+        })
+    }
+
+    /// Whether a number marks missing values.
+    fn masks(&self) -> bool {
+        !self.fills.is_empty()
+    }
+
     /// Chooses the data type that numbers have before they become times, as xarray does.
     fn computed(&self) -> Computed {
         let is_time = self.counted != Counted::Other;
         if self.is_packed {
-            if self.has_fill && !self.masks && !is_time {
+            if self.has_fill && !self.masks() && !is_time {
                 // A fill value of NaN does not change the type.
                 return Computed::AsStored;
             }
             let factor = match (self.scale, self.offset) {
                 (None, None) if self.stored.fits_single() => return Computed::Single,
                 // A number of JSON is a double or an integer.
-                (Some(AttributeNumber::Whole(factor)), None) if !self.masks => factor,
+                (Some(AttributeNumber::Whole(factor)), None) if !self.masks() => factor,
                 _ => return Computed::Double,
             };
             let factor = i64::try_from(factor);
             return factor.map_or(Computed::Double, |factor| Computed::Long { factor });
         }
-        if !self.masks || self.stored.is_float() {
+        if !self.masks() || self.stored.is_float() {
             return Computed::AsStored;
         }
         match self.stored.fits_single() {
@@ -465,7 +460,7 @@ impl Told {
     fn keeps_fill(&self) -> bool {
         let is_time = self.counted != Counted::Other;
         let stay = self.counts == Counts::Kept && !self.is_packed && !self.stored.is_float();
-        is_time && stay && self.masks
+        is_time && stay && self.masks()
     }
 
     fn packing(&self) -> CfPacking {
@@ -489,16 +484,16 @@ impl Told {
         match self.counted {
             _ if self.counts == Counts::Kept => {}
             Counted::Times(Some(count)) if count.calendar == Calendar::Gregorian => {
-                return Ok(Meaning::Time { count, numbers });
+                return Ok(Meaning::Time(CountedTime { count, numbers }));
             }
             Counted::Durations(unit) if self.dtype.starts_with("timedelta64") => {
                 let (name, step) = duration_unit(&self.dtype, unit)?;
-                return Ok(Meaning::Duration {
+                return Ok(Meaning::Duration(CountedDuration {
                     unit,
                     step,
                     name,
                     numbers,
-                });
+                }));
             }
             _ => {}
         }
@@ -513,7 +508,7 @@ impl Told {
     /// Returns the conversion of numbers that keep their data type.
     fn own_meaning(&self, packing: CfPacking) -> Meaning {
         match self.stored {
-            _ if !self.masks && packing.is_none() => Meaning::Same,
+            _ if !self.masks() && packing.is_none() => Meaning::Same,
             Stored::F2 => Meaning::Half(packing),
             Stored::F4 => Meaning::Single(packing),
             Stored::F8 => Meaning::Double(packing),
@@ -533,7 +528,7 @@ fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoVal
     ];
     let unit = dtype.strip_prefix("timedelta64[");
     let unit = unit.and_then(|unit| unit.strip_suffix(']'));
-    let told = match unit {
+    let own = match unit {
         Some("W" | "D" | "h" | "m" | "s") => 0,
         Some("ms") => 1,
         Some("us") => 2,
@@ -543,7 +538,7 @@ fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoVal
             return Err(NoValues::of("dtype", &Value::from(dtype), wanted));
         }
     };
-    let own = steps.iter().position(|(_, step)| *step == counted);
-    let step = steps.get(own.map_or(told, |own| own.max(told)));
+    let needed = steps.iter().position(|(_, step)| *step == counted);
+    let step = steps.get(needed.map_or(own, |needed| needed.max(own)));
     Ok(step.copied().unwrap_or(("ns", 1)))
 }

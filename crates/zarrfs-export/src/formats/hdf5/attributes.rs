@@ -4,15 +4,16 @@
 
 use serde_json::{Value, json};
 
+use crate::formats::cf::attributes::FILL;
 use crate::formats::hdf5::datatype::{
     HdfType, any_string, compound, double, integer, reference, references, string,
 };
 use crate::formats::hdf5::heap::GlobalHeap;
 use crate::formats::hdf5::object::{ObjectHeader, attribute, dataspace, null_dataspace};
 use crate::formats::netcdf::header::{
-    FILL, float, has_implied_fill, has_variable_type, integer as integer_of, meant_attributes,
+    float, has_implied_fill, has_variable_type, integer as integer_of, xarray_attributes,
 };
-use crate::formats::netcdf::names::{held_names, is_name};
+use crate::formats::netcdf::names::{is_name, unique_names};
 use zarr_format::dialect::fill;
 use zarr_format::model::{Array, Attributes, DataType};
 
@@ -140,7 +141,7 @@ fn joined(parts: impl Iterator<Item = Option<Vec<u8>>>) -> Option<Vec<u8>> {
 /// Returns the attributes of a group.
 pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
     let values = attributes.to_map();
-    let names = held_names(values.keys(), is_own);
+    let names = unique_names(values.keys(), is_own);
     let list = values.iter().zip(names).map(|((own, value), name)| {
         let value = held(attributes, own, value);
         (name, value)
@@ -166,7 +167,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
     let is_fill = values
         .get(FILL)
         .is_none_or(|value| is_fill(&array.data_type, value));
-    let names = held_names(values.keys(), |name| {
+    let names = unique_names(values.keys(), |name| {
         // netCDF rejects a fill value of another type.
         is_own(name) && (name != FILL || is_fill)
     });
@@ -185,7 +186,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
     if has_implied_fill(array) && number_of(&array.data_type, &json!(0)).is_some() {
         list.push((FILL.to_string(), typed(Vec::new(), &array.fill_value.bytes)));
     }
-    for (name, value) in meant_attributes(array) {
+    for (name, value) in xarray_attributes(array) {
         if array.attributes.get(name).is_none() {
             list.push((name.to_string(), text(value)));
         }

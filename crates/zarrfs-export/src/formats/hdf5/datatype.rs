@@ -148,22 +148,23 @@ pub(super) fn integer(width: usize, is_signed: bool) -> Vec<u8> {
 
 /// Returns the message of a 32-bit float.
 pub(super) fn single(is_big_endian: bool) -> Vec<u8> {
-    let mut message = float(4, (23, 8), 127);
+    let mut message = float(4, 23, 127);
     message[1] |= u8::from(is_big_endian);
     message
 }
 
 /// Returns the message of a 64-bit float.
 pub(super) fn double() -> Vec<u8> {
-    float(8, (52, 11), 1023)
+    float(8, 52, 1023)
 }
 
-/// Returns the message of a float with these numbers of mantissa and exponent bits; its highest bit is the sign.
-fn float(width: u8, (mantissa, exponent): (u8, u8), bias: u32) -> Vec<u8> {
+/// Returns the message of a float with this number of mantissa bits; its highest bit is the sign, and the others are
+/// the exponent.
+fn float(width: u8, mantissa: u8, bias: u32) -> Vec<u8> {
     let bits = width * 8;
     // The first bit of the mantissa is implied.
     let head = [0x11, 0x20, bits - 1, 0, width, 0, 0, 0, 0, 0, bits, 0];
-    let places = [mantissa, exponent, 0, mantissa];
+    let places = [mantissa, bits - 1 - mantissa, 0, mantissa];
     [&head[..], &places, &bias.to_le_bytes()].concat()
 }
 

@@ -82,7 +82,7 @@ impl HdfTree {
         }
         let mut scales = FileScales::default();
         for (path, members) in members {
-            tree.add_members((path, *groups.get(path)?), members, &mut scales)?;
+            tree.add_members(path, *groups.get(path)?, members, &mut scales)?;
         }
         tree.refer_to_users(scales);
         tree.share_types();
@@ -148,7 +148,8 @@ impl HdfTree {
     /// Adds the datasets of a group, and the dimensions that no group above has.
     fn add_members(
         &mut self,
-        (path, group): (&str, usize),
+        path: &str,
+        group: usize,
         mut members: Vec<PlacedMember>,
         file: &mut FileScales,
     ) -> Option<()> {
@@ -168,7 +169,7 @@ impl HdfTree {
         file.visible.insert(path.to_string(), dimensions.visible());
         for placed in &members {
             file.add_user(self.objects.len(), placed);
-            self.add_member(group, placed, (&scales, file))?;
+            self.add_member(group, placed, &scales, file)?;
         }
         for (object, name, length) in scales.without_variable() {
             let attributes = scales.attributes_of_dimension(object, length)?;
@@ -194,7 +195,8 @@ impl HdfTree {
         &mut self,
         group: usize,
         placed: &PlacedMember,
-        (scales, file): (&GroupScales, &FileScales),
+        scales: &GroupScales,
+        file: &FileScales,
     ) -> Option<()> {
         let object = self.objects.len();
         let mut own = attributes::of_array(&placed.member.array, &placed.kind);

@@ -6,26 +6,19 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
+use crate::formats::cf::attributes::FILL;
 use crate::formats::conversion::{BigEndian, BigEndianSingle, Conversion, Utf8, WidenedUnsigned};
-use crate::formats::netcdf::names::{held_names, is_name};
+use crate::formats::netcdf::names::{is_name, unique_names};
 use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
-
-/// The attribute of the fill number.
-pub(crate) const FILL: &str = "_FillValue";
-
-/// Attributes that must have the type of an integer variable in CF, in addition to the fill attributes.
-const OF_INTEGERS: [&str; 5] = [
-    "flag_masks",
-    "flag_values",
-    "valid_max",
-    "valid_min",
-    "valid_range",
-];
 
 /// Whether an attribute must have the type of its variable, according to CF. Limits of floats stay doubles, since
 /// they might be rounded.
 pub(crate) fn has_variable_type(name: &str, is_integer: bool) -> bool {
-    [FILL, "missing_value"].contains(&name) || (is_integer && OF_INTEGERS.contains(&name))
+    match name {
+        FILL | "missing_value" => true,
+        "flag_masks" | "flag_values" | "valid_max" | "valid_min" | "valid_range" => is_integer,
+        _ => false,
+    }
 }
 
 /// A variant of the file format.
@@ -186,7 +179,7 @@ pub(crate) fn has_implied_fill(array: &Array) -> bool {
 }
 
 /// Returns the attributes by which xarray recognizes booleans, times or durations, as it writes them itself.
-pub(crate) fn meant_attributes(array: &Array) -> Vec<(&'static str, String)> {
+pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
     match &array.data_type {
         DataType::Bool => vec![("dtype", "bool".to_string())],
         DataType::DateTime(unit) if array.attributes.get("units").is_none() => {
@@ -215,8 +208,8 @@ pub(crate) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
         return None;
     };
-    let is_told = word_of(unit).is_some() || array.attributes.get("units").is_some();
-    (!is_told).then(|| {
+    let has_unit = word_of(unit).is_some() || array.attributes.get("units").is_some();
+    (!has_unit).then(|| {
         let data_type = &array.data_type;
         format!("{path}: the unit of {data_type}, which CF does not have; its numbers are there")
     })
@@ -283,7 +276,7 @@ impl NetcdfAttribute {
         let is_text =
             kind == NetcdfType::Char && !matches!(array.data_type, DataType::FixedBytes(_));
         let encoding = is_text.then(|| ("_Encoding", "utf-8".to_string()));
-        for (name, text) in meant_attributes(array).into_iter().chain(encoding) {
+        for (name, text) in xarray_attributes(array).into_iter().chain(encoding) {
             if array.attributes.get(name).is_none() {
                 list.push(NetcdfAttribute {
                     name: name.to_string(),
@@ -308,7 +301,7 @@ impl NetcdfAttribute {
         let is_fill = values
             .get(FILL)
             .is_none_or(|value| is_fill(variable, value));
-        let names = held_names(values.keys(), |name| {
+        let names = unique_names(values.keys(), |name| {
             is_name(name) && (name != FILL || is_fill)
         });
         let list = values.iter().zip(names).map(|((own, value), name)| {
@@ -373,6 +366,14 @@ fn encoded(value: &Value) -> (NetcdfType, u64, Vec<u8>) {
     (NetcdfType::Char, 0, Vec::new())
 }
 
+/// The tag of a list.
+#[derive(Clone, Copy)]
+pub(crate) enum ListTag {
+    Dimensions = 10,
+    Variables = 11,
+    Attributes = 12,
+}
+
 /// Writes a header. Each method returns `None` if a number does not fit the variant.
 pub(crate) struct HeaderWriter {
     variant: Variant,
@@ -380,11 +381,6 @@ pub(crate) struct HeaderWriter {
 }
 
 impl HeaderWriter {
-    /// The tags of lists.
-    pub(crate) const DIMENSIONS: u32 = 10;
-    pub(crate) const VARIABLES: u32 = 11;
-    const ATTRIBUTES: u32 = 12;
-
     /// Starts the header of a file without records.
     pub(crate) fn new(variant: Variant) -> HeaderWriter {
         let version = match variant {
@@ -408,8 +404,8 @@ impl HeaderWriter {
     }
 
     /// Writes the tag and the length of a list; an empty list is written as zeros.
-    pub(crate) fn list_head(&mut self, tag: u32, length: usize) -> Option<()> {
-        let tag = if length == 0 { 0 } else { tag };
+    pub(crate) fn list_head(&mut self, tag: ListTag, length: usize) -> Option<()> {
+        let tag = if length == 0 { 0 } else { tag as u32 };
         self.bytes.extend(tag.to_be_bytes());
         self.count(length as u64)
     }
@@ -433,7 +429,7 @@ impl HeaderWriter {
 
     /// Writes a list of attributes.
     pub(crate) fn attributes(&mut self, attributes: &[NetcdfAttribute]) -> Option<()> {
-        self.list_head(HeaderWriter::ATTRIBUTES, attributes.len())?;
+        self.list_head(ListTag::Attributes, attributes.len())?;
         for attribute in attributes {
             self.name(&attribute.name)?;
             self.kind(attribute.kind);

@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::formats::cf;
+use crate::formats::cf::attributes::FILL;
+use crate::formats::cf::counts::NOT_A_TIME;
 use crate::formats::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
     MadeLayout, OrWhyNot, PlacedVariable,
@@ -25,10 +27,10 @@ use crate::formats::hdf5;
 use crate::formats::member::MemberTexts;
 use crate::formats::netcdf::dimensions::GroupDimensions;
 use crate::formats::netcdf::header::{
-    ElementsIn, FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant, has_implied_fill,
+    ElementsIn, HeaderWriter, ListTag, NetcdfAttribute, NetcdfType, Variant, has_implied_fill,
     narrowed, unit_left_out,
 };
-use crate::formats::netcdf::names::{held_names, is_name};
+use crate::formats::netcdf::names::{is_name, unique_names};
 use crate::formats::{ElementForm, FileParts};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, Attributes, DataType, bytes_of};
@@ -78,9 +80,6 @@ struct ReadElements {
 /// The fill number in the file if the stored one does not fit int32.
 const NO_VALUE: i32 = i32::MIN;
 
-/// NaT, the smallest number; xarray also uses it in encoded times and durations.
-const NOT_A_TIME: [u8; 8] = i64::MIN.to_le_bytes();
-
 /// Whether the attributes mark the numbers as times, or as durations that xarray encoded.
 fn counts_time(array: &Array) -> bool {
     let has = |name, is_it: fn(&str) -> bool| {
@@ -93,14 +92,16 @@ fn counts_time(array: &Array) -> bool {
 
 /// Returns the 64-bit element that marks missing values if it does not fit int32: NaT, or the fill value.
 fn none_beyond(array: &Array) -> Option<Vec<u8>> {
+    // xarray also uses NaT in encoded times and durations.
+    let not_a_time = || NOT_A_TIME.to_le_bytes().to_vec();
     let bytes = match (array.attributes.get(FILL), &array.data_type) {
         (Some(fill), DataType::UInt(8)) => fill.as_u64()?.to_le_bytes().to_vec(),
         (Some(fill), DataType::Int(8)) => fill.as_i64()?.to_le_bytes().to_vec(),
-        (None, DataType::DateTime(_) | DataType::TimeDelta(_)) => NOT_A_TIME.to_vec(),
+        (None, DataType::DateTime(_) | DataType::TimeDelta(_)) => not_a_time(),
         (None, DataType::Int(8) | DataType::UInt(8)) if has_implied_fill(array) => {
             array.fill_value.bytes.clone()
         }
-        (None, DataType::Int(8)) if counts_time(array) => NOT_A_TIME.to_vec(),
+        (None, DataType::Int(8)) if counts_time(array) => not_a_time(),
         _ => return None,
     };
     let is_beyond = narrowed(&array.data_type, &bytes).is_none();
@@ -206,7 +207,7 @@ pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, S
     let is_fill = array
         .zip(values.get(FILL))
         .is_none_or(|(array, value)| hdf5::is_fill(&array.data_type, value));
-    let names = held_names(values.keys(), |name| {
+    let names = unique_names(values.keys(), |name| {
         is_name(name) && (name != FILL || is_fill)
     });
     let pairs = values.keys().cloned().zip(names);
@@ -315,7 +316,7 @@ fn variables_of<'a>(
     let variables = members
         .iter()
         .enumerate()
-        .map(|(place, member)| variable((place, read.get(&place)), member, &mut dimensions));
+        .map(|(place, member)| variable(place, read.get(&place), member, &mut dimensions));
     let mut variables: Vec<Variable> = variables.collect::<OrWhyNot<_>>()?;
     variables.sort_by(|a, b| (!a.is_read, a.length, a.name).cmp(&(!b.is_read, b.length, b.name)));
     Ok((dimensions, variables))
@@ -344,7 +345,8 @@ fn laid(
 
 /// Returns a member as a variable, or why the format cannot hold it.
 fn variable<'a>(
-    (place, read): (usize, Option<&ReadElements>),
+    place: usize,
+    read: Option<&ReadElements>,
     member: &'a GroupMember,
     dimensions: &mut GroupDimensions,
 ) -> OrWhyNot<Variable<'a>> {
@@ -435,13 +437,13 @@ fn header(
 ) -> Option<Vec<u8>> {
     let mut out = HeaderWriter::new(variant);
     let list = dimensions.list();
-    out.list_head(HeaderWriter::DIMENSIONS, list.len())?;
+    out.list_head(ListTag::Dimensions, list.len())?;
     for (name, length) in list {
         out.name(name)?;
         out.dimension(length)?;
     }
     out.attributes(global)?;
-    out.list_head(HeaderWriter::VARIABLES, variables.len())?;
+    out.list_head(ListTag::Variables, variables.len())?;
     for (variable, &begin) in variables.iter().zip(begins) {
         out.name(variable.name)?;
         out.count(variable.dimensions.len() as u64)?;

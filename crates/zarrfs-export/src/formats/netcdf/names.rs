@@ -7,9 +7,6 @@ use std::collections::{HashMap, HashSet};
 /// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
 
-/// Maximum length of a changed name in bytes, which leaves room for an underscore and a number.
-const MAX_CHANGED: usize = MAX_NAME - 12;
-
 /// Whether netCDF accepts a text as a name.
 pub(crate) fn is_name(name: &str) -> bool {
     starts_name(name)
@@ -39,40 +36,43 @@ pub(crate) fn legal_name(name: &str) -> String {
     legal
 }
 
+/// Shortens a name, so that there is room for an underscore and a number.
 fn shorten(name: &mut String) {
-    let end = (0..=MAX_CHANGED).rfind(|&end| name.is_char_boundary(end));
+    let longest = MAX_NAME - 12;
+    if name.len() <= longest {
+        return;
+    }
+    let end = (0..=longest).rfind(|&end| name.is_char_boundary(end));
     name.truncate(end.unwrap_or(0));
 }
 
 /// Returns a unique valid name for each of several names; valid ones stay unchanged. An invalid name must become
 /// valid with an underscore and a number appended.
-pub(crate) fn held_names<'a>(
+pub(crate) fn unique_names<'a>(
     names: impl Iterator<Item = &'a String> + Clone,
-    is_held: impl Fn(&str) -> bool,
+    is_valid: impl Fn(&str) -> bool,
 ) -> Vec<String> {
-    let own = names.clone().filter(|name| is_held(name));
+    let own = names.clone().filter(|name| is_valid(name));
     let mut taken: HashSet<String> = own.cloned().collect();
     let mut counts = HashMap::new();
-    let held = names.map(|name| {
-        if is_held(name) {
+    let unique = names.map(|name| {
+        if is_valid(name) {
             return name.clone();
         }
         let mut legal = legal_name(name);
-        if legal.len() > MAX_CHANGED {
-            shorten(&mut legal);
-        }
+        shorten(&mut legal);
         let count = counts.entry(legal.clone()).or_insert(0_u64);
-        let held = loop {
-            let held = numbered(&legal, *count);
+        let unique = loop {
+            let candidate = numbered(&legal, *count);
             *count += 1;
-            if is_held(&held) && !taken.contains(&held) {
-                break held;
+            if is_valid(&candidate) && !taken.contains(&candidate) {
+                break candidate;
             }
         };
-        taken.insert(held.clone());
-        held
+        taken.insert(unique.clone());
+        unique
     });
-    held.collect()
+    unique.collect()
 }
 
 /// Returns the candidate number `count` of a name: `a`, `a_`, `a_2`, `a_3`.
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn no_two_attributes_get_one_name() {
         let names = ["a/b", "a\u{1}b", "a_b", "x"].map(str::to_string);
-        let held = held_names(names.iter(), is_name);
+        let held = unique_names(names.iter(), is_name);
         assert_eq!(held, ["a_b_", "a_b_2", "a_b", "x"]);
     }
 
@@ -121,7 +121,7 @@ mod tests {
                 "\u{e4}".repeat(150) + &letters.collect::<String>()
             })
             .collect();
-        let held = held_names(names.iter(), is_name);
+        let held = unique_names(names.iter(), is_name);
         assert!(held.iter().all(|name| is_name(name)));
         assert_eq!(held.iter().collect::<HashSet<_>>().len(), names.len());
     }

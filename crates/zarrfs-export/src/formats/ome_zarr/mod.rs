@@ -171,9 +171,9 @@ pub(crate) fn level_of(
     let scene = group.scene.and_then(|scene| scene_of(scene.attributes));
     let systems = systems_of(image, group, scene.as_ref());
     let mut found = if systems.is_empty() {
-        level_of_axes((image, group.numbers), level, rank)
+        level_of_axes(image, group.numbers, level, rank)
     } else {
-        level_of_systems(image, &systems, level, (labelled, rank))
+        level_of_systems(image, &systems, level, labelled, rank)
     };
     if let Some(labelled) = labelled {
         found.take_orientation(labelled);
@@ -242,9 +242,9 @@ fn first_voxel(
     }
     let level = items(image, "datasets").next()?;
     let level = if systems.is_empty() {
-        level_of_axes((image, stored), level, rank)
+        level_of_axes(image, stored, level, rank)
     } else {
-        level_of_systems(image, systems, level, (None, rank))
+        level_of_systems(image, systems, level, None, rank)
     };
     let map = &level.places.last()?.map;
     let is_of_nibabel = image
@@ -261,7 +261,7 @@ fn first_voxel(
 }
 
 /// Returns the description of a level of an image up to 0.5.
-fn level_of_axes((image, stored): (&Value, &[StoredNumbers]), level: &Value, rank: usize) -> Level {
+fn level_of_axes(image: &Value, stored: &[StoredNumbers], level: &Value, rank: usize) -> Level {
     let axes = axes_of(image.get("axes")).filter(|axes| axes.len() == rank);
     let steps: Vec<&Value> = transformations(level)
         .chain(transformations(image))
@@ -290,7 +290,8 @@ fn level_of_systems(
     image: &Value,
     systems: &Systems,
     level: &Value,
-    (labelled, rank): (Option<&ImageGroup>, usize),
+    labelled: Option<&ImageGroup>,
+    rank: usize,
 ) -> Level {
     let own = systems.own(level);
     let mut found = Level {

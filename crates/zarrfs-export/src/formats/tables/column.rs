@@ -177,7 +177,8 @@ impl Labels {
     /// Reads all categories.
     pub(crate) fn read(
         context: &RequestContext,
-        (member, mask): (&GroupMember, Option<&GroupMember>),
+        member: &GroupMember,
+        mask: Option<&GroupMember>,
         cell: &TextCell,
         notation: RowNotation,
     ) -> Result<Labels> {

@@ -157,7 +157,7 @@ fn made(
                     TextColumn::Coded {
                         reader,
                         is_signed: matches!(values.array.data_type, DataType::Int(_)),
-                        labels: Labels::read(context, (member, mask.transpose()?), &cell, cells)?,
+                        labels: Labels::read(context, member, mask.transpose()?, &cell, cells)?,
                         cell,
                     }
                 }

@@ -102,24 +102,38 @@ fn write(
         }
         (_, &[rows]) => {
             let cell = TextCell::of(data_type).ok_or_else(held)?;
-            write_lines(context, member, (&cell, notation), (rows, None), out)
+            let shape = RowShape { rows, row: None };
+            write_lines(context, member, &cell, notation, shape, out)
         }
         (_, &[rows, row]) => {
             let cell = TextCell::of(data_type).ok_or_else(held)?;
-            write_lines(context, member, (&cell, notation), (rows, Some(row)), out)
+            let shape = RowShape {
+                rows,
+                row: Some(row),
+            };
+            write_lines(context, member, &cell, notation, shape, out)
         }
         _ => Err(held()),
     }
 }
 
-/// Writes rows of `row` elements, or of one element.
+/// The rows of an array.
+struct RowShape {
+    rows: u64,
+    /// Number of elements in a row, or `None` for an array of one dimension.
+    row: Option<u64>,
+}
+
+/// Writes rows of elements.
 fn write_lines(
     context: &RequestContext,
     member: &GroupMember,
-    (cell, notation): (&TextCell, RowNotation),
-    (rows, row): (u64, Option<u64>),
+    cell: &TextCell,
+    notation: RowNotation,
+    shape: RowShape,
     out: &mut Growing<'_>,
 ) -> Result<()> {
+    let RowShape { rows, row } = shape;
     let elements = row.unwrap_or(1);
     let notation = notation.of_rows(elements);
     // Each element has at least one terminating character.

@@ -14,6 +14,37 @@ pub(super) enum OffsetSize {
     Big,
 }
 
+/// A tag of TIFF, GeoTIFF or GDAL, with its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tag {
+    SubfileType = 254,
+    Width = 256,
+    Height = 257,
+    Bits = 258,
+    Compression = 259,
+    Photometric = 262,
+    Description = 270,
+    Offsets = 273,
+    Samples = 277,
+    RowsPerStrip = 278,
+    ByteCounts = 279,
+    XResolution = 282,
+    YResolution = 283,
+    Planar = 284,
+    ResolutionUnit = 296,
+    /// The directories of reduced-resolution copies.
+    SubIfds = 330,
+    ExtraSamples = 338,
+    SampleFormat = 339,
+    PixelScale = 33550,
+    TiePoint = 33922,
+    Transformation = 34264,
+    GeoKeys = 34735,
+    GeoKeyTexts = 34737,
+    GdalMetadata = 42112,
+    GdalNoData = 42113,
+}
+
 /// The value of a tag.
 #[derive(Clone, Debug)]
 pub(super) enum TagValue {
@@ -31,16 +62,16 @@ pub(super) enum TagValue {
 /// The directory of an image, and the directories of its reduced-resolution copies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TiffPage {
-    /// The tags, sorted by number.
-    pub(super) tags: Vec<(u16, TagValue)>,
+    pub(super) tags: Vec<(Tag, TagValue)>,
     pub(super) smaller: Vec<TiffPage>,
 }
 
-/// The tag with the directories of reduced-resolution copies.
-const SUB_IFDS: u16 = 330;
-
-/// The number of a tag, and the type, the count and the bytes of its value.
-type EncodedTag = (u16, (u16, usize, Vec<u8>));
+/// The encoded value of a tag: its type, its number of items, and its bytes.
+struct EncodedValue {
+    kind: u16,
+    count: usize,
+    bytes: Vec<u8>,
+}
 
 /// The bytes of a directory and of its long values.
 struct WrittenPage {
@@ -83,15 +114,15 @@ impl OffsetSize {
 }
 
 impl TagValue {
-    /// Returns type, count and bytes of the value; pixels begin at `data`.
-    fn encoded(&self, size: OffsetSize, data: u64) -> Option<(u16, usize, Vec<u8>)> {
+    /// Encodes the value; pixels begin at `data`.
+    fn encoded(&self, size: OffsetSize, data: u64) -> Option<EncodedValue> {
         let numbers = |numbers: &[u64], base: u64| {
             let numbers = numbers
                 .iter()
                 .map(|&number| size.offset(number.checked_add(base)?));
             Some(numbers.collect::<Option<Vec<_>>>()?.concat())
         };
-        Some(match self {
+        let (kind, count, bytes) = match self {
             TagValue::Text(text) => (2, text.len() + 1, [text.as_bytes(), b"\0"].concat()),
             TagValue::Short(list) => {
                 let bytes: Vec<_> = list
@@ -113,7 +144,8 @@ impl TagValue {
             }
             TagValue::Places(list) => (size.kind(), list.len(), numbers(list, data)?),
             TagValue::Sizes(list) => (size.kind(), list.len(), numbers(list, 0)?),
-        })
+        };
+        Some(EncodedValue { kind, count, bytes })
     }
 }
 
@@ -134,10 +166,11 @@ impl TiffPage {
         let width = size.width();
         let next = bytes.len() + tags.len() * (4 + 2 * width);
         let mut behind = Vec::new();
-        for (number, (kind, count, mut value)) in tags {
-            bytes.extend(number.to_le_bytes());
-            bytes.extend(kind.to_le_bytes());
-            bytes.extend(size.offset(count as u64)?);
+        for (tag, value) in tags {
+            bytes.extend((tag as u16).to_le_bytes());
+            bytes.extend(value.kind.to_le_bytes());
+            bytes.extend(size.offset(value.count as u64)?);
+            let mut value = value.bytes;
             if value.len() <= width {
                 value.resize(width, 0);
                 bytes.extend(value);
@@ -155,17 +188,27 @@ impl TiffPage {
     }
 
     /// Returns all tags sorted by number, including the one of the reduced copies.
-    fn encoded(&self, size: OffsetSize, smaller: &[u64], data: u64) -> Option<Vec<EncodedTag>> {
+    fn encoded(
+        &self,
+        size: OffsetSize,
+        smaller: &[u64],
+        data: u64,
+    ) -> Option<Vec<(Tag, EncodedValue)>> {
         let mut tags = Vec::new();
-        for (number, value) in &self.tags {
-            tags.push((*number, value.encoded(size, data)?));
+        for (tag, value) in &self.tags {
+            tags.push((*tag, value.encoded(size, data)?));
         }
         if !smaller.is_empty() {
             let offsets = smaller.iter().map(|&offset| size.offset(offset));
             let offsets = offsets.collect::<Option<Vec<_>>>()?.concat();
-            tags.push((SUB_IFDS, (size.kind(), smaller.len(), offsets)));
+            let copies = EncodedValue {
+                kind: size.kind(),
+                count: smaller.len(),
+                bytes: offsets,
+            };
+            tags.push((Tag::SubIfds, copies));
         }
-        tags.sort_by_key(|(number, _)| *number);
+        tags.sort_by_key(|(tag, _)| *tag);
         Some(tags)
     }
 }

@@ -4,20 +4,9 @@ use crate::formats::maps::bands::BandFacts;
 use crate::formats::maps::geo_transform::GeoTransform;
 use crate::formats::maps::georeference::Georeference;
 use crate::formats::maps::reference_system::ReferenceSystem;
-use crate::formats::tiff::directory::{TagValue, shortest_header};
+use crate::formats::tiff::directory::{Tag, TagValue, shortest_header};
 use crate::formats::tiff::stack::{ImageStack, SampleOrder, StackAxis};
 use crate::formats::{FileParts, Subject};
-
-const PIXEL_SCALE: u16 = 33550;
-const TIE_POINT: u16 = 33922;
-const TRANSFORMATION: u16 = 34264;
-const KEYS: u16 = 34735;
-const KEY_TEXTS: u16 = 34737;
-const GDAL_METADATA: u16 = 42112;
-const GDAL_NO_DATA: u16 = 42113;
-
-/// The key value of a system without an EPSG code.
-const USER_DEFINED: u16 = 32767;
 
 /// Returns a map, or `None` if it has too many bands or bands of colours.
 pub(super) fn parts(
@@ -39,10 +28,10 @@ pub(super) fn parts(
     }
     let mut facts = BandFacts::of(subject);
     if let Some(number) = facts.no_data.take() {
-        page.tags.push((GDAL_NO_DATA, TagValue::Text(number)));
+        page.tags.push((Tag::GdalNoData, TagValue::Text(number)));
     }
     if let Some(xml) = band_lines(facts, stack.sample_count()) {
-        page.tags.push((GDAL_METADATA, TagValue::Text(xml)));
+        page.tags.push((Tag::GdalMetadata, TagValue::Text(xml)));
     }
     let header = shortest_header(&[page], stack.page_size()?)?;
     Some(FileParts {
@@ -79,12 +68,15 @@ fn make_bands(stack: &mut ImageStack) -> Option<()> {
 }
 
 /// Returns the tags of a place in GDAL's order.
-fn placed(place: GeoTransform) -> Vec<(u16, TagValue)> {
+fn placed(place: GeoTransform) -> Vec<(Tag, TagValue)> {
     let [x, width, skew_x, y, skew_y, height] = place.numbers();
     if !place.is_skewed() && width > 0.0 && height < 0.0 {
         return vec![
-            (PIXEL_SCALE, TagValue::Double(vec![width, -height, 0.0])),
-            (TIE_POINT, TagValue::Double(vec![0.0, 0.0, 0.0, x, y, 0.0])),
+            (Tag::PixelScale, TagValue::Double(vec![width, -height, 0.0])),
+            (
+                Tag::TiePoint,
+                TagValue::Double(vec![0.0, 0.0, 0.0, x, y, 0.0]),
+            ),
         ];
     }
     let rows = [
@@ -93,11 +85,11 @@ fn placed(place: GeoTransform) -> Vec<(u16, TagValue)> {
         [0.0; 4],
         [0.0, 0.0, 0.0, 1.0],
     ];
-    vec![(TRANSFORMATION, TagValue::Double(rows.concat()))]
+    vec![(Tag::Transformation, TagValue::Double(rows.concat()))]
 }
 
 /// Returns the tags of a reference system: its EPSG code, or else WKT that GDAL reads; `None` if it has neither.
-fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
+fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     let (model, key) = if system.is_geographic() {
         (2, 2048)
     } else {
@@ -106,7 +98,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
     let (version, area) = ([1, 1, 0, 3], [1025, 0, 1, 1]);
     if let Some(code) = system.code() {
         let keys = [version, [1024, 0, 1, model], area, [key, 0, 1, code]];
-        return Some(vec![(KEYS, TagValue::Short(keys.concat()))]);
+        return Some(vec![(Tag::GeoKeys, TagValue::Short(keys.concat()))]);
     }
     if !system.is_text() {
         return None;
@@ -120,11 +112,13 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
     let text: String = system.text.chars().map(plain).collect();
     let words = format!("ESRI PE String = {text}|");
     let length = u16::try_from(words.len()).ok()?;
-    let (model, citation) = ([1024, 0, 1, USER_DEFINED], [3073, KEY_TEXTS, length, 0]);
+    // 32767 is a system without an EPSG code.
+    let model = [1024, 0, 1, 32767];
+    let citation = [3073, Tag::GeoKeyTexts as u16, length, 0];
     let keys = [version, model, area, citation];
     Some(vec![
-        (KEYS, TagValue::Short(keys.concat())),
-        (KEY_TEXTS, TagValue::Text(words)),
+        (Tag::GeoKeys, TagValue::Short(keys.concat())),
+        (Tag::GeoKeyTexts, TagValue::Text(words)),
     ])
 }
 

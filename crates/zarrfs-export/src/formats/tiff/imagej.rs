@@ -4,8 +4,8 @@
 //! images, which ImageJ and tifffile read regardless of their size.
 
 use crate::formats::axes::AxisMeaning;
-use crate::formats::tiff::directory::{OffsetSize, TagValue, TiffPage, header};
-use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, SampleOrder, StackKind, tag};
+use crate::formats::tiff::directory::{OffsetSize, Tag, TagValue, TiffPage, header};
+use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, SampleOrder, StackKind};
 use crate::formats::units::Unit;
 use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
@@ -60,13 +60,13 @@ fn is_held(data_type: &DataType, stack: &ImageStack) -> bool {
 }
 
 /// Returns the first image's tags that describe the stack.
-fn described(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<[(u16, TagValue); 4]> {
+fn described(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<[(Tag, TagValue); 4]> {
     let text = description(axes, stack, pages)?;
     Some([
-        (tag::DESCRIPTION, TagValue::Text(text)),
-        (tag::X_RESOLUTION, resolution(axes.get(stack.columns.axis))),
-        (tag::Y_RESOLUTION, resolution(axes.get(stack.rows.axis))),
-        (tag::RESOLUTION_UNIT, TagValue::Short(vec![1])),
+        (Tag::Description, TagValue::Text(text)),
+        (Tag::XResolution, resolution(axes.get(stack.columns.axis))),
+        (Tag::YResolution, resolution(axes.get(stack.rows.axis))),
+        (Tag::ResolutionUnit, TagValue::Short(vec![1])),
     ])
 }
 

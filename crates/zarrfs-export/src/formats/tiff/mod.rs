@@ -4,8 +4,8 @@
 //! images, with 64-bit offsets if necessary. `stack` assigns the dimensions, `directory` writes the directories.
 
 use crate::formats::maps::georeference::{Georeference, georeference};
-use crate::formats::tiff::directory::{TagValue, shortest_header};
-use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, image_axes, tag};
+use crate::formats::tiff::directory::{Tag, TagValue, shortest_header};
+use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, image_axes};
 use crate::formats::{FileParts, Format, Subject};
 
 mod directory;
@@ -76,7 +76,7 @@ fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
     pages
         .first_mut()?
         .tags
-        .push((tag::DESCRIPTION, TagValue::Text(text)));
+        .push((Tag::Description, TagValue::Text(text)));
     Some(FileParts {
         header: shortest_header(&pages, size.checked_mul(count)?)?,
         elements: Some(elements),

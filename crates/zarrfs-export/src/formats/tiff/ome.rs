@@ -17,8 +17,8 @@ use crate::formats::group::{
 use crate::formats::maps::georeference::escaped;
 use crate::formats::ome_zarr::{level_paths, multiscales};
 use crate::formats::subject::Surroundings;
-use crate::formats::tiff::directory::{TagValue, TiffPage, shortest_header};
-use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
+use crate::formats::tiff::directory::{Tag, TagValue, TiffPage, shortest_header};
+use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes};
 use crate::formats::units::{self, Quantity, Unit};
 use crate::formats::{ElementForm, FileParts, Format, Subject};
 use zarr_format::model::{Attributes, DataType, bytes_of};
@@ -114,10 +114,12 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
         others,
         "OME has lengths, and times of frames",
     ));
-    let sizes = measured(axes, stack).into_iter();
-    let unitless = sizes.filter_map(|(axis, _, quantity)| {
-        let axis = axis.filter(|axis| axis.scale.is_some() && unit(axis, quantity).is_none());
-        axis?.name.as_deref()
+    let spacings = spacings(axes, stack);
+    let unitless = spacings.iter().filter_map(|spacing| {
+        let axis = spacing.axis.filter(|axis| axis.scale.is_some());
+        axis.filter(|axis| unit(axis, spacing.quantity).is_none())?
+            .name
+            .as_deref()
     });
     let unitless: Vec<&str> = unitless.collect();
     if !unitless.is_empty() {
@@ -138,7 +140,7 @@ fn described_pages(
 ) -> Option<Vec<TiffPage>> {
     let mut pages = pages_of(stack, 0)?;
     let text = TagValue::Text(xml(subject, axes, stack)?);
-    pages.first_mut()?.tags.push((tag::DESCRIPTION, text));
+    pages.first_mut()?.tags.push((Tag::Description, text));
     Some(pages)
 }
 
@@ -156,7 +158,11 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     let axes = image_axes(&subject);
     let stack = stack_of(&subject, &axes)?;
     let mut pages = described_pages(&subject, &axes, &stack)?;
-    let mut placed = vec![(first, 0, stack.elements())];
+    let mut placed = vec![PlacedLevel {
+        member: first,
+        offset: 0,
+        elements: stack.elements(),
+    }];
     let mut others = Vec::new();
     let mut next = padded_size(member)?;
     let most = MAX_DIRECTORIES / pages.len().max(1);
@@ -172,16 +178,19 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
             continue;
         };
         for (page, mut copy) in pages.iter_mut().zip(pages_of(&level, next)?) {
-            copy.tags.push((tag::SUBFILE_TYPE, TagValue::Long(1)));
+            copy.tags.push((Tag::SubfileType, TagValue::Long(1)));
             page.smaller.push(copy);
         }
-        placed.push((number, next, level.elements()));
+        placed.push(PlacedLevel {
+            member: number,
+            offset: next,
+            elements: level.elements(),
+        });
         next = next.checked_add(padded_size(member)?)?;
     }
     let header = shortest_header(&pages, next)?;
     let begin = header.len() as u64;
-    let place =
-        |(member, offset, elements)| placed_level(contents, member, begin, (offset, elements));
+    let place = |level: PlacedLevel| level.variable(contents, begin);
     let variables = placed.into_iter().map(place);
     let variables = variables.collect::<Option<_>>()?;
     let layout = GroupLayout {
@@ -201,28 +210,30 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     })
 }
 
-/// Places a level of a pyramid at an offset after the header, padded with zeros to the next multiple of 8.
-fn placed_level(
-    contents: &GroupContents,
+/// A level of a pyramid, at an offset after the header.
+struct PlacedLevel {
     member: usize,
-    begin: u64,
-    (offset, elements): (u64, ElementForm),
-) -> Option<PlacedVariable> {
-    let array = &contents.members.get(member)?.array;
-    let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
-    let padding = usize::try_from(size.next_multiple_of(8) - size).ok()?;
-    let parts = FileParts {
-        header: Vec::new(),
-        elements: Some(elements),
-        trailer: vec![0; padding],
-        ..FileParts::default()
-    };
-    let offset = begin.checked_add(offset)?;
-    Some(PlacedVariable {
-        member,
-        offset,
-        parts,
-    })
+    offset: u64,
+    elements: ElementForm,
+}
+
+impl PlacedLevel {
+    /// Returns the level behind a header of this length, padded with zeros to the next multiple of 8.
+    fn variable(self, contents: &GroupContents, header: u64) -> Option<PlacedVariable> {
+        let array = &contents.members.get(self.member)?.array;
+        let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
+        let padding = usize::try_from(size.next_multiple_of(8) - size).ok()?;
+        let parts = FileParts {
+            elements: Some(self.elements),
+            trailer: vec![0; padding],
+            ..FileParts::default()
+        };
+        Some(PlacedVariable {
+            member: self.member,
+            offset: header.checked_add(self.offset)?,
+            parts,
+        })
+    }
 }
 
 fn subject_of<'a>(contents: &'a GroupContents, member: &'a GroupMember) -> Subject<'a> {
@@ -281,56 +292,83 @@ fn unit(axis: &AxisMeaning, quantity: Quantity) -> Option<&'static str> {
     unit.map(|unit| unit.symbol)
 }
 
-/// Returns a number along a dimension and its unit as XML attributes.
-fn measure(axis: &AxisMeaning, number: f64, (name, quantity): (&str, Quantity)) -> String {
-    let unit = unit(axis, quantity).map(|unit| format!(" {name}Unit=\"{unit}\""));
-    format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
+/// An attribute of OME-XML with a number along a dimension, and an attribute `NAMEUnit` with its unit.
+struct Measure<'a> {
+    axis: Option<&'a AxisMeaning>,
+    name: &'static str,
+    quantity: Quantity,
 }
 
-/// Returns the dimensions that have a spacing in OME, with the name and the quantity of each.
-fn measured<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measured<'a>; 4] {
+impl Measure<'_> {
+    /// Returns the dimension if its unit is known and fits the quantity.
+    fn axis_with_unit(&self) -> Option<&AxisMeaning> {
+        self.axis.filter(|axis| unit(axis, self.quantity).is_some())
+    }
+
+    fn xml(&self, axis: &AxisMeaning, number: f64) -> String {
+        let name = self.name;
+        let unit = unit(axis, self.quantity).map(|unit| format!(" {name}Unit=\"{unit}\""));
+        format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
+    }
+
+    /// Returns the spacing and its unit, or an empty text without a known unit: OME would assume its own default unit.
+    fn step_xml(&self) -> String {
+        let axis = self.axis_with_unit();
+        let step = axis.and_then(|axis| Some(self.xml(axis, axis.scale?.abs())));
+        step.unwrap_or_default()
+    }
+}
+
+/// Returns the dimensions that have a spacing in OME.
+fn spacings<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measure<'a>; 4] {
     let along = |kind| {
         let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
         other.and_then(|other| axes.get(other.axis))
     };
+    let measure = |axis, name, quantity| Measure {
+        axis,
+        name,
+        quantity,
+    };
     let (x, y) = (axes.get(stack.columns.axis), axes.get(stack.rows.axis));
+    let (z, time) = (along(StackKind::Slices), along(StackKind::Frames));
     [
-        (x, "PhysicalSizeX", Quantity::Length),
-        (y, "PhysicalSizeY", Quantity::Length),
-        (along(StackKind::Slices), "PhysicalSizeZ", Quantity::Length),
-        (along(StackKind::Frames), "TimeIncrement", Quantity::Time),
+        measure(x, "PhysicalSizeX", Quantity::Length),
+        measure(y, "PhysicalSizeY", Quantity::Length),
+        measure(z, "PhysicalSizeZ", Quantity::Length),
+        measure(time, "TimeIncrement", Quantity::Time),
     ]
-}
-
-type Measured<'a> = (Option<&'a AxisMeaning>, &'static str, Quantity);
-
-/// Returns the spacing and its unit as XML attributes, or an empty text without a known unit: OME would assume its own
-/// default unit.
-fn step((axis, name, quantity): Measured) -> String {
-    let known = axis.filter(|axis| unit(axis, quantity).is_some());
-    let known = known.and_then(|axis| Some((axis, axis.scale?.abs())));
-    known.map_or_else(String::new, |(axis, step)| {
-        measure(axis, step, (name, quantity))
-    })
 }
 
 /// Returns the line with the place and the time of the first image, if one of them is not 0. Programs apply them to
 /// all images.
-fn place_line(axes: [Option<&AxisMeaning>; 4]) -> String {
-    if axes.iter().flatten().all(|axis| axis.origin == 0.0) {
+fn place_line(spacings: &[Measure; 4]) -> String {
+    let [x, y, z, time] = spacings.each_ref().map(|spacing| spacing.axis);
+    if [x, y, z, time]
+        .iter()
+        .flatten()
+        .all(|axis| axis.origin == 0.0)
+    {
         return String::new();
     }
-    let names = [
-        ("DeltaT", Quantity::Time),
-        ("PositionX", Quantity::Length),
-        ("PositionY", Quantity::Length),
-        ("PositionZ", Quantity::Length),
+    let places = [
+        (time, "DeltaT", Quantity::Time),
+        (x, "PositionX", Quantity::Length),
+        (y, "PositionY", Quantity::Length),
+        (z, "PositionZ", Quantity::Length),
     ];
-    let places = axes.into_iter().zip(names).filter_map(|(axis, name)| {
+    let places = places.into_iter().filter_map(|(axis, name, quantity)| {
+        let place = Measure {
+            axis,
+            name,
+            quantity,
+        };
         // A position may lack a unit, which means an unknown reference frame; a time without one would be in seconds.
-        let axis =
-            axis.filter(|axis| name.1 == Quantity::Length || unit(axis, name.1).is_some())?;
-        Some(measure(axis, axis.origin, name))
+        let axis = match quantity {
+            Quantity::Length => axis,
+            _ => place.axis_with_unit(),
+        }?;
+        Some(place.xml(axis, axis.origin))
     });
     let places: String = places.collect();
     format!("<Plane TheZ=\"0\" TheC=\"0\" TheT=\"0\"{places}/>\n")
@@ -363,10 +401,9 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
     let (type_name, samples) = (type_name(&subject.array.data_type)?, stack.sample_count());
     let (width, height) = (stack.columns.length, stack.rows.length);
     let [channels, slices, frames] = KINDS.map(|(kind, _)| stack.length(kind));
-    let measured = measured(axes, stack);
-    let [x, y, z, time] = measured.map(|(axis, ..)| axis);
-    let steps = measured.map(step);
-    let place_line = place_line([time, x, y, z]);
+    let spacings = spacings(axes, stack);
+    let steps = spacings.each_ref().map(Measure::step_xml);
+    let place_line = place_line(&spacings);
     let channel_lines = channel_lines(subject, channels, samples);
     Some(format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\

@@ -3,33 +3,12 @@
 use crate::formats::axes::{AxisKind, AxisMeaning};
 use crate::formats::maps::georeference::map_axes;
 use crate::formats::maps::plane::PlaneAxes;
-use crate::formats::tiff::directory::{TagValue, TiffPage};
+use crate::formats::tiff::directory::{Tag, TagValue, TiffPage};
 use crate::formats::{ElementForm, Subject};
 use zarr_format::model::DataType;
 
 /// Maximum number of images in a file; each has a directory.
 pub(super) const MAX_PAGES: u64 = 8192;
-
-/// Numbers of tags.
-pub(super) mod tag {
-    pub(in crate::formats::tiff) const SUBFILE_TYPE: u16 = 254;
-    pub(super) const WIDTH: u16 = 256;
-    pub(super) const HEIGHT: u16 = 257;
-    pub(super) const BITS: u16 = 258;
-    pub(super) const COMPRESSION: u16 = 259;
-    pub(super) const PHOTOMETRIC: u16 = 262;
-    pub(in crate::formats::tiff) const DESCRIPTION: u16 = 270;
-    pub(super) const OFFSETS: u16 = 273;
-    pub(super) const SAMPLES: u16 = 277;
-    pub(super) const ROWS_PER_STRIP: u16 = 278;
-    pub(super) const BYTE_COUNTS: u16 = 279;
-    pub(in crate::formats::tiff) const X_RESOLUTION: u16 = 282;
-    pub(in crate::formats::tiff) const Y_RESOLUTION: u16 = 283;
-    pub(super) const PLANAR: u16 = 284;
-    pub(in crate::formats::tiff) const RESOLUTION_UNIT: u16 = 296;
-    pub(super) const EXTRA_SAMPLES: u16 = 338;
-    pub(super) const SAMPLE_FORMAT: u16 = 339;
-}
 
 /// Returns the meaning of each dimension. OME-Zarr images before 0.3 are always t, c, z, y, x, without names.
 pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
@@ -207,27 +186,24 @@ impl ImageStack {
         let strips = self.strips(offset, planar)?;
         let bits = u16::try_from(self.size * 8).ok()?;
         let mut tags = vec![
-            (tag::WIDTH, long(self.columns)?),
-            (tag::HEIGHT, long(self.rows)?),
-            (tag::BITS, TagValue::Short(vec![bits; count])),
-            (tag::COMPRESSION, short(1)),
-            (tag::PHOTOMETRIC, short(if self.is_colour { 2 } else { 1 })),
-            (tag::OFFSETS, TagValue::Places(strips.places)),
-            (tag::SAMPLES, short(u16::try_from(count).ok()?)),
+            (Tag::Width, long(self.columns)?),
+            (Tag::Height, long(self.rows)?),
+            (Tag::Bits, TagValue::Short(vec![bits; count])),
+            (Tag::Compression, short(1)),
+            (Tag::Photometric, short(if self.is_colour { 2 } else { 1 })),
+            (Tag::Offsets, TagValue::Places(strips.places)),
+            (Tag::Samples, short(u16::try_from(count).ok()?)),
             (
-                tag::ROWS_PER_STRIP,
+                Tag::RowsPerStrip,
                 TagValue::Long(u32::try_from(strips.rows).ok()?),
             ),
-            (tag::BYTE_COUNTS, TagValue::Sizes(strips.sizes)),
-            (tag::PLANAR, short(if planar { 2 } else { 1 })),
-            (
-                tag::SAMPLE_FORMAT,
-                TagValue::Short(vec![self.format; count]),
-            ),
+            (Tag::ByteCounts, TagValue::Sizes(strips.sizes)),
+            (Tag::Planar, short(if planar { 2 } else { 1 })),
+            (Tag::SampleFormat, TagValue::Short(vec![self.format; count])),
         ];
         if count > colours {
             let extra = vec![0; count - colours];
-            tags.push((tag::EXTRA_SAMPLES, TagValue::Short(extra)));
+            tags.push((Tag::ExtraSamples, TagValue::Short(extra)));
         }
         Some(TiffPage {
             tags,

@@ -21,23 +21,32 @@ pub const FORMAT: Format = Format {
 
 const MAX_RANK: usize = 7;
 
-/// Returns the number of a data type in the header, and its bits.
-fn code(data_type: &DataType) -> Option<(i16, i16)> {
-    Some(match data_type {
-        DataType::Bool | DataType::UInt(1) => (2, 8),
-        DataType::Int(2) => (4, 16),
-        DataType::Int(4) => (8, 32),
-        DataType::Float(4) => (16, 32),
-        DataType::Complex(8) => (32, 64),
-        DataType::Float(8) => (64, 64),
-        DataType::Int(1) => (256, 8),
-        DataType::UInt(2) => (512, 16),
-        DataType::UInt(4) => (768, 32),
-        DataType::Int(8) => (1024, 64),
-        DataType::UInt(8) => (1280, 64),
-        DataType::Complex(16) => (1792, 128),
-        _ => return None,
-    })
+/// The number of a data type in the header, and its bits.
+#[derive(Clone, Copy)]
+struct TypeCode {
+    code: i16,
+    bits: i16,
+}
+
+impl TypeCode {
+    fn of(data_type: &DataType) -> Option<TypeCode> {
+        let (code, bits) = match data_type {
+            DataType::Bool | DataType::UInt(1) => (2, 8),
+            DataType::Int(2) => (4, 16),
+            DataType::Int(4) => (8, 32),
+            DataType::Float(4) => (16, 32),
+            DataType::Complex(8) => (32, 64),
+            DataType::Float(8) => (64, 64),
+            DataType::Int(1) => (256, 8),
+            DataType::UInt(2) => (512, 16),
+            DataType::UInt(4) => (768, 32),
+            DataType::Int(8) => (1024, 64),
+            DataType::UInt(8) => (1280, 64),
+            DataType::Complex(16) => (1792, 128),
+            _ => return None,
+        };
+        Some(TypeCode { code, bits })
+    }
 }
 
 /// A dimension of the file: a dimension of the array with its index, or one of length 1.
@@ -47,7 +56,7 @@ struct FileAxis<'a> {
 }
 
 fn parts(subject: &Subject) -> Option<FileParts> {
-    let code = code(&subject.array.data_type)?;
+    let type_code = TypeCode::of(&subject.array.data_type)?;
     if !subject.is_image(MAX_RANK) {
         return None;
     }
@@ -66,9 +75,9 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let world = World::of(&described, &dimensions);
     let is_short = |axis: &FileAxis| i16::try_from(axis.length).is_ok();
     let header = if dimensions.iter().all(is_short) {
-        first(&dimensions, &world, code)?
+        first_version(&dimensions, &world, type_code)?
     } else {
-        second(&dimensions, &world, code)?
+        second_version(&dimensions, &world, type_code)?
     };
     let is_own = |order: &Vec<usize>| order.iter().enumerate().all(|(place, &axis)| place == axis);
     Some(FileParts {
@@ -277,15 +286,15 @@ impl World {
         count: impl Fn(usize, Option<&str>) -> f64,
     ) {
         let straight = std::mem::take(&mut self.rows);
-        let mut is_told = [false; 3];
+        let mut is_placed = [false; 3];
         let input = |place: usize| Some(dimensions.get(place)?.axis?.0);
         for (output, axis) in oblique.axes.iter().enumerate() {
             let kind = axis.kind as usize;
-            let (Some(row), Some(is_told)) = (self.rows.get_mut(kind), is_told.get_mut(kind))
+            let (Some(row), Some(is_placed)) = (self.rows.get_mut(kind), is_placed.get_mut(kind))
             else {
                 continue;
             };
-            *is_told = true;
+            *is_placed = true;
             let count = count(axis.kind as usize, axis.unit.as_deref());
             // NIfTI uses RAS space (right, anterior, superior).
             let is_opposite = oblique.orientation.is_some() && axis.kind != AxisKind::Z;
@@ -298,7 +307,7 @@ impl World {
             row[3] = oblique.map.offset(output) * count + 0.0;
         }
         // A row without any dimension gets the next unused dimension of the file.
-        for row in SPACE.filter(|&row| !is_told[row]) {
+        for row in SPACE.filter(|&row| !is_placed[row]) {
             let mut free = SPACE;
             let free = free.find(|&place| self.rows.iter().all(|row| row[place] == 0.0));
             if let Some(place) = free {
@@ -357,7 +366,8 @@ fn fits(oblique: &Oblique, dimensions: &[FileAxis]) -> bool {
         })
 }
 
-fn first(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Option<Vec<u8>> {
+/// Returns the header of NIfTI-1.
+fn first_version(dimensions: &[FileAxis], world: &World, type_code: TypeCode) -> Option<Vec<u8>> {
     let mut header = HeaderBytes::new(352);
     header.put(0, &348_i32.to_le_bytes());
     header.put(38, b"r");
@@ -369,8 +379,8 @@ fn first(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Op
         header.put(42 + 2 * place, &i16::try_from(length).ok()?.to_le_bytes());
         header.put(80 + 4 * place, &single(world.steps[place]));
     }
-    header.put(70, &code.to_le_bytes());
-    header.put(72, &bits.to_le_bytes());
+    header.put(70, &type_code.code.to_le_bytes());
+    header.put(72, &type_code.bits.to_le_bytes());
     // pixdim[0] is the handedness (qfac) of the quaternion method.
     header.put(76, &single(1.0));
     header.put(108, &single(352.0));
@@ -391,12 +401,13 @@ fn first(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Op
     Some(header.0)
 }
 
-fn second(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Option<Vec<u8>> {
+/// Returns the header of NIfTI-2.
+fn second_version(dimensions: &[FileAxis], world: &World, type_code: TypeCode) -> Option<Vec<u8>> {
     let mut header = HeaderBytes::new(544);
     header.put(0, &540_i32.to_le_bytes());
     header.put(4, b"n+2\0\r\n\x1a\n");
-    header.put(12, &code.to_le_bytes());
-    header.put(14, &bits.to_le_bytes());
+    header.put(12, &type_code.code.to_le_bytes());
+    header.put(14, &type_code.bits.to_le_bytes());
     header.put(16, &i64::try_from(dimensions.len()).ok()?.to_le_bytes());
     for place in 0..7 {
         let length = dimensions
