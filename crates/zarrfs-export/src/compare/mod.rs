@@ -62,7 +62,11 @@ pub fn compare(
     if old.is_none() && new.is_none() {
         return Err(Error::not_found(&before.base));
     }
-    let mut open = vec![(Key::root(), old, new)];
+    let mut open = vec![NodePair {
+        path: Key::root(),
+        old,
+        new,
+    }];
     while let Some(pair) = open.pop() {
         let children = children_of_both(before, after, &pair)?;
         if let Some(change) = node_change(before, after, pair, what) {
@@ -74,16 +78,29 @@ pub fn compare(
 }
 
 /// A path below the base, and its nodes in both states.
-type Pair = (Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>);
+struct NodePair {
+    path: Key,
+    old: Option<Arc<NodeEntry>>,
+    new: Option<Arc<NodeEntry>>,
+}
+
+/// A node that both states have.
+struct ChangedNode<'a> {
+    before: &'a HierarchyState,
+    after: &'a HierarchyState,
+    old: &'a Arc<NodeEntry>,
+    new: &'a Arc<NodeEntry>,
+    what: Compared<'a>,
+}
 
 /// Returns the children that a node has in either state.
 fn children_of_both(
     before: &HierarchyState,
     after: &HierarchyState,
-    (path, old, new): &Pair,
-) -> Result<Vec<Pair>> {
+    pair: &NodePair,
+) -> Result<Vec<NodePair>> {
     let mut names = BTreeSet::new();
-    for (state, found) in [(before, old), (after, new)] {
+    for (state, found) in [(before, &pair.old), (after, &pair.new)] {
         let found = found.as_ref();
         let Some(found) = found.filter(|found| matches!(found.node(), Ok(Node::Group(_)))) else {
             continue;
@@ -100,11 +117,11 @@ fn children_of_both(
     names
         .iter()
         .map(|name| {
-            Ok((
-                path.child(name)?,
-                child(before, old, name)?,
-                child(after, new, name)?,
-            ))
+            Ok(NodePair {
+                path: pair.path.child(name)?,
+                old: child(before, &pair.old, name)?,
+                new: child(after, &pair.new, name)?,
+            })
         })
         .collect()
 }
@@ -113,72 +130,99 @@ fn children_of_both(
 fn node_change(
     before: &HierarchyState,
     after: &HierarchyState,
-    (path, old, new): Pair,
+    pair: NodePair,
     what: Compared<'_>,
 ) -> Option<Value> {
-    let shown = String::from_utf8_lossy(path.as_bytes()).into_owned();
+    let path = String::from_utf8_lossy(pair.path.as_bytes()).into_owned();
     let kind = |found: &NodeEntry| match found.node() {
         Ok(Node::Group(_)) => "group",
         Ok(Node::Array(_)) => "array",
         Err(_) => "broken node",
     };
-    let (old, new) = match (old, new) {
+    let (old, new) = match (pair.old, pair.new) {
         (None, None) => return None,
         (None, Some(new)) => {
-            return Some(json!({"path": shown, "change": "created", "kind": kind(&new)}));
+            return Some(json!({"path": path, "change": "created", "kind": kind(&new)}));
         }
         (Some(old), None) => {
-            return Some(json!({"path": shown, "change": "deleted", "kind": kind(&old)}));
+            return Some(json!({"path": path, "change": "deleted", "kind": kind(&old)}));
         }
         (Some(old), Some(new)) => (old, new),
     };
-    let mut found = json!({"path": shown, "change": "changed", "kind": kind(&new)});
-    let members = found.as_object_mut()?;
+    let mut change = json!({"path": path, "change": "changed", "kind": kind(&new)});
+    let members = change.as_object_mut()?;
     let unchanged_len = members.len();
-    add_changes(members, (before, &old), (after, &new), what);
-    (members.len() > unchanged_len).then_some(found)
+    let node = ChangedNode {
+        before,
+        after,
+        old: &old,
+        new: &new,
+        what,
+    };
+    node.add_changes(members);
+    (members.len() > unchanged_len).then_some(change)
 }
 
-/// Adds the changes of a node that exists in both states.
-fn add_changes(
-    members: &mut Map<String, Value>,
-    (before, old): (&HierarchyState, &Arc<NodeEntry>),
-    (after, new): (&HierarchyState, &Arc<NodeEntry>),
-    what: Compared<'_>,
-) {
-    match (old.node(), new.node()) {
-        (Ok(first), Ok(second)) => {
-            if !matches!(what, Compared::Values) {
-                let differing = differing_attributes(first.attributes(), second.attributes());
-                add(members, "attributes", differing);
+impl ChangedNode<'_> {
+    /// Adds the changes of the node.
+    fn add_changes(&self, members: &mut Map<String, Value>) {
+        match (self.old.node(), self.new.node()) {
+            (Ok(first), Ok(second)) => {
+                if !matches!(self.what, Compared::Values) {
+                    let differing = differing_attributes(first.attributes(), second.attributes());
+                    add(members, "attributes", differing);
+                }
+                add(
+                    members,
+                    "metadata",
+                    differing(&metadata(first, self.what), &metadata(second, self.what)),
+                );
+                if let (Node::Array(first), Node::Array(second)) = (first, second)
+                    && is_comparable(first, second, self.what)
+                {
+                    self.add_regions(members);
+                }
             }
-            add(
-                members,
-                "metadata",
-                differing(&metadata(first, what), &metadata(second, what)),
-            );
-            if let (Node::Array(first), Node::Array(second)) = (first, second)
-                && is_comparable(first, second, what)
-            {
-                add_regions(members, (before, old), (after, new), what);
+            (Ok(_), Err(error)) | (Err(_), Err(error)) if self.has_changed() => {
+                members.insert("error".to_string(), json!(error.to_string()));
             }
+            (Err(error), Ok(_)) if !matches!(self.what, Compared::Keys(_)) => {
+                members.insert("error".to_string(), json!(error.to_string()));
+            }
+            (Err(_), Ok(_)) => {
+                members.insert("metadata".to_string(), json!([{"is": "readable"}]));
+            }
+            _ => {}
         }
-        (Ok(_), Err(error)) | (Err(_), Err(error)) if is_changed(old, new, what) => {
-            members.insert("error".to_string(), json!(error.to_string()));
-        }
-        (Err(error), Ok(_)) if !matches!(what, Compared::Keys(_)) => {
-            members.insert("error".to_string(), json!(error.to_string()));
-        }
-        (Err(_), Ok(_)) => {
-            members.insert("metadata".to_string(), json!([{"is": "readable"}]));
-        }
-        _ => {}
     }
-}
 
-/// Whether the documents of an unreadable node may have changed; in different stores, equality is unknown.
-fn is_changed(old: &NodeEntry, new: &NodeEntry, what: Compared<'_>) -> bool {
-    !matches!(what, Compared::Keys(_)) || old.version != new.version
+    /// Whether the documents of an unreadable node may have changed; in different stores, equality is unknown.
+    fn has_changed(&self) -> bool {
+        !matches!(self.what, Compared::Keys(_)) || self.old.version != self.new.version
+    }
+
+    /// Adds the regions of an array that differ, one box per chunk.
+    fn add_regions(&self, members: &mut Map<String, Value>) {
+        let mut list = Vec::new();
+        let outcome = self.regions(&mut list);
+        if let Err(error) = outcome {
+            members.insert("error".to_string(), json!(error.to_string()));
+        }
+        let list = list.iter().map(|difference: &Difference| {
+            json!({"start": difference.start, "stop": difference.stop, "count": difference.count})
+        });
+        add(members, "regions", list.collect());
+    }
+
+    fn regions(&self, list: &mut Vec<Difference>) -> Result<()> {
+        let old = self.before.arrays.open(self.old)?;
+        let new = self.after.arrays.open(self.new)?;
+        match self.what {
+            Compared::Keys(keys) => changed_regions(&old, &new, keys, list),
+            Compared::Stores => differing_regions(&old, &new, false, list),
+            Compared::Values => differing_regions(&old, &new, true, list),
+        }
+    }
 }
 
 /// Whether the elements of two arrays can be compared.
@@ -265,29 +309,6 @@ fn all_of(
             Value::Object(found)
         })
         .collect()
-}
-
-/// Adds the regions of an array that differ, one box per chunk.
-fn add_regions(
-    members: &mut Map<String, Value>,
-    (before, old): (&HierarchyState, &Arc<NodeEntry>),
-    (after, new): (&HierarchyState, &Arc<NodeEntry>),
-    what: Compared<'_>,
-) {
-    let mut list = Vec::new();
-    let arrays = (|| Ok((before.arrays.open(old)?, after.arrays.open(new)?)))();
-    let found = arrays.and_then(|(old, new)| match what {
-        Compared::Keys(keys) => changed_regions(&old, &new, keys, &mut list),
-        Compared::Stores => differing_regions(&old, &new, false, &mut list),
-        Compared::Values => differing_regions(&old, &new, true, &mut list),
-    });
-    if let Err(error) = found {
-        members.insert("error".to_string(), json!(error.to_string()));
-    }
-    let list = list.iter().map(|difference: &Difference| {
-        json!({"start": difference.start, "stop": difference.stop, "count": difference.count})
-    });
-    add(members, "regions", list.collect());
 }
 
 #[cfg(test)]

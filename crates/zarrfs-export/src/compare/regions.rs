@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::formats;
 use crate::formats::Export;
 use zarr_format::error::{Error, Result};
-use zarr_format::grid::{ChunkIndex, Region};
+use zarr_format::grid::{ChunkIndex, Grid, Region};
 use zarr_format::model::Array;
 use zarrfs_array::array::OpenArray;
 use zarrfs_array::array::ragged::RaggedElements;
@@ -17,7 +17,7 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::read_bytes::ReadAt;
 
-use super::values::are_equal;
+use super::values::{TypedElement, are_equal};
 
 /// A box with differing elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,20 +45,17 @@ pub(super) fn changed_regions(
     list: &mut Vec<Difference>,
 ) -> Result<()> {
     let grid = new.stored_grid()?;
-    let by_key = chunk_numbers(new.array(), grid.len(), |number| {
-        grid.indices(ChunkIndex(number)).to_vec()
-    });
+    let by_key = chunk_numbers(new.array(), grid);
     let changed = keys.iter().filter_map(|key| by_key.get(key));
     let changed: BTreeSet<u64> = changed.copied().collect();
-    let old_region = Region::whole(&old.array().shape);
+    let pair = ArrayPair {
+        old,
+        new,
+        by_value: false,
+    };
     for number in changed {
         let region = grid.region(&grid.indices(ChunkIndex(number)));
-        let both = region.overlap(&old_region);
-        if both.shape.contains(&0) {
-            continue;
-        }
-        let pair = ArrayPair::new(old, new, false);
-        list.extend(pair.difference_within(&both)?);
+        list.extend(pair.difference_within(&region)?);
     }
     Ok(())
 }
@@ -73,29 +70,20 @@ pub(super) fn differing_regions(
     list: &mut Vec<Difference>,
 ) -> Result<()> {
     let grid = new.stored_grid()?;
-    let old_region = Region::whole(&old.array().shape);
-    let pair = ArrayPair::new(old, new, by_value);
-    let mut compare = |region: &Region| -> Result<()> {
-        let both = region.overlap(&old_region);
-        if !both.shape.contains(&0) {
-            list.extend(pair.difference_within(&both)?);
-        }
+    let pair = ArrayPair { old, new, by_value };
+    let compare = |number: u64| -> Result<()> {
+        let region = grid.region(&grid.indices(ChunkIndex(number)));
+        list.extend(pair.difference_within(&region)?);
         Ok(())
     };
     if let Some(stored) = pair.stored_in_either()? {
-        for number in stored {
-            compare(&grid.region(&grid.indices(ChunkIndex(number))))?;
-        }
-        return Ok(());
+        return stored.into_iter().try_for_each(compare);
     }
     if grid.len() > MAX_CHUNKS {
         let text = format!("{} chunks, all of which would be compared", grid.len());
         return Err(Error::too_large(new.path(), text));
     }
-    for number in 0..grid.len() {
-        compare(&grid.region(&grid.indices(ChunkIndex(number))))?;
-    }
-    Ok(())
+    (0..grid.len()).try_for_each(compare)
 }
 
 /// Two arrays whose elements are compared.
@@ -106,16 +94,20 @@ struct ArrayPair<'a> {
     by_value: bool,
 }
 
-impl<'a> ArrayPair<'a> {
-    fn new(old: &'a Arc<OpenArray>, new: &'a Arc<OpenArray>, by_value: bool) -> ArrayPair<'a> {
-        ArrayPair { old, new, by_value }
-    }
-
+impl ArrayPair<'_> {
     /// Whether two elements are equal.
     fn are_same(&self, old: &[u8], new: &[u8]) -> bool {
         let [of_old, of_new] = [self.old, self.new].map(|array| &array.array().data_type);
         if self.by_value {
-            are_equal((old, of_old), (new, of_new))
+            let old = TypedElement {
+                bytes: old,
+                data_type: of_old,
+            };
+            let new = TypedElement {
+                bytes: new,
+                data_type: of_new,
+            };
+            are_equal(old, new)
         } else {
             old == new
         }
@@ -155,15 +147,19 @@ impl<'a> ArrayPair<'a> {
         Ok(Some(numbers))
     }
 
-    /// Returns the difference of the arrays within a box, or `None` if they are equal. A large box is compared in
-    /// parts.
+    /// Returns the difference of the arrays within a box of the new one, or `None` if they are equal there. A large
+    /// box is compared in parts.
     fn difference_within(&self, region: &Region) -> Result<Option<Difference>> {
+        let region = region.overlap(&Region::whole(&self.old.array().shape));
+        if region.shape.contains(&0) {
+            return Ok(None);
+        }
         let arrays = [self.old, self.new].map(|array| array.array());
         let element = arrays.map(|array| array.element_size().unwrap_or(1) as u64);
         let element = element.into_iter().max().unwrap_or(1);
         let is_variable = arrays.iter().all(|array| array.data_type.is_variable());
         let mut found: Option<Difference> = None;
-        let mut parts = vec![region.clone()];
+        let mut parts = vec![region];
         while let Some(part) = parts.pop() {
             let elements = part
                 .shape
@@ -259,14 +255,10 @@ fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
 }
 
 /// Returns the chunk numbers of an array by the keys that the chunks may have.
-fn chunk_numbers(
-    array: &Array,
-    count: u64,
-    indices: impl Fn(u64) -> Vec<u64>,
-) -> BTreeMap<Key, u64> {
+fn chunk_numbers(array: &Array, grid: &Grid) -> BTreeMap<Key, u64> {
     let mut numbers = BTreeMap::new();
-    for number in 0..count.min(MAX_CHUNKS) {
-        for key in array.keys.candidates(&indices(number)) {
+    for number in 0..grid.len().min(MAX_CHUNKS) {
+        for key in array.keys.candidates(&grid.indices(ChunkIndex(number))) {
             numbers.extend(Key::new(key).ok().map(|key| (key, number)));
         }
     }

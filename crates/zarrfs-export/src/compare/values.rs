@@ -39,37 +39,43 @@ pub(super) fn kind_of(array: &Array) -> String {
 }
 
 /// Whether two elements with types of the same kind have equal values.
-pub(super) fn are_equal(
-    (one, of_one): (&[u8], &DataType),
-    (other, of_other): (&[u8], &DataType),
-) -> bool {
-    (of_one == of_other && one == other) || value(one, of_one) == value(other, of_other)
+pub(super) fn are_equal(one: TypedElement<'_>, other: TypedElement<'_>) -> bool {
+    (one.data_type == other.data_type && one.bytes == other.bytes) || one.value() == other.value()
 }
 
-/// Returns the value of an element in little-endian bytes.
-fn value<'a>(element: &'a [u8], data_type: &DataType) -> ElementValue<'a> {
-    match data_type {
-        DataType::Int(_) => ElementValue::Whole(whole(element, true)),
-        DataType::UInt(_) => ElementValue::Whole(whole(element, false)),
-        DataType::Float(_) => ElementValue::Float(float(element)),
-        DataType::Complex(_) => {
-            let (real, imaginary) = element.split_at(element.len() / 2);
-            ElementValue::Complex(float(real), float(imaginary))
+/// An element in little-endian bytes, with its type.
+#[derive(Clone, Copy)]
+pub(super) struct TypedElement<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) data_type: &'a DataType,
+}
+
+impl<'a> TypedElement<'a> {
+    fn value(self) -> ElementValue<'a> {
+        let element = self.bytes;
+        match self.data_type {
+            DataType::Int(_) => ElementValue::Whole(whole(element, true)),
+            DataType::UInt(_) => ElementValue::Whole(whole(element, false)),
+            DataType::Float(_) => ElementValue::Float(float(element)),
+            DataType::Complex(_) => {
+                let (real, imaginary) = element.split_at(element.len() / 2);
+                ElementValue::Complex(float(real), float(imaginary))
+            }
+            DataType::FixedText(_) => {
+                let words = element.as_chunks::<4>().0.iter();
+                let words = words.map(|word| u32::from_le_bytes(*word));
+                let letters =
+                    words.map(|word| char::from_u32(word).unwrap_or(char::REPLACEMENT_CHARACTER));
+                let text: String = letters.collect();
+                ElementValue::Bytes(text.trim_end_matches('\0').as_bytes().to_vec().into())
+            }
+            DataType::FixedBytes(_) => {
+                let end = element.iter().rposition(|&byte| byte != 0);
+                let length = end.map_or(0, |last| last + 1);
+                ElementValue::Bytes(element.get(..length).unwrap_or_default().into())
+            }
+            _ => ElementValue::Bytes(element.into()),
         }
-        DataType::FixedText(_) => {
-            let words = element.as_chunks::<4>().0.iter();
-            let words = words.map(|word| u32::from_le_bytes(*word));
-            let letters =
-                words.map(|word| char::from_u32(word).unwrap_or(char::REPLACEMENT_CHARACTER));
-            let text: String = letters.collect();
-            ElementValue::Bytes(text.trim_end_matches('\0').as_bytes().to_vec().into())
-        }
-        DataType::FixedBytes(_) => {
-            let end = element.iter().rposition(|&byte| byte != 0);
-            let length = end.map_or(0, |last| last + 1);
-            ElementValue::Bytes(element.get(..length).unwrap_or_default().into())
-        }
-        _ => ElementValue::Bytes(element.into()),
     }
 }
 
@@ -104,6 +110,9 @@ mod tests {
 
     #[test]
     fn elements_of_one_kind_are_equal_by_value() {
+        fn typed<'a>(bytes: &'a [u8], data_type: &'a DataType) -> TypedElement<'a> {
+            TypedElement { bytes, data_type }
+        }
         use DataType::{Bytes, Complex, FixedBytes, FixedText, Float, Int, Text, UInt};
         let text = |text: &str| -> Vec<u8> {
             text.chars()
@@ -143,7 +152,7 @@ mod tests {
         ];
         for (one, of_one, other, of_other) in &equal {
             assert!(
-                are_equal((one, of_one), (other, of_other)),
+                are_equal(typed(one, of_one), typed(other, of_other)),
                 "{of_one:?} {of_other:?}"
             );
         }
@@ -160,7 +169,7 @@ mod tests {
         ];
         for (one, of_one, other, of_other) in &differing {
             assert!(
-                !are_equal((one, of_one), (other, of_other)),
+                !are_equal(typed(one, of_one), typed(other, of_other)),
                 "{of_one:?} {of_other:?}"
             );
         }
