@@ -95,12 +95,18 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
 fn walk(source: &SourceNode<'_>, config: &TreeConfig, take: TakeNode<'_>) -> Result<Option<Error>> {
     let located = &source.located;
     let root = root_name(&located.source);
-    let place = (&located.path, root.as_str());
     let mut is_partial = false;
-    let walked = tree::walk(&UNLIMITED, &located.opened, place, config, &mut |node| {
-        is_partial |= node.is_partial;
-        take(node)
-    });
+    let walked = tree::walk(
+        &UNLIMITED,
+        &located.opened,
+        &located.path,
+        &root,
+        config,
+        &mut |node| {
+            is_partial |= node.is_partial;
+            take(node)
+        },
+    );
     if is_partial {
         let place = whole_name(located);
         report::warn(format_args!("{place}: these nodes are {NAMED_ONLY}"));

@@ -77,7 +77,10 @@ impl ArrayInfo {
             bytes: array.byte_length().ok(),
             element: array.element_size().ok(),
             costs: costs(open).ok(),
-            files: files(array, (name, around), undecodable.is_none()),
+            files: match undecodable {
+                None => files(array, name, around),
+                Some(_) => Vec::new(),
+            },
             undecodable,
         }
     }
@@ -93,10 +96,11 @@ impl ArrayInfo {
 
 /// Returns the shapes of inner chunks in a codec chain, the outermost first.
 pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
+    let sharding = "sharding_indexed";
     let mut shapes = Vec::new();
     let mut next = codecs
         .iter()
-        .find(|codec| codec.name == SHARDING)
+        .find(|codec| codec.name == sharding)
         .map(CodecSpec::to_json);
     while let Some(shard) = next {
         let configuration = &shard["configuration"];
@@ -106,20 +110,14 @@ pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
         let inner = configuration["codecs"].as_array().into_iter().flatten();
         next = inner
             .into_iter()
-            .find(|codec| codec["name"] == SHARDING)
+            .find(|codec| codec["name"] == sharding)
             .cloned();
     }
     shapes
 }
 
-/// The name of the sharding codec.
-const SHARDING: &str = "sharding_indexed";
-
-/// Returns the files of an array in the files view; empty if the array cannot be decoded.
-fn files(array: &Array, (name, around): (&str, Surroundings<'_>), decodes: bool) -> Vec<String> {
-    if !decodes {
-        return Vec::new();
-    }
+/// Returns the files of a decodable array in the files view.
+fn files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<String> {
     let subject = Subject {
         name: name.as_bytes(),
         around,

@@ -60,10 +60,19 @@ impl Companion {
     }
 }
 
-/// Whether an array is the coordinate variable of a dimension: it has one value for each element.
-pub(super) fn is_coordinate(array: &Array, name: &str, length: u64) -> bool {
-    let own = array.dimension_names.first().and_then(Option::as_deref);
-    array.shape == [length] && own.is_none_or(|own| own == name)
+/// The name and the length of a dimension.
+#[derive(Clone, Copy)]
+pub(super) struct NamedDimension<'a> {
+    pub(super) name: &'a str,
+    pub(super) length: u64,
+}
+
+impl NamedDimension<'_> {
+    /// Whether an array of the dimension's name is its coordinate variable: it has one value for each element.
+    pub(super) fn has_coordinate(self, array: &Array) -> bool {
+        let own = array.dimension_names.first().and_then(Option::as_deref);
+        array.shape == [self.length] && own.is_none_or(|own| own == self.name)
+    }
 }
 
 /// Returns the array that a name refers to in a group: the one there, or else in the nearest group above. A node that
@@ -107,16 +116,14 @@ pub(super) fn coordinate_variable(
     context: &RequestContext,
     hierarchy: &Hierarchy,
     group: &Key,
-    (name, length): (&str, u64),
+    dimension: NamedDimension<'_>,
 ) -> Result<Option<Arc<NodeEntry>>> {
-    let Some(node) = visible(context, hierarchy, group, name)? else {
+    let Some(node) = visible(context, hierarchy, group, dimension.name)? else {
         return Ok(None);
     };
     node.node()?;
-    let is_found = node
-        .array()
-        .is_some_and(|array| is_coordinate(array, name, length));
-    Ok(is_found.then_some(node))
+    let is_coordinate = |array: &Array| dimension.has_coordinate(array);
+    Ok(node.array().is_some_and(is_coordinate).then_some(node))
 }
 
 /// Returns the variables that belong to an array, each once: coordinates with their bounds, its own bounds, and its
@@ -152,7 +159,11 @@ pub(super) fn companions(
         };
         // A variable of another group may have different dimensions with the same names.
         let fits = |found: &Array| match length {
-            Some(length) => is_coordinate(found, &name, length),
+            Some(length) => NamedDimension {
+                name: &name,
+                length,
+            }
+            .has_coordinate(found),
             None => are_dimensions_of(found, array),
         };
         if own_group != group && !node.array().is_none_or(fits) {

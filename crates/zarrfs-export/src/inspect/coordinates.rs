@@ -15,7 +15,7 @@ use crate::formats::cf::times::{Calendar, unit_of};
 use crate::formats::cf::{CountedTimes, NoValues};
 use crate::formats::maps::coordinate_variable::{CoordinateMeaning, Line};
 use crate::formats::{Export, FileParts, Subject, cf};
-use crate::inspect::companions::coordinate_variable;
+use crate::inspect::companions::{NamedDimension, coordinate_variable};
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
@@ -35,7 +35,7 @@ pub struct ArrayInGroup<'a> {
     /// The arrays of the hierarchy.
     pub arrays: &'a Arrays,
     /// The node of the array.
-    pub entry: &'a NodeEntry,
+    pub entry: &'a Arc<NodeEntry>,
 }
 
 /// Maximum bytes and elements of a coordinate variable that is read: a label takes at most 32 bytes in addition to
@@ -112,7 +112,10 @@ impl ArrayInGroup<'_> {
         let (Some(name), Some(group)) = (name, self.entry.path.parent()) else {
             return Ok(None);
         };
-        let dimension = (name.as_str(), length);
+        let dimension = NamedDimension {
+            name: &name,
+            length,
+        };
         let found = coordinate_variable(context, self.hierarchy, &group, dimension)?;
         let Some((node, array)) = found.as_ref().and_then(|node| Some((node, node.array()?)))
         else {
@@ -291,7 +294,8 @@ impl CoordinateLines {
         &self,
         context: &RequestContext,
         arrays: &Arrays,
-        (entry, meaning): (&Arc<NodeEntry>, &CoordinateMeaning),
+        entry: &Arc<NodeEntry>,
+        meaning: &CoordinateMeaning,
     ) -> Result<Line> {
         let Some(array) = entry.array() else {
             return Err(Error::invalid(&entry.path, "is not an array"));

@@ -9,7 +9,7 @@ use crate::formats::axes::AxisKind;
 use crate::formats::cf::{self, DecodedArray, NoValues};
 use crate::formats::group::{GroupFormat, GroupMember};
 use crate::formats::maps::coordinate_variable::{CoordinateMeaning, Quantity};
-use crate::inspect::companions::{BOUNDS, COORDINATES, is_coordinate};
+use crate::inspect::companions::{BOUNDS, COORDINATES, NamedDimension};
 use crate::inspect::coordinates;
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
@@ -207,6 +207,10 @@ impl Dimension<'_> {
     fn coordinates<'m>(&self, members: &'m [GroupMember]) -> Vec<&'m GroupMember> {
         let mut found: Vec<&GroupMember> = Vec::new();
         let places = places_of(members);
+        let dimension = NamedDimension {
+            name: self.name,
+            length: self.length,
+        };
         for member in members {
             let array = &member.array;
             let mut names = array.dimension_names.iter().zip(&array.shape);
@@ -215,8 +219,7 @@ impl Dimension<'_> {
             }
             let nearest = nearest(&places, &member.path, self.name);
             let nearest = nearest.and_then(|place| members.get(place));
-            let nearest =
-                nearest.filter(|nearest| is_coordinate(&nearest.array, self.name, self.length));
+            let nearest = nearest.filter(|nearest| dimension.has_coordinate(&nearest.array));
             if let Some(nearest) = nearest
                 && !found.iter().any(|known| known.path == nearest.path)
             {
@@ -336,7 +339,8 @@ pub(super) fn tell_axes(members: &mut [GroupMember]) {
             let Some(name) = name else { continue };
             let place = nearest(&places, &map.path, name);
             let found = place.and_then(|place| Some((place, &members.get(place)?.array)));
-            let found = found.filter(|(_, found)| is_coordinate(found, name, length));
+            let dimension = NamedDimension { name, length };
+            let found = found.filter(|(_, found)| dimension.has_coordinate(found));
             if let Some((place, axis)) =
                 found.and_then(|(place, found)| Some((place, untold_axis(name, found)?)))
             {

@@ -137,7 +137,8 @@ impl PlannedFile {
     /// file.
     pub(super) fn of(
         context: &RequestContext,
-        (choice, cut): (&GroupChoice<'_>, &Cut),
+        choice: &GroupChoice<'_>,
+        cut: &Cut,
         mut contents: GroupContents,
     ) -> Result<OrWhyNot<PlannedFile>> {
         if choice.is_meant {
@@ -276,7 +277,7 @@ impl GroupSource<'_> {
             Some(text) => Cut::of_group(context, &contents.members, text)?,
             None => Cut::default(),
         };
-        PlannedFile::of(context, (choice, &cut), contents)
+        PlannedFile::of(context, choice, &cut, contents)
     }
 
     /// Adds variables of the groups above that belong to arrays, as xarray does when it writes a part of a tree.
@@ -558,7 +559,7 @@ impl VariableSource<'_> {
         {
             return Ok(Err(why.to_string()));
         }
-        PlannedFile::of(context, (choice, &cut), contents)
+        PlannedFile::of(context, choice, &cut, contents)
     }
 
     /// Returns the array with the dimension names that its group defines.

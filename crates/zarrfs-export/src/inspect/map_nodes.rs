@@ -15,6 +15,7 @@ use crate::formats::maps::coordinate_variable::{
 use crate::formats::maps::georeference::level_base;
 use crate::formats::maps::levels::{LevelBase, MapLayout};
 use crate::formats::ome_zarr::names_level;
+use crate::inspect::companions::NamedDimension;
 use crate::inspect::coordinates::CoordinateLines;
 use crate::inspect::surrounding_nodes::{FindNode, SurroundingNodes, attributes, groups_above};
 use zarr_format::error::Result;
@@ -70,7 +71,7 @@ impl MapSource<'_> {
                     name: String::from_utf8_lossy(node.path.name()).into_owned(),
                     line: match attributes(Some(&node)).and_then(unknown_unit) {
                         Some(unit) => Line::UnknownUnit(unit),
-                        None => (self.lines).line(context, self.arrays, (&node, &meaning))?,
+                        None => (self.lines).line(context, self.arrays, &node, &meaning)?,
                     },
                     meaning,
                 }),
@@ -191,7 +192,8 @@ fn coordinate_variables(
         };
         let own = [name.to_string()];
         for other in own.into_iter().chain(coordinate_names(found)) {
-            let variable = variable_of((array, &other), (name, length), find)?;
+            let dimension = NamedDimension { name, length };
+            let variable = variable_of(array, &other, dimension, find)?;
             if variable.is_some() {
                 variables[axis] = variable;
                 break;
@@ -222,8 +224,9 @@ fn coordinate_names(array: &Array) -> Vec<String> {
 /// Finds the variable of a name with one value for each element along a dimension, in the group of the array or in
 /// the nearest group above. Returns `None` if it runs neither east nor north.
 fn variable_of(
-    (array, name): (&NodeEntry, &str),
-    (dimension, length): (&str, u64),
+    array: &NodeEntry,
+    name: &str,
+    dimension: NamedDimension<'_>,
     find: FindNode<'_>,
 ) -> Result<Option<FoundVariable>> {
     for group in groups_above(&array.path) {
@@ -235,10 +238,10 @@ fn variable_of(
             return Ok(None);
         };
         let is_of = match &variable.dimension_names[..] {
-            [Some(own)] => own == dimension,
-            _ => name == dimension,
+            [Some(own)] => own == dimension.name,
+            _ => name == dimension.name,
         };
-        if variable.shape != [length] || !is_of {
+        if variable.shape != [dimension.length] || !is_of {
             return Ok(None);
         }
         let meaning = CoordinateMeaning::of(name, variable.attributes.in_files());

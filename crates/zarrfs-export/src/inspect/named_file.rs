@@ -57,7 +57,7 @@ impl NamedFile {
             arrays: &located.opened.arrays,
             entry: &entry,
         };
-        describe(context, &place, (&entry, array), name, ending).map(Some)
+        describe(context, &place, array, name, ending).map(Some)
     }
 }
 
@@ -116,7 +116,7 @@ fn length_of(
 fn describe(
     context: &RequestContext,
     place: &ArrayInGroup<'_>,
-    array: (&Arc<NodeEntry>, &Array),
+    array: &Array,
     name: &[u8],
     ending: &[u8],
 ) -> Result<NamedFile> {
@@ -137,11 +137,11 @@ fn describe(
             let source = VariableSource {
                 hierarchy: place.hierarchy,
                 arrays: place.arrays,
-                array: array.0,
+                array: place.entry,
                 name: of_array,
             };
             file.format = choice.format.extension;
-            file.length = length_of(context, array.0, &choice, source.file(context, &choice));
+            file.length = length_of(context, place.entry, &choice, source.file(context, &choice));
             return Ok(file);
         }
         let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
@@ -150,63 +150,75 @@ fn describe(
         return Ok(file);
     };
     file.format = ending.format.extension;
-    file.length = length(
-        context,
-        place,
+    let wanted = ArrayFile {
         array,
-        (of_array, &ending),
-        &mut file.elements,
-    );
+        name: of_array,
+        ending: &ending,
+    };
+    file.length = wanted.length(context, place, &mut file.elements);
     Ok(file)
 }
 
-/// Returns the length of a file, or `None` if it depends on elements. Fails if there is no such file.
-fn length(
-    context: &RequestContext,
-    place: &ArrayInGroup<'_>,
-    (entry, array): (&Arc<NodeEntry>, &Array),
-    (name, ending): (&[u8], &FileEnding<'_>),
-    elements: &mut Option<(String, Vec<u64>)>,
-) -> Result<Option<u64>> {
-    let open = place.arrays.open(entry)?;
-    let selection = place.select(context, ending.selection.unwrap_or("..."))?;
-    let (shape, taken) = (selection.shape(), TakenDimension::of_selection(&selection));
-    let refused = |why: &str| {
-        let found = format!("{}: {why}", ending.format.extension);
-        Error::unsupported(open.path(), found)
-    };
-    let meant = ending.is_meant.then(|| cf::decoded(array)).transpose();
-    let meant = meant.map_err(|why| refused(&why.to_string()))?;
-    let described = meant.as_ref().map_or(array, |meant| &meant.array);
-    *elements = Some((described.data_type.to_string(), shape.clone()));
-    let around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
-    let mut around = around.with_numbers(context, place.hierarchy, place.arrays)?;
-    if ending.format.is_map() {
-        let source = MapSource {
-            hierarchy: place.hierarchy,
-            arrays: place.arrays,
-            lines: &CoordinateLines::default(),
+/// A file of an array.
+struct ArrayFile<'a> {
+    array: &'a Array,
+    name: &'a [u8],
+    ending: &'a FileEnding<'a>,
+}
+
+impl ArrayFile<'_> {
+    /// Returns the length of the file, or `None` if it depends on elements. Fails if there is no such file.
+    fn length(
+        &self,
+        context: &RequestContext,
+        place: &ArrayInGroup<'_>,
+        elements: &mut Option<(String, Vec<u64>)>,
+    ) -> Result<Option<u64>> {
+        let ArrayFile {
+            array,
+            name,
+            ending,
+        } = *self;
+        let open = place.arrays.open(place.entry)?;
+        let selection = place.select(context, ending.selection.unwrap_or("..."))?;
+        let (shape, taken) = (selection.shape(), TakenDimension::of_selection(&selection));
+        let refused = |why: &str| {
+            let found = format!("{}: {why}", ending.format.extension);
+            Error::unsupported(open.path(), found)
         };
-        around = source.add_to(context, around, place.entry)?;
+        let meant = ending.is_meant.then(|| cf::decoded(array)).transpose();
+        let meant = meant.map_err(|why| refused(&why.to_string()))?;
+        let described = meant.as_ref().map_or(array, |meant| &meant.array);
+        *elements = Some((described.data_type.to_string(), shape.clone()));
+        let around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
+        let mut around = around.with_numbers(context, place.hierarchy, place.arrays)?;
+        if ending.format.is_map() {
+            let source = MapSource {
+                hierarchy: place.hierarchy,
+                arrays: place.arrays,
+                lines: &CoordinateLines::default(),
+            };
+            around = source.add_to(context, around, place.entry)?;
+        }
+        let subject = Subject {
+            name,
+            chosen: ending.chosen,
+            around: around.attributes(),
+            taken: ending.selection.map(|_| &taken[..]),
+            ..Subject::alone(described, &shape)
+        };
+        open.check_decodable()?;
+        if let Some(why) = ending.format.why_not(&subject) {
+            return Err(refused(&why));
+        }
+        if ending.format.is_made(described) {
+            return Ok(None);
+        }
+        let mut parts = ending.format.parts_of(&open, &subject)?;
+        let size = array.element_size()?;
+        if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
+            parts = parts.after(conversion, size);
+        }
+        parts.len(&shape, size).map(Some)
     }
-    let subject = Subject {
-        name,
-        chosen: ending.chosen,
-        around: around.attributes(),
-        taken: ending.selection.map(|_| &taken[..]),
-        ..Subject::alone(described, &shape)
-    };
-    open.check_decodable()?;
-    if let Some(why) = ending.format.why_not(&subject) {
-        return Err(refused(&why));
-    }
-    if ending.format.is_made(described) {
-        return Ok(None);
-    }
-    let mut parts = ending.format.parts_of(&open, &subject)?;
-    let size = array.element_size()?;
-    if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
-        parts = parts.after(conversion, size);
-    }
-    parts.len(&shape, size).map(Some)
 }

@@ -103,8 +103,11 @@ impl NodeInfo {
             }
             Err(error) => Some(error),
         };
-        let (mut facts, stored, children) =
-            facts(context, located, &entry, (&name, around.attributes()))?;
+        let FactsOfNode {
+            mut facts,
+            stored,
+            children,
+        } = FactsOfNode::of(context, located, &entry, &name, around.attributes())?;
         let attributes = match &entry.node {
             Ok(node) => node.attributes().clone(),
             Err(_) => Attributes::default(),
@@ -146,28 +149,37 @@ impl NodeInfo {
 }
 
 /// The facts about a node, its stored chunks, and its children.
-type FactsOfNode = (
-    NodeFacts,
-    Option<Result<StoredFacts>>,
-    Option<Result<ChildCounts>>,
-);
+struct FactsOfNode {
+    facts: NodeFacts,
+    stored: Option<Result<StoredFacts>>,
+    children: Option<Result<ChildCounts>>,
+}
 
-fn facts(
-    context: &RequestContext,
-    located: &StorePath,
-    entry: &Arc<NodeEntry>,
-    (name, around): (&str, Surroundings<'_>),
-) -> Result<FactsOfNode> {
-    Ok(match &entry.node {
-        Err(error) => (NodeFacts::Broken(error.clone()), None, None),
-        Ok(Node::Group(_)) => (NodeFacts::Group, None, Some(children(context, located))),
-        Ok(Node::Array(_)) => {
-            let open = located.opened.arrays.open(entry)?;
-            let stored = StoredFacts::count(context, &open, u64::MAX, located.concurrency);
-            let info = ArrayInfo::of(&open, name, around);
-            (NodeFacts::Array(Box::new(info)), Some(stored), None)
+impl FactsOfNode {
+    fn of(
+        context: &RequestContext,
+        located: &StorePath,
+        entry: &Arc<NodeEntry>,
+        name: &str,
+        around: Surroundings<'_>,
+    ) -> Result<FactsOfNode> {
+        let mut found = FactsOfNode {
+            facts: NodeFacts::Group,
+            stored: None,
+            children: None,
+        };
+        match &entry.node {
+            Err(error) => found.facts = NodeFacts::Broken(error.clone()),
+            Ok(Node::Group(_)) => found.children = Some(children(context, located)),
+            Ok(Node::Array(_)) => {
+                let open = located.opened.arrays.open(entry)?;
+                let stored = StoredFacts::count(context, &open, u64::MAX, located.concurrency);
+                found.facts = NodeFacts::Array(Box::new(ArrayInfo::of(&open, name, around)));
+                found.stored = Some(stored);
+            }
         }
-    })
+        Ok(found)
+    }
 }
 
 fn documents(entry: &NodeEntry) -> Vec<Key> {
@@ -186,7 +198,7 @@ fn children(context: &RequestContext, located: &StorePath) -> Result<ChildCounts
         threads: located.concurrency,
     };
     let root = root_name(&located.source);
-    let nodes = tree(context, &located.opened, (&located.path, &root), &config)?;
+    let nodes = tree(context, &located.opened, &located.path, &root, &config)?;
     let mut counts = ChildCounts::default();
     for node in nodes {
         match (node.depth, node.facts) {

@@ -72,7 +72,8 @@ impl TreeNode {
     /// Describes a node at `depth` levels below the top; the root's own files are named after `root`.
     pub(super) fn describe(
         context: &RequestContext,
-        (opened, root): (&OpenedStore, &str),
+        opened: &OpenedStore,
+        root: &str,
         entry: &Arc<NodeEntry>,
         depth: usize,
         config: &TreeConfig,
@@ -136,7 +137,8 @@ pub type TakeNode<'a> = &'a mut dyn FnMut(TreeNode) -> ControlFlow<()>;
 pub fn walk(
     context: &RequestContext,
     opened: &OpenedStore,
-    (path, root): (&Key, &str),
+    path: &Key,
+    root: &str,
     config: &TreeConfig,
     take: TakeNode<'_>,
 ) -> Result<Option<Error>> {
@@ -155,7 +157,7 @@ pub fn walk(
         take,
     };
     // A break means that no more nodes are wanted, which is not a fault.
-    let _ = walk.give_all(context, vec![TreeItem::of(ReadNode { node, entry })]);
+    let _ = walk.emit_all(context, vec![TreeItem::of(ReadNode { node, entry })]);
     Ok(walk.fault)
 }
 
@@ -163,11 +165,12 @@ pub fn walk(
 pub fn tree(
     context: &RequestContext,
     opened: &OpenedStore,
-    place: (&Key, &str),
+    path: &Key,
+    root: &str,
     config: &TreeConfig,
 ) -> Result<Vec<TreeNode>> {
     let mut nodes = Vec::new();
-    let fault = walk(context, opened, place, config, &mut |node| {
+    let fault = walk(context, opened, path, root, config, &mut |node| {
         nodes.push(node);
         ControlFlow::Continue(())
     })?;
@@ -219,8 +222,24 @@ struct UnreadChildren {
 /// The result of reading a child.
 type ReadChild = Result<Option<ReadNode>>;
 
-/// A node, and the names of its children if they are in the tree.
-type ListedNode = (TreeNode, Option<(Arc<NodeEntry>, Vec<Vec<u8>>)>);
+/// A node, and its children if they are in the tree.
+struct ListedNode {
+    node: TreeNode,
+    children: Option<ListedChildren>,
+}
+
+/// The names of the children of a group.
+struct ListedChildren {
+    parent: Arc<NodeEntry>,
+    names: Vec<Vec<u8>>,
+}
+
+/// A child that will be read.
+struct UnreadChild {
+    parent: Arc<NodeEntry>,
+    name: Vec<u8>,
+    depth: usize,
+}
 
 /// Reads nodes in several threads.
 #[derive(Clone, Copy)]
@@ -241,7 +260,7 @@ struct TreeWalk<'a> {
 
 impl TreeWalk<'_> {
     /// Passes on nodes in order, each with all nodes below it.
-    fn give_all(&mut self, context: &RequestContext, items: Vec<TreeItem>) -> ControlFlow<()> {
+    fn emit_all(&mut self, context: &RequestContext, items: Vec<TreeItem>) -> ControlFlow<()> {
         if !items.iter().any(|item| matches!(item, TreeItem::Open(_))) {
             return items.into_iter().try_for_each(|item| match item {
                 TreeItem::Known(node) | TreeItem::Open(ReadNode { node, .. }) => (self.take)(node),
@@ -250,13 +269,13 @@ impl TreeWalk<'_> {
         let reader = self.reader;
         let list = |item| reader.list(context, item);
         let mut part = TreePart::default();
-        for (node, group) in parallel_map(reader.config.threads, items, &list) {
-            match group {
+        for ListedNode { node, children } in parallel_map(reader.config.threads, items, &list) {
+            match children {
                 None => part.slots.push(TreeSlot::Node(node)),
-                Some(group) => self.add_group(context, &mut part, node, group)?,
+                Some(children) => self.add_group(context, &mut part, node, children)?,
             }
         }
-        self.give_part(context, &mut part).map_continue(drop)
+        self.emit_part(context, &mut part).map_continue(drop)
     }
 
     /// Adds a group and its children to a part; passes the part on whenever it is full.
@@ -265,7 +284,7 @@ impl TreeWalk<'_> {
         context: &RequestContext,
         part: &mut TreePart,
         mut node: TreeNode,
-        (parent, names): (Arc<NodeEntry>, Vec<Vec<u8>>),
+        ListedChildren { parent, names }: ListedChildren,
     ) -> ControlFlow<()> {
         let depth = node.depth + 1;
         let wanted = names.len().min(self.room);
@@ -285,41 +304,40 @@ impl TreeWalk<'_> {
                 has_more: names.len() > 0,
             }));
             if part.unread >= PART {
-                before = self.give_part(context, part)?;
+                before = self.emit_part(context, part)?;
             }
         }
         ControlFlow::Continue(())
     }
 
     /// Reads the children of a part and passes the part on, except for a last child that others may follow.
-    fn give_part(
+    fn emit_part(
         &mut self,
         context: &RequestContext,
         part: &mut TreePart,
     ) -> ControlFlow<(), Option<ReadNode>> {
         let slots = take(part).slots;
-        let wanted = slots.iter().flat_map(|slot| match slot {
-            TreeSlot::Node(_) => Vec::new(),
-            TreeSlot::Unread(unread) => unread.wanted(),
+        let unread = slots.iter().filter_map(|slot| match slot {
+            TreeSlot::Node(_) => None,
+            TreeSlot::Unread(unread) => Some(unread.children()),
         });
         let reader = self.reader;
-        let read = |(parent, name, depth): (Arc<NodeEntry>, Vec<u8>, usize)| {
-            reader.read(context, &parent, &name, depth)
-        };
-        let mut read = parallel_map(reader.config.threads, wanted.collect(), &read).into_iter();
+        let read = |child: UnreadChild| reader.read(context, &child);
+        let mut read =
+            parallel_map(reader.config.threads, unread.flatten().collect(), &read).into_iter();
         let mut items = Vec::new();
-        let mut held_back = None;
+        let mut last = None;
         for slot in slots {
             match slot {
                 TreeSlot::Node(node) => items.push(TreeItem::Known(node)),
                 TreeSlot::Unread(unread) => {
                     let children = read.by_ref().take(unread.names.len());
-                    held_back = self.add_children(unread, children, &mut items);
+                    last = self.add_children(unread, children, &mut items);
                 }
             }
         }
-        self.give_all(context, items)?;
-        ControlFlow::Continue(held_back)
+        self.emit_all(context, items)?;
+        ControlFlow::Continue(last)
     }
 
     /// Adds children that were read; returns the last one if others may follow.
@@ -333,7 +351,7 @@ impl TreeWalk<'_> {
         for child in read {
             match child {
                 Ok(child) => children.extend(child),
-                Err(error) => self.note_fault(&unread.parent.path, error, items),
+                Err(error) => self.record_fault(&unread.parent.path, error, items),
             }
         }
         let last = children.pop();
@@ -349,7 +367,7 @@ impl TreeWalk<'_> {
     }
 
     /// Records an error of a child in its group, or in the walk if the group was already passed on.
-    fn note_fault(&mut self, group: &Key, error: Error, items: &mut [TreeItem]) {
+    fn record_fault(&mut self, group: &Key, error: Error, items: &mut [TreeItem]) {
         let node = items.iter_mut().rev().find_map(|item| match item {
             TreeItem::Known(node) if node.path == *group => Some(node),
             TreeItem::Known(_) | TreeItem::Open(_) => None,
@@ -365,20 +383,27 @@ impl NodeReader<'_> {
     /// Lists the children of a node; if they are too deep for the tree, only checks whether there are any.
     fn list(&self, context: &RequestContext, item: TreeItem) -> ListedNode {
         let ReadNode { mut node, entry } = match item {
-            TreeItem::Known(node) => return (node, None),
+            TreeItem::Known(node) => {
+                return ListedNode {
+                    node,
+                    children: None,
+                };
+            }
             TreeItem::Open(found) => found,
         };
         let is_deepest = node.depth >= self.config.depth.min(MAX_DEPTH);
         let most = if is_deepest { 1 } else { MAX_NODES + 1 };
+        let mut children = None;
         match self.names(context, &entry, most) {
             Err(error) => node.fault = Some(error),
             Ok((names, _)) if is_deepest => node.is_cut = !names.is_empty(),
             Ok((names, left_out)) => {
                 node.is_partial = left_out == LeftOut::Any;
-                return (node, Some((entry, names)));
+                let parent = entry;
+                children = Some(ListedChildren { parent, names });
             }
         }
-        (node, None)
+        ListedNode { node, children }
     }
 
     /// Returns the sorted names of the children of a group, at most the first `most` in the listing; and which names
@@ -404,23 +429,18 @@ impl NodeReader<'_> {
         Ok((names, listing.left_out()))
     }
 
-    fn read(
-        &self,
-        context: &RequestContext,
-        parent: &NodeEntry,
-        name: &[u8],
-        depth: usize,
-    ) -> ReadChild {
-        let child = self.opened.hierarchy.child(context, parent, name)?;
+    fn read(&self, context: &RequestContext, unread: &UnreadChild) -> ReadChild {
+        let parent = &unread.parent;
+        let child = self.opened.hierarchy.child(context, parent, &unread.name)?;
         let child = child.filter(|child| !is_of_chunks(parent, child));
         Ok(child.map(|entry| {
-            let node = self.describe(context, &entry, depth);
+            let node = self.describe(context, &entry, unread.depth);
             ReadNode { node, entry }
         }))
     }
 
     fn describe(&self, context: &RequestContext, entry: &Arc<NodeEntry>, depth: usize) -> TreeNode {
-        TreeNode::describe(context, (self.opened, self.root), entry, depth, self.config)
+        TreeNode::describe(context, self.opened, self.root, entry, depth, self.config)
     }
 }
 
@@ -436,12 +456,13 @@ impl TreeItem {
 }
 
 impl UnreadChildren {
-    /// Returns the parent, name and depth of each child to read.
-    fn wanted(&self) -> Vec<(Arc<NodeEntry>, Vec<u8>, usize)> {
-        let names = self.names.iter();
-        names
-            .map(|name| (self.parent.clone(), name.clone(), self.depth))
-            .collect()
+    /// Returns each child to read.
+    fn children(&self) -> impl Iterator<Item = UnreadChild> {
+        self.names.iter().map(|name| UnreadChild {
+            parent: self.parent.clone(),
+            name: name.clone(),
+            depth: self.depth,
+        })
     }
 }
 
