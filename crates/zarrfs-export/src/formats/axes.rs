@@ -7,9 +7,9 @@
 use serde_json::Value;
 
 use crate::formats::Subject;
-use crate::formats::ome_zarr::affine::AffineMap;
+use crate::formats::ome_zarr::affine::{AffineMap, TakenInput};
 use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
-use crate::formats::ome_zarr::orientation::{FirstVoxel, in_body, ways};
+use crate::formats::ome_zarr::orientation::{FirstVoxel, in_body, orientation_text};
 use crate::formats::ome_zarr::{Level, level_of};
 use crate::formats::units::Measured;
 
@@ -135,11 +135,13 @@ pub(crate) fn dimensions_of(subject: &Subject) -> Dimensions {
         return found;
     };
     if let Some(oblique) = found.oblique.take() {
-        let kept = taken.iter();
-        let kept: Vec<_> = kept
-            .map(|taken| (taken.axis, taken.start as f64, taken.step as f64))
-            .collect();
-        let place = oblique.map.taken(&kept).map(|(map, outputs)| Oblique {
+        let inputs = taken.iter().map(|taken| TakenInput {
+            input: taken.axis,
+            start: taken.start as f64,
+            step: taken.step as f64,
+        });
+        let inputs: Vec<TakenInput> = inputs.collect();
+        let place = oblique.map.taken(&inputs).map(|(map, outputs)| Oblique {
             map,
             axes: outputs
                 .into_iter()
@@ -158,10 +160,10 @@ pub(crate) fn dimensions_of(subject: &Subject) -> Dimensions {
         }
     }
     let axes = &found.axes;
-    let kept = taken
+    let dimensions = taken
         .iter()
         .filter_map(|taken| Some((taken, axes.get(taken.axis)?)));
-    found.axes = kept
+    found.axes = dimensions
         .map(|(taken, axis)| {
             let mut axis = axis.clone();
             axis.origin = place(axis.origin + axis.scale.unwrap_or(0.0) * taken.start as f64);
@@ -221,18 +223,19 @@ impl Dimensions {
             let body = self.in_body(&place, first);
             if let Some(outputs) = place.map.permutation() {
                 self.set_place(&place, &outputs);
-                let aslant = body.map(|(body, told)| (self.aslant(body), told));
-                if let Some((Ok(oblique), told)) = aslant {
-                    self.oblique.get_or_insert(oblique.in_ways(told));
+                let aslant = body.map(|(body, orientation)| (self.aslant(body), orientation));
+                if let Some((Ok(oblique), orientation)) = aslant {
+                    self.oblique
+                        .get_or_insert(oblique.with_orientation(orientation));
                 }
                 return;
             }
-            let (place, told) = match body {
-                Some((body, told)) => (body, Some(told)),
+            let (place, orientation) = match body {
+                Some((body, orientation)) => (body, Some(orientation)),
                 None => (place, None),
             };
-            let aslant = self.aslant(place).map(|oblique| match told {
-                Some(told) => oblique.in_ways(told),
+            let aslant = self.aslant(place).map(|oblique| match orientation {
+                Some(orientation) => oblique.with_orientation(orientation),
                 None => oblique,
             });
             match aslant {
@@ -260,14 +263,15 @@ impl Dimensions {
         place: &LevelPlace,
         first: Option<&FirstVoxel>,
     ) -> Option<(LevelPlace, String)> {
-        let told = ways(place.axes.as_ref()?)?;
+        let orientation = orientation_text(place.axes.as_ref()?)?;
         let body = in_body(place, first);
         let known = "left, right, anterior, posterior, inferior and superior";
-        let sentence = format!("{told}: files have {known} alone, one for each axis of space");
+        let sentence =
+            format!("{orientation}: files have {known} alone, one for each axis of space");
         if body.is_none() && !self.left_out.contains(&sentence) {
             self.left_out.push(sentence);
         }
-        Some((body?, told))
+        Some((body?, orientation))
     }
 
     /// Applies the place of a level whose dimensions are parallel to the axes `outputs`.
@@ -320,7 +324,7 @@ impl Dimensions {
 
 impl Oblique {
     /// Returns the same place with anatomical orientations.
-    fn in_ways(self, orientation: String) -> Oblique {
+    fn with_orientation(self, orientation: String) -> Oblique {
         Oblique {
             orientation: Some(orientation),
             ..self

@@ -245,10 +245,10 @@ impl Format {
                 // The decoding error is more specific than that the format cannot hold the type.
                 Err(error) => error,
                 Ok(()) => {
-                    let held = &subject.array.data_type;
+                    let data_type = &subject.array.data_type;
                     Error::unsupported(
                         array.path(),
-                        format!("{} cannot hold {held}", self.extension),
+                        format!("{} cannot hold {data_type}", self.extension),
                     )
                 }
             })

@@ -234,7 +234,10 @@ impl GroupPlan {
 }
 
 /// An array, and its state at the last check.
-type SeenArray = (Arc<OpenArray>, Mutex<ArrayState>);
+struct TrackedArray {
+    array: Arc<OpenArray>,
+    state: Mutex<ArrayState>,
+}
 
 /// An open file of a group.
 pub struct GroupFile {
@@ -245,7 +248,7 @@ pub struct GroupFile {
     variables: Vec<(u64, Export)>,
     length: u64,
     /// The arrays on which the bytes of the file may depend.
-    arrays: Vec<SeenArray>,
+    arrays: Vec<TrackedArray>,
 }
 
 impl GroupFile {
@@ -256,8 +259,11 @@ impl GroupFile {
         contents: &GroupContents,
     ) -> Result<GroupFile> {
         // The states are taken first, so that a change during the reads counts as a change of the open file.
-        let seen = |array: &Arc<OpenArray>| (array.clone(), Mutex::new(array.state()));
-        let arrays: Vec<SeenArray> = contents.decodable().map(seen).collect();
+        let arrays = contents.decodable().map(|array| TrackedArray {
+            array: array.clone(),
+            state: Mutex::new(array.state()),
+        });
+        let arrays: Vec<TrackedArray> = arrays.collect();
         let layout = match body {
             GroupBody::Laid(layout) => Cow::Borrowed(layout),
             GroupBody::Made(made) | GroupBody::Checked(made) => {
@@ -269,7 +275,7 @@ impl GroupFile {
             Ok((variable.offset, source.open(variable.parts.clone())?))
         });
         let first = arrays.first().filter(|_| !layout.header.is_counted());
-        let room = first.map(|(array, _)| room_of(array, layout.header.len()));
+        let room = first.map(|first| room_of(&first.array, layout.header.len()));
         Ok(GroupFile {
             _room: room.transpose()?.flatten(),
             variables: variables.collect::<Result<_>>()?,
@@ -291,15 +297,15 @@ impl GroupFile {
 
     /// Returns the arrays on which the bytes of the file may depend, in the order of `GroupContents::decodable`.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
-        self.arrays.iter().map(|(array, _)| array)
+        self.arrays.iter().map(|tracked| &tracked.array)
     }
 
     /// Whether the content may have changed since the last call, without a request to the store.
     pub fn may_have_changed(&self) -> bool {
-        let has_changed = |(array, seen): &&SeenArray| {
-            let now = array.state();
-            let before = std::mem::replace(&mut *seen.lock(), now);
-            array.may_have_changed(&before)
+        let has_changed = |tracked: &&TrackedArray| {
+            let now = tracked.array.state();
+            let before = std::mem::replace(&mut *tracked.state.lock(), now);
+            tracked.array.may_have_changed(&before)
         };
         // Every array must update its state, so this must not stop at the first change.
         self.arrays.iter().filter(has_changed).count() > 0

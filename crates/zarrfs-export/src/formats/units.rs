@@ -169,11 +169,11 @@ impl Unit {
     }
 }
 
-/// Returns the message about units of these dimensions that a file omits; `held` says which units the format
+/// Returns the message about units of these dimensions that a file omits; `supported` says which units the format
 /// supports.
 pub(super) fn left_out<'a, M: Measured + 'a>(
     axes: impl Iterator<Item = &'a M>,
-    held: &str,
+    supported: &str,
 ) -> Option<String> {
     let units = axes.filter_map(|axis| {
         let unit = axis.unit().filter(|unit| !unit.is_empty())?;
@@ -183,7 +183,7 @@ pub(super) fn left_out<'a, M: Measured + 'a>(
         })
     });
     let units: Vec<String> = units.collect();
-    (!units.is_empty()).then(|| format!("units {}: {held}", units.join(", ")))
+    (!units.is_empty()).then(|| format!("units {}: {supported}", units.join(", ")))
 }
 
 #[cfg(test)]

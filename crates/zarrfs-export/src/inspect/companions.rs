@@ -206,10 +206,10 @@ pub(super) fn name_without_paths(members: &mut [GroupMember]) {
     if !names.iter().any(|name| name.contains('/')) {
         return;
     }
-    let held = |name: &&str| others.iter().any(|member| member.path == *name);
+    let is_member = |name: &&str| others.iter().any(|member| member.path == *name);
     let names = names
         .iter()
-        .map(|name| Some(last_name(name)).filter(held).unwrap_or(name));
+        .map(|name| Some(last_name(name)).filter(is_member).unwrap_or(name));
     let text = names.collect::<Vec<&str>>().join(" ");
     let attributes = attributes.with(COORDINATES, &text.into());
     Arc::make_mut(&mut own.array).attributes = attributes;

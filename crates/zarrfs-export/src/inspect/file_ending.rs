@@ -20,7 +20,7 @@ pub struct FileEnding<'a> {
 }
 
 /// The name part before the extension of a file with values that CF attributes define.
-const MEANT: &str = "cf";
+const CF: &str = "cf";
 
 /// The separator before a selection.
 pub const SELECTED: char = '@';
@@ -41,17 +41,17 @@ impl FileEnding<'_> {
         let ending = str::from_utf8(ending).ok()?;
         let format = format_of(ending)?;
         let rest = ending.strip_suffix(format.extension)?.strip_suffix('.')?;
-        let meant = rest
-            .strip_suffix(MEANT)
+        let bare = rest
+            .strip_suffix(CF)
             .and_then(|rest| rest.strip_suffix('.'));
-        let selection = meant.unwrap_or(rest);
+        let selection = bare.unwrap_or(rest);
         Some(FileEnding {
             chosen: rest,
             selection: match selection {
                 "" => None,
                 selection => Some(selection.strip_prefix(SELECTED)?),
             },
-            is_meant: meant.is_some(),
+            is_meant: bare.is_some(),
             format,
         })
     }
@@ -97,17 +97,17 @@ impl GroupChoice<'_> {
     ) -> Option<GroupChoice<'a>> {
         let ending = str::from_utf8(ending).ok()?;
         let (format, rest) = format_of_groups(ending, formats)?;
-        let meant = rest
-            .strip_suffix(MEANT)
+        let bare = rest
+            .strip_suffix(CF)
             .and_then(|rest| rest.strip_suffix('.'));
-        let selection = match meant.unwrap_or(rest) {
+        let selection = match bare.unwrap_or(rest) {
             "" => None,
             selection => Some(selection.strip_prefix(SELECTED)?),
         };
         Some(GroupChoice {
             format,
             selection,
-            is_meant: meant.is_some(),
+            is_meant: bare.is_some(),
         })
     }
 
@@ -138,7 +138,7 @@ impl GroupChoice<'_> {
 
     /// Parses the name of a format of groups: `EXT` or `cf.EXT`.
     pub fn of_group_format(name: &str) -> Result<GroupChoice<'static>> {
-        if let Some(removed) = RemovedFormat::of_extension(without_meant(name).unwrap_or(name)) {
+        if let Some(removed) = RemovedFormat::of_extension(without_cf(name).unwrap_or(name)) {
             return Err(removed.error(name));
         }
         let choice = GroupChoice::by_format(name, GROUP_FORMATS);
@@ -148,8 +148,8 @@ impl GroupChoice<'_> {
 
     fn by_end(name: &str, formats: &[&'static GroupFormat]) -> Option<GroupChoice<'static>> {
         let (format, stem) = format_of_groups(name, formats)?;
-        let meant = stem.strip_suffix(MEANT);
-        let is_meant = meant.is_some_and(|rest| rest.ends_with('.'));
+        let bare = stem.strip_suffix(CF);
+        let is_meant = bare.is_some_and(|rest| rest.ends_with('.'));
         Some(GroupChoice {
             is_meant,
             ..GroupChoice::whole(format)
@@ -157,12 +157,12 @@ impl GroupChoice<'_> {
     }
 
     fn by_format(name: &str, formats: &[&'static GroupFormat]) -> Option<GroupChoice<'static>> {
-        let meant = without_meant(name);
-        let extension = meant.unwrap_or(name);
+        let bare = without_cf(name);
+        let extension = bare.unwrap_or(name);
         let mut formats = formats.iter();
         let format = formats.find(|format| format.extension == extension)?;
         Some(GroupChoice {
-            is_meant: meant.is_some(),
+            is_meant: bare.is_some(),
             ..GroupChoice::whole(format)
         })
     }
@@ -224,7 +224,7 @@ impl FileContent {
 
     /// Parses the name of a format: exactly `EXT` or `cf.EXT`.
     pub fn of_format(name: &str) -> Result<FileContent> {
-        let extension = without_meant(name).unwrap_or(name);
+        let extension = without_cf(name).unwrap_or(name);
         if let Some(removed) = RemovedFormat::of_extension(extension) {
             return Err(removed.error(name));
         }
@@ -232,21 +232,21 @@ impl FileContent {
     }
 
     fn of_extension(name: &str) -> Option<FileContent> {
-        let meant = without_meant(name);
-        let extension = meant.unwrap_or(name);
+        let bare = without_cf(name);
+        let extension = bare.unwrap_or(name);
         let mut formats = FORMATS.iter();
         formats
             .find(|format| format.extension == extension)
             .map(|format| FileContent {
                 format,
-                is_meant: meant.is_some(),
+                is_meant: bare.is_some(),
             })
     }
 }
 
 /// Returns the name of a format after `cf.`, or `None` if there is no such prefix.
-fn without_meant(name: &str) -> Option<&str> {
-    name.strip_prefix(MEANT)?.strip_prefix('.')
+fn without_cf(name: &str) -> Option<&str> {
+    name.strip_prefix(CF)?.strip_prefix('.')
 }
 
 /// Builds the error for a name that is not a format of groups; lists those formats.
@@ -263,7 +263,7 @@ fn not_a_format(name: &str, why: &str) -> Error {
     let names = names.join(", ");
     Error::invalid(
         name,
-        format!("{why}; there are {names}, with {MEANT} before any"),
+        format!("{why}; there are {names}, with {CF} before any"),
     )
 }
 

@@ -132,18 +132,18 @@ impl Cut {
             _ => self.selection_of(&member.array),
         };
         let array = Arc::make_mut(&mut member.array);
-        let kept = selection.remaining_axes();
+        let dimensions = selection.remaining_axes();
         let names = std::mem::take(&mut array.dimension_names);
-        let is_kept = |axis: &usize| kept.contains(axis);
+        let remains = |axis: &usize| dimensions.contains(axis);
         let chunk_shape = std::mem::take(&mut array.chunk_shape);
-        let lengths = kept.iter().filter_map(|&axis| chunk_shape.get(axis));
+        let lengths = dimensions.iter().filter_map(|&axis| chunk_shape.get(axis));
         array.chunk_shape = lengths.copied().collect();
         array.chunk_edges = Vec::new();
         array.shape = selection.shape();
         let (mut left, mut lost) = (Vec::new(), Vec::new());
         for (axis, name) in names.into_iter().enumerate() {
             match name {
-                name if is_kept(&axis) => left.push(name),
+                name if remains(&axis) => left.push(name),
                 Some(name) => lost.push(name),
                 None => {}
             }
@@ -328,8 +328,8 @@ const KNOWN_NAMES: [&str; 4] = [
 
 /// Adds `axis` to coordinate variables of maps if only their names say that they run east or north: GDAL does not
 /// recognize them by name.
-pub(super) fn tell_axes(members: &mut [GroupMember]) {
-    let (mut told, places): (Vec<(usize, &str)>, _) = (Vec::new(), places_of(members));
+pub(super) fn add_axes(members: &mut [GroupMember]) {
+    let (mut missing, places): (Vec<(usize, &str)>, _) = (Vec::new(), places_of(members));
     for map in members.iter() {
         let array = &map.array;
         if array.attributes.in_files().get("grid_mapping").is_none() {
@@ -342,13 +342,13 @@ pub(super) fn tell_axes(members: &mut [GroupMember]) {
             let dimension = NamedDimension { name, length };
             let found = found.filter(|(_, found)| dimension.has_coordinate(found));
             if let Some((place, axis)) =
-                found.and_then(|(place, found)| Some((place, untold_axis(name, found)?)))
+                found.and_then(|(place, found)| Some((place, missing_axis(name, found)?)))
             {
-                told.push((place, axis));
+                missing.push((place, axis));
             }
         }
     }
-    for (place, axis) in told {
+    for (place, axis) in missing {
         if let Some(member) = members.get_mut(place) {
             let array = Arc::make_mut(&mut member.array);
             array.attributes = array.attributes.with("axis", &axis.into());
@@ -358,16 +358,16 @@ pub(super) fn tell_axes(members: &mut [GroupMember]) {
 
 /// Returns the axis of a coordinate variable that runs east or north, or `None` if GDAL recognizes it by its
 /// attributes.
-fn untold_axis(name: &str, array: &Array) -> Option<&'static str> {
+fn missing_axis(name: &str, array: &Array) -> Option<&'static str> {
     let attributes = array.attributes.in_files();
     let standard = attributes.get("standard_name");
     let standard = standard.as_ref().and_then(Value::as_str);
     let meaning = CoordinateMeaning::of(name, attributes);
-    let is_told = attributes.get("axis").is_some()
+    let is_recognized = attributes.get("axis").is_some()
         || meaning.quantity == Quantity::Degrees
         || standard.is_some_and(|standard| KNOWN_NAMES.contains(&standard));
     match meaning.kind {
-        _ if is_told => None,
+        _ if is_recognized => None,
         AxisKind::X => Some("X"),
         AxisKind::Y => Some("Y"),
         _ => None,
@@ -376,7 +376,7 @@ fn untold_axis(name: &str, array: &Array) -> Option<&'static str> {
 
 /// The members and attributes that a file of CF-decoded values lacks.
 #[derive(Default)]
-pub(super) struct NotMeant {
+pub(super) struct CfLosses {
     /// A sentence for each member whose attributes are invalid.
     pub(super) members: Vec<String>,
     /// A sentence for each member that lost attributes.
@@ -385,8 +385,8 @@ pub(super) struct NotMeant {
 
 /// Replaces members by their CF-decoded values in files of a format, and drops members with invalid attributes.
 /// Bounds without units of their own use the units of their time variable, as in CF and xarray.
-pub(super) fn mean(members: &mut Vec<GroupMember>, format: &GroupFormat) -> NotMeant {
-    let (units, mut lost) = (units_of_bounds(members), NotMeant::default());
+pub(super) fn decode_cf(members: &mut Vec<GroupMember>, format: &GroupFormat) -> CfLosses {
+    let (units, mut lost) = (units_of_bounds(members), CfLosses::default());
     members.retain_mut(|member| match decoded(member, &units, format) {
         Ok(decoded) => {
             let own = member.array.in_files();
@@ -416,7 +416,7 @@ pub(super) fn mean(members: &mut Vec<GroupMember>, format: &GroupFormat) -> NotM
 }
 
 /// Returns the reason why the attributes of the member at a path are invalid, or `None` if they are not.
-pub(super) fn why_not_meant(
+pub(super) fn cf_fault(
     members: &[GroupMember],
     path: &str,
     format: &GroupFormat,

@@ -150,7 +150,7 @@ impl PlannedFile {
                     choice.format.extension
                 )));
             }
-            let lost = file_members::mean(&mut contents.members, choice.format);
+            let lost = file_members::decode_cf(&mut contents.members, choice.format);
             let leaves_out = leaves_out(choice.format.scope) && !contents.members.is_empty();
             if let Some(why) = lost.members.first().filter(|_| !leaves_out) {
                 return Ok(Err(why.clone()));
@@ -161,7 +161,7 @@ impl PlannedFile {
                 contents.left_out.extend(lost.attributes);
             }
         }
-        file_members::tell_axes(&mut contents.members);
+        file_members::add_axes(&mut contents.members);
         cut.apply(&mut contents.members);
         let contents = shortened(contents);
         let file = (choice.format.plan)(&contents).map(|plan| PlannedFile {
@@ -440,28 +440,30 @@ fn shortened(mut contents: GroupContents) -> GroupContents {
     let below = subgroups.iter().map(|group| &group.attributes);
     let arrays = members.iter().map(|member| &member.array.attributes);
     let lengths = own.chain(below).chain(arrays);
-    let length: usize = lengths.map(|held| held.in_files().text().len()).sum();
+    let length: usize = lengths
+        .map(|attributes| attributes.in_files().text().len())
+        .sum();
     let mut sentence = None;
-    let mut held = |attributes: &Attributes| {
-        let held = match length {
+    let mut limited = |attributes: &Attributes| {
+        let limited = match length {
             0..=MAX_TOGETHER => attributes.in_files().clone(),
             _ => attributes.meaningful(),
         };
-        if held.text().len() != attributes.text().len() {
-            sentence = held
+        if limited.text().len() != attributes.text().len() {
+            sentence = limited
                 .get(LEFT_OUT)
                 .and_then(|text| Some(text.as_str()?.to_string()));
         }
-        held
+        limited
     };
-    *attributes = held(attributes);
+    *attributes = limited(attributes);
     for group in subgroups {
-        group.attributes = held(&group.attributes);
+        group.attributes = limited(&group.attributes);
     }
     for member in members {
         let own = &member.array.attributes;
         if length > MAX_TOGETHER || !own.is_in_files() {
-            let attributes = held(own);
+            let attributes = limited(own);
             Arc::make_mut(&mut member.array).attributes = attributes;
         }
     }
@@ -555,7 +557,7 @@ impl VariableSource<'_> {
         };
         self.add_companions(context, &mut contents)?;
         if choice.is_meant
-            && let Some(why) = file_members::why_not_meant(&contents.members, name, choice.format)
+            && let Some(why) = file_members::cf_fault(&contents.members, name, choice.format)
         {
             return Ok(Err(why.to_string()));
         }

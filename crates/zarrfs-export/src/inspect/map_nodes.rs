@@ -54,7 +54,7 @@ impl MapSource<'_> {
         }
         let mut unplaced = None;
         if let Some(level) = named_level(&array.path, &find)? {
-            around.level = Some(level.told.clone());
+            around.level = Some(level.attributes.clone());
             around.levels = Some(level.group.clone()).filter(|levels| levels.path != group.path);
             unplaced = Some(level).filter(|level| !is_placed(level));
         }
@@ -120,7 +120,7 @@ struct NamedLevel {
     group: Arc<NodeEntry>,
     layout: MapLayout,
     /// The entry of the level in the layout.
-    told: Attributes,
+    attributes: Attributes,
     /// The path of the level relative to the group, and of the array relative to the level.
     path: String,
     below: String,
@@ -138,12 +138,12 @@ fn named_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
             let whole = array.below(&above).and_then(|whole| whole.below(&level));
             let text = |key: &Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
             let path = text(&level);
-            if let Some(told) = layout.level(&path) {
+            if let Some(attributes) = layout.level(&path) {
                 let below = whole.map(|key| text(&key)).unwrap_or_default();
                 return Ok(Some(NamedLevel {
                     group,
                     layout,
-                    told,
+                    attributes,
                     path,
                     below,
                 }));
@@ -155,7 +155,7 @@ fn named_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
 
 /// Whether a layout defines the position of a level.
 fn is_placed(level: &NamedLevel) -> bool {
-    let has = |name| level.told.get(name).is_some();
+    let has = |name| level.attributes.get(name).is_some();
     has("spatial:transform") || has("proj:transform")
 }
 

@@ -186,9 +186,9 @@ impl ArrayFile<'_> {
             let found = format!("{}: {why}", ending.format.extension);
             Error::unsupported(open.path(), found)
         };
-        let meant = ending.is_meant.then(|| cf::decoded(array)).transpose();
-        let meant = meant.map_err(|why| refused(&why.to_string()))?;
-        let described = meant.as_ref().map_or(array, |meant| &meant.array);
+        let decoded = ending.is_meant.then(|| cf::decoded(array)).transpose();
+        let decoded = decoded.map_err(|why| refused(&why.to_string()))?;
+        let described = decoded.as_ref().map_or(array, |decoded| &decoded.array);
         *elements = Some((described.data_type.to_string(), shape.clone()));
         let around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
         let mut around = around.with_numbers(context, place.hierarchy, place.arrays)?;
@@ -216,7 +216,10 @@ impl ArrayFile<'_> {
         }
         let mut parts = ending.format.parts_of(&open, &subject)?;
         let size = array.element_size()?;
-        if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
+        if let Some(conversion) = decoded
+            .as_ref()
+            .and_then(|decoded| decoded.conversion.as_ref())
+        {
             parts = parts.after(conversion, size);
         }
         parts.len(&shape, size).map(Some)

@@ -136,11 +136,11 @@ pub fn open_file(
     let FileContent { format, is_meant } = content;
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
-    let meant = is_meant
+    let decoded = is_meant
         .then(|| cf::decoded(described.metadata))
         .transpose();
-    let meant = meant.map_err(|why| Error::unsupported(array.path(), why))?;
-    let metadata = meant.as_ref().map(|meant| &meant.array);
+    let decoded = decoded.map_err(|why| Error::unsupported(array.path(), why))?;
+    let metadata = decoded.as_ref().map(|decoded| &decoded.array);
     let metadata = metadata.unwrap_or(described.metadata);
     if format.is_made(metadata) {
         return Export::open_made(
@@ -152,7 +152,9 @@ pub fn open_file(
                 source: Some(MemberSource {
                     array: array.clone(),
                     selection: selection.clone(),
-                    conversion: meant.as_ref().and_then(|meant| meant.conversion.clone()),
+                    conversion: decoded
+                        .as_ref()
+                        .and_then(|decoded| decoded.conversion.clone()),
                 }),
             },
         );
@@ -164,7 +166,10 @@ pub fn open_file(
         ..Subject::alone(metadata, &shape)
     };
     let mut parts = parts_of(format, array, &subject)?;
-    if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
+    if let Some(conversion) = decoded
+        .as_ref()
+        .and_then(|decoded| decoded.conversion.as_ref())
+    {
         parts = parts.after(conversion, array.array().element_size()?);
     }
     if parts.elements.is_none() {

@@ -124,15 +124,15 @@ impl SelectableDimensions<'_> {
 
     fn select_unnamed(&self, axes: &mut [Option<SelectedAxis>], parts: &[&str]) -> PartResult<()> {
         let dots = parts.iter().filter(|part| **part == "...").count();
-        let given = parts.len() - dots;
+        let numbered = parts.len() - dots;
         if dots > 1 {
             return Err("'...' may stand there once".to_string().into());
         }
         let named = axes.iter().flatten().count();
         let rank = axes.len();
         let Some(missing) = (rank - named)
-            .checked_sub(given)
-            .filter(|_| given <= MAX_RANK)
+            .checked_sub(numbered)
+            .filter(|_| numbered <= MAX_RANK)
         else {
             let beside = if named > 0 {
                 " beside those that are named"
@@ -140,7 +140,7 @@ impl SelectableDimensions<'_> {
                 ""
             };
             let left = rank - named;
-            return Err(format!("{given} dimensions, but the array has {left}{beside}").into());
+            return Err(format!("{numbered} dimensions, but the array has {left}{beside}").into());
         };
         let mut free = axes
             .iter_mut()
@@ -260,10 +260,10 @@ fn slice(
     } else {
         (-1, whole - 1)
     };
-    let bound = |given: Option<i64>, default: i128| match given {
+    let bound = |end: Option<i64>, default: i128| match end {
         None => default,
-        Some(given) if given < 0 => (i128::from(given) + whole).clamp(low, high),
-        Some(given) => i128::from(given).clamp(low, high),
+        Some(end) if end < 0 => (i128::from(end) + whole).clamp(low, high),
+        Some(end) => i128::from(end).clamp(low, high),
     };
     let (first, last) = if step > 0 {
         (bound(from, low), bound(to, high))

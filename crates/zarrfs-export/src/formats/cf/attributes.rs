@@ -23,7 +23,7 @@ impl NoValues {
     pub(crate) fn of(name: &str, value: &Value, wanted: &str) -> NoValues {
         NoValues::Attribute(format!(
             "the attribute {name} is {} and has to be {wanted}",
-            shown(value)
+            abbreviated(value)
         ))
     }
 }
@@ -37,13 +37,10 @@ impl fmt::Display for NoValues {
     }
 }
 
-/// Maximum number of characters of an attribute in a message.
-const MAX_SHOWN: usize = 60;
-
 /// Returns the value of an attribute for a message.
-pub(crate) fn shown(value: &Value) -> String {
+pub(crate) fn abbreviated(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(MAX_SHOWN) {
+    match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }

@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::formats::cf::attributes::{AttributeNumber, FILL, fill_numbers, packing_number, shown};
+use crate::formats::cf::attributes::{
+    AttributeNumber, FILL, abbreviated, fill_numbers, packing_number,
+};
 use crate::formats::cf::conversions::ComplexMask;
 use crate::formats::cf::conversions::{CfConversion, Meaning, Truth};
 use crate::formats::cf::counts::{CountedDuration, CountedNumbers, CountedTime};
@@ -356,11 +358,11 @@ fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValue
     };
     let name = calendar.as_str().unwrap_or_default();
     TimeCount::parse(units, name).ok_or_else(|| {
-        let units = shown(&Value::from(units));
+        let units = abbreviated(&Value::from(units));
         NoValues::Attribute(format!(
             "the attribute units is {units} in the calendar {}, and has to be a unit of time, 'since' and a date of a \
              known calendar",
-            shown(&calendar)
+            abbreviated(&calendar)
         ))
     })
 }

@@ -100,12 +100,12 @@ impl TimeCount {
             return None;
         }
         let (unit, origin) = (unit.trim(), date.in_calendar(of_date)?.start(of_date));
-        let is_held = of_date == Calendar::Gregorian && i64::try_from(origin).is_ok();
+        let is_supported = of_date == Calendar::Gregorian && i64::try_from(origin).is_ok();
         Some(TimeCount {
             unit: unit_of(unit)?,
             origin,
             calendar,
-            is_in_microseconds: !(is_held && has_long_name(unit)),
+            is_in_microseconds: !(is_supported && has_long_name(unit)),
         })
     }
 }

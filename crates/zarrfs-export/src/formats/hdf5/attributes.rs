@@ -143,7 +143,7 @@ pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
     let values = attributes.to_map();
     let names = unique_names(values.keys(), is_own);
     let list = values.iter().zip(names).map(|((own, value), name)| {
-        let value = held(attributes, own, value);
+        let value = value_of(attributes, own, value);
         (name, value)
     });
     list.collect()
@@ -151,8 +151,8 @@ pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
 
 /// Whether an attribute is a valid fill value for elements of a data type.
 pub fn is_fill(data_type: &DataType, value: &Value) -> bool {
-    let held = of_type(data_type, value);
-    held.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
+    let elements = of_type(data_type, value);
+    elements.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
 }
 
 /// Returns the attributes of an array with this element type, which its fill value gets as well.
@@ -178,7 +178,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
             .flatten();
         let value = match numbers {
             Some((lengths, numbers)) => typed(lengths, &numbers),
-            None => held(&array.attributes, own, value),
+            None => value_of(&array.attributes, own, value),
         };
         (name, value)
     });
@@ -251,7 +251,7 @@ pub(super) fn text(text: String) -> HdfValue {
 }
 
 /// Returns the value of an attribute. Numbers that JSON lacks, such as NaN, become doubles.
-fn held(attributes: &Attributes, name: &str, value: &Value) -> HdfValue {
+fn value_of(attributes: &Attributes, name: &str, value: &Value) -> HdfValue {
     let is_number = attributes.is_beyond_json(name, value);
     let numbers = is_number.then(|| of_type(&DataType::Float(8), value));
     match numbers.flatten() {

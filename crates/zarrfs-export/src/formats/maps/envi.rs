@@ -148,9 +148,9 @@ fn map_lines(map: &mut Georeference) -> String {
     match system {
         None => map_info("Arbitrary", place, ""),
         Some(system) => system_lines(&system, place).unwrap_or_else(|| {
-            let shown: String = system.text.chars().take(100).collect();
+            let label: String = system.text.chars().take(100).collect();
             map.left_out.push(format!(
-                "the reference system {shown}: ENVI has no numbers of EPSG and no WKT 2; the .vrt has it"
+                "the reference system {label}: ENVI has no numbers of EPSG and no WKT 2; the .vrt has it"
             ));
             map_info("Arbitrary", place, "")
         }),

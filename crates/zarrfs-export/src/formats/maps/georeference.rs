@@ -351,7 +351,7 @@ impl<'a> MapFacts<'a> {
             let sentence = "the coordinates are longitudes and latitudes";
             left_out.push(format!(
                 "the reference system {}: {sentence}",
-                other.shown()
+                other.label()
             ));
             self.place = None;
         }
@@ -454,9 +454,12 @@ impl<'a> MapFacts<'a> {
     /// Returns the reason why there is no place, or `None` if no user would expect one.
     fn missing_place(&self, subject: &Subject, axes: MapAxes<'_>) -> Option<String> {
         let because = |why: &str| Some(format!("the place on the map: {why}"));
-        let kept = subject.array.attributes.get("coordinates");
-        let kept = kept.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let names = kept.to_ascii_lowercase();
+        let coordinates = subject.array.attributes.get("coordinates");
+        let coordinates = coordinates
+            .as_ref()
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let names = coordinates.to_ascii_lowercase();
         for variable in [self.y, self.x].into_iter().flatten() {
             let name = &variable.name;
             match &variable.line {
@@ -483,7 +486,7 @@ impl<'a> MapFacts<'a> {
         }
         if names.contains("lat") && names.contains("lon") {
             return because(&format!(
-                "the coordinates {kept} are not one number for each row and for each column"
+                "the coordinates {coordinates} are not one number for each row and for each column"
             ));
         }
         let missing = [(self.y, axes.y), (self.x, axes.x)];
@@ -505,15 +508,15 @@ impl<'a> MapFacts<'a> {
 fn missing_system(subject: &Subject) -> Option<String> {
     let named = subject.array.attributes.get("grid_mapping")?;
     let named = named.as_str().filter(|named| !named.trim().is_empty())?;
-    let shown = |name: &str| name.chars().take(100).collect::<String>();
+    let abbreviated = |name: &str| name.chars().take(100).collect::<String>();
     let Some(mapping) = subject.around.mapping else {
         return Some(format!(
             "the reference system: no variable {} is there, which grid_mapping names",
-            shown(named)
+            abbreviated(named)
         ));
     };
     let kind = mapping.get("grid_mapping_name")?;
-    let kind = shown(kind.as_str()?);
+    let kind = abbreviated(kind.as_str()?);
     Some(format!(
         "the reference system: the grid mapping {kind:?} is not known, or has not all of its numbers"
     ))

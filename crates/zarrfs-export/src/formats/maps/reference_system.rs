@@ -80,7 +80,7 @@ impl ReferenceSystem {
     }
 
     /// Returns its name for a message: the code, or the first name in its WKT.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         let first = self.text.split('"').nth(1);
         let named = first.filter(|_| self.is_text());
         let named = named.unwrap_or(&self.text);

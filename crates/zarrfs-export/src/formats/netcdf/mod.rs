@@ -211,7 +211,7 @@ pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, S
         is_name(name) && (name != FILL || is_fill)
     });
     let pairs = values.keys().cloned().zip(names);
-    pairs.filter(|(own, held)| own != held).collect()
+    pairs.filter(|(own, unique)| own != unique).collect()
 }
 
 /// A variable without an offset.
@@ -383,7 +383,7 @@ fn variable<'a>(
         dimensions: numbers
             .map(|(&length, name)| dimensions.number(name.as_deref(), length))
             .collect(),
-        attributes: NetcdfAttribute::of_variable(&with_held_fill(array, read), kind),
+        attributes: NetcdfAttribute::of_variable(&with_valid_fill(array, read), kind),
         length: bytes_of(&shape, kind.size()).map_err(too_long)?,
         is_read: come != ElementsIn::Store,
         kind,
@@ -391,7 +391,7 @@ fn variable<'a>(
 }
 
 /// Returns the array with a `_FillValue` that the format can hold.
-fn with_held_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
+fn with_valid_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
     let is_there = array.attributes.get(FILL).is_some();
     let is_needed = is_there || read.is_some_and(|read| read.has_none);
     if !is_needed || none_beyond(array).is_none() {

@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn no_two_attributes_get_one_name() {
         let names = ["a/b", "a\u{1}b", "a_b", "x"].map(str::to_string);
-        let held = unique_names(names.iter(), is_name);
-        assert_eq!(held, ["a_b_", "a_b_2", "a_b", "x"]);
+        let unique = unique_names(names.iter(), is_name);
+        assert_eq!(unique, ["a_b_", "a_b_2", "a_b", "x"]);
     }
 
     #[test]
@@ -121,8 +121,8 @@ mod tests {
                 "\u{e4}".repeat(150) + &letters.collect::<String>()
             })
             .collect();
-        let held = unique_names(names.iter(), is_name);
-        assert!(held.iter().all(|name| is_name(name)));
-        assert_eq!(held.iter().collect::<HashSet<_>>().len(), names.len());
+        let unique = unique_names(names.iter(), is_name);
+        assert!(unique.iter().all(|name| is_name(name)));
+        assert_eq!(unique.iter().collect::<HashSet<_>>().len(), names.len());
     }
 }

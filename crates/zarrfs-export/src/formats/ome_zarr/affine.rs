@@ -10,6 +10,14 @@ pub(crate) struct AffineMap {
     inputs: usize,
 }
 
+/// An input of which every `step`th place is taken, from `start` on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenInput {
+    pub(crate) input: usize,
+    pub(crate) start: f64,
+    pub(crate) step: f64,
+}
+
 /// A pivot below this fraction of its row's largest number counts as 0: it is a rounding error.
 const SMALLEST_PIVOT: f64 = 1e-12;
 
@@ -178,12 +186,12 @@ impl AffineMap {
         is_all.then_some(places)
     }
 
-    /// Returns the map for every `step`th place from `start` on along the kept inputs. Each dropped input is removed
-    /// together with the output that depends on it alone; `None` if it affects several outputs.
-    pub(crate) fn taken(&self, kept: &[(usize, f64, f64)]) -> Option<(AffineMap, Vec<usize>)> {
+    /// Returns the map of the taken inputs, and the outputs that it has. Each other input is removed together with the
+    /// output that depends on it alone; `None` if it affects several outputs.
+    pub(crate) fn taken(&self, inputs: &[TakenInput]) -> Option<(AffineMap, Vec<usize>)> {
         let mut outputs: Vec<usize> = (0..self.outputs()).collect();
-        let is_kept = |input: usize| kept.iter().any(|&(axis, ..)| axis == input);
-        for input in (0..self.inputs).filter(|&input| !is_kept(input)) {
+        let is_taken = |input: usize| inputs.iter().any(|taken| taken.input == input);
+        for input in (0..self.inputs).filter(|&input| !is_taken(input)) {
             let is_made = |output: &usize| self.factor(*output, input) != 0.0;
             let made: Vec<usize> = (0..self.outputs()).filter(is_made).collect();
             let [output] = made[..] else { return None };
@@ -194,19 +202,19 @@ impl AffineMap {
             {
                 return None;
             }
-            outputs.retain(|&kept| kept != output);
+            outputs.retain(|&other| other != output);
         }
         let rows = outputs.iter().map(|&output| {
-            let row = kept.iter();
-            row.map(|&(axis, _, step)| self.factor(output, axis) * step)
+            let row = inputs.iter();
+            row.map(|taken| self.factor(output, taken.input) * taken.step)
                 .collect()
         });
         let offset = outputs.iter().map(|&output| {
-            let parts = kept.iter();
-            let parts = parts.map(|&(axis, start, _)| self.factor(output, axis) * start);
+            let parts = inputs.iter();
+            let parts = parts.map(|taken| self.factor(output, taken.input) * taken.start);
             self.offset(output) + parts.sum::<f64>()
         });
-        let map = AffineMap::new(rows.collect(), offset.collect(), kept.len())?;
+        let map = AffineMap::new(rows.collect(), offset.collect(), inputs.len())?;
         Some((map, outputs))
     }
 }
@@ -254,9 +262,12 @@ mod tests {
             &[&[2.0, 0.0, 0.0], &[0.0, 0.6, -0.8], &[0.0, 0.8, 0.6]],
             &[1.0, 2.0, 3.0],
         );
-        let (plane, outputs) = turned.taken(&[(1, 5.0, 1.0), (2, 0.0, 2.0)]).unwrap();
+        let taken = |input, start, step| TakenInput { input, start, step };
+        let inputs = [taken(1, 5.0, 1.0), taken(2, 0.0, 2.0)];
+        let (plane, outputs) = turned.taken(&inputs).unwrap();
         assert_eq!(outputs, [1, 2]);
         assert_eq!(plane, map(&[&[0.6, -1.6], &[0.8, 1.2]], &[5.0, 7.0]));
-        assert_eq!(turned.taken(&[(0, 0.0, 1.0), (1, 0.0, 1.0)]), None);
+        let inputs = [taken(0, 0.0, 1.0), taken(1, 0.0, 1.0)];
+        assert_eq!(turned.taken(&inputs), None);
     }
 }

@@ -85,8 +85,8 @@ pub(crate) struct Systems<'a> {
 /// The result of a search for systems beyond the image's own one.
 #[derive(Default)]
 pub(crate) struct OtherSystems {
-    /// The place in the system that is shown instead of the image's own one.
-    pub(crate) shown: Option<LevelPlace>,
+    /// The place in the system that is chosen instead of the image's own one.
+    pub(crate) chosen: Option<LevelPlace>,
     pub(crate) left_out: Vec<String>,
 }
 
@@ -204,11 +204,11 @@ impl<'a> Systems<'a> {
                 Some(Ok(_)) if has_side(&start.axes) && !has_side(axes) => {
                     "its axes have no orientation".to_string()
                 }
-                Some(Ok(_)) if found.shown.is_some() => {
+                Some(Ok(_)) if found.chosen.is_some() => {
                     "a file has one coordinate system".to_string()
                 }
                 Some(Ok(map)) => {
-                    found.shown = Some(LevelPlace {
+                    found.chosen = Some(LevelPlace {
                         system: Some(name.clone()),
                         axes: Some(axes.clone()),
                         map,

@@ -11,10 +11,11 @@ pub mod transformation;
 
 use serde_json::Value;
 
+use crate::formats::ome_zarr::affine::TakenInput;
 use crate::formats::ome_zarr::coordinate_systems::{
     Described, DescribedAxis, LevelPlace, MAX_LINKS, Systems, axes_of, transformations,
 };
-use crate::formats::ome_zarr::orientation::{FirstVoxel, ways};
+use crate::formats::ome_zarr::orientation::{FirstVoxel, orientation_text};
 use crate::formats::ome_zarr::transformation::{MAX_STEPS, NUMBERED, TransformationReader, items};
 use crate::formats::subject::{ImageGroup, StoredNumbers};
 use zarr_format::model::Attributes;
@@ -147,7 +148,7 @@ fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
 pub(crate) struct Level {
     /// The axis of each dimension, if there is a description.
     pub(crate) axes: Option<Vec<DescribedAxis>>,
-    /// The place in the coordinate system that is shown first; further places follow.
+    /// The place in the coordinate system that is chosen first; further places follow.
     pub(crate) places: Vec<LevelPlace>,
     /// The place of the first level's first voxel that its program wrote, if the axes have anatomical orientations.
     pub(crate) first: Option<FirstVoxel>,
@@ -209,7 +210,7 @@ impl Level {
         let places = self.places.iter_mut().map(|place| &mut place.axes);
         let axes = std::iter::once(&mut self.axes).chain(places).flatten();
         let mut axes: Vec<_> = axes.collect();
-        if axes.iter().any(|axes| ways(axes).is_some()) {
+        if axes.iter().any(|axes| orientation_text(axes).is_some()) {
             return;
         }
         let images = multiscales(labelled.attributes);
@@ -270,7 +271,7 @@ fn level_of_axes(image: &Value, stored: &[StoredNumbers], level: &Value, rank: u
         axes: axes.clone(),
         ..Level::default()
     };
-    let has_orientation = axes.iter().any(|axes| ways(axes).is_some());
+    let has_orientation = axes.iter().any(|axes| orientation_text(axes).is_some());
     if steps.is_empty() && !has_orientation {
         return found;
     }
@@ -316,18 +317,18 @@ fn level_of_systems(
         }
     };
     let mut others = systems.others(own);
-    if others.shown.is_none()
+    if others.chosen.is_none()
         && let Some(through) = labelled.and_then(|labelled| through_image(labelled, systems, own))
     {
-        others.shown = Some(through);
+        others.chosen = Some(through);
     }
-    if let Some(shown) = others.shown
-        && let Some(whole) = map.then(&shown.map)
+    if let Some(chosen) = others.chosen
+        && let Some(whole) = map.then(&chosen.map)
         && whole.outputs() == rank
     {
         found.places.push(LevelPlace {
             map: whole,
-            ..shown
+            ..chosen
         });
     }
     found.left_out.extend(others.left_out);
@@ -344,7 +345,7 @@ fn no_place(why: &str) -> String {
     format!("place of the elements: a transformation {why}")
 }
 
-/// Returns the place of the labels' coordinate system in the coordinate system in which their image is shown.
+/// Returns the place of the labels' coordinate system in the coordinate system in which their image is chosen.
 fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> Option<LevelPlace> {
     let images = multiscales(labelled.attributes);
     let image = images.first()?;
@@ -364,14 +365,14 @@ fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> 
             _ => None,
         }
     });
-    let shown = systems.others(own).shown;
+    let chosen = systems.others(own).chosen;
     let Some(link) = link else {
-        return same_axes(&labels.axes(labels_own)?, &axes?, shown?);
+        return same_axes(&labels.axes(labels_own)?, &axes?, chosen?);
     };
-    match shown {
-        Some(shown) => Some(LevelPlace {
-            map: link.then(&shown.map)?,
-            ..shown
+    match chosen {
+        Some(chosen) => Some(LevelPlace {
+            map: link.then(&chosen.map)?,
+            ..chosen
         }),
         None => Some(LevelPlace {
             system: systems.name(own),
@@ -385,22 +386,28 @@ fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> 
 fn same_axes(
     labels: &[DescribedAxis],
     image: &[DescribedAxis],
-    shown: LevelPlace,
+    chosen: LevelPlace,
 ) -> Option<LevelPlace> {
     let place = |label: &DescribedAxis| image.iter().position(|axis| axis.name == label.name);
-    let kept: Vec<_> = labels
+    let inputs: Vec<_> = labels
         .iter()
-        .map(|label| Some((place(label)?, 0.0, 1.0)))
+        .map(|label| {
+            Some(TakenInput {
+                input: place(label)?,
+                start: 0.0,
+                step: 1.0,
+            })
+        })
         .collect::<Option<_>>()?;
-    let (map, outputs) = shown.map.taken(&kept)?;
-    let axes = shown.axes?;
+    let (map, outputs) = chosen.map.taken(&inputs)?;
+    let axes = chosen.axes?;
     let axes = outputs
         .into_iter()
         .filter_map(|output| axes.get(output).cloned());
     Some(LevelPlace {
         axes: Some(axes.collect()),
         map,
-        ..shown
+        ..chosen
     })
 }
 

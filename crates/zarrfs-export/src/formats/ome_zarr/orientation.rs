@@ -26,32 +26,32 @@ const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
     ("superior-to-inferior", AxisKind::Z, -1.0),
 ];
 
-/// Maximum number of characters of an unknown orientation in a message.
-const MAX_SHOWN: usize = 40;
-
 impl Orientation {
     /// Parses the orientation of an axis: an object with a value, or only the value, as ngff-zarr writes it for
     /// NIfTI.
     pub(crate) fn of(axis: &Value) -> Option<Orientation> {
-        let orientation = axis.get("orientation").filter(|told| !told.is_null())?;
+        let orientation = axis
+            .get("orientation")
+            .filter(|orientation| !orientation.is_null())?;
         let value = orientation.get("value").unwrap_or(orientation);
         let text = value.as_str().unwrap_or("not known");
         let known = DIRECTIONS.iter().find(|(name, ..)| *name == text);
         Some(Orientation {
-            text: text.chars().take(MAX_SHOWN).collect(),
+            // The text is for messages.
+            text: text.chars().take(40).collect(),
             parallel: known.map(|&(_, kind, sign)| (kind, sign)),
         })
     }
 }
 
 /// Returns the orientations of axes for a message; `None` if no axis has one.
-pub(crate) fn ways(axes: &[DescribedAxis]) -> Option<String> {
-    let told = axes.iter().filter_map(|axis| {
+pub(crate) fn orientation_text(axes: &[DescribedAxis]) -> Option<String> {
+    let texts = axes.iter().filter_map(|axis| {
         let text = &axis.orientation.as_ref()?.text;
         Some(format!("{} ({text})", axis.name))
     });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| format!("orientation of {}", told.join(", ")))
+    let texts: Vec<String> = texts.collect();
+    (!texts.is_empty()).then(|| format!("orientation of {}", texts.join(", ")))
 }
 
 /// The first voxel of an image, if its program wrote another place than the axes give.
@@ -93,8 +93,8 @@ pub(crate) fn in_body(place: &LevelPlace, first: Option<&FirstVoxel>) -> Option<
         };
         let moved = body.iter().zip(&signs).zip(&first.coordinates);
         let moved: Vec<f64> = moved
-            .map(|((axis, sign), told)| match of_kind(axis.kind) {
-                Some(meant) if axis.orientation.is_some() => meant - sign * told,
+            .map(|((axis, sign), own)| match of_kind(axis.kind) {
+                Some(place) if axis.orientation.is_some() => place - sign * own,
                 _ => 0.0,
             })
             .collect();
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn axes_lie_in_the_space_of_a_body() {
-        let told = place(&[
+        let oriented = place(&[
             ("z", "left-to-right"),
             ("y", "superior-to-inferior"),
             ("x", "anterior-to-posterior"),
         ]);
-        let found = in_body(&told, None).unwrap();
+        let found = in_body(&oriented, None).unwrap();
         let kinds = found.axes.unwrap().into_iter().map(|axis| axis.kind);
         assert_eq!(
             kinds.collect::<Vec<_>>(),
@@ -146,7 +146,7 @@ mod tests {
             coordinates: vec![3.0, 2.0, 1.0],
             signs: [1.0; 3],
         };
-        let found = in_body(&told, Some(&first)).unwrap();
+        let found = in_body(&oriented, Some(&first)).unwrap();
         // Left of the first voxel is its coordinate along x; this one is at 5 where that is at 3.
         assert_eq!([0, 1, 2].map(|row| found.map.offset(row)), [-1.0, 0.0, 6.0]);
         for axes in [

@@ -59,8 +59,8 @@ fn is_column(name: &str, attributes: &Attributes) -> bool {
 /// Whether a group is an AnnData table, which has its own encoding of values.
 pub fn is_annotated(contents: &GroupContents) -> bool {
     let names = ["_index", "encoding-type"];
-    let mut told = names.iter().map(|name| contents.attributes.get(name));
-    told.any(|told| told.is_some()) || !contents.subgroups.is_empty()
+    let mut names = names.iter();
+    names.any(|name| contents.attributes.get(name).is_some()) || !contents.subgroups.is_empty()
 }
 
 /// AnnData's encoding of a column as a group.
@@ -110,7 +110,7 @@ impl Column {
 
 /// The columns of a table, and the nodes that are not columns.
 struct Columns {
-    found: Vec<Column>,
+    columns: Vec<Column>,
     rows: u64,
     left_out: Vec<String>,
 }
@@ -122,7 +122,7 @@ fn plan(
     let columns = Columns::of(contents)?;
     Ok(GroupPlan {
         body: GroupBody::Made(MadeLayout {
-            read: columns.found.iter().flat_map(Column::members).collect(),
+            read: columns.columns.iter().flat_map(Column::members).collect(),
             make,
         }),
         left_out: columns.left_out,
@@ -142,8 +142,8 @@ fn made(
         readers: Vec::new(),
         rows: columns.rows,
     };
-    let cells = notation.of_rows(columns.found.len() as u64);
-    for column in columns.found {
+    let cells = notation.of_rows(columns.columns.len() as u64);
+    for column in columns.columns {
         let values = contents.member(column.rows.values)?;
         let reader = table.readers.len();
         table.readers.push(RowReader::open(values)?);
@@ -230,7 +230,7 @@ impl Columns {
             .attributes
             .get("_index")
             .is_some_and(|index| index.as_str() == Some(first.name.as_str()));
-        let (mut held, first) = (Vec::new(), first.name.clone());
+        let (mut columns, first) = (Vec::new(), first.name.clone());
         for column in found {
             match extent.misfit(&first, &extent_of(contents, &column)) {
                 Some(what) if is_indexed => {
@@ -242,10 +242,10 @@ impl Columns {
                         "columns have one length and one dimension: {name} has {what}"
                     ));
                 }
-                None => held.push(column),
+                None => columns.push(column),
             }
         }
-        for column in &held {
+        for column in &columns {
             let values = column.categories.as_ref().unwrap_or(&column.rows).values;
             let member = contents.members.get(values);
             let unit =
@@ -259,9 +259,9 @@ impl Columns {
             }
         }
         left_out.extend(nodes.missing(&order));
-        match held.len() {
+        match columns.len() {
             0..=MAX_COLUMNS => Ok(Columns {
-                found: held,
+                columns,
                 rows: extent.length,
                 left_out,
             }),
@@ -341,10 +341,10 @@ impl<'a> TableNodes<'a> {
     fn missing(&self, order: &[String]) -> Vec<String> {
         let is_missing = |name: &&String| {
             let name = name.as_str();
-            let mut told = self.contents.left_out.iter();
+            let mut sentences = self.contents.left_out.iter();
             !self.arrays.contains_key(name)
                 && !self.groups.contains_key(name)
-                && !told.any(|told| is_about(told, name))
+                && !sentences.any(|sentence| is_about(sentence, name))
         };
         let missing = order.iter().filter(is_missing);
         missing
@@ -384,7 +384,7 @@ impl<'a> TableNodes<'a> {
                 return Err("its codes are no whole numbers".to_string());
             }
         }
-        let told = match (encoding, &categories) {
+        let attributes = match (encoding, &categories) {
             (Some(_), _) => group.copied(),
             (None, Some(categories)) => {
                 let member = self.contents.members.get(categories.values);
@@ -392,7 +392,7 @@ impl<'a> TableNodes<'a> {
             }
             (None, None) => None,
         };
-        let is_ordered = told.and_then(|attributes| attributes.get("ordered"));
+        let is_ordered = attributes.and_then(|attributes| attributes.get("ordered"));
         Ok(Column {
             name: name.to_string(),
             rows,

@@ -82,10 +82,10 @@ fn write(
 ) -> Result<()> {
     let shape = member.source()?.selection.shape();
     let data_type = &member.array.data_type;
-    let held = || Error::unsupported(&member.path, format!("there is no text for {data_type}"));
+    let no_text = || Error::unsupported(&member.path, format!("there is no text for {data_type}"));
     match (data_type, &shape[..]) {
         (DataType::Struct(fields), &[rows]) => {
-            let columns = FieldColumns::of(fields).ok_or_else(held)?;
+            let columns = FieldColumns::of(fields).ok_or_else(no_text)?;
             let names = columns.names();
             let columns = columns.found.into_iter().map(|column| TextColumn::Plain {
                 reader: 0,
@@ -101,19 +101,19 @@ fn write(
             table.write(context, notation, out)
         }
         (_, &[rows]) => {
-            let cell = TextCell::of(data_type).ok_or_else(held)?;
+            let cell = TextCell::of(data_type).ok_or_else(no_text)?;
             let shape = RowShape { rows, row: None };
             write_lines(context, member, &cell, notation, shape, out)
         }
         (_, &[rows, row]) => {
-            let cell = TextCell::of(data_type).ok_or_else(held)?;
+            let cell = TextCell::of(data_type).ok_or_else(no_text)?;
             let shape = RowShape {
                 rows,
                 row: Some(row),
             };
             write_lines(context, member, &cell, notation, shape, out)
         }
-        _ => Err(held()),
+        _ => Err(no_text()),
     }
 }
 

@@ -44,8 +44,8 @@ pub(super) fn parts(
 
 /// Returns the message for a reference system that GeoTIFF cannot express.
 fn no_number(system: &str) -> String {
-    let shown: String = system.chars().take(100).collect();
-    format!("the reference system {shown}: a GeoTIFF has numbers of EPSG alone; the .vrt has it")
+    let label: String = system.chars().take(100).collect();
+    format!("the reference system {label}: a GeoTIFF has numbers of EPSG alone; the .vrt has it")
 }
 
 /// Turns all images of a stack into samples of one image, or returns `None` if there are too many, or they have

@@ -16,7 +16,7 @@ pub(super) fn parts(
     axes: &[AxisMeaning],
     mut stack: ImageStack,
 ) -> Option<FileParts> {
-    if !is_held(&subject.array.data_type, &stack) || !stack.is_known() {
+    if !is_supported(&subject.array.data_type, &stack) || !stack.is_known() {
         return None;
     }
     // ImageJ's order is frames of slices of channels.
@@ -48,12 +48,12 @@ pub(super) fn parts(
 }
 
 /// Whether ImageJ supports images of this data type with these samples.
-fn is_held(data_type: &DataType, stack: &ImageStack) -> bool {
+fn is_supported(data_type: &DataType, stack: &ImageStack) -> bool {
     match (data_type, stack.samples) {
         (DataType::UInt(1), Some((axis, SampleOrder::Chunky))) => axis.length == 3,
         (_, Some(_)) => false,
-        (held, None) => matches!(
-            held,
+        (data_type, None) => matches!(
+            data_type,
             DataType::Bool | DataType::UInt(1 | 2) | DataType::Float(4)
         ),
     }

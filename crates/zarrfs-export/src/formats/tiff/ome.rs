@@ -105,11 +105,11 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
             "direction of {names}: OME has none, and they go backwards"
         ));
     }
-    let is_held = |axis: &&AxisMeaning| match axis.kind {
+    let is_supported = |axis: &&AxisMeaning| match axis.kind {
         AxisKind::Time => unit(axis, Quantity::Time).is_some(),
         _ => unit(axis, Quantity::Length).is_some(),
     };
-    let others = axes.iter().filter(|axis| !is_held(axis));
+    let others = axes.iter().filter(|axis| !is_supported(axis));
     left_out.extend(units::left_out(
         others,
         "OME has lengths, and times of frames",
@@ -268,8 +268,8 @@ fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
 fn named_levels(group: &Attributes) -> Vec<String> {
     let images = multiscales(group);
     let paths = images.first().into_iter().flat_map(level_paths);
-    let mut seen = HashSet::new();
-    let paths = paths.filter(|path| seen.insert(path.to_string()));
+    let mut known = HashSet::new();
+    let paths = paths.filter(|path| known.insert(path.to_string()));
     paths.take(MAX_LEVELS).map(str::to_string).collect()
 }
 

@@ -111,8 +111,8 @@ fn header(subject: &Subject, file: &str) -> Option<Header> {
     let lines = lines
         .iter()
         .map(|(name, value)| format!("{name} = {value}\n"));
-    let is_held = |axis: &&AxisMeaning| distance_unit.is_some() && is_length(axis);
-    let axes = dimensions.axes.iter().filter(|axis| !is_held(axis));
+    let is_supported = |axis: &&AxisMeaning| distance_unit.is_some() && is_length(axis);
+    let axes = dimensions.axes.iter().filter(|axis| !is_supported(axis));
     let mut left_out = dimensions.left_out.clone();
     left_out.extend(units::left_out(
         axes,

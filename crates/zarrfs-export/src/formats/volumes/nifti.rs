@@ -105,12 +105,12 @@ fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
         .filter_map(|(place, dimension)| {
             let (_, axis) = dimension.axis?;
             let unit = Unit::of(axis).map(|unit| unit.quantity);
-            let is_held = match unit {
+            let is_supported = match unit {
                 Some(Quantity::Length) => SPACE.contains(&place),
                 Some(Quantity::Time) => place == TIME,
                 _ => false,
             };
-            (!is_held).then_some(axis)
+            (!is_supported).then_some(axis)
         });
     left_out.extend(units::left_out(
         without_unit,
