@@ -37,7 +37,7 @@ pub(super) fn digest_of(conversion: &impl Debug) -> u64 {
 /// Big-endian words. For integers whose signedness the format does not support, the highest bit is inverted, which
 /// adds half of their range.
 #[derive(Debug)]
-pub struct BigEndian {
+pub(crate) struct BigEndian {
     /// Size of an element in bytes.
     pub size: usize,
     /// Size in bytes of a word, the unit of byte order.
@@ -89,7 +89,7 @@ fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
 
 /// Half floats as big-endian 32-bit floats.
 #[derive(Debug)]
-pub struct BigEndianSingle;
+pub(crate) struct BigEndianSingle;
 
 impl Conversion for BigEndianSingle {
     fn written_size(&self) -> usize {
@@ -109,7 +109,7 @@ impl Conversion for BigEndianSingle {
 
 /// bfloat16, the upper half of a 32-bit float, as big-endian 32-bit floats.
 #[derive(Debug)]
-pub struct BrainFloat;
+pub(crate) struct BrainFloat;
 
 impl Conversion for BrainFloat {
     fn written_size(&self) -> usize {
@@ -127,7 +127,7 @@ impl Conversion for BrainFloat {
 
 /// Unsigned integers as big-endian ones of twice their size.
 #[derive(Debug)]
-pub struct WidenedUnsigned {
+pub(crate) struct WidenedUnsigned {
     /// Size of a decoded element in bytes.
     pub width: usize,
 }
@@ -154,7 +154,7 @@ impl Conversion for WidenedUnsigned {
 
 /// Bytes as little-endian 16-bit integers.
 #[derive(Debug)]
-pub struct WidenedByte;
+pub(crate) struct WidenedByte;
 
 impl Conversion for WidenedByte {
     fn written_size(&self) -> usize {
@@ -175,7 +175,7 @@ const BETWEEN: usize = 32 << 10;
 
 /// A conversion followed by another one.
 #[derive(Debug)]
-pub struct Chained {
+pub(crate) struct Chained {
     /// The first conversion, of decoded elements.
     pub first: Arc<dyn Conversion>,
     /// The second conversion, of the results of the first.
@@ -219,7 +219,7 @@ impl Conversion for Chained {
 
 /// Text of a fixed number of code points from UTF-32 to UTF-8, padded with zeros to the same number of bytes.
 #[derive(Debug)]
-pub struct Utf8 {
+pub(crate) struct Utf8 {
     /// Size of a text in bytes, a multiple of four.
     pub size: usize,
 }

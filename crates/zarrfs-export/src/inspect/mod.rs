@@ -13,7 +13,7 @@ pub mod entry_facts;
 pub mod file_ending;
 mod file_members;
 pub mod group_file;
-pub mod labels;
+mod labels;
 pub mod locate;
 pub mod map_nodes;
 pub mod named_file;

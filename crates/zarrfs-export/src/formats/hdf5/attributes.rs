@@ -150,7 +150,7 @@ pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
 }
 
 /// Whether an attribute is a valid fill value for elements of a data type.
-pub fn is_fill(data_type: &DataType, value: &Value) -> bool {
+pub(crate) fn is_fill(data_type: &DataType, value: &Value) -> bool {
     let elements = of_type(data_type, value);
     elements.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
 }

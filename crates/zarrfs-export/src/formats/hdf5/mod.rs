@@ -34,10 +34,10 @@ mod object;
 mod scales;
 mod tree;
 
-pub use crate::formats::hdf5::attributes::is_fill;
+pub(crate) use crate::formats::hdf5::attributes::is_fill;
 
 /// netCDF-4.
-pub const NETCDF: GroupFormat = GroupFormat {
+pub(crate) const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
     scope: GroupScope::Below,
     decode: cf::decoded_but_times,
@@ -45,7 +45,7 @@ pub const NETCDF: GroupFormat = GroupFormat {
 };
 
 /// The same format with the file ending that HDF5 programs know.
-pub const HDF5: GroupFormat = GroupFormat {
+pub(crate) const HDF5: GroupFormat = GroupFormat {
     extension: "h5",
     ..NETCDF
 };

@@ -156,7 +156,7 @@ fn measured(units: &str) -> Option<Quantity> {
 }
 
 /// Returns the unit of a variable if it is not a known unit of maps.
-pub fn unknown_unit(attributes: &Attributes) -> Option<String> {
+pub(crate) fn unknown_unit(attributes: &Attributes) -> Option<String> {
     let units = attributes.get("units")?;
     let units = units.as_str()?.trim();
     // Times are recognized when the values are read.

@@ -12,7 +12,7 @@ use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::DataType;
 
 /// The header.
-pub const HEADER: Format = Format {
+pub(crate) const HEADER: Format = Format {
     extension: "hdr",
     needs: NEEDS,
     parts: Some(header),
@@ -21,7 +21,7 @@ pub const HEADER: Format = Format {
 };
 
 /// The elements.
-pub const ENVI: Format = Format {
+pub(crate) const ENVI: Format = Format {
     extension: "img",
     needs: NEEDS,
     parts: Some(|subject| header(subject).map(|_| FileParts::plain(Vec::new()))),

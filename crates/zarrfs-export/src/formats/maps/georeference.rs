@@ -109,7 +109,7 @@ pub(crate) fn georeference(
 }
 
 /// Returns the base level of derived levels, or `None` if its place is unknown.
-pub fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
+pub(crate) fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
     let axes = map_axes(subject);
     let plane = PlaneAxes::of(&axes)?;
     let found = georeference(subject, &axes, plane);

@@ -8,7 +8,7 @@ use crate::formats::maps::reference_system::ReferenceSystem;
 use zarr_format::model::Attributes;
 
 /// The levels of a group.
-pub struct MapLayout {
+pub(crate) struct MapLayout {
     levels: Vec<Value>,
 }
 
@@ -42,7 +42,7 @@ pub struct LevelBase {
 }
 
 /// The steps from a level to its base level.
-pub struct LevelSource {
+pub(crate) struct LevelSource {
     /// The path of the base level from the group with the layout.
     pub path: String,
     steps: Vec<Step>,
@@ -65,7 +65,7 @@ fn numbers(list: Option<&Value>) -> Option<Vec<f64>> {
 
 impl MapLayout {
     /// Returns the layout in the attributes of a group, or `None` if there is none.
-    pub fn of(attributes: &Attributes) -> Option<MapLayout> {
+    pub(crate) fn of(attributes: &Attributes) -> Option<MapLayout> {
         let mut multiscales = attributes.get("multiscales")?;
         match multiscales.get_mut("layout")?.take() {
             Value::Array(levels) => Some(MapLayout { levels }),
@@ -79,7 +79,7 @@ impl MapLayout {
     }
 
     /// Returns the attributes of the level at a path from the group.
-    pub fn level(&self, path: &str) -> Option<Attributes> {
+    pub(crate) fn level(&self, path: &str) -> Option<Attributes> {
         let mut level = self.find(path)?.as_object()?.clone();
         // Drafts stored the place next to the scale.
         if let Some(Value::Object(inner)) = level.get("transform").cloned() {
@@ -110,7 +110,7 @@ impl MapLayout {
     }
 
     /// Returns the base level of the level at a path, over several steps if necessary; `None` if it was not derived.
-    pub fn source(&self, path: &str) -> Option<LevelSource> {
+    pub(crate) fn source(&self, path: &str) -> Option<LevelSource> {
         let (mut path, mut steps) = (path.to_string(), Vec::new());
         loop {
             let level = self.find(&path);

@@ -10,7 +10,7 @@ use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::DataType;
 
 /// The XML.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "vrt",
     needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
             more dimensions, none of length 0, of at most 4096 planes, and a name without control \

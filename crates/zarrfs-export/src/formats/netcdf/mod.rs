@@ -8,9 +8,9 @@
 //! 64-bit integers are narrowed to 32 bits, which they must fit, and texts become characters, padded to the longest
 //! one. The elements of both kinds are read when a file is opened, and come before the others.
 
-pub mod dimensions;
-pub mod header;
-pub mod names;
+pub(crate) mod dimensions;
+pub(crate) mod header;
+pub(crate) mod names;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadAt;
 
 /// CDF-1, or CDF-2 if an offset does not fit CDF-1.
-pub const FORMAT: GroupFormat = GroupFormat {
+pub(crate) const FORMAT: GroupFormat = GroupFormat {
     extension: "nc",
     scope: GroupScope::Own,
     decode: cf::decoded_but_times,
@@ -202,7 +202,7 @@ fn letters(
 }
 
 /// Returns the old and new names of attributes of a group or an array that netCDF files rename.
-pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
+pub(crate) fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
     let values = attributes.in_files().to_map();
     let is_fill = array
         .zip(values.get(FILL))

@@ -4,10 +4,10 @@
 //! (RFC-5) on, it has coordinate systems (`coordinate_systems.rs`): a level's transformation leads to one of them,
 //! the "intrinsic" one.
 
-pub mod affine;
-pub mod coordinate_systems;
-pub mod orientation;
-pub mod transformation;
+pub(crate) mod affine;
+pub(crate) mod coordinate_systems;
+pub(crate) mod orientation;
+pub(crate) mod transformation;
 
 use serde_json::Value;
 
@@ -31,13 +31,13 @@ pub(crate) fn multiscales(group: &Attributes) -> Vec<Value> {
 }
 
 /// Whether a group has a multiscale image with a level at this path from the group.
-pub fn names_level(group: &Attributes, path: &[u8]) -> bool {
+pub(crate) fn names_level(group: &Attributes, path: &[u8]) -> bool {
     let images = multiscales(group);
     images.iter().any(|image| level_at(image, path).is_some())
 }
 
 /// Returns the path, from the group, of the image that the group has labels of; `None` if it has no labels.
-pub fn labelled_image(group: &Attributes) -> Option<String> {
+pub(crate) fn labelled_image(group: &Attributes) -> Option<String> {
     let label = match group.get("ome") {
         Some(mut ome) => ome.get_mut("image-label").map(Value::take),
         None => group.get("image-label"),
@@ -55,12 +55,12 @@ fn scene_of(group: &Attributes) -> Option<Value> {
 }
 
 /// Whether a group has a scene.
-pub fn is_scene(group: &Attributes) -> bool {
+pub(crate) fn is_scene(group: &Attributes) -> bool {
     scene_of(group).is_some()
 }
 
 /// Whether an image of a group has coordinate systems, to which a scene can link.
-pub fn has_systems(group: &Attributes) -> bool {
+pub(crate) fn has_systems(group: &Attributes) -> bool {
     let images = multiscales(group);
     images
         .iter()
@@ -69,7 +69,7 @@ pub fn has_systems(group: &Attributes) -> bool {
 
 /// Returns the paths of the arrays with the numbers of a scene's transformations, from its group. Those that concern
 /// the image at the path `image` come first.
-pub fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
+pub(crate) fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let scene = scene_of(group);
     let steps = || {
@@ -92,7 +92,7 @@ pub fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
 }
 
 /// Returns the paths of the arrays with the numbers of the images' transformations, from the group.
-pub fn number_paths(group: &Attributes) -> Vec<String> {
+pub(crate) fn number_paths(group: &Attributes) -> Vec<String> {
     let mut found = Vec::new();
     for image in &multiscales(group) {
         let of_levels = items(image, "datasets").flat_map(transformations);

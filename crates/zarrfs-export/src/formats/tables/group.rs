@@ -23,7 +23,7 @@ use zarr_format::model::{Attributes, DataType};
 use zarrfs_store::request_context::RequestContext;
 
 /// A line of names, then one line of comma-separated values per row; missing values are empty.
-pub const CSV: GroupFormat = GroupFormat {
+pub(crate) const CSV: GroupFormat = GroupFormat {
     extension: "csv",
     scope: GroupScope::Columns(is_column),
     decode: cf::decoded,
@@ -36,7 +36,7 @@ pub const CSV: GroupFormat = GroupFormat {
 };
 
 /// One JSON object per line; values that JSON lacks are null.
-pub const NDJSON: GroupFormat = GroupFormat {
+pub(crate) const NDJSON: GroupFormat = GroupFormat {
     extension: "ndjson",
     scope: GroupScope::Columns(is_column),
     decode: cf::decoded,
@@ -57,7 +57,7 @@ fn is_column(name: &str, attributes: &Attributes) -> bool {
 }
 
 /// Whether a group is an AnnData table, which has its own encoding of values.
-pub fn is_annotated(contents: &GroupContents) -> bool {
+pub(crate) fn is_annotated(contents: &GroupContents) -> bool {
     let names = ["_index", "encoding-type"];
     let mut names = names.iter();
     names.any(|name| contents.attributes.get(name).is_some()) || !contents.subgroups.is_empty()

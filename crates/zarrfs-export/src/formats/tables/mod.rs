@@ -1,9 +1,9 @@
 //! Formats of tables as text: CSV, or one JSON object per row.
 
-pub mod cell;
-pub mod column;
-pub mod group;
-pub mod rows;
+pub(crate) mod cell;
+pub(crate) mod column;
+pub(crate) mod group;
+pub(crate) mod rows;
 
 use serde_json::Value;
 

@@ -15,7 +15,7 @@ use zarrfs_array::array::ragged::Growing;
 use zarrfs_store::request_context::RequestContext;
 
 /// Rows of comma-separated values; a line of names only for the fields of a structured type.
-pub const CSV: Format = Format {
+pub(crate) const CSV: Format = Format {
     extension: "csv",
     needs: NEEDS,
     parts: Some(|subject| parts(subject, RowNotation::Commas)),
@@ -26,7 +26,7 @@ pub const CSV: Format = Format {
 };
 
 /// One JSON object per line: the array's name with an element or a row's list, or the fields of a structured type.
-pub const NDJSON: Format = Format {
+pub(crate) const NDJSON: Format = Format {
     extension: "ndjson",
     needs: NEEDS,
     parts: Some(|subject| parts(subject, RowNotation::Json)),

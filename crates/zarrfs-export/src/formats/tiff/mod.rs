@@ -11,11 +11,11 @@ use crate::formats::{FileParts, Format, Subject};
 mod directory;
 mod geotiff;
 mod imagej;
-pub mod ome;
+pub(crate) mod ome;
 mod stack;
 
 /// Directories and elements.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "tif",
     needs: "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or complex128 in 2 \
             or more dimensions, none of length 0, and no more planes than TIFF has room for",

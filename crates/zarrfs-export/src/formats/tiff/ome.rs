@@ -24,7 +24,7 @@ use crate::formats::{ElementForm, FileParts, Format, Subject};
 use zarr_format::model::{Attributes, DataType, bytes_of};
 
 /// A single array.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "ome.tif",
     needs: "bool, int8 to int32, uint8 to uint32, float32, float64, complex64 or complex128 in 2 to \
             5 dimensions, none of length 0, of at most 8192 planes",
@@ -34,7 +34,7 @@ pub const FORMAT: Format = Format {
 };
 
 /// The image of an OME-Zarr group with its reduced copies.
-pub const PYRAMID: GroupFormat = GroupFormat {
+pub(crate) const PYRAMID: GroupFormat = GroupFormat {
     extension: "ome.tif",
     scope: GroupScope::Named(named_levels),
     decode: cf::decoded,

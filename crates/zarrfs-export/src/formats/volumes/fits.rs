@@ -12,7 +12,7 @@ use crate::formats::{ElementForm, FileParts, Format, Subject};
 use zarr_format::model::{DataType, bytes_of};
 
 /// Header and elements.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "fits",
     needs: "bool, int8 to int64, uint8 to uint64, float16, float32 or float64 in 1 or more \
             dimensions, none of length 0",

@@ -8,7 +8,7 @@ use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::DataType;
 
 /// Header and elements.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "mha",
     needs: NEEDS,
     parts: Some(|subject| {
@@ -27,7 +27,7 @@ pub const FORMAT: Format = Format {
 };
 
 /// Only the header; the elements are in the `.raw` file.
-pub const DETACHED: Format = Format {
+pub(crate) const DETACHED: Format = Format {
     extension: "mhd",
     needs: DETACHED_NEEDS,
     parts: Some(|subject| {

@@ -1,12 +1,12 @@
 //! Formats of images in space, and what their headers share.
 
-pub mod fits;
-pub mod metaimage;
-pub mod mrc;
-pub mod nifti;
-pub mod nrrd;
-pub mod placement;
-pub mod vti;
+pub(crate) mod fits;
+pub(crate) mod metaimage;
+pub(crate) mod mrc;
+pub(crate) mod nifti;
+pub(crate) mod nrrd;
+pub(crate) mod placement;
+pub(crate) mod vti;
 
 /// The bytes of a header.
 pub(crate) struct HeaderBytes(pub(crate) Vec<u8>);

@@ -13,7 +13,7 @@ use crate::formats::{ElementForm, FileParts, Format, Subject};
 use zarr_format::model::DataType;
 
 /// Header and elements.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "mrc",
     needs: "bool, int8, int16, uint8, uint16, float16, float32 or complex64 in 2 to 4 dimensions, \
             none of length 0 or beyond 2^31 - 1",

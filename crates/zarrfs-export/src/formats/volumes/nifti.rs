@@ -10,7 +10,7 @@ use crate::formats::{ElementForm, FileParts, Format, Subject};
 use zarr_format::model::DataType;
 
 /// Header and elements.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "nii",
     needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 1 to \
             7 dimensions, none of length 0",

@@ -12,7 +12,7 @@ use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::{Attributes, DataType};
 
 /// Header and elements.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "nrrd",
     needs: NEEDS,
     parts: Some(|subject| {
@@ -30,7 +30,7 @@ pub const FORMAT: Format = Format {
 };
 
 /// Only the header; the elements are in the `.raw` file.
-pub const DETACHED: Format = Format {
+pub(crate) const DETACHED: Format = Format {
     extension: "nhdr",
     needs: DETACHED_NEEDS,
     parts: Some(|subject| {

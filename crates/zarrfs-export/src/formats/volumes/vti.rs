@@ -7,7 +7,7 @@ use crate::formats::{FileParts, Format, Subject, units};
 use zarr_format::model::{DataType, bytes_of};
 
 /// XML, the elements, the end of the XML.
-pub const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     extension: "vti",
     needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 3 dimensions, none of \
             length 0 or beyond 2^31, and a name without control characters, quotes, < > or &",
