@@ -374,13 +374,13 @@ impl AxisMeaning {
 }
 
 /// Whether the scale or the origin of a dimension is known.
-pub fn has_scale(axes: &[AxisMeaning]) -> bool {
+pub(crate) fn has_scale(axes: &[AxisMeaning]) -> bool {
     axes.iter()
         .any(|axis| axis.scale.is_some() || axis.origin != 0.0)
 }
 
 /// Joins numbers with spaces.
-pub fn joined(numbers: impl IntoIterator<Item = impl ToString>) -> String {
+pub(crate) fn joined(numbers: impl IntoIterator<Item = impl ToString>) -> String {
     let numbers: Vec<String> = numbers
         .into_iter()
         .map(|number| number.to_string())

@@ -137,7 +137,7 @@ impl FileParts {
     }
 
     /// Returns the length in bytes of all elements of a box as the file has them; decoded elements have `size` bytes.
-    pub fn elements_len(&self, shape: &[u64], size: usize) -> Result<u64> {
+    pub(crate) fn elements_len(&self, shape: &[u64], size: usize) -> Result<u64> {
         // Checked even if the file has no elements: otherwise an array that is too large would have only its header
         // file.
         let decoded = bytes_of(shape, size)?;

@@ -149,7 +149,7 @@ fn field(field: &Field) -> Option<String> {
 }
 
 /// Formats lengths as a Python tuple.
-pub fn tuple(lengths: &[u64]) -> String {
+pub(crate) fn tuple(lengths: &[u64]) -> String {
     let names: Vec<String> = lengths.iter().map(u64::to_string).collect();
     let comma = if lengths.len() == 1 { "," } else { "" };
     format!("({}{comma})", names.join(", "))

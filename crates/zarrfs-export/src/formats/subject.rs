@@ -71,20 +71,20 @@ impl<'a> Subject<'a> {
     }
 
     /// Returns the name as text, for formats that write it into a file; `None` if it is not text of one line.
-    pub fn text_name(&self) -> Option<&'a str> {
+    pub(crate) fn text_name(&self) -> Option<&'a str> {
         std::str::from_utf8(self.name)
             .ok()
             .filter(|name| is_plain(name))
     }
 
     /// Returns the name of the `.raw` file with the same elements, or `None` if a header cannot contain it.
-    pub fn raw_file(&self) -> Option<String> {
+    pub(crate) fn raw_file(&self) -> Option<String> {
         let name = self.text_name()?;
         is_plain(self.chosen).then(|| format!("{name}{}.raw", self.chosen))
     }
 
     /// Like `raw_file`, for headers that take `%` in a name as a pattern of several files.
-    pub fn raw_file_alone(&self) -> Option<String> {
+    pub(crate) fn raw_file_alone(&self) -> Option<String> {
         self.raw_file().filter(|file| !file.contains('%'))
     }
 
@@ -170,7 +170,7 @@ impl<'a> Surroundings<'a> {
     }
 
     /// Returns the group of the image that the array `name` is a level of, or `None` if there is none.
-    pub fn image_of(&self, name: &'a [u8]) -> Option<ImageGroup<'a>> {
+    pub(crate) fn image_of(&self, name: &'a [u8]) -> Option<ImageGroup<'a>> {
         let own = self.group.map(|attributes| ImageGroup {
             attributes,
             path: name,

@@ -88,7 +88,7 @@ impl ArrayInfo {
 
 impl ArrayInfo {
     /// Inserts file names before the directory of chunks, which is last.
-    pub fn add_files(&mut self, names: Vec<String>) {
+    pub(crate) fn add_files(&mut self, names: Vec<String>) {
         let end = self.files.len().saturating_sub(1);
         self.files.splice(end..end, names);
     }

@@ -12,9 +12,6 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The folders where drafts store the chunks of arrays.
-const DRAFT_CHUNKS: [&str; 2] = ["data/root", "data"];
-
 /// Returns the array at the longest prefix of a path, or `None` if no prefix is an array.
 fn array_above(
     context: &RequestContext,
@@ -34,14 +31,14 @@ fn array_above(
 }
 
 /// Returns the array and the indices of the chunk with a key, or `None` if it is not the key of a chunk.
-pub fn find_chunk(
+pub(crate) fn find_chunk(
     context: &RequestContext,
     hierarchy: &Hierarchy,
     arrays: &Arrays,
     key: &Key,
 ) -> Result<Option<(Arc<OpenArray>, Coordinates)>> {
     let below = |folder| Key::new(folder).ok().and_then(|folder| key.below(&folder));
-    let in_drafts = DRAFT_CHUNKS.into_iter().filter_map(below);
+    let in_drafts = ["data/root", "data"].into_iter().filter_map(below);
     for path in std::iter::once(key.clone()).chain(in_drafts) {
         let Some(entry) = array_above(context, hierarchy, &path)? else {
             continue;

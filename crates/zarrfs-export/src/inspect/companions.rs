@@ -21,9 +21,6 @@ pub(super) const BOUNDS: [&str; 2] = ["bounds", "climatology"];
 /// The attribute that names the auxiliary coordinates of a variable.
 pub(super) const COORDINATES: &str = "coordinates";
 
-/// Maximum number of groups in which a name is looked up; trees made by people have fewer levels.
-const MAX_GROUPS: usize = 32;
-
 /// A variable that belongs to another one.
 pub(super) struct Companion {
     /// Its name.
@@ -98,7 +95,8 @@ fn visible(
         return Ok(node.flatten().filter(|node| node.is_array()));
     }
     let groups = std::iter::successors(Some(group.clone()), Key::parent);
-    for group in groups.take(MAX_GROUPS) {
+    // Trees made by people have fewer levels.
+    for group in groups.take(32) {
         let Ok(path) = group.child(name.as_bytes()) else {
             return Ok(None);
         };

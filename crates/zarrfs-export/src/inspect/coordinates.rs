@@ -262,9 +262,6 @@ pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
     i128::from(unit_of(name)?).checked_mul(scale)
 }
 
-/// Maximum number of coordinate variables that are cached.
-const MAX_LINES: NonZero<usize> = NonZero::new(1 << 10).unwrap();
-
 /// The positions that were read from coordinate variables.
 pub struct CoordinateLines {
     /// By the identifier of the array.
@@ -281,8 +278,9 @@ struct KnownLine {
 
 impl Default for CoordinateLines {
     fn default() -> CoordinateLines {
+        let capacity = const { NonZero::new(1 << 10).unwrap() };
         CoordinateLines {
-            known: Mutex::new(LruCache::new(MAX_LINES)),
+            known: Mutex::new(LruCache::new(capacity)),
         }
     }
 }

@@ -318,14 +318,6 @@ fn bounds_of(member: &GroupMember) -> Vec<String> {
     names.collect()
 }
 
-/// Standard names by which GIS programs recognize coordinate variables.
-const KNOWN_NAMES: [&str; 4] = [
-    "projection_x_coordinate",
-    "projection_y_coordinate",
-    "longitude",
-    "latitude",
-];
-
 /// Adds `axis` to coordinate variables of maps if only their names say that they run east or north: GDAL does not
 /// recognize them by name.
 pub(super) fn add_axes(members: &mut [GroupMember]) {
@@ -365,7 +357,10 @@ fn missing_axis(name: &str, array: &Array) -> Option<&'static str> {
     let meaning = CoordinateMeaning::of(name, attributes);
     let is_recognized = attributes.get("axis").is_some()
         || meaning.quantity == Quantity::Degrees
-        || standard.is_some_and(|standard| KNOWN_NAMES.contains(&standard));
+        || matches!(
+            standard,
+            Some("projection_x_coordinate" | "projection_y_coordinate" | "longitude" | "latitude")
+        );
     match meaning.kind {
         _ if is_recognized => None,
         AxisKind::X => Some("X"),

@@ -124,7 +124,7 @@ impl LeftOut {
     }
 
     /// Records that files with map coordinates cannot be opened, since the coordinate variables cannot be read.
-    pub fn add_unread(&mut self, name: &str, error: &Error) {
+    pub(crate) fn add_unread(&mut self, name: &str, error: &Error) {
         let sentence = format!("all: {error}");
         for format in FORMATS.iter().filter(|format| format.is_map()) {
             let file = format!("{name}.{}", format.extension);

@@ -26,9 +26,6 @@ pub struct SelectableDimensions<'a> {
     pub has_slices_of_dates: bool,
 }
 
-/// The prefix of an element number, or of a slice of numbers, where labels are expected.
-const NUMBER: char = '#';
-
 /// The reason why a part of a selection is invalid.
 enum PartFault {
     /// A message for the user.
@@ -179,7 +176,7 @@ impl SelectableDimensions<'_> {
 
     /// Parses labels along a dimension, or numbers if it has none.
     fn labelled(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
-        if let Some(numbers) = part.strip_prefix(NUMBER) {
+        if let Some(numbers) = part.strip_prefix('#') {
             return self.numbered(axis, numbers);
         }
         match (self.labels)(axis).map_err(PartFault::Failed)? {

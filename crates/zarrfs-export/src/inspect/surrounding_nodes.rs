@@ -222,9 +222,6 @@ impl SurroundingNodes {
     }
 }
 
-/// Maximum number of elements of an array with the numbers of a transformation: an affine one of maximum rank.
-const MAX_NUMBERS: u64 = (MAX_RANK * (MAX_RANK + 1)) as u64;
-
 /// Reads the numbers of a transformation as a list or a list of rows; `None` if the node is not such an array.
 fn stored_numbers(
     context: &RequestContext,
@@ -247,7 +244,9 @@ fn stored_numbers(
         [_, columns] if columns > 0 => usize::try_from(columns).ok(),
         _ => return Ok(None),
     };
-    if count.is_none_or(|count| count > MAX_NUMBERS) {
+    // An affine transformation of maximum rank has the most numbers.
+    let most = (MAX_RANK * (MAX_RANK + 1)) as u64;
+    if count.is_none_or(|count| count > most) {
         return Ok(None);
     }
     let open = arrays.open(node)?;

@@ -59,7 +59,7 @@ pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
 /// Like `decoded`, but times and durations stay numbers with `units` and `calendar`: for formats whose readers decode
 /// them, also in calendars and years that no data type here has. Integers among them keep `_FillValue` as well, since
 /// NaN would turn them into floats and lose digits.
-pub fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
+pub(crate) fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
     decoded_with(array, Counts::Kept)
 }
 

@@ -317,13 +317,13 @@ impl CalendarDate {
 }
 
 /// Returns the period that a date covers: a year, a month, a day, a minute.
-pub fn period_of(label: &str, calendar: Calendar) -> Option<Range<i128>> {
+pub(crate) fn period_of(label: &str, calendar: Calendar) -> Option<Range<i128>> {
     let date = CalendarDate::parse(label.trim())?.in_calendar(calendar)?;
     Some(date.start(calendar)..date.end(calendar))
 }
 
 /// Splits a slice of times at its colons, except for colons within times.
-pub fn split_times(text: &str) -> Vec<&str> {
+pub(crate) fn split_times(text: &str) -> Vec<&str> {
     let mut rest = text.trim();
     let mut parts = Vec::new();
     loop {

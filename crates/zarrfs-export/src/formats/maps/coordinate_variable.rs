@@ -123,12 +123,9 @@ const UNITS: &[(&str, Quantity)] = &[
     ("us-ft", Quantity::OwnLengths(1200.0 / 3937.0)),
 ];
 
-/// Maximum number of bytes of a unit that is parsed.
-const MAX_UNIT: usize = 64;
-
-/// Returns the quantity of a unit: a name, or a number followed by a name.
+/// Returns the quantity of a unit: a name, or a number followed by a name, of at most 64 bytes.
 fn measured(units: &str) -> Option<Quantity> {
-    if units.len() > MAX_UNIT {
+    if units.len() > 64 {
         return None;
     }
     let known = UNITS.iter().find(|known| known.0 == units);

@@ -12,9 +12,6 @@ pub(crate) struct MapLayout {
     levels: Vec<Value>,
 }
 
-/// Maximum number of derivation steps to the base level; each step about halves the length.
-const MAX_STEPS: usize = 32;
-
 /// Members with the path of a level; drafts of GeoZarr used the other name.
 const ASSET: &[&str] = &["asset", "group"];
 
@@ -117,7 +114,8 @@ impl MapLayout {
             let Some(source) = level.and_then(|level| self.source_of(level)) else {
                 return (!steps.is_empty()).then_some(LevelSource { path, steps });
             };
-            if steps.len() == MAX_STEPS {
+            // Each step about halves the length.
+            if steps.len() == 32 {
                 return None;
             }
             let relative = level.and_then(|level| level.get("transform")).or(level)?;

@@ -2,12 +2,9 @@
 
 use serde_json::Value;
 
-/// Maximum nesting depth of a system.
-const MAX_DEPTH: usize = 4;
-
 /// Returns the WKT of a system, or `None` if it is invalid or of a kind that maps do not use.
 pub(crate) fn wkt_of(system: &Value) -> Option<String> {
-    system_text(system, MAX_DEPTH)
+    system_text(system, 4)
 }
 
 /// Returns the identifier of a system, such as `EPSG:4326`.
@@ -22,6 +19,7 @@ pub(crate) fn code_of(system: &Value) -> Option<String> {
     Some(format!("{authority}:{code}"))
 }
 
+/// Returns the WKT of a system that is nested less deeply than `depth`.
 fn system_text(system: &Value, depth: usize) -> Option<String> {
     let depth = depth.checked_sub(1)?;
     match kind_of(system)? {

@@ -44,9 +44,6 @@ const MAX_SYSTEMS: usize = 64;
 /// Maximum number of transformations read of a scene; a tiled image has one per tile.
 pub(crate) const MAX_LINKS: usize = 1 << 16;
 
-/// Maximum number of linked images that are named in a message.
-const MAX_NAMED: usize = 8;
-
 /// An image or a scene, with the numbers of its transformations that are stored in arrays.
 #[derive(Clone, Copy)]
 pub(crate) struct Described<'a> {
@@ -224,7 +221,7 @@ impl<'a> Systems<'a> {
         found
     }
 
-    /// Names the other images that the transformations of a scene without its own systems lead to.
+    /// Names at most 8 other images that the transformations of a scene without its own systems lead to.
     fn of_other_images(&self) -> Vec<String> {
         if self.all.iter().any(|system| system.group != self.image) {
             return Vec::new();
@@ -238,7 +235,7 @@ impl<'a> Systems<'a> {
         });
         let mut named: Vec<&End> = Vec::new();
         for other in ends.filter(|(group, _)| !group.is_empty()) {
-            if named.len() < MAX_NAMED && !named.contains(&other) {
+            if named.len() < 8 && !named.contains(&other) {
                 named.push(other);
             }
         }

@@ -321,11 +321,10 @@ fn push_small(
 
 /// Returns the number with the fewest digits that has the same value in a narrower type.
 fn shortest(value: f64, is_same: impl Fn(f64) -> bool) -> f64 {
-    const MOST_DIGITS: usize = 9;
     if !value.is_finite() {
         return value;
     }
-    let rounded = (0..MOST_DIGITS).map(|digits| format!("{value:.digits$e}").parse());
+    let rounded = (0..9).map(|digits| format!("{value:.digits$e}").parse());
     let mut found = rounded.filter_map(Result::ok);
     found
         .find(|&rounded: &f64| is_same(rounded))

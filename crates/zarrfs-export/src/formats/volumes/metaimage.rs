@@ -10,7 +10,8 @@ use zarr_format::model::DataType;
 /// Header and elements.
 pub(crate) const FORMAT: Format = Format {
     extension: "mha",
-    needs: NEEDS,
+    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
+    length 0",
     parts: Some(|subject| {
         let Header { text, left_out } = header(subject, "LOCAL")?;
         // A comment as padding, which programs ignore.
@@ -29,7 +30,8 @@ pub(crate) const FORMAT: Format = Format {
 /// Only the header; the elements are in the `.raw` file.
 pub(crate) const DETACHED: Format = Format {
     extension: "mhd",
-    needs: DETACHED_NEEDS,
+    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
+    length 0, and a name without control characters, quotes, < > & or %",
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
         let Header { text, left_out } = header(subject, &file)?;
@@ -41,14 +43,6 @@ pub(crate) const DETACHED: Format = Format {
     ragged: None,
     is_basic: false,
 };
-
-const NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
-    length 0";
-const DETACHED_NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
-    length 0, and a name without control characters, quotes, < > & or %";
-
-/// Maximum number of dimensions in MetaIO.
-const MAX_RANK: usize = 10;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
@@ -76,7 +70,7 @@ struct Header {
 /// Returns the header of elements in another file, or in this file (`LOCAL`) behind the header.
 fn header(subject: &Subject, file: &str) -> Option<Header> {
     let type_name = type_name(&subject.array.data_type)?;
-    if !subject.is_image(MAX_RANK) {
+    if !subject.is_image(10) {
         return None;
     }
     let dimensions = dimensions_of(subject);

@@ -22,8 +22,6 @@ pub(crate) const FORMAT: Format = Format {
     is_basic: false,
 };
 
-const HEADER: usize = 1024;
-
 /// Returns the mode, the number of a data type in the header. MRC has no unsigned bytes; they are written as 16-bit
 /// numbers.
 fn mode(data_type: &DataType) -> Option<i32> {
@@ -71,7 +69,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
         3 => 1,
         _ => 0,
     };
-    let mut header = HeaderBytes::new(HEADER);
+    let mut header = HeaderBytes::new(1024);
     put_cell(&mut header, axes, length);
     let mut put = |place: usize, bytes: [u8; 4]| header.put(place, &bytes);
     for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {

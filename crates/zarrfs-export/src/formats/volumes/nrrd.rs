@@ -14,7 +14,8 @@ use zarr_format::model::{Attributes, DataType};
 /// Header and elements.
 pub(crate) const FORMAT: Format = Format {
     extension: "nrrd",
-    needs: NEEDS,
+    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
+    length 0",
     parts: Some(|subject| {
         let Header { text, left_out } = header(subject)?;
         // A comment as padding, and the empty line that ends the header.
@@ -32,7 +33,8 @@ pub(crate) const FORMAT: Format = Format {
 /// Only the header; the elements are in the `.raw` file.
 pub(crate) const DETACHED: Format = Format {
     extension: "nhdr",
-    needs: DETACHED_NEEDS,
+    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
+    length 0, and a name without control characters, quotes, < > & or %",
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
         let Header { text, left_out } = header(subject)?;
@@ -44,14 +46,6 @@ pub(crate) const DETACHED: Format = Format {
     ragged: None,
     is_basic: false,
 };
-
-const NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
-    length 0";
-const DETACHED_NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
-    length 0, and a name without control characters, quotes, < > & or %";
-
-/// Maximum number of dimensions in teem.
-const MAX_RANK: usize = 16;
 
 /// Maximum bytes of a copied attribute, and of all copied attributes.
 const MAX_VALUE: usize = 1 << 10;
@@ -121,7 +115,7 @@ struct Header {
 
 fn header(subject: &Subject) -> Option<Header> {
     let type_name = type_name(&subject.array.data_type)?;
-    if !subject.is_image(MAX_RANK) {
+    if !subject.is_image(16) {
         return None;
     }
     let dimensions = dimensions_of(subject);
@@ -164,16 +158,14 @@ fn header(subject: &Subject) -> Option<Header> {
     Some(Header { text, left_out })
 }
 
-/// Maximum number of dimensions of a space in teem.
-const MAX_SPACE: usize = 8;
-
 /// Whether the place is written as directions in space: if all dimensions are directions of space, or none has a
 /// known kind; and always for an oblique image, which cannot be written otherwise.
 fn is_in_space(dimensions: &Dimensions) -> bool {
     use crate::formats::axes::AxisKind::Other;
     let axes = &dimensions.axes;
     if dimensions.oblique.is_some() {
-        return axes.len() <= MAX_SPACE;
+        // The maximum of a space in teem.
+        return axes.len() <= 8;
     }
     let is_space = axes.iter().all(|axis| axis.kind.is_space());
     let is_unknown = axes.iter().all(|axis| axis.kind == Other);

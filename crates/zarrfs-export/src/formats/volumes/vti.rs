@@ -16,8 +16,6 @@ pub(crate) const FORMAT: Format = Format {
     is_basic: false,
 };
 
-const END: &str = "\n  </AppendedData>\n</VTKFile>\n";
-
 fn type_name(data_type: &DataType) -> Option<String> {
     Some(match data_type {
         DataType::Bool => "UInt8".to_string(),
@@ -48,7 +46,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     ));
     Some(FileParts {
         left_out,
-        trailer: END.as_bytes().to_vec(),
+        trailer: b"\n  </AppendedData>\n</VTKFile>\n".to_vec(),
         ..FileParts::plain(header)
     })
 }
