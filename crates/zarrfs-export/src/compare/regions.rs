@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::formats;
 use crate::formats::Export;
+use crate::formats::member::read_all;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 use zarr_format::model::Array;
@@ -15,7 +16,6 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_array::array::ragged::RaggedElements;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
-use zarrfs_store::sync::read_bytes::ReadAt;
 
 use super::values::{TypedElement, are_equal};
 
@@ -250,8 +250,7 @@ fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Differen
 /// Returns the bytes of the fixed-length elements of a box, in C order.
 fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
     let export = Export::open(&UNLIMITED, array, formats::format("raw")?, region.clone())?;
-    let length = usize::try_from(export.len()).unwrap_or(usize::MAX);
-    Ok(export.read_at(&UNLIMITED, 0, length)?.to_vec())
+    Ok(read_all(&UNLIMITED, &export)?.to_vec())
 }
 
 /// Returns the chunk numbers of an array by the keys that the chunks may have.

@@ -5,8 +5,7 @@
 
 use std::borrow::Cow;
 
-use half::f16;
-
+use crate::formats::elements;
 use zarr_format::dialect::v3;
 use zarr_format::model::{Array, DataType, Node};
 
@@ -54,50 +53,25 @@ impl<'a> TypedElement<'a> {
     fn value(self) -> ElementValue<'a> {
         let element = self.bytes;
         match self.data_type {
-            DataType::Int(_) => ElementValue::Whole(whole(element, true)),
-            DataType::UInt(_) => ElementValue::Whole(whole(element, false)),
+            DataType::Int(_) => ElementValue::Whole(elements::integer(element, true)),
+            DataType::UInt(_) => ElementValue::Whole(elements::integer(element, false)),
             DataType::Float(_) => ElementValue::Float(float(element)),
             DataType::Complex(_) => {
                 let (real, imaginary) = element.split_at(element.len() / 2);
                 ElementValue::Complex(float(real), float(imaginary))
             }
             DataType::FixedText(_) => {
-                let words = element.as_chunks::<4>().0.iter();
-                let words = words.map(|word| u32::from_le_bytes(*word));
-                let letters =
-                    words.map(|word| char::from_u32(word).unwrap_or(char::REPLACEMENT_CHARACTER));
-                let text: String = letters.collect();
-                ElementValue::Bytes(text.trim_end_matches('\0').as_bytes().to_vec().into())
+                ElementValue::Bytes(elements::text(element).into_bytes().into())
             }
-            DataType::FixedBytes(_) => {
-                let end = element.iter().rposition(|&byte| byte != 0);
-                let length = end.map_or(0, |last| last + 1);
-                ElementValue::Bytes(element.get(..length).unwrap_or_default().into())
-            }
+            DataType::FixedBytes(_) => ElementValue::Bytes(elements::unpadded(element).into()),
             _ => ElementValue::Bytes(element.into()),
         }
     }
 }
 
-/// Returns an integer of at most eight bytes.
-fn whole(element: &[u8], is_signed: bool) -> i128 {
-    let is_negative = is_signed && element.last().is_some_and(|&last| last >= 0x80);
-    let mut bytes = [if is_negative { 0xff } else { 0 }; 16];
-    for (byte, &stored) in bytes.iter_mut().zip(element) {
-        *byte = stored;
-    }
-    i128::from_le_bytes(bytes)
-}
-
 /// Returns the bits of a float as a double; all NaN have the same bits, and so have both zeros.
 fn float(element: &[u8]) -> u64 {
-    let number = match *element {
-        [a, b] => f16::from_le_bytes([a, b]).to_f64(),
-        [a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
-        [a, b, c, d, e, f, g, h] => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        _ => f64::NAN,
-    };
-    match number {
+    match elements::float(element).unwrap_or(f64::NAN) {
         number if number.is_nan() => f64::NAN.to_bits(),
         0.0 => 0,
         number => number.to_bits(),

@@ -108,6 +108,12 @@ pub(crate) struct Oblique {
 }
 
 impl Dimensions {
+    /// Returns the facts that a file of a format without a direction matrix omits.
+    pub(crate) fn left_out_without_directions(&self) -> Vec<String> {
+        let all = self.left_out.iter().cloned();
+        all.chain(self.without_directions()).collect()
+    }
+
     /// Returns the message for a format without a direction matrix, or `None` if nothing is omitted.
     pub(crate) fn without_directions(&self) -> Option<String> {
         let oblique = self.oblique.as_ref()?;

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::formats::Export;
 use crate::formats::conversion::Conversion;
+use crate::formats::elements;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{Region, Selection};
 use zarr_format::model::{Array, DataType};
@@ -138,10 +140,7 @@ impl MemberTexts {
     pub(super) fn read(context: &RequestContext, member: &GroupMember) -> Result<MemberTexts> {
         let source = member.source()?;
         if let DataType::FixedText(length) = source.array.array().data_type {
-            let elements = member.elements()?;
-            let bytes = usize::try_from(elements.len())
-                .map_err(|error| Error::too_large(source.array.path(), error))?;
-            let texts = elements.read_at(context, 0, bytes)?;
+            let texts = read_all(context, &member.elements()?)?;
             return Ok(MemberTexts::Fixed(texts, 4 * length));
         }
         Ok(MemberTexts::Ragged(member.records(context)?))
@@ -153,22 +152,18 @@ impl MemberTexts {
             MemberTexts::Ragged(texts) => texts.iter().try_for_each(take),
             MemberTexts::Fixed(texts, size) => {
                 let mut elements = texts.chunks_exact((*size).max(1));
-                elements.try_for_each(|element| take(utf8(element).as_bytes()))
+                elements.try_for_each(|element| take(elements::text(element).as_bytes()))
             }
         }
     }
 }
 
-fn utf8(element: &[u8]) -> String {
-    let (points, _) = element.as_chunks::<4>();
-    let length = points.iter().rposition(|point| *point != [0; 4]);
-    let points = points.iter().take(length.map_or(0, |last| last + 1));
-    let letter = |point: &[u8; 4]| char::from_u32(u32::from_le_bytes(*point));
-    points
-        .map(|point| letter(point).unwrap_or(char::REPLACEMENT_CHARACTER))
-        .collect()
+/// Reads all bytes of a file; `TooLarge` if memory cannot hold them.
+pub(crate) fn read_all(context: &RequestContext, file: &Export) -> Result<ReadBytes> {
+    let length = usize::try_from(file.len());
+    let length = length.map_err(|error| Error::too_large(file.array().path(), error))?;
+    file.read_at(context, 0, length)
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ use zarr_format::error::{Error, Result};
 pub mod axes;
 pub mod cf;
 pub(crate) mod conversion;
+pub(crate) mod elements;
 mod format;
 pub mod group;
 pub(crate) mod hdf5;

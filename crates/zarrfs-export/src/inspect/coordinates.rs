@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use crate::formats::axes::axes_of;
 use crate::formats::cf::times::{Calendar, unit_of};
 use crate::formats::cf::{CountedTimes, NoValues};
+use crate::formats::elements::{float, integer, text, unpadded};
 use crate::formats::maps::coordinate_variable::{CoordinateMeaning, Line};
+use crate::formats::member::read_all;
 use crate::formats::{Export, FileParts, Subject, cf};
 use crate::inspect::companions::{NamedDimension, coordinate_variable};
 use crate::inspect::labels::Labels;
@@ -26,7 +28,6 @@ use zarrfs_array::array::{Arrays, OpenArray};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::read_bytes::ReadAt;
 
 /// An array in its hierarchy.
 pub struct ArrayInGroup<'a> {
@@ -174,9 +175,7 @@ pub(super) fn read(
         parts = parts.after(conversion, array.element_size()?);
     }
     let values = Export::of_parts(open, parts, region, 0)?;
-    let length =
-        usize::try_from(values.len()).map_err(|error| Error::too_large(open.path(), error))?;
-    let bytes = values.read_at(context, 0, length)?;
+    let bytes = read_all(context, &values)?;
     let labels = match counted {
         Some(counted) => Some(Labels::Times(counted.times(&bytes), counted.calendar())),
         None => labels_of(&described.data_type, &bytes),
@@ -191,58 +190,27 @@ pub(super) fn read(
 fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     let size = data_type.size().filter(|&size| size > 0)?;
     let elements = bytes.chunks_exact(size);
-    let long = |bytes: &[u8]| bytes.try_into().map_or(0, i64::from_le_bytes);
+    let integers = |is_signed| elements.clone().map(move |one| integer(one, is_signed));
+    let floats = || elements.clone().map(|one| float(one).unwrap_or(f64::NAN));
     Some(match data_type {
-        DataType::Bool | DataType::UInt(_) => Labels::Integers(elements.map(unsigned).collect()),
-        DataType::Int(_) => Labels::Integers(elements.map(signed).collect()),
-        DataType::Float(4) => {
-            let read = |bytes: &[u8]| bytes.try_into().map_or(f32::NAN, f32::from_le_bytes);
-            Labels::Floats(elements.map(read).map(f64::from).collect(), true)
-        }
-        DataType::Float(8) => {
-            let read = |bytes: &[u8]| bytes.try_into().map_or(f64::NAN, f64::from_le_bytes);
-            Labels::Floats(elements.map(read).collect(), false)
-        }
+        DataType::Bool | DataType::UInt(_) => Labels::Integers(integers(false).collect()),
+        DataType::Int(_) => Labels::Integers(integers(true).collect()),
+        DataType::Float(size @ (4 | 8)) => Labels::Floats(floats().collect(), *size == 4),
         DataType::DateTime(unit) => {
             let step = nanoseconds(unit)?;
-            let time = |count: i64| {
-                let is_time = count != i64::MIN;
-                is_time.then(|| i128::from(count).checked_mul(step))?
+            let time = |count: i128| {
+                let is_time = count != i128::from(i64::MIN);
+                is_time.then(|| count.checked_mul(step))?
             };
-            Labels::Times(elements.map(long).map(time).collect(), Calendar::Gregorian)
+            Labels::Times(integers(true).map(time).collect(), Calendar::Gregorian)
         }
-        DataType::FixedBytes(_) => Labels::Texts(elements.map(utf8).collect()),
-        DataType::FixedText(_) => Labels::Texts(elements.map(utf32).collect()),
+        DataType::FixedBytes(_) => {
+            let texts = elements.map(|one| String::from_utf8_lossy(unpadded(one)).into_owned());
+            Labels::Texts(texts.collect())
+        }
+        DataType::FixedText(_) => Labels::Texts(elements.map(text).collect()),
         _ => return None,
     })
-}
-
-fn unsigned(bytes: &[u8]) -> i128 {
-    let bytes = bytes.iter().rev();
-    bytes.fold(0, |number, &byte| number << 8 | i128::from(byte))
-}
-
-fn signed(bytes: &[u8]) -> i128 {
-    let (number, range) = (unsigned(bytes), 1_i128 << (8 * bytes.len()));
-    if number >= range / 2 {
-        number - range
-    } else {
-        number
-    }
-}
-
-fn utf8(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.trim_end_matches('\0').to_string()
-}
-
-fn utf32(bytes: &[u8]) -> String {
-    let (codes, _) = bytes.as_chunks::<4>();
-    let letters = codes
-        .iter()
-        .map(|code| char::from_u32(u32::from_le_bytes(*code)));
-    let text: String = letters.map(|letter| letter.unwrap_or('\u{fffd}')).collect();
-    text.trim_end_matches('\0').to_string()
 }
 
 /// Returns the nanoseconds of a numpy time unit, or `None` if the unit has no fixed length or is shorter.

@@ -41,18 +41,35 @@ impl FileEnding<'_> {
         let ending = str::from_utf8(ending).ok()?;
         let format = format_of(ending)?;
         let rest = ending.strip_suffix(format.extension)?.strip_suffix('.')?;
-        let bare = rest
-            .strip_suffix(CF)
-            .and_then(|rest| rest.strip_suffix('.'));
-        let selection = bare.unwrap_or(rest);
+        let ChosenPart {
+            selection,
+            is_meant,
+        } = ChosenPart::parse(rest)?;
         Some(FileEnding {
             chosen: rest,
-            selection: match selection {
+            selection,
+            is_meant,
+            format,
+        })
+    }
+}
+
+/// The part of a file name between the name of its node and the dot of its extension.
+struct ChosenPart<'a> {
+    selection: Option<&'a str>,
+    is_meant: bool,
+}
+
+impl ChosenPart<'_> {
+    fn parse(part: &str) -> Option<ChosenPart<'_>> {
+        let bare = part.strip_suffix(CF);
+        let bare = bare.and_then(|bare| bare.strip_suffix('.'));
+        Some(ChosenPart {
+            selection: match bare.unwrap_or(part) {
                 "" => None,
                 selection => Some(selection.strip_prefix(SELECTED)?),
             },
             is_meant: bare.is_some(),
-            format,
         })
     }
 }
@@ -97,17 +114,14 @@ impl GroupChoice<'_> {
     ) -> Option<GroupChoice<'a>> {
         let ending = str::from_utf8(ending).ok()?;
         let (format, rest) = format_of_groups(ending, formats)?;
-        let bare = rest
-            .strip_suffix(CF)
-            .and_then(|rest| rest.strip_suffix('.'));
-        let selection = match bare.unwrap_or(rest) {
-            "" => None,
-            selection => Some(selection.strip_prefix(SELECTED)?),
-        };
+        let ChosenPart {
+            selection,
+            is_meant,
+        } = ChosenPart::parse(rest)?;
         Some(GroupChoice {
             format,
             selection,
-            is_meant: bare.is_some(),
+            is_meant,
         })
     }
 

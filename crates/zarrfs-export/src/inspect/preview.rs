@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
+use crate::formats::elements;
 use crate::inspect::selected_elements::SelectedElements;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::Selection;
 use zarr_format::model::{DataType, bytes_of};
 use zarrfs_array::array::OpenArray;
 
-use half::f16;
 use zarrfs_store::request_context::RequestContext;
 
 /// Maximum decoded bytes of a plane that is read as a whole: this takes some seconds locally, and a minute on a usual
@@ -346,14 +346,10 @@ fn chunks_under(array: &OpenArray, selection: &Selection) -> Result<ChunksUnder>
 
 /// Returns an element as an integer, or `None` for other types.
 fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
-    let mut wide = [0; 16];
-    wide.get_mut(..element.len())?.copy_from_slice(element);
-    let number = i128::from_le_bytes(wide);
     match data_type {
-        DataType::UInt(_) => Some(number),
+        DataType::UInt(_) => Some(elements::integer(element, false)),
         DataType::Int(_) | DataType::DateTime(_) | DataType::TimeDelta(_) => {
-            let unused = 128 - 8 * u32::try_from(element.len()).ok()?;
-            Some((number << unused) >> unused)
+            Some(elements::integer(element, true))
         }
         _ => None,
     }
@@ -361,48 +357,30 @@ fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
 
 /// Returns an element as a number: the magnitude of a complex number, `None` for NaT.
 #[expect(
+    clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
-    reason = "a colour shows no more than the first digits"
+    clippy::cast_sign_loss,
+    reason = "a number has at most eight bytes, and a colour shows no more than its first digits"
 )]
 fn number_of(data_type: &DataType, element: &[u8]) -> Result<Option<f64>> {
     let no_number = || Error::unsupported("data_type", format!("{data_type} is no number"));
-    let mut wide = [0; 8];
-    let mut word = |bytes: &[u8]| {
-        wide.fill(0);
-        if let Some(low) = wide.get_mut(..bytes.len()) {
-            low.copy_from_slice(bytes);
-        }
-        u64::from_le_bytes(wide)
-    };
     Ok(match data_type {
-        DataType::Bool | DataType::UInt(_) => Some(word(element) as f64),
-        DataType::Int(width) => {
-            let unused = 64 - 8 * u32::try_from(*width).unwrap_or(8).min(8);
-            Some(((word(element) << unused).cast_signed() >> unused) as f64)
-        }
+        DataType::Bool | DataType::UInt(_) => Some(elements::integer(element, false) as u64 as f64),
+        DataType::Int(_) => Some(elements::integer(element, true) as i64 as f64),
         DataType::DateTime(_) | DataType::TimeDelta(_) => {
-            let count = word(element).cast_signed();
+            let count = elements::integer(element, true) as i64;
             (count != i64::MIN).then_some(count as f64)
         }
-        DataType::Float(_) => float(element),
+        DataType::Float(_) => elements::float(element),
         DataType::Complex(width) => {
             let parts = element.split_at_checked(width / 2).ok_or_else(no_number)?;
-            float(parts.0)
-                .zip(float(parts.1))
+            elements::float(parts.0)
+                .zip(elements::float(parts.1))
                 .map(|(re, im)| re.hypot(im))
         }
         DataType::Small(number) if element.len() == number.word => number.value(element),
         _ => return Err(no_number()),
     })
-}
-
-fn float(bytes: &[u8]) -> Option<f64> {
-    match *bytes {
-        [a, b] => Some(f16::from_le_bytes([a, b]).to_f64()),
-        [a, b, c, d] => Some(f64::from(f32::from_le_bytes([a, b, c, d]))),
-        [a, b, c, d, e, f, g, h] => Some(f64::from_le_bytes([a, b, c, d, e, f, g, h])),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

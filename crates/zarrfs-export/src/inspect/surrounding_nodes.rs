@@ -7,21 +7,22 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::formats::elements;
 use crate::formats::maps::coordinate_variable::CoordinateVariable;
 use crate::formats::maps::levels::LevelBase;
+use crate::formats::member::read_all;
 use crate::formats::ome_zarr::{
     has_systems, is_scene, labelled_image, names_level, number_paths, scene_number_paths,
 };
 use crate::formats::subject::{ImageGroup, SceneGroup, StoredNumbers, Surroundings};
 use crate::formats::{Export, FileParts};
-use zarr_format::error::{Error, Kind, Result};
+use zarr_format::error::{Kind, Result};
 use zarr_format::grid::Region;
 use zarr_format::model::{Array, Attributes, DataType, MAX_RANK};
 use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::read_bytes::ReadAt;
 
 /// Maximum number of groups above its own that are searched for a group or variable.
 const MAX_ABOVE: usize = 4;
@@ -253,15 +254,8 @@ fn stored_numbers(
     open.check_decodable()?;
     let parts = FileParts::plain(Vec::new());
     let export = Export::of_parts(&open, parts, Region::whole(&array.shape), 0)?;
-    let length =
-        usize::try_from(export.len()).map_err(|error| Error::too_large(open.path(), error))?;
-    let bytes = export.read_at(context, 0, length)?;
-    let number = |bytes: &[u8]| match bytes.try_into() {
-        Ok(bytes) => f64::from_le_bytes(bytes),
-        Err(_) => bytes
-            .try_into()
-            .map_or(f64::NAN, |bytes| f64::from(f32::from_le_bytes(bytes))),
-    };
+    let bytes = read_all(context, &export)?;
+    let number = |bytes: &[u8]| elements::float(bytes).unwrap_or(f64::NAN);
     let numbers: Vec<Value> = bytes
         .chunks_exact(size)
         .map(|bytes| number(bytes).into())

@@ -24,7 +24,7 @@ use crate::formats::group::{
     MadeLayout, OrWhyNot, PlacedVariable,
 };
 use crate::formats::hdf5;
-use crate::formats::member::MemberTexts;
+use crate::formats::member::{MemberTexts, read_all};
 use crate::formats::netcdf::dimensions::GroupDimensions;
 use crate::formats::netcdf::header::{
     ElementsIn, HeaderWriter, ListTag, NetcdfAttribute, NetcdfType, Variant, has_implied_fill,
@@ -36,7 +36,6 @@ use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, Attributes, DataType, bytes_of};
 use zarrfs_array::array::ragged::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::read_bytes::ReadAt;
 
 /// CDF-1, or CDF-2 if an offset does not fit CDF-1.
 pub(crate) const FORMAT: GroupFormat = GroupFormat {
@@ -148,10 +147,7 @@ fn numbers(
     member: &GroupMember,
 ) -> Result<ReadElements> {
     let data_type = &member.array.data_type;
-    let elements = member.elements()?;
-    let too_large = |error| Error::too_large(&member.path, error);
-    let length = usize::try_from(elements.len()).map_err(too_large)?;
-    let bytes = elements.read_at(context, 0, length)?;
+    let bytes = read_all(context, &member.elements()?)?;
     let (mut out, none, mut has_none) = (contents.growing()?, none_beyond(&member.array), false);
     for element in bytes.chunks_exact(member.array.element_size()?.max(1)) {
         if none.as_deref() == Some(element) {

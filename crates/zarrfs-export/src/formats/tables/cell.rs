@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::formats::cf::times::Calendar;
 use crate::formats::cf::times::time_text;
+use crate::formats::elements;
 use crate::formats::plain;
 use zarr_format::model::{Coding, DataType, NumberType, TimeUnit};
 
@@ -83,8 +84,8 @@ impl TextCell {
     /// Appends an element.
     pub(crate) fn write(&self, element: &[u8], notation: RowNotation, text: &mut String) {
         match self {
-            TextCell::Text => return notation.push_text(&utf32(element), text),
-            TextCell::Bytes => return notation.push_bytes(without_padding(element), text),
+            TextCell::Text => return notation.push_text(&elements::text(element), text),
+            TextCell::Bytes => return notation.push_bytes(elements::unpadded(element), text),
             TextCell::Variable(data_type) => {
                 return push_variable(data_type, element, notation, text);
             }
@@ -205,23 +206,6 @@ fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, tex
         },
         _ => notation.push_json(&plain::line(data_type, record), text),
     }
-}
-
-/// Returns bytes without trailing zeros.
-fn without_padding(bytes: &[u8]) -> &[u8] {
-    let last = bytes.iter().rposition(|&byte| byte != 0);
-    &bytes[..last.map_or(0, |last| last + 1)]
-}
-
-/// Returns text of a fixed length without trailing zeros.
-fn utf32(element: &[u8]) -> String {
-    let points = element.as_chunks::<4>().0.iter();
-    let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
-    let mut text: String = letters
-        .map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER))
-        .collect();
-    text.truncate(text.trim_end_matches('\0').len());
-    text
 }
 
 impl TimeCell {

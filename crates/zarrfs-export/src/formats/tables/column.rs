@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::formats::Export;
+use crate::formats::elements;
 use crate::formats::member::GroupMember;
 use crate::formats::tables::cell::{RowNotation, TextCell};
 use zarr_format::error::{Error, Result};
@@ -311,9 +312,5 @@ impl TextColumn {
 
 /// Returns the code of a category, or `None` for a missing value.
 fn code(element: &[u8], is_signed: bool) -> Option<u64> {
-    let mut wide = [0; 8];
-    let size = element.len().min(8);
-    wide[..size].copy_from_slice(&element[..size]);
-    let is_negative = is_signed && element.last().is_some_and(|&top| top >= 0x80);
-    (!is_negative).then(|| u64::from_le_bytes(wide))
+    u64::try_from(elements::integer(element, is_signed)).ok()
 }

@@ -93,9 +93,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
 
 /// Returns the facts that the description of an image omits.
 fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<String> {
-    let dimensions = dimensions_of(subject);
-    let mut left_out = dimensions.left_out.clone();
-    left_out.extend(dimensions.without_directions());
+    let mut left_out = dimensions_of(subject).left_out_without_directions();
     let backwards = axes.iter().filter(|axis| axis.step() < 0.0);
     let backwards = backwards.filter_map(|axis| axis.name.as_deref());
     let backwards: Vec<&str> = backwards.collect();

@@ -72,10 +72,8 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let length = bytes_of(subject.shape, size).ok()?;
     let padding = usize::try_from(length.next_multiple_of(BLOCK as u64) - length).ok()?;
     let dimensions = dimensions_of(subject);
-    let mut left_out = dimensions.left_out.clone();
-    left_out.extend(dimensions.without_directions());
     Some(FileParts {
-        left_out,
+        left_out: dimensions.left_out_without_directions(),
         header: header(subject, &dimensions.axes, &stored),
         elements: Some(ElementForm {
             order: None,

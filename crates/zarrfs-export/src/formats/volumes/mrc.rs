@@ -43,10 +43,8 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     }
     let is_widened = subject.array.data_type == DataType::UInt(1);
     let dimensions = dimensions_of(subject);
-    let mut left_out = dimensions.left_out.clone();
-    left_out.extend(dimensions.without_directions());
     Some(FileParts {
-        left_out,
+        left_out: dimensions.left_out_without_directions(),
         header: header(subject, &dimensions.axes, mode)?,
         elements: Some(ElementForm {
             order: None,
