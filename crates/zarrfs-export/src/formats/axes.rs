@@ -11,7 +11,6 @@ use crate::formats::ome_zarr::affine::{AffineMap, TakenInput};
 use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
 use crate::formats::ome_zarr::orientation::{FirstVoxel, in_body, orientation_text};
 use crate::formats::ome_zarr::{Level, level_of};
-use crate::formats::units::Measured;
 
 /// The kind of a dimension, by its name or by OME-Zarr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,16 +63,6 @@ pub struct AxisMeaning {
     pub scale: Option<f64>,
     /// The position of the first element, finite.
     pub origin: f64,
-}
-
-impl Measured for AxisMeaning {
-    fn unit(&self) -> Option<&str> {
-        self.unit.as_deref()
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
 }
 
 impl AxisMeaning {

@@ -1,10 +1,6 @@
 //! Units of length, time and angle by their UDUNITS-2 names and their symbols.
 
-/// An item with a unit, and possibly a name: a dimension.
-pub(super) trait Measured {
-    fn unit(&self) -> Option<&str>;
-    fn name(&self) -> Option<&str>;
-}
+use crate::formats::axes::AxisMeaning;
 
 /// The quantity of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +92,8 @@ const fn time(factor: f64, exponent: i32, symbol: &'static str) -> Unit {
 
 impl Unit {
     /// Returns the unit of a dimension, or `None` if it is missing or unknown.
-    pub(super) fn of(axis: &impl Measured) -> Option<Unit> {
-        Unit::named(axis.unit()?)
+    pub(super) fn of(axis: &AxisMeaning) -> Option<Unit> {
+        Unit::named(axis.unit.as_deref()?)
     }
 
     /// Returns the unit of a name or a symbol, or `None` if it is unknown.
@@ -171,13 +167,13 @@ impl Unit {
 
 /// Returns the message about units of these dimensions that a file omits; `supported` says which units the format
 /// supports.
-pub(super) fn left_out<'a, M: Measured + 'a>(
-    axes: impl Iterator<Item = &'a M>,
+pub(super) fn left_out<'a>(
+    axes: impl Iterator<Item = &'a AxisMeaning>,
     supported: &str,
 ) -> Option<String> {
     let units = axes.filter_map(|axis| {
-        let unit = axis.unit().filter(|unit| !unit.is_empty())?;
-        Some(match axis.name() {
+        let unit = axis.unit.as_ref().filter(|unit| !unit.is_empty())?;
+        Some(match &axis.name {
             Some(name) => format!("{unit} of {name}"),
             None => unit.to_string(),
         })

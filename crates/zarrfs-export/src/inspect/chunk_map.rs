@@ -177,7 +177,9 @@ impl ChunkMap {
             (chunk, outcome)
         };
         let element = array.array().element_size().unwrap_or(0) as u64;
-        for (chunk, outcome) in parallel_map(threads(config), batch, &look) {
+        // Without decoding there is nothing to do in parallel.
+        let threads = if config.decode { config.threads } else { 1 };
+        for (chunk, outcome) in parallel_map(threads, batch, &look) {
             let shape = array.stored_grid()?.region(&chunk.indices).shape;
             let lengths = shape.iter().copied();
             self.add_chunk(chunk, lengths.fold(element, u64::saturating_mul), outcome)?;
@@ -226,11 +228,6 @@ impl ChunkMap {
             place(self.axes.0, self.rows) * self.columns + place(self.axes.1, self.columns);
         self.cells.get_mut(usize::try_from(number).ok()?)
     }
-}
-
-/// Returns the number of threads; without decoding there is nothing to do in parallel.
-fn threads(config: &MapConfig) -> usize {
-    if config.decode { config.threads } else { 1 }
 }
 
 /// Extends a range to include a number.

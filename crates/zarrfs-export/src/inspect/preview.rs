@@ -4,6 +4,7 @@
 //! first element. The plane is read as a whole, because the range of a sample would depend on the size of the
 //! picture, unless more than `MAX_DECODED` bytes would have to be decoded.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::formats::elements;
@@ -195,22 +196,24 @@ impl Range {
             self.ends = Some([new(), new()]);
             return;
         };
-        if number < low.number || (number == low.number && is_less(data_type, element, low)) {
+        // Several large integers convert to the same float.
+        let compared = |end: &Extreme| {
+            let whole = |element| whole_of(data_type, element);
+            let order = number.partial_cmp(&end.number)?;
+            Some(match order {
+                Ordering::Equal if element != end.element => {
+                    whole(element).cmp(&whole(&end.element))
+                }
+                order => order,
+            })
+        };
+        if compared(low) == Some(Ordering::Less) {
             *low = new();
         }
-        if number > high.number || (number == high.number && is_more(data_type, element, high)) {
+        if compared(high) == Some(Ordering::Greater) {
             *high = new();
         }
     }
-}
-
-/// Whether an integer is less than another one that converts to the same float.
-fn is_less(data_type: &DataType, element: &[u8], than: &Extreme) -> bool {
-    element != than.element && whole_of(data_type, element) < whole_of(data_type, &than.element)
-}
-
-fn is_more(data_type: &DataType, element: &[u8], than: &Extreme) -> bool {
-    element != than.element && whole_of(data_type, element) > whole_of(data_type, &than.element)
 }
 
 /// Consumes the elements of a plane in order.

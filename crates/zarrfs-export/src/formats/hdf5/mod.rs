@@ -83,7 +83,7 @@ fn too_long() -> String {
 fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let too_large = || Error::too_large("group", too_long());
     let tree = HdfTree::of(contents).ok_or_else(too_large)?;
-    let begin = objects_end(&tree).ok_or_else(too_large)?;
+    let (_, begin) = unplaced(&tree).ok_or_else(too_large)?;
     let texts = TextsOfFile::read(context, &tree, contents, begin)?;
     let file = assembled(&tree, contents, &texts).ok_or_else(too_large)?;
     let mut header = contents.growing()?;
@@ -116,11 +116,6 @@ struct AssembledFile<'a> {
     /// The bytes before the elements of fixed length.
     parts: Vec<Cow<'a, [u8]>>,
     variables: Vec<PlacedVariable>,
-}
-
-/// Returns the end of the objects and of the heap.
-fn objects_end(tree: &HdfTree) -> Option<u64> {
-    Some(unplaced(tree)?.1)
 }
 
 /// Returns the addresses of the objects, and the end of the heap.

@@ -57,8 +57,7 @@ impl ObjectHeader {
 
     /// Adds a shared message, which refers to the object that has it.
     pub(super) fn add_shared(&mut self, kind: MessageKind, address: u64) -> Option<()> {
-        let body = shared(address);
-        self.add_flagged(kind, 2, &body)
+        self.add_flagged(kind, 2, &[&[3, 2], &address.to_le_bytes()[..]].concat())
     }
 
     fn add_flagged(&mut self, kind: MessageKind, flags: u8, body: &[u8]) -> Option<()> {
@@ -80,11 +79,6 @@ impl ObjectHeader {
         out.resize(out.len().next_multiple_of(8), 0);
         Some(out)
     }
-}
-
-/// Returns the body of a message that refers to another object's message.
-pub(super) fn shared(address: u64) -> Vec<u8> {
-    [&[3, 2], &address.to_le_bytes()[..]].concat()
 }
 
 /// Returns the dataspace message of a dataset or an attribute; without dimensions it is a scalar.

@@ -32,27 +32,10 @@ pub(crate) const ENVI: Format = Format {
 const NEEDS: &str = "bool, int16 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
     3 dimensions, none of length 0 or beyond 2^31 - 1";
 
-/// The order of bands, rows and columns.
-#[derive(Clone, Copy)]
-enum Interleave {
-    Bsq,
-    Bil,
-    Bip,
-}
-
-impl Interleave {
-    fn name(self) -> &'static str {
-        match self {
-            Interleave::Bsq => "bsq",
-            Interleave::Bil => "bil",
-            Interleave::Bip => "bip",
-        }
-    }
-}
-
 /// An array as bands with rows and columns.
 struct Bands {
-    interleave: Interleave,
+    /// The order of bands, rows and columns.
+    interleave: &'static str,
     count: u64,
     size: PlaneSize,
     axes: Vec<AxisMeaning>,
@@ -71,10 +54,10 @@ fn bands_of(subject: &Subject) -> Option<Bands> {
     let axes = map_axes(subject);
     let kinds: Vec<AxisKind> = axes.iter().map(|axis| axis.kind).collect();
     let (interleave, rows, columns) = match kinds[..] {
-        [_, _] => (Interleave::Bsq, 0, 1),
-        [AxisKind::Y, AxisKind::X, _] => (Interleave::Bip, 0, 1),
-        [AxisKind::Y, _, AxisKind::X] => (Interleave::Bil, 0, 2),
-        [_, _, _] => (Interleave::Bsq, 1, 2),
+        [_, _] => ("bsq", 0, 1),
+        [AxisKind::Y, AxisKind::X, _] => ("bip", 0, 1),
+        [AxisKind::Y, _, AxisKind::X] => ("bil", 0, 2),
+        [_, _, _] => ("bsq", 1, 2),
         _ => return None,
     };
     let plane = PlaneAxes { rows, columns };
@@ -110,7 +93,7 @@ fn envi_type(data_type: &DataType) -> Option<u32> {
 fn header(subject: &Subject) -> Option<FileParts> {
     let bands = bands_of(subject)?;
     let code = envi_type(&subject.array.data_type)?;
-    let interleave = bands.interleave.name();
+    let interleave = bands.interleave;
     let mut text = format!(
         "ENVI\nsamples = {}\nlines = {}\nbands = {}\nheader offset = 0\nfile type = ENVI Standard\n\
          data type = {code}\ninterleave = {interleave}\nbyte order = 0\n",

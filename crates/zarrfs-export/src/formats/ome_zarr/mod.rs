@@ -302,7 +302,8 @@ fn level_of_systems(
     let steps: Vec<&Value> = transformations(level).collect();
     // Each transformation with an `output` leads to its own system; without it they are steps, as before 0.6.
     let has_ends = steps.iter().all(|step| step.get("output").is_some());
-    let of_image = transformations(image).filter(|step| is_endless(step));
+    let has_no_ends = |step: &&Value| step.get("input").is_none() && step.get("output").is_none();
+    let of_image = transformations(image).filter(has_no_ends);
     let steps = steps.into_iter();
     let steps = steps.take(if has_ends { 1 } else { usize::MAX });
     let steps: Vec<&Value> = steps.chain(of_image).collect();
@@ -409,9 +410,4 @@ fn same_axes(
         map,
         ..chosen
     })
-}
-
-/// Whether a transformation names neither an input nor an output coordinate system.
-fn is_endless(step: &Value) -> bool {
-    step.get("input").is_none() && step.get("output").is_none()
 }

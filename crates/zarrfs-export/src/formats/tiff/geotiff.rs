@@ -23,7 +23,12 @@ pub(super) fn parts(
     if let Some(system) = &map.system {
         match system_tags(system) {
             Some(tags) => page.tags.extend(tags),
-            None => map.left_out.push(no_number(&system.text)),
+            None => {
+                let label: String = system.text.chars().take(100).collect();
+                map.left_out.push(format!(
+                    "the reference system {label}: a GeoTIFF has numbers of EPSG alone; the .vrt has it"
+                ));
+            }
         }
     }
     let mut facts = BandFacts::of(subject);
@@ -40,12 +45,6 @@ pub(super) fn parts(
         left_out: map.left_out,
         ..FileParts::default()
     })
-}
-
-/// Returns the message for a reference system that GeoTIFF cannot express.
-fn no_number(system: &str) -> String {
-    let label: String = system.chars().take(100).collect();
-    format!("the reference system {label}: a GeoTIFF has numbers of EPSG alone; the .vrt has it")
 }
 
 /// Turns all images of a stack into samples of one image, or returns `None` if there are too many, or they have

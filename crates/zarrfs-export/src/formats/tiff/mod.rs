@@ -36,7 +36,11 @@ fn parts(subject: &Subject) -> Option<FileParts> {
                 parts.left_out.extend(left_out);
                 return Some(parts);
             }
-            None => left_out.push(NO_BANDS.to_string()),
+            None => {
+                let why =
+                    "the place on the map: a GeoTIFF has at most 65,535 bands, and none of colours";
+                left_out.push(why.to_string());
+            }
         }
         map = Georeference {
             left_out,
@@ -52,10 +56,6 @@ fn parts(subject: &Subject) -> Option<FileParts> {
         parts
     })
 }
-
-/// The reason why a map became a file of images.
-const NO_BANDS: &str =
-    "the place on the map: a GeoTIFF has at most 65,535 bands, and none of colours";
 
 /// Returns a file of images in the order of the other dimensions, which get tifffile's names.
 fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
