@@ -11,7 +11,7 @@ use crate::cli::{CpArgs, report};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::Node;
 use zarrfs_array::hierarchy::NodeEntry;
-use zarrfs_export::formats::group::OrWhyNot;
+use zarrfs_export::formats::group::OrReason;
 use zarrfs_export::inspect::file_ending::{FileContent, GroupChoice};
 use zarrfs_export::inspect::group_file::{GroupSource, PlannedFile};
 use zarrfs_export::inspect::locate::StorePath;
@@ -125,7 +125,7 @@ fn write_planned(
     args: &CpArgs,
     located: &StorePath,
     choice: &GroupChoice<'_>,
-    plan: impl FnOnce() -> Result<OrWhyNot<PlannedFile>>,
+    plan: impl FnOnce() -> Result<OrReason<PlannedFile>>,
 ) -> Result<bool> {
     let reading = Progress::new("reading");
     let planned = plan()?.map_err(|reason| {

@@ -9,7 +9,7 @@ use zarr_format::dialect::fill;
 use zarr_format::error::{Error, printable};
 use zarr_format::model::{CodecSpec, DataType};
 use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
-use zarrfs_export::inspect::stored::{ChunkLength, StoredFacts};
+use zarrfs_export::inspect::chunk_totals::{ChunkLength, ChunkTotals};
 use zarrfs_store::Key;
 
 /// Formats lengths along dimensions: `(12, 36, 72)`.
@@ -102,7 +102,7 @@ pub(super) fn array_line(array: &ArrayInfo, paint: &Paint) -> String {
 }
 
 /// Formats the stored size briefly; `unit` is chunk or shard.
-pub(super) fn stored_line(stored: &StoredFacts, unit: &str) -> String {
+pub(super) fn stored_line(stored: &ChunkTotals, unit: &str) -> String {
     if !stored.is_whole {
         let counted = count(stored.present, unit);
         return format!("more than {} in more than {counted}", bytes(stored.bytes));
@@ -154,7 +154,7 @@ pub(super) fn array_json(array: &ArrayInfo) -> Map<String, Value> {
 }
 
 /// Returns the stored size as JSON.
-pub(super) fn stored_json(stored: &StoredFacts) -> Value {
+pub(super) fn stored_json(stored: &ChunkTotals) -> Value {
     let chunk = |chunk: &Option<ChunkLength>| match chunk {
         None => Value::Null,
         Some(chunk) => json!({"key": text(&chunk.key), "bytes": chunk.bytes}),

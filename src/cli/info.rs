@@ -10,6 +10,7 @@ use zarr_format::error::{Error, Kind, Result, printable};
 use zarr_format::grid::join_indices;
 use zarr_format::json_text;
 use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
+use zarrfs_export::inspect::chunk_totals::ChunkTotals;
 use zarrfs_export::inspect::coordinates::names_dimensions;
 use zarrfs_export::inspect::file_ending::FileContent;
 use zarrfs_export::inspect::locate::StorePath;
@@ -18,7 +19,6 @@ use zarrfs_export::inspect::node_files::LeftOut;
 use zarrfs_export::inspect::node_files::RefusedFile;
 use zarrfs_export::inspect::node_info::{ChildCounts, NodeInfo};
 use zarrfs_export::inspect::shard_info::{ShardInfo, ShardPart};
-use zarrfs_export::inspect::stored::StoredFacts;
 use zarrfs_export::inspect::tree::NodeFacts;
 use zarrfs_store::request_context::UNLIMITED;
 
@@ -441,7 +441,7 @@ impl Sheet {
         }
     }
 
-    fn add_array(&mut self, array: &ArrayInfo, stored: Option<&Result<StoredFacts>>) {
+    fn add_array(&mut self, array: &ArrayInfo, stored: Option<&Result<ChunkTotals>>) {
         self.add("data type", data_type(array));
         self.add("shape", format::shape(&array.shape));
         if !array.dimension_names.is_empty() {
@@ -477,7 +477,7 @@ impl Sheet {
         self.add_reads(array);
     }
 
-    fn add_stored(&mut self, array: &ArrayInfo, stored: Option<&Result<StoredFacts>>) {
+    fn add_stored(&mut self, array: &ArrayInfo, stored: Option<&Result<ChunkTotals>>) {
         if let Some(bytes) = array.bytes {
             self.add("decoded", exact_bytes(bytes));
         }

@@ -204,7 +204,7 @@ impl Format {
 
     /// Returns the requirements of the format, or `None` if it has a file of the array, provided that the array
     /// decodes.
-    pub fn why_not(&self, subject: &Subject) -> Option<String> {
+    pub fn unmet_needs(&self, subject: &Subject) -> Option<String> {
         (!self.holds(subject)).then(|| format!("needs {}", self.needs))
     }
 

@@ -75,7 +75,7 @@ impl GroupContents {
 }
 
 /// The result of a format for a group, or why it fails: a phrase after the name of the format and a colon.
-pub type OrWhyNot<T> = std::result::Result<T, String>;
+pub type OrReason<T> = std::result::Result<T, String>;
 
 /// The arrays that the files of a format have.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ pub struct GroupFormat {
     /// Decodes an array for a file of decoded values.
     pub decode: fn(&Array) -> std::result::Result<DecodedArray, NoValues>,
     /// Returns the plan of a file of a group, or why the format cannot hold the group.
-    pub plan: fn(&GroupContents) -> OrWhyNot<GroupPlan>,
+    pub plan: fn(&GroupContents) -> OrReason<GroupPlan>,
 }
 
 impl GroupFormat {

@@ -161,7 +161,7 @@ impl Export {
             let found = format!("{}: {why}", format.extension);
             Error::unsupported(array.path(), found)
         };
-        if let Some(why) = format.why_not(&subject) {
+        if let Some(why) = format.unmet_needs(&subject) {
             return Err(refused(why));
         }
         let ragged = format

@@ -14,7 +14,7 @@ pub struct FileEnding<'a> {
     /// The selection, or `None` for the whole array.
     pub selection: Option<&'a str>,
     /// Whether the file has the values that CF attributes define.
-    pub is_meant: bool,
+    pub is_cf_decoded: bool,
     /// The format.
     pub format: &'static Format,
 }
@@ -31,7 +31,7 @@ impl FileEnding<'_> {
         FileEnding {
             chosen: "",
             selection: None,
-            is_meant: false,
+            is_cf_decoded: false,
             format,
         }
     }
@@ -43,12 +43,12 @@ impl FileEnding<'_> {
         let rest = ending.strip_suffix(format.extension)?.strip_suffix('.')?;
         let ChosenPart {
             selection,
-            is_meant,
+            is_cf_decoded,
         } = ChosenPart::parse(rest)?;
         Some(FileEnding {
             chosen: rest,
             selection,
-            is_meant,
+            is_cf_decoded,
             format,
         })
     }
@@ -57,7 +57,7 @@ impl FileEnding<'_> {
 /// The part of a file name between the name of its node and the dot of its extension.
 struct ChosenPart<'a> {
     selection: Option<&'a str>,
-    is_meant: bool,
+    is_cf_decoded: bool,
 }
 
 impl ChosenPart<'_> {
@@ -69,7 +69,7 @@ impl ChosenPart<'_> {
                 "" => None,
                 selection => Some(selection.strip_prefix(SELECTED)?),
             },
-            is_meant: bare.is_some(),
+            is_cf_decoded: bare.is_some(),
         })
     }
 }
@@ -82,7 +82,7 @@ pub struct GroupChoice<'a> {
     /// The selection, or `None` for everything.
     pub selection: Option<&'a str>,
     /// Whether the file has the values that CF attributes define.
-    pub is_meant: bool,
+    pub is_cf_decoded: bool,
 }
 
 impl GroupChoice<'_> {
@@ -91,7 +91,7 @@ impl GroupChoice<'_> {
         GroupChoice {
             format,
             selection: None,
-            is_meant: false,
+            is_cf_decoded: false,
         }
     }
 
@@ -104,7 +104,7 @@ impl GroupChoice<'_> {
     /// Parses the part after the name of a group, in the same way; formats without parts have only `.EXT`.
     pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
         let choice = GroupChoice::of_ending(ending, GROUP_FORMATS)?;
-        let is_whole = choice.selection.is_none() && !choice.is_meant;
+        let is_whole = choice.selection.is_none() && !choice.is_cf_decoded;
         (is_whole || choice.format.has_parts()).then_some(choice)
     }
 
@@ -116,12 +116,12 @@ impl GroupChoice<'_> {
         let (format, rest) = format_of_groups(ending, formats)?;
         let ChosenPart {
             selection,
-            is_meant,
+            is_cf_decoded,
         } = ChosenPart::parse(rest)?;
         Some(GroupChoice {
             format,
             selection,
-            is_meant,
+            is_cf_decoded,
         })
     }
 
@@ -163,9 +163,9 @@ impl GroupChoice<'_> {
     fn by_end(name: &str, formats: &[&'static GroupFormat]) -> Option<GroupChoice<'static>> {
         let (format, stem) = format_of_groups(name, formats)?;
         let bare = stem.strip_suffix(CF);
-        let is_meant = bare.is_some_and(|rest| rest.ends_with('.'));
+        let is_cf_decoded = bare.is_some_and(|rest| rest.ends_with('.'));
         Some(GroupChoice {
-            is_meant,
+            is_cf_decoded,
             ..GroupChoice::whole(format)
         })
     }
@@ -176,7 +176,7 @@ impl GroupChoice<'_> {
         let mut formats = formats.iter();
         let format = formats.find(|format| format.extension == extension)?;
         Some(GroupChoice {
-            is_meant: bare.is_some(),
+            is_cf_decoded: bare.is_some(),
             ..GroupChoice::whole(format)
         })
     }
@@ -186,7 +186,7 @@ impl<'a> GroupChoice<'a> {
     /// Returns the choice. Fails with `Invalid` if it has a selection or values that CF attributes define and its
     /// format supports neither.
     pub fn checked(self, name: &str) -> Result<GroupChoice<'a>> {
-        if self.format.has_parts() || (self.selection.is_none() && !self.is_meant) {
+        if self.format.has_parts() || (self.selection.is_none() && !self.is_cf_decoded) {
             return Ok(self);
         }
         let formats = GROUP_FORMATS.iter().filter(|format| format.has_parts());
@@ -220,7 +220,7 @@ pub struct FileContent {
     /// The format.
     pub format: &'static Format,
     /// Whether the file has the values that CF attributes define.
-    pub is_meant: bool,
+    pub is_cf_decoded: bool,
 }
 
 impl FileContent {
@@ -253,7 +253,7 @@ impl FileContent {
             .find(|format| format.extension == extension)
             .map(|format| FileContent {
                 format,
-                is_meant: bare.is_some(),
+                is_cf_decoded: bare.is_some(),
             })
     }
 }
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_file_of_a_group_has_parts_and_meaning_but_for_images() {
-        for (name, extension, is_meant) in [
+        for (name, extension, is_cf_decoded) in [
             ("x.csv", "csv", false),
             ("x.cf.csv", "csv", true),
             ("dir/.cf.ndjson", "ndjson", true),
@@ -377,8 +377,8 @@ mod tests {
             ("x.ome.tif", "ome.tif", false),
         ] {
             let choice = GroupChoice::of_group_name(name).unwrap();
-            let found = (choice.format.extension, choice.is_meant);
-            assert_eq!(found, (extension, is_meant), "{name}");
+            let found = (choice.format.extension, choice.is_cf_decoded);
+            assert_eq!(found, (extension, is_cf_decoded), "{name}");
         }
         for (ending, expected) in [
             (".cf.csv", Some((None, true, "csv"))),
@@ -390,8 +390,13 @@ mod tests {
             ("x.csv", None),
         ] {
             let choice = GroupChoice::of_group(ending.as_bytes());
-            let found =
-                choice.map(|choice| (choice.selection, choice.is_meant, choice.format.extension));
+            let found = choice.map(|choice| {
+                (
+                    choice.selection,
+                    choice.is_cf_decoded,
+                    choice.format.extension,
+                )
+            });
             assert_eq!(found, expected, "{ending}");
         }
         let why = |choice: Result<GroupChoice<'_>>| choice.unwrap_err().to_string();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::formats::axes::axes_of;
 use crate::formats::group::{
     GroupBody, GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope,
-    MadeLayout, MemberSource, OrWhyNot, Subgroup,
+    MadeLayout, MemberSource, OrReason, Subgroup,
 };
 use crate::formats::tables::group::is_annotated;
 use crate::formats::{GROUP_FORMATS, Subject, VARIABLE_FORMATS};
@@ -111,7 +111,7 @@ impl PlannedFile {
     }
 
     /// Returns the file, or the decoding error of one of its arrays.
-    fn decodable(self) -> OrWhyNot<PlannedFile> {
+    fn decodable(self) -> OrReason<PlannedFile> {
         let members: Vec<usize> = match &self.plan.body {
             GroupBody::Laid(layout) => layout
                 .variables
@@ -140,8 +140,8 @@ impl PlannedFile {
         choice: &GroupChoice<'_>,
         cut: &Cut,
         mut contents: GroupContents,
-    ) -> Result<OrWhyNot<PlannedFile>> {
-        if choice.is_meant {
+    ) -> Result<OrReason<PlannedFile>> {
+        if choice.is_cf_decoded {
             let is_table = matches!(choice.format.scope, GroupScope::Columns(_));
             if is_table && is_annotated(&contents) {
                 return Ok(Err(format!(
@@ -204,7 +204,7 @@ impl GroupSource<'_> {
         &self,
         context: &RequestContext,
         choice: &GroupChoice<'_>,
-    ) -> Result<OrWhyNot<PlannedFile>> {
+    ) -> Result<OrReason<PlannedFile>> {
         match self.nodes(context, choice.format.scope)? {
             Ok(nodes) => self.planned(context, choice, nodes),
             Err(why) => Ok(Err(why)),
@@ -217,7 +217,7 @@ impl GroupSource<'_> {
     pub fn formats(
         &self,
         context: &RequestContext,
-    ) -> Result<Vec<(&'static GroupFormat, OrWhyNot<PlannedFile>)>> {
+    ) -> Result<Vec<(&'static GroupFormat, OrReason<PlannedFile>)>> {
         let answers = GROUP_FORMATS.iter().map(|&format| {
             let is_nested = matches!(format.scope, GroupScope::Below);
             let choice = GroupChoice::whole(format);
@@ -244,7 +244,7 @@ impl GroupSource<'_> {
         context: &RequestContext,
         choice: &GroupChoice<'_>,
         nodes: NodesBelow,
-    ) -> Result<OrWhyNot<PlannedFile>> {
+    ) -> Result<OrReason<PlannedFile>> {
         let format = choice.format;
         let leaves_out = leaves_out(format.scope);
         let mut left_out = nodes.left_out;
@@ -304,7 +304,7 @@ impl GroupSource<'_> {
 
     /// Returns the nodes of a scope, or the reason why they make no file: there are too many, or one cannot be read
     /// and must not be left out.
-    fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrWhyNot<NodesBelow>> {
+    fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrReason<NodesBelow>> {
         match scope {
             GroupScope::Own | GroupScope::Below | GroupScope::Columns(_) => {
                 self.nodes_below(context, scope)
@@ -316,7 +316,7 @@ impl GroupSource<'_> {
     }
 
     /// Returns the arrays at paths relative to the group.
-    fn nodes_at(&self, context: &RequestContext, paths: &[String]) -> Result<OrWhyNot<NodesBelow>> {
+    fn nodes_at(&self, context: &RequestContext, paths: &[String]) -> Result<OrReason<NodesBelow>> {
         let mut below = NodesBelow::default();
         for path in paths {
             let joined = path
@@ -343,7 +343,7 @@ impl GroupSource<'_> {
         &self,
         context: &RequestContext,
         scope: GroupScope,
-    ) -> Result<OrWhyNot<NodesBelow>> {
+    ) -> Result<OrReason<NodesBelow>> {
         let leaves_out = leaves_out(scope);
         let (mut below, mut count) = (NodesBelow::default(), 0);
         let mut open = vec![self.group.clone()];
@@ -504,7 +504,7 @@ impl VariableSource<'_> {
     pub fn formats(
         &self,
         context: &RequestContext,
-    ) -> Result<Vec<(&'static GroupFormat, OrWhyNot<PlannedFile>)>> {
+    ) -> Result<Vec<(&'static GroupFormat, OrReason<PlannedFile>)>> {
         let formats = VARIABLE_FORMATS.iter();
         let answers = formats.map(|&format| {
             let file = self.file(context, &GroupChoice::whole(format))?;
@@ -519,7 +519,7 @@ impl VariableSource<'_> {
         &self,
         context: &RequestContext,
         choice: &GroupChoice<'_>,
-    ) -> Result<OrWhyNot<PlannedFile>> {
+    ) -> Result<OrReason<PlannedFile>> {
         let around = SurroundingNodes::of(context, self.hierarchy, self.array)?;
         let (Some(array), Ok(name)) = (self.array.array(), str::from_utf8(self.name)) else {
             return Ok(Err("the name is not UTF-8".to_string()));
@@ -556,7 +556,7 @@ impl VariableSource<'_> {
             left_out: Vec::new(),
         };
         self.add_companions(context, &mut contents)?;
-        if choice.is_meant
+        if choice.is_cf_decoded
             && let Some(why) = file_members::cf_fault(&contents.members, name, choice.format)
         {
             return Ok(Err(why.to_string()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::formats::group::OrWhyNot;
+use crate::formats::group::OrReason;
 use crate::formats::{FORMATS, Subject, TakenDimension, cf};
 use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::coordinates::CoordinateLines;
@@ -102,7 +102,7 @@ fn length_of(
     context: &RequestContext,
     node: &NodeEntry,
     choice: &GroupChoice<'_>,
-    answer: Result<OrWhyNot<PlannedFile>>,
+    answer: Result<OrReason<PlannedFile>>,
 ) -> Result<Option<u64>> {
     match answer? {
         Ok(file) => file.length(context).map(Some),
@@ -186,7 +186,7 @@ impl ArrayFile<'_> {
             let found = format!("{}: {why}", ending.format.extension);
             Error::unsupported(open.path(), found)
         };
-        let decoded = ending.is_meant.then(|| cf::decoded(array)).transpose();
+        let decoded = ending.is_cf_decoded.then(|| cf::decoded(array)).transpose();
         let decoded = decoded.map_err(|why| refused(&why.to_string()))?;
         let described = decoded.as_ref().map_or(array, |decoded| &decoded.array);
         *elements = Some((described.data_type.to_string(), shape.clone()));
@@ -208,7 +208,7 @@ impl ArrayFile<'_> {
             ..Subject::alone(described, &shape)
         };
         open.check_decodable()?;
-        if let Some(why) = ending.format.why_not(&subject) {
+        if let Some(why) = ending.format.unmet_needs(&subject) {
             return Err(refused(&why));
         }
         if ending.format.is_made(described) {

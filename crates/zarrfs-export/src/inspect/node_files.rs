@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::formats::cf::NoValues;
-use crate::formats::group::{GroupFormat, OrWhyNot};
+use crate::formats::group::{GroupFormat, OrReason};
 use crate::formats::subject::Surroundings;
 use crate::formats::{FORMATS, Subject, cf};
 use crate::inspect::group_file::{GroupSource, PlannedFile, VariableSource};
@@ -24,7 +24,8 @@ pub fn refused_files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec
         ..Subject::alone(array, &array.shape)
     };
     let formats = FORMATS.iter();
-    let refused = formats.filter_map(|format| Some((format.extension, format.why_not(&subject)?)));
+    let refused =
+        formats.filter_map(|format| Some((format.extension, format.unmet_needs(&subject)?)));
     let mut refused: Vec<RefusedFile> = refused.collect();
     if let Err(why @ NoValues::Attribute(_)) = cf::decoded(array) {
         refused.push(("cf", why.to_string()));
@@ -77,7 +78,7 @@ impl GroupFiles {
 
     fn of_answers(
         name: &str,
-        answers: Vec<(&'static GroupFormat, OrWhyNot<PlannedFile>)>,
+        answers: Vec<(&'static GroupFormat, OrReason<PlannedFile>)>,
     ) -> GroupFiles {
         let mut files = GroupFiles::default();
         for (format, answer) in answers {

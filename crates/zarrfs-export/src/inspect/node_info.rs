@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::formats::netcdf;
 use crate::formats::subject::Surroundings;
 use crate::inspect::array_info::ArrayInfo;
+use crate::inspect::chunk_totals::ChunkTotals;
 use crate::inspect::coordinates::CoordinateLines;
 use crate::inspect::locate::StorePath;
 use crate::inspect::locate::root_name;
@@ -12,7 +13,6 @@ use crate::inspect::map_nodes::MapSource;
 use crate::inspect::node_files;
 use crate::inspect::node_files::LeftOut;
 use crate::inspect::node_files::{GroupFiles, RefusedFile};
-use crate::inspect::stored::StoredFacts;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::inspect::tree::tree;
 use crate::inspect::tree::{NodeFacts, TreeConfig};
@@ -37,7 +37,7 @@ pub struct NodeInfo {
     /// Facts about the kind of node.
     pub facts: NodeFacts,
     /// The stored chunks of an array, or the reason why they are unknown.
-    pub stored: Option<Result<StoredFacts>>,
+    pub stored: Option<Result<ChunkTotals>>,
     /// The children of a group, or the reason why they are unknown.
     pub children: Option<Result<ChildCounts>>,
     /// The files of a group with all of its arrays, or the reason why they are unknown.
@@ -151,7 +151,7 @@ impl NodeInfo {
 /// The facts about a node, its stored chunks, and its children.
 struct FactsOfNode {
     facts: NodeFacts,
-    stored: Option<Result<StoredFacts>>,
+    stored: Option<Result<ChunkTotals>>,
     children: Option<Result<ChildCounts>>,
 }
 
@@ -173,7 +173,7 @@ impl FactsOfNode {
             Ok(Node::Group(_)) => found.children = Some(children(context, located)),
             Ok(Node::Array(_)) => {
                 let open = located.opened.arrays.open(entry)?;
-                let stored = StoredFacts::count(context, &open, u64::MAX, located.concurrency);
+                let stored = ChunkTotals::count(context, &open, u64::MAX, located.concurrency);
                 found.facts = NodeFacts::Array(Box::new(ArrayInfo::of(&open, name, around)));
                 found.stored = Some(stored);
             }

@@ -25,7 +25,7 @@ const MIN_CHUNK: u64 = 64 << 10;
 
 /// The size of a picture.
 #[derive(Clone, Copy, Debug)]
-pub struct PictureRoom {
+pub struct PictureSize {
     /// Maximum number of rows.
     pub rows: u64,
     /// Maximum number of columns.
@@ -97,7 +97,7 @@ impl NumberPlane {
         context: &RequestContext,
         array: &Arc<OpenArray>,
         selection: &Selection,
-        room: PictureRoom,
+        size: PictureSize,
         progress: &dyn Fn(u64, u64),
     ) -> Result<NumberPlane> {
         let about = |error: Error| error.about(array.path());
@@ -109,7 +109,7 @@ impl NumberPlane {
                 .map_or(1, |axis| axis.count)
         };
         let (rows, columns) = (count(axes.0), count(axes.1));
-        let steps = steps((rows, columns), room);
+        let steps = steps(rows, columns, size);
         let chunks = chunks_under(array, &selection)?;
         let is_whole = chunks.cost() <= MAX_DECODED || steps == (1, 1);
         let (read, read_steps) = if is_whole {
@@ -285,9 +285,9 @@ fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)
 }
 
 /// Returns the sampling steps along rows and columns for a picture with the shape of the plane.
-fn steps((rows, columns): (u64, u64), room: PictureRoom) -> (u64, u64) {
-    let (most_rows, most_columns) = (room.rows.max(1), room.columns.max(1));
-    if !room.is_tall {
+fn steps(rows: u64, columns: u64, size: PictureSize) -> (u64, u64) {
+    let (most_rows, most_columns) = (size.rows.max(1), size.columns.max(1));
+    if !size.is_tall {
         let step = rows.div_ceil(most_rows).max(columns.div_ceil(most_columns));
         return (step.max(1), step.max(1));
     }
@@ -305,11 +305,11 @@ fn steps((rows, columns): (u64, u64), room: PictureRoom) -> (u64, u64) {
 /// Returns a selection of every nth element of a plane.
 fn thinned(
     selection: &Selection,
-    (rows, columns): (Option<usize>, Option<usize>),
+    axes: (Option<usize>, Option<usize>),
     steps: (u64, u64),
 ) -> Selection {
     let mut selection = selection.clone();
-    for (axis, step) in [(rows, steps.0), (columns, steps.1)] {
+    for (axis, step) in [(axes.0, steps.0), (axes.1, steps.1)] {
         let Some(axis) = axis.and_then(|axis| selection.axes.get_mut(axis)) else {
             continue;
         };
@@ -390,8 +390,8 @@ fn number_of(data_type: &DataType, element: &[u8]) -> Result<Option<f64>> {
 mod tests {
     use super::*;
 
-    fn room(rows: u64, columns: u64, is_tall: bool) -> PictureRoom {
-        PictureRoom {
+    fn size(rows: u64, columns: u64, is_tall: bool) -> PictureSize {
+        PictureSize {
             rows,
             columns,
             is_tall,
@@ -424,20 +424,20 @@ mod tests {
     #[test]
     fn a_picture_has_the_shape_of_its_plane() {
         // Square cells: the same step along both dimensions.
-        assert_eq!(steps((100, 33), room(64, 32, false)), (2, 2));
-        assert_eq!(steps((10, 1000), room(64, 80, false)), (13, 13));
-        assert_eq!(steps((64, 80), room(64, 80, false)), (1, 1));
+        assert_eq!(steps(100, 33, size(64, 32, false)), (2, 2));
+        assert_eq!(steps(10, 1000, size(64, 80, false)), (13, 13));
+        assert_eq!(steps(64, 80, size(64, 80, false)), (1, 1));
         // Characters are twice as high as wide.
-        assert_eq!(steps((32, 40), room(32, 80, true)), (1, 1));
-        assert_eq!(steps((32, 80), room(32, 80, true)), (2, 1));
-        assert_eq!(steps((1000, 1000), room(32, 80, true)), (32, 16));
-        assert_eq!(steps((1, 1000), room(32, 80, true)), (1, 13));
+        assert_eq!(steps(32, 40, size(32, 80, true)), (1, 1));
+        assert_eq!(steps(32, 80, size(32, 80, true)), (2, 1));
+        assert_eq!(steps(1000, 1000, size(32, 80, true)), (32, 16));
+        assert_eq!(steps(1, 1000, size(32, 80, true)), (1, 13));
         for (rows, columns) in [(7, 900), (900, 7), (1, 1), (100, 400), (u64::MAX, u64::MAX)] {
-            for room in [room(32, 80, true), room(64, 20, false), room(1, 1, true)] {
-                let steps = steps((rows, columns), room);
-                assert!(rows.div_ceil(steps.0) <= room.rows, "{rows} {steps:?}");
+            for size in [size(32, 80, true), size(64, 20, false), size(1, 1, true)] {
+                let steps = steps(rows, columns, size);
+                assert!(rows.div_ceil(steps.0) <= size.rows, "{rows} {steps:?}");
                 assert!(
-                    columns.div_ceil(steps.1) <= room.columns,
+                    columns.div_ceil(steps.1) <= size.columns,
                     "{columns} {steps:?}"
                 );
             }

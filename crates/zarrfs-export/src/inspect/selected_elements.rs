@@ -133,10 +133,13 @@ pub fn open_file(
     content: FileContent,
 ) -> Result<Export> {
     let array = described.open;
-    let FileContent { format, is_meant } = content;
+    let FileContent {
+        format,
+        is_cf_decoded,
+    } = content;
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
-    let decoded = is_meant
+    let decoded = is_cf_decoded
         .then(|| cf::decoded(described.metadata))
         .transpose();
     let decoded = decoded.map_err(|why| Error::unsupported(array.path(), why))?;
@@ -181,7 +184,7 @@ pub fn open_file(
 
 /// Returns the parts of a file. Fails with `Unsupported` and the reason if there is no such file.
 fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
-    match format.why_not(subject) {
+    match format.unmet_needs(subject) {
         Some(why) => {
             let why = format!("{}: {why}", format.extension);
             Err(Error::unsupported(array.path(), why))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::formats::subject::Surroundings;
 use crate::inspect::access::OpenedStore;
 use crate::inspect::array_info::ArrayInfo;
-use crate::inspect::stored::StoredFacts;
+use crate::inspect::chunk_totals::ChunkTotals;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::is_in_node_folder;
 use zarr_format::model::{Node, is_like_chunk};
@@ -46,7 +46,7 @@ pub struct TreeNode {
     /// The number of its attributes.
     pub attributes: usize,
     /// Totals of the stored chunks of an array, if they were requested and the store can tell.
-    pub stored: Option<StoredFacts>,
+    pub stored: Option<ChunkTotals>,
     /// Whether it is the last child of its group.
     pub is_last: bool,
     /// Whether it has children that are not in the tree.
@@ -80,7 +80,7 @@ impl TreeNode {
     ) -> TreeNode {
         let open = entry.array().and_then(|_| opened.arrays.open(entry).ok());
         let count =
-            |open: &Arc<OpenArray>| StoredFacts::count(context, open, config.chunks, 1).ok();
+            |open: &Arc<OpenArray>| ChunkTotals::count(context, open, config.chunks, 1).ok();
         TreeNode {
             path: entry.path.clone(),
             depth,

@@ -12,7 +12,7 @@ use crate::formats::cf;
 use crate::formats::format::ALIGNMENT;
 use crate::formats::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupPlan, GroupScope, MadeLayout,
-    OrWhyNot, PlacedVariable,
+    OrReason, PlacedVariable,
 };
 use crate::formats::hdf5::datatype::HdfType;
 use crate::formats::hdf5::heap::GlobalHeap;
@@ -50,7 +50,7 @@ pub(crate) const HDF5: GroupFormat = GroupFormat {
     ..NETCDF
 };
 
-fn planned(contents: &GroupContents) -> OrWhyNot<GroupPlan> {
+fn planned(contents: &GroupContents) -> OrReason<GroupPlan> {
     let tree = HdfTree::of(contents);
     let tree = tree.ok_or_else(|| "none of the arrays can be held".to_string())?;
     let read: Vec<usize> = tree.texts().map(|(_, member)| member).collect();

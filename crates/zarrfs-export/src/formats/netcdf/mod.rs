@@ -21,7 +21,7 @@ use crate::formats::cf::attributes::FILL;
 use crate::formats::cf::counts::NOT_A_TIME;
 use crate::formats::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
-    MadeLayout, OrWhyNot, PlacedVariable,
+    MadeLayout, OrReason, PlacedVariable,
 };
 use crate::formats::hdf5;
 use crate::formats::member::{MemberTexts, read_all};
@@ -268,7 +268,7 @@ struct AssembledFile {
 }
 
 /// Assembles a file; the error names the array that does not fit.
-fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrWhyNot<AssembledFile> {
+fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrReason<AssembledFile> {
     let first = assembled_as(contents, read, Variant::First);
     first.or_else(|_| assembled_as(contents, read, Variant::Second))
 }
@@ -277,7 +277,7 @@ fn assembled_as(
     contents: &GroupContents,
     read: &ReadMembers,
     variant: Variant,
-) -> OrWhyNot<AssembledFile> {
+) -> OrReason<AssembledFile> {
     let (dimensions, variables) = variables_of(contents, read)?;
     if let Some(long) = longest_misfit(&variables, variant) {
         let (name, length) = (long.name, long.length);
@@ -301,7 +301,7 @@ fn assembled_as(
 fn variables_of<'a>(
     contents: &'a GroupContents,
     read: &ReadMembers,
-) -> OrWhyNot<(GroupDimensions, Vec<Variable<'a>>)> {
+) -> OrReason<(GroupDimensions, Vec<Variable<'a>>)> {
     let members = &contents.members;
     let mut dimensions = GroupDimensions::default();
     dimensions.add_coordinates(
@@ -313,7 +313,7 @@ fn variables_of<'a>(
         .iter()
         .enumerate()
         .map(|(place, member)| variable(place, read.get(&place), member, &mut dimensions));
-    let mut variables: Vec<Variable> = variables.collect::<OrWhyNot<_>>()?;
+    let mut variables: Vec<Variable> = variables.collect::<OrReason<_>>()?;
     variables.sort_by(|a, b| (!a.is_read, a.length, a.name).cmp(&(!b.is_read, b.length, b.name)));
     Ok((dimensions, variables))
 }
@@ -345,7 +345,7 @@ fn variable<'a>(
     read: Option<&ReadElements>,
     member: &'a GroupMember,
     dimensions: &mut GroupDimensions,
-) -> OrWhyNot<Variable<'a>> {
+) -> OrReason<Variable<'a>> {
     let (array, name) = (&*member.array, &member.path);
     let no_type = || format!("no {}, which {name} is; .nc4 has it", array.data_type);
     let (kind, come) = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::formats::cf;
 use crate::formats::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
-    MadeLayout, OrWhyNot,
+    MadeLayout, OrReason,
 };
 use crate::formats::tables::cell::{RowNotation, TextCell};
 use crate::formats::tables::column::{Labels, RowReader, TextColumn};
@@ -118,7 +118,7 @@ struct Columns {
 fn plan(
     contents: &GroupContents,
     make: fn(&RequestContext, &GroupContents) -> Result<GroupLayout>,
-) -> OrWhyNot<GroupPlan> {
+) -> OrReason<GroupPlan> {
     let columns = Columns::of(contents)?;
     Ok(GroupPlan {
         body: GroupBody::Made(MadeLayout {
@@ -194,7 +194,7 @@ fn cell_of(member: &GroupMember) -> Result<TextCell> {
 impl Columns {
     /// Returns the columns, at least one, in AnnData's order or else sorted by name. A group with one-dimensional
     /// arrays of different lengths or dimensions is not a table, unless it names an index among them.
-    fn of(contents: &GroupContents) -> OrWhyNot<Columns> {
+    fn of(contents: &GroupContents) -> OrReason<Columns> {
         let order = known_order(contents);
         let mut left_out = Vec::new();
         let mut found = Vec::new();
@@ -353,7 +353,7 @@ impl<'a> TableNodes<'a> {
     }
 
     /// Returns the column of a name, or why it is not a column.
-    fn column(&self, name: &str) -> OrWhyNot<Column> {
+    fn column(&self, name: &str) -> OrReason<Column> {
         let group = self.groups.get(name);
         let encoding = group.and_then(|attributes| ColumnEncoding::of(attributes));
         let (rows, categories) = match &encoding {
@@ -402,7 +402,7 @@ impl<'a> TableNodes<'a> {
     }
 
     /// Returns the members with the values at a path: a one-dimensional array, or a group of values and a mask.
-    fn values_at(&self, path: &str) -> OrWhyNot<Values> {
+    fn values_at(&self, path: &str) -> OrReason<Values> {
         if self.groups.contains_key(path) {
             let values = self.array_at(&format!("{path}/values"))?;
             let mask = self.array_at(&format!("{path}/mask"))?;
@@ -427,7 +427,7 @@ impl<'a> TableNodes<'a> {
     }
 
     /// Returns the number of a one-dimensional array whose elements have a text form.
-    fn array_at(&self, path: &str) -> OrWhyNot<usize> {
+    fn array_at(&self, path: &str) -> OrReason<usize> {
         let number = self.arrays.get(path).copied();
         let member = number.and_then(|number| Some((number, self.contents.members.get(number)?)));
         let (number, member) = member.ok_or_else(|| format!("there is no array {path}"))?;

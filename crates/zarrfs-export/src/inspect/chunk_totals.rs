@@ -21,7 +21,7 @@ pub struct ChunkLength {
 
 /// Totals of the stored chunks of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoredFacts {
+pub struct ChunkTotals {
     /// Number of chunks in the grid.
     pub total: u64,
     /// Number of stored chunks.
@@ -38,7 +38,7 @@ pub struct StoredFacts {
     pub is_whole: bool,
 }
 
-impl StoredFacts {
+impl ChunkTotals {
     /// Counts the stored chunks of an array, and may stop after `limit` of them; makes `threads` requests in
     /// parallel.
     ///
@@ -48,11 +48,11 @@ impl StoredFacts {
         array: &Arc<OpenArray>,
         limit: u64,
         threads: usize,
-    ) -> Result<StoredFacts> {
+    ) -> Result<ChunkTotals> {
         let grid = array.stored_grid()?;
-        let mut facts = StoredFacts {
+        let mut facts = ChunkTotals {
             total: grid.len(),
-            ..StoredFacts::default()
+            ..ChunkTotals::default()
         };
         let mut scan = array.scan_chunks(context, ScanDetail::Length, threads)?;
         while facts.present < limit {
@@ -102,7 +102,7 @@ mod tests {
     fn elements_of_any_grid_are_counted() {
         let huge = vec![u64::MAX; 3];
         let grid = Grid::new(&huge, &huge).unwrap();
-        let mut facts = StoredFacts::default();
+        let mut facts = ChunkTotals::default();
         let chunk = FoundChunk {
             indices: [0, 0, 0].as_slice().into(),
             key: Key::root(),
