@@ -175,7 +175,7 @@ impl ChangedNode<'_> {
                 add(
                     members,
                     "metadata",
-                    differing(&metadata(first, self.what), &metadata(second, self.what)),
+                    differing_members(&metadata(first, self.what), &metadata(second, self.what)),
                 );
                 if let (Node::Array(first), Node::Array(second)) = (first, second)
                     && is_comparable(first, second, self.what)
@@ -244,7 +244,7 @@ fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
     }
 }
 
-/// Returns the attributes that differ in meaning, as `differing` does, with numbers as they were written.
+/// Returns the attributes that differ in meaning, as `differing_members` does, with numbers as they were written.
 fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     let (before, after) = (before.members(), after.members());
     let of = |members: &[(String, &str)], others: &[(String, &str)]| {
@@ -263,7 +263,7 @@ fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
             .collect::<Map<_, _>>()
     };
     let (old, new) = (of(&before, &after), of(&after, &before));
-    all_of(&old, &new, |_| true)
+    selected_members(&old, &new, |_| true)
 }
 
 /// Returns a node's metadata in the form of Zarr v3 without attributes; for `Values` only the shape and the kind.
@@ -286,12 +286,12 @@ fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
 }
 
 /// Returns the members that differ between two objects: `name`, and `before` and `after` if they exist there.
-fn differing(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
-    all_of(before, after, |name| before.get(name) != after.get(name))
+fn differing_members(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
+    selected_members(before, after, |name| before.get(name) != after.get(name))
 }
 
 /// Returns the members of two objects for which `wanted` is true.
-fn all_of(
+fn selected_members(
     before: &Map<String, Value>,
     after: &Map<String, Value>,
     wanted: impl Fn(&str) -> bool,
@@ -334,7 +334,7 @@ mod tests {
         let before = object(json!({"a": 1, "b": {"c": 2}, "d": 3}));
         let after = object(json!({"a": 1, "b": {"c": 4}, "e": 5}));
         assert_eq!(
-            differing(&before, &after),
+            differing_members(&before, &after),
             [
                 json!({"name": "b", "before": {"c": 2}, "after": {"c": 4}}),
                 json!({"name": "d", "before": 3}),

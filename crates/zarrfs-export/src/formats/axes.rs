@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::formats::Subject;
 use crate::formats::ome_zarr::affine::{AffineMap, TakenInput};
 use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
-use crate::formats::ome_zarr::orientation::{FirstVoxel, in_body, orientation_text};
+use crate::formats::ome_zarr::orientation::{FirstVoxel, anatomical_place, orientation_text};
 use crate::formats::ome_zarr::{Level, level_of};
 
 /// The kind of a dimension, by its name or by OME-Zarr.
@@ -215,11 +215,12 @@ impl Dimensions {
         let last = level.places.len().saturating_sub(1);
         for (number, place) in level.places.into_iter().enumerate() {
             let first = level.first.as_ref().filter(|_| number == last);
-            let body = self.in_body(&place, first);
+            let body = self.anatomical_place(&place, first);
             if let Some(outputs) = place.map.permutation() {
                 self.set_place(&place, &outputs);
-                let aslant = body.map(|(body, orientation)| (self.aslant(body), orientation));
-                if let Some((Ok(oblique), orientation)) = aslant {
+                let oblique =
+                    body.map(|(body, orientation)| (self.oblique_place(body), orientation));
+                if let Some((Ok(oblique), orientation)) = oblique {
                     self.oblique
                         .get_or_insert(oblique.with_orientation(orientation));
                 }
@@ -229,11 +230,11 @@ impl Dimensions {
                 Some((body, orientation)) => (body, Some(orientation)),
                 None => (place, None),
             };
-            let aslant = self.aslant(place).map(|oblique| match orientation {
+            let oblique = self.oblique_place(place).map(|oblique| match orientation {
                 Some(orientation) => oblique.with_orientation(orientation),
                 None => oblique,
             });
-            match aslant {
+            match oblique {
                 Ok(oblique) => {
                     // Without a coordinate system in which it is straight, use the distances of the oblique one.
                     for (input, axis) in self.axes.iter_mut().enumerate() {
@@ -253,13 +254,13 @@ impl Dimensions {
     }
 
     /// Returns the anatomical place of a level, or `None` with a message if the orientations do not define it.
-    fn in_body(
+    fn anatomical_place(
         &mut self,
         place: &LevelPlace,
         first: Option<&FirstVoxel>,
     ) -> Option<(LevelPlace, String)> {
         let orientation = orientation_text(place.axes.as_ref()?)?;
-        let body = in_body(place, first);
+        let body = anatomical_place(place, first);
         let known = "left, right, anterior, posterior, inferior and superior";
         let sentence =
             format!("{orientation}: files have {known} alone, one for each axis of space");
@@ -282,7 +283,7 @@ impl Dimensions {
 
     /// Returns the place of a level whose dimensions of space are oblique. Fails with the coordinate system's name if
     /// these dimensions do not fill it, or if other dimensions are oblique as well.
-    fn aslant(&self, place: LevelPlace) -> Result<Oblique, Option<String>> {
+    fn oblique_place(&self, place: LevelPlace) -> Result<Oblique, Option<String>> {
         let (map, rank) = (place.map, self.axes.len());
         let Some(axes) = place.axes.filter(|axes| axes.len() == rank) else {
             return Err(place.system);

@@ -1,4 +1,4 @@
-//! The input of a format: the metadata of a box, and facts from other nodes' metadata.
+//! The input of a format: metadata of a box, and facts from other nodes.
 
 use serde_json::Value;
 

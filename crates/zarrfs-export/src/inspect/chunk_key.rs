@@ -13,7 +13,7 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
 /// Returns the array at the longest prefix of a path, or `None` if no prefix is an array.
-fn array_above(
+fn find_array_above(
     context: &RequestContext,
     hierarchy: &Hierarchy,
     path: &Key,
@@ -40,7 +40,7 @@ pub(crate) fn find_chunk(
     let below = |folder| Key::new(folder).ok().and_then(|folder| key.below(&folder));
     let in_drafts = ["data/root", "data"].into_iter().filter_map(below);
     for path in std::iter::once(key.clone()).chain(in_drafts) {
-        let Some(entry) = array_above(context, hierarchy, &path)? else {
+        let Some(entry) = find_array_above(context, hierarchy, &path)? else {
             continue;
         };
         let open = arrays.open(&entry)?;

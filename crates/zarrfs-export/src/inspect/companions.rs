@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::formats::group::{GroupContents, GroupMember, MemberSource};
-use crate::inspect::surrounding_nodes::mapping_of;
+use crate::inspect::surrounding_nodes::find_mapping;
 use zarr_format::error::Result;
 use zarr_format::model::{Array, Attributes, Node};
 use zarrfs_array::array::Arrays;
@@ -75,7 +75,7 @@ impl NamedDimension<'_> {
 /// Returns the array that a name refers to in a group: the one there, or else in the nearest group above. A node that
 /// cannot be read hides those above it. A name with slashes is a path from the group or, with a leading slash, from
 /// the root.
-fn visible(
+fn find_visible(
     context: &RequestContext,
     hierarchy: &Hierarchy,
     group: &Key,
@@ -110,13 +110,13 @@ fn visible(
 
 /// Returns the coordinate variable of a dimension in a group: the array with its name, if it has one value for each
 /// element. Fails if that array cannot be read.
-pub(super) fn coordinate_variable(
+pub(super) fn find_coordinate_variable(
     context: &RequestContext,
     hierarchy: &Hierarchy,
     group: &Key,
     dimension: NamedDimension<'_>,
 ) -> Result<Option<Arc<NodeEntry>>> {
-    let Some(node) = visible(context, hierarchy, group, dimension.name)? else {
+    let Some(node) = find_visible(context, hierarchy, group, dimension.name)? else {
         return Ok(None);
     };
     node.node()?;
@@ -126,7 +126,7 @@ pub(super) fn coordinate_variable(
 
 /// Returns the variables that belong to an array, each once: coordinates with their bounds, its own bounds, and its
 /// grid mapping. `array` must have dimension names.
-pub(super) fn companions(
+pub(super) fn find_companions(
     context: &RequestContext,
     hierarchy: &Hierarchy,
     entry: &NodeEntry,
@@ -136,7 +136,7 @@ pub(super) fn companions(
         return Ok(Vec::new());
     };
     let attributes = array.attributes.in_files();
-    let find = |group: &Key, name: &str| visible(context, hierarchy, group, name);
+    let find = |group: &Key, name: &str| find_visible(context, hierarchy, group, name);
     let mut found: Vec<Companion> = Vec::new();
     let mut add = |name: &str, node: Arc<NodeEntry>| {
         let name = last_name(name);
@@ -181,7 +181,7 @@ pub(super) fn companions(
             add(&name, node);
         }
     }
-    if let Some(mapping) = mapping_of(entry, &|path| hierarchy.node(context, path))? {
+    if let Some(mapping) = find_mapping(entry, &|path| hierarchy.node(context, path))? {
         let name = String::from_utf8_lossy(mapping.path.name()).into_owned();
         add(&name, mapping);
     }
@@ -195,7 +195,7 @@ fn last_name(name: &str) -> &str {
 
 /// Replaces paths by names in the `coordinates` of the first variable, for a file that has all variables in one
 /// group.
-pub(super) fn name_without_paths(members: &mut [GroupMember]) {
+pub(super) fn strip_coordinate_paths(members: &mut [GroupMember]) {
     let Some((own, others)) = members.split_first_mut() else {
         return;
     };

@@ -17,7 +17,7 @@ use crate::formats::elements::{float, integer, text, unpadded};
 use crate::formats::maps::coordinate_variable::{CoordinateMeaning, Line};
 use crate::formats::member::read_all;
 use crate::formats::{Export, FileParts, Subject, cf};
-use crate::inspect::companions::{NamedDimension, coordinate_variable};
+use crate::inspect::companions::{NamedDimension, find_coordinate_variable};
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
@@ -117,7 +117,7 @@ impl ArrayInGroup<'_> {
             name: &name,
             length,
         };
-        let found = coordinate_variable(context, self.hierarchy, &group, dimension)?;
+        let found = find_coordinate_variable(context, self.hierarchy, &group, dimension)?;
         let Some((node, array)) = found.as_ref().and_then(|node| Some((node, node.array()?)))
         else {
             return Ok(None);

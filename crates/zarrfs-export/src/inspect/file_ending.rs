@@ -146,7 +146,7 @@ impl GroupChoice<'_> {
         let why = "has no ending that names a format of groups";
         let choice = GroupChoice::by_end(name, GROUP_FORMATS);
         choice
-            .ok_or_else(|| not_of_groups(name, why))?
+            .ok_or_else(|| unknown_group_format(name, why))?
             .checked(name)
     }
 
@@ -156,7 +156,7 @@ impl GroupChoice<'_> {
             return Err(removed.error(name));
         }
         let choice = GroupChoice::by_format(name, GROUP_FORMATS);
-        let choice = choice.ok_or_else(|| not_of_groups(name, "not a format of groups"))?;
+        let choice = choice.ok_or_else(|| unknown_group_format(name, "not a format of groups"))?;
         choice.checked(name)
     }
 
@@ -233,7 +233,7 @@ impl FileContent {
         let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
         let mut endings = endings.filter_map(|start| name.get(start..));
         let found = endings.find_map(FileContent::of_extension);
-        found.ok_or_else(|| not_a_format(name, "has no ending that names a format"))
+        found.ok_or_else(|| unknown_format(name, "has no ending that names a format"))
     }
 
     /// Parses the name of a format: exactly `EXT` or `cf.EXT`.
@@ -242,7 +242,7 @@ impl FileContent {
         if let Some(removed) = RemovedFormat::of_extension(extension) {
             return Err(removed.error(name));
         }
-        FileContent::of_extension(name).ok_or_else(|| not_a_format(name, "not a format"))
+        FileContent::of_extension(name).ok_or_else(|| unknown_format(name, "not a format"))
     }
 
     fn of_extension(name: &str) -> Option<FileContent> {
@@ -264,14 +264,14 @@ fn without_cf(name: &str) -> Option<&str> {
 }
 
 /// Builds the error for a name that is not a format of groups; lists those formats.
-fn not_of_groups(name: &str, why: &str) -> Error {
+fn unknown_group_format(name: &str, why: &str) -> Error {
     let names = GROUP_FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
     Error::invalid(name, format!("{why}; there are {}", names.join(", ")))
 }
 
 /// Builds the error for a name that is not a format; lists the formats.
-fn not_a_format(name: &str, why: &str) -> Error {
+fn unknown_format(name: &str, why: &str) -> Error {
     let names = FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
     let names = names.join(", ");

@@ -20,20 +20,20 @@ use zarrfs_store::request_context::RequestContext;
 
 /// The selected elements of each dimension of a file.
 #[derive(Default)]
-pub(super) struct Cut {
+pub(super) struct FileSelection {
     /// Length and selected elements of dimensions by name.
     axes: BTreeMap<String, (u64, SelectedAxis)>,
     /// The path of one member and its own selection, which does not depend on dimension names.
     own: Option<(String, Selection)>,
 }
 
-impl Cut {
+impl FileSelection {
     /// Parses a selection by dimension names of a group. Fails with `Invalid` if it has no meaning.
     pub(super) fn of_group(
         context: &RequestContext,
         members: &[GroupMember],
         text: &str,
-    ) -> Result<Cut> {
+    ) -> Result<FileSelection> {
         let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
         let is_named = |part: &str| part.contains('=');
         if !text.split(',').all(is_named) {
@@ -74,12 +74,12 @@ impl Cut {
             }
             axes.insert(dimension.name.to_string(), (dimension.length, axis));
         }
-        Ok(Cut { axes, own: None })
+        Ok(FileSelection { axes, own: None })
     }
 
     /// Builds the cut of all members from a selection of one member. Fails with `Invalid` if it selects different
     /// elements of dimensions with the same name, which share one coordinate.
-    pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Result<Cut> {
+    pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Result<FileSelection> {
         let array = &member.array;
         let names = array.dimension_names.iter().zip(&array.shape);
         let is_all = |&(length, axis): &(u64, SelectedAxis)| axis == SelectedAxis::all(length);
@@ -96,7 +96,7 @@ impl Cut {
             }
         }
         axes.retain(|_, selected| !is_all(selected));
-        Ok(Cut {
+        Ok(FileSelection {
             axes,
             own: Some((member.path.clone(), selection)),
         })
@@ -118,10 +118,10 @@ impl Cut {
                 continue;
             }
             let coordinates = names.iter().filter(|name| {
-                let path = beside(&member.path, name);
+                let path = path_beside(&member.path, name);
                 path != member.path && paths.contains(&path)
             });
-            name_coordinates(member, &coordinates.cloned().collect::<Vec<_>>());
+            add_coordinate_names(member, &coordinates.cloned().collect::<Vec<_>>());
         }
     }
 
@@ -217,7 +217,7 @@ impl Dimension<'_> {
             if !names.any(|(name, &length)| self.is(name.as_deref(), length)) {
                 continue;
             }
-            let nearest = nearest(&places, &member.path, self.name);
+            let nearest = find_nearest(&places, &member.path, self.name);
             let nearest = nearest.and_then(|place| members.get(place));
             let nearest = nearest.filter(|nearest| dimension.has_coordinate(&nearest.array));
             if let Some(nearest) = nearest
@@ -260,7 +260,7 @@ fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
 }
 
 /// Returns the path of a name in the group of a member.
-fn beside(path: &str, name: &str) -> String {
+fn path_beside(path: &str, name: &str) -> String {
     in_group(groups_of(path).next().unwrap_or_default(), name)
 }
 
@@ -272,7 +272,7 @@ fn places_of(members: &[GroupMember]) -> BTreeMap<&str, usize> {
 
 /// Returns the index of the array that a name refers to from a member: in its group, or else in the nearest group
 /// above.
-fn nearest(places: &BTreeMap<&str, usize>, path: &str, name: &str) -> Option<usize> {
+fn find_nearest(places: &BTreeMap<&str, usize>, path: &str, name: &str) -> Option<usize> {
     groups_of(path).find_map(|group| places.get(in_group(group, name).as_str()).copied())
 }
 
@@ -293,7 +293,7 @@ fn groups_of(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Adds names to the `coordinates` attribute of a member.
-fn name_coordinates(member: &mut GroupMember, names: &[String]) {
+fn add_coordinate_names(member: &mut GroupMember, names: &[String]) {
     let before = match member.array.attributes.get(COORDINATES) {
         Some(Value::String(text)) => text,
         Some(_) => return,
@@ -313,7 +313,7 @@ fn name_coordinates(member: &mut GroupMember, names: &[String]) {
 fn bounds_of(member: &GroupMember) -> Vec<String> {
     let names = BOUNDS.iter().filter_map(|name| {
         let named = member.array.attributes.get(name)?;
-        Some(beside(&member.path, named.as_str()?))
+        Some(path_beside(&member.path, named.as_str()?))
     });
     names.collect()
 }
@@ -329,7 +329,7 @@ pub(super) fn add_axes(members: &mut [GroupMember]) {
         }
         for (name, &length) in array.dimension_names.iter().zip(&array.shape) {
             let Some(name) = name else { continue };
-            let place = nearest(&places, &map.path, name);
+            let place = find_nearest(&places, &map.path, name);
             let found = place.and_then(|place| Some((place, &members.get(place)?.array)));
             let dimension = NamedDimension { name, length };
             let found = found.filter(|(_, found)| dimension.has_coordinate(found));

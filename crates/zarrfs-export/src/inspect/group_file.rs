@@ -14,11 +14,11 @@ use crate::formats::group::{
 };
 use crate::formats::tables::group::is_annotated;
 use crate::formats::{GROUP_FORMATS, Subject, VARIABLE_FORMATS};
-use crate::inspect::companions::{companions, name_without_paths};
+use crate::inspect::companions::{find_companions, strip_coordinate_paths};
 use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::file_ending::GroupChoice;
 use crate::inspect::file_members;
-use crate::inspect::file_members::Cut;
+use crate::inspect::file_members::FileSelection;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Array, Attributes, LEFT_OUT, MAX_IN_FILES};
@@ -49,7 +49,7 @@ impl PlannedFile {
             let file = GroupFile::open(context, &self.plan.body, &self.contents)?;
             Ok(file.len())
         };
-        let first = self.first_read(made)?;
+        let first = self.measured_array(made)?;
         first.length_of(context, &self.measured_name(), &version, measure)
     }
 
@@ -83,13 +83,13 @@ impl PlannedFile {
         let version_of = |context: &RequestContext| self.version(context, made);
         let version = version_of(context)?;
         let file = open()?;
-        let (first, name) = (self.first_read(made)?, self.measured_name());
+        let (first, name) = (self.measured_array(made)?, self.measured_name());
         first.note_length(context, &name, &version_of, version, file.len())?;
         Ok(file)
     }
 
     /// Returns the array that caches the length of the file.
-    fn first_read(&self, made: &MadeLayout) -> Result<&Arc<OpenArray>> {
+    fn measured_array(&self, made: &MadeLayout) -> Result<&Arc<OpenArray>> {
         let first = made.read.first().copied().unwrap_or_default();
         Ok(&self.contents.member(first)?.source()?.array)
     }
@@ -138,7 +138,7 @@ impl PlannedFile {
     pub(super) fn of(
         context: &RequestContext,
         choice: &GroupChoice<'_>,
-        cut: &Cut,
+        cut: &FileSelection,
         mut contents: GroupContents,
     ) -> Result<OrReason<PlannedFile>> {
         if choice.is_cf_decoded {
@@ -151,7 +151,7 @@ impl PlannedFile {
                 )));
             }
             let lost = file_members::decode_cf(&mut contents.members, choice.format);
-            let leaves_out = leaves_out(choice.format.scope) && !contents.members.is_empty();
+            let leaves_out = can_leave_out(choice.format.scope) && !contents.members.is_empty();
             if let Some(why) = lost.members.first().filter(|_| !leaves_out) {
                 return Ok(Err(why.clone()));
             }
@@ -163,7 +163,7 @@ impl PlannedFile {
         }
         file_members::add_axes(&mut contents.members);
         cut.apply(&mut contents.members);
-        let contents = shortened(contents);
+        let contents = limit_attributes(contents);
         let file = (choice.format.plan)(&contents).map(|plan| PlannedFile {
             format: choice.format,
             contents,
@@ -246,7 +246,7 @@ impl GroupSource<'_> {
         nodes: NodesBelow,
     ) -> Result<OrReason<PlannedFile>> {
         let format = choice.format;
-        let leaves_out = leaves_out(format.scope);
+        let leaves_out = can_leave_out(format.scope);
         let mut left_out = nodes.left_out;
         let mut members = Vec::new();
         for node in &nodes.arrays {
@@ -254,8 +254,8 @@ impl GroupSource<'_> {
             match (member_of(self.group, node, &array), array.check_decodable()) {
                 (_, Err(error)) if leaves_out => left_out.push(error.to_string()),
                 (Some(member), _) => members.push(member),
-                _ if leaves_out => left_out.push(not_text(node)),
-                _ => return Ok(Err(not_text(node))),
+                _ if leaves_out => left_out.push(non_utf8_name(node)),
+                _ => return Ok(Err(non_utf8_name(node))),
             }
         }
         if members.is_empty() && !matches!(format.scope, GroupScope::Named(_)) {
@@ -274,8 +274,8 @@ impl GroupSource<'_> {
             self.add_companions(context, &nodes.arrays, &mut contents)?;
         }
         let cut = match choice.selection {
-            Some(text) => Cut::of_group(context, &contents.members, text)?,
-            None => Cut::default(),
+            Some(text) => FileSelection::of_group(context, &contents.members, text)?,
+            None => FileSelection::default(),
         };
         PlannedFile::of(context, choice, &cut, contents)
     }
@@ -292,8 +292,8 @@ impl GroupSource<'_> {
         }
         for node in arrays {
             let Some(array) = node.array() else { continue };
-            for companion in companions(context, self.hierarchy, node, array)? {
-                // Other companions are among the arrays already.
+            for companion in find_companions(context, self.hierarchy, node, array)? {
+                // Other find_companions are among the arrays already.
                 if companion.node.path.below(&self.group.path).is_none() {
                     companion.add_to(self.arrays, contents)?;
                 }
@@ -307,16 +307,20 @@ impl GroupSource<'_> {
     fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrReason<NodesBelow>> {
         match scope {
             GroupScope::Own | GroupScope::Below | GroupScope::Columns(_) => {
-                self.nodes_below(context, scope)
+                self.find_nodes_below(context, scope)
             }
             GroupScope::Named(paths) => {
-                self.nodes_at(context, &paths(self.group.node()?.attributes()))
+                self.find_nodes_at(context, &paths(self.group.node()?.attributes()))
             }
         }
     }
 
     /// Returns the arrays at paths relative to the group.
-    fn nodes_at(&self, context: &RequestContext, paths: &[String]) -> Result<OrReason<NodesBelow>> {
+    fn find_nodes_at(
+        &self,
+        context: &RequestContext,
+        paths: &[String],
+    ) -> Result<OrReason<NodesBelow>> {
         let mut below = NodesBelow::default();
         for path in paths {
             let joined = path
@@ -329,7 +333,7 @@ impl GroupSource<'_> {
                 Some(node) if node.is_array() => below.arrays.push(node),
                 Some(node) => {
                     if let Err(error) = &node.node {
-                        return Ok(Err(not_read(error)));
+                        return Ok(Err(unreadable_node(error)));
                     }
                 }
                 None => {}
@@ -339,12 +343,12 @@ impl GroupSource<'_> {
     }
 
     /// Returns the nodes in the group, and those in the groups below that belong to the scope.
-    fn nodes_below(
+    fn find_nodes_below(
         &self,
         context: &RequestContext,
         scope: GroupScope,
     ) -> Result<OrReason<NodesBelow>> {
-        let leaves_out = leaves_out(scope);
+        let leaves_out = can_leave_out(scope);
         let (mut below, mut count) = (NodesBelow::default(), 0);
         let mut open = vec![self.group.clone()];
         while let Some(group) = open.pop() {
@@ -358,7 +362,7 @@ impl GroupSource<'_> {
                     continue;
                 };
                 match &child.node {
-                    Err(error) if !leaves_out => return Ok(Err(not_read(error))),
+                    Err(error) if !leaves_out => return Ok(Err(unreadable_node(error))),
                     Err(error) => below.left_out.push(error.to_string()),
                     Ok(_) if child.is_array() => below.arrays.push(child),
                     Ok(node) => match (scope, str::from_utf8(child.path.name())) {
@@ -377,7 +381,9 @@ impl GroupSource<'_> {
                                 .left_out
                                 .push(format!("{name}: it is a group and no column"));
                         }
-                        (GroupScope::Columns(_), Err(_)) => below.left_out.push(not_text(&child)),
+                        (GroupScope::Columns(_), Err(_)) => {
+                            below.left_out.push(non_utf8_name(&child))
+                        }
                         (GroupScope::Own, _) => {
                             let name = String::from_utf8_lossy(child.path.name());
                             below.left_out.push(format!(
@@ -396,7 +402,7 @@ impl GroupSource<'_> {
 }
 
 /// Whether files of a scope leave out nodes that cannot be read.
-fn leaves_out(scope: GroupScope) -> bool {
+fn can_leave_out(scope: GroupScope) -> bool {
     matches!(scope, GroupScope::Below | GroupScope::Columns(_))
 }
 
@@ -429,7 +435,7 @@ fn subgroup_of(group: &NodeEntry, node: &NodeEntry) -> Option<Subgroup> {
 
 /// Limits the attributes of a file: they stay complete if those of all nodes together fit in a header. A sentence
 /// tells what is left out.
-fn shortened(mut contents: GroupContents) -> GroupContents {
+fn limit_attributes(mut contents: GroupContents) -> GroupContents {
     let GroupContents {
         attributes,
         subgroups,
@@ -477,11 +483,11 @@ fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
     String::from_utf8(path.as_bytes().to_vec()).ok()
 }
 
-fn not_read(error: &Error) -> String {
+fn unreadable_node(error: &Error) -> String {
     format!("nothing is left out, and a node does not read: {error}")
 }
 
-fn not_text(node: &NodeEntry) -> String {
+fn non_utf8_name(node: &NodeEntry) -> String {
     let path = node.path.as_bytes().escape_ascii();
     format!("{path}: the name is not UTF-8")
 }
@@ -540,9 +546,9 @@ impl VariableSource<'_> {
                     arrays: self.arrays,
                     entry: self.array,
                 };
-                Cut::of_variable(&own, place.select_with_coordinates(context, text)?)?
+                FileSelection::of_variable(&own, place.select_with_coordinates(context, text)?)?
             }
-            None => Cut::default(),
+            None => FileSelection::default(),
         };
         let group = around
             .group
@@ -582,10 +588,10 @@ impl VariableSource<'_> {
         let Some(own) = contents.members.first() else {
             return Ok(());
         };
-        for companion in companions(context, self.hierarchy, self.array, &own.array)? {
+        for companion in find_companions(context, self.hierarchy, self.array, &own.array)? {
             companion.add_to(self.arrays, contents)?;
         }
-        name_without_paths(&mut contents.members);
+        strip_coordinate_paths(&mut contents.members);
         Ok(())
     }
 }

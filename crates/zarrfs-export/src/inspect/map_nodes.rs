@@ -53,7 +53,7 @@ impl MapSource<'_> {
             return Ok(around);
         }
         let mut unplaced = None;
-        if let Some(level) = named_level(&array.path, &find)? {
+        if let Some(level) = find_level(&array.path, &find)? {
             around.level = Some(level.attributes.clone());
             around.levels = Some(level.group.clone()).filter(|levels| levels.path != group.path);
             unplaced = Some(level).filter(|level| !is_placed(level));
@@ -62,9 +62,9 @@ impl MapSource<'_> {
             around.root = find(&Key::root())?;
         }
         if around.mapping.is_none() {
-            around.mapping = unnamed_mapping(array, &find)?;
+            around.mapping = find_unnamed_mapping(array, &find)?;
         }
-        let variables = coordinate_variables(array, found, &find)?;
+        let variables = find_coordinate_variables(array, found, &find)?;
         for variable in variables {
             around.coordinates.push(match variable {
                 Some((node, meaning)) => Some(CoordinateVariable {
@@ -80,13 +80,13 @@ impl MapSource<'_> {
         }
         // A level with coordinate variables of its own does not need its base.
         if let Some(level) = unplaced.filter(|_| around.coordinates.iter().all(Option::is_none)) {
-            around.base = self.base_of(context, &level)?;
+            around.base = self.find_base(context, &level)?;
         }
         Ok(around)
     }
 
     /// Finds the level that another one was derived from, and its position.
-    fn base_of(&self, context: &RequestContext, level: &NamedLevel) -> Result<Option<LevelBase>> {
+    fn find_base(&self, context: &RequestContext, level: &NamedLevel) -> Result<Option<LevelBase>> {
         let Some(source) = level.layout.source(&level.path) else {
             return Ok(None);
         };
@@ -127,7 +127,7 @@ struct NamedLevel {
 }
 
 /// Finds the nearest GeoZarr layout that names an array, or a group above it, as a level.
-fn named_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
+fn find_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
     for above in groups_above(array) {
         let Some(group) = find(&above)? else { continue };
         let Some(layout) = attributes(Some(&group)).and_then(MapLayout::of) else {
@@ -161,7 +161,7 @@ fn is_placed(level: &NamedLevel) -> bool {
 
 /// Finds `spatial_ref`, the variable of rioxarray, in the group of an array without `grid_mapping`: programs that
 /// compute with an array keep the variable but lose the attribute.
-fn unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
+fn find_unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
     let is_named = |array: &Array| array.attributes.in_files().get("grid_mapping").is_some();
     let group = array.path.parent();
     let path = group.and_then(|group| group.child(b"spatial_ref").ok());
@@ -179,7 +179,7 @@ type FoundVariable = (Arc<NodeEntry>, CoordinateMeaning);
 
 /// Finds coordinate variables, starting at the last dimension, until one runs east and one runs north. Candidates are
 /// the array named like the dimension, and arrays of one dimension in the attribute `coordinates`.
-fn coordinate_variables(
+fn find_coordinate_variables(
     array: &NodeEntry,
     found: &Array,
     find: FindNode<'_>,
@@ -193,7 +193,7 @@ fn coordinate_variables(
         let own = [name.to_string()];
         for other in own.into_iter().chain(coordinate_names(found)) {
             let dimension = NamedDimension { name, length };
-            let variable = variable_of(array, &other, dimension, find)?;
+            let variable = find_variable(array, &other, dimension, find)?;
             if variable.is_some() {
                 variables[axis] = variable;
                 break;
@@ -223,7 +223,7 @@ fn coordinate_names(array: &Array) -> Vec<String> {
 
 /// Finds the variable of a name with one value for each element along a dimension, in the group of the array or in
 /// the nearest group above. Returns `None` if it runs neither east nor north.
-fn variable_of(
+fn find_variable(
     array: &NodeEntry,
     name: &str,
     dimension: NamedDimension<'_>,

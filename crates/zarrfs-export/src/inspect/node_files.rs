@@ -1,4 +1,4 @@
-//! Lists the files that a node has or lacks, and the metadata that they leave out.
+//! Lists the files that a node has or lacks, and what they leave out.
 
 use std::sync::Arc;
 

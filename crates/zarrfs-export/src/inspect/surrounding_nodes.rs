@@ -100,12 +100,13 @@ impl SurroundingNodes {
         if self.group.is_none() {
             return Ok(self);
         }
-        self.image = self.image_above(array, find)?;
-        self.labelled = self.labelled_by(find)?;
-        self.mapping = mapping_of(array, find)?;
+        self.image = self.find_image_above(array, find)?;
+        self.labelled = self.find_labelled_image(find)?;
+        self.mapping = find_mapping(array, find)?;
         let image = self.image.as_ref().map(|(group, _)| group);
-        self.scene = scene_above(image.or(self.group.as_ref()), find)?;
-        self.labelled_scene = scene_above(self.labelled.as_ref().map(|(group, _)| group), find)?;
+        self.scene = find_scene_above(image.or(self.group.as_ref()), find)?;
+        self.labelled_scene =
+            find_scene_above(self.labelled.as_ref().map(|(group, _)| group), find)?;
         Ok(self)
     }
 
@@ -128,7 +129,7 @@ impl SurroundingNodes {
                 let Some(node) = hierarchy.node(context, &key)? else {
                     continue;
                 };
-                match stored_numbers(context, arrays, &node) {
+                match read_numbers(context, arrays, &node) {
                     Ok(list) => found.extend(list.map(|list| StoredNumbers { path, list })),
                     Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {}
                     Err(error) => return Err(error),
@@ -176,7 +177,7 @@ impl SurroundingNodes {
     }
 
     /// Finds the nearest group above the array's own that names it as a level of an image, if its own group does not.
-    fn image_above(
+    fn find_image_above(
         &self,
         array: &NodeEntry,
         find: FindNode<'_>,
@@ -200,7 +201,7 @@ impl SurroundingNodes {
     }
 
     /// Finds the group of the image that the array has labels for.
-    fn labelled_by(&self, find: FindNode<'_>) -> Result<Option<(Arc<NodeEntry>, Key)>> {
+    fn find_labelled_image(&self, find: FindNode<'_>) -> Result<Option<(Arc<NodeEntry>, Key)>> {
         let labels = self.image.as_ref().map(|(group, _)| group);
         let Some(labels) = labels.or(self.group.as_ref()) else {
             return Ok(None);
@@ -224,7 +225,7 @@ impl SurroundingNodes {
 }
 
 /// Reads the numbers of a transformation as a list or a list of rows; `None` if the node is not such an array.
-fn stored_numbers(
+fn read_numbers(
     context: &RequestContext,
     arrays: &Arrays,
     node: &Arc<NodeEntry>,
@@ -292,7 +293,10 @@ fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
 }
 
 /// Finds the nearest scene above the group of an image.
-fn scene_above(image: Option<&Arc<NodeEntry>>, find: FindNode<'_>) -> Result<Option<SceneNode>> {
+fn find_scene_above(
+    image: Option<&Arc<NodeEntry>>,
+    find: FindNode<'_>,
+) -> Result<Option<SceneNode>> {
     let Some(image) = image.filter(|image| attributes(Some(image)).is_some_and(has_systems)) else {
         return Ok(None);
     };
@@ -318,7 +322,10 @@ pub(super) fn groups_above(array: &Key) -> Vec<Key> {
 }
 
 /// Finds the variable in `grid_mapping`: in the group of the array, or else in the nearest group above that has it.
-pub(super) fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
+pub(super) fn find_mapping(
+    array: &NodeEntry,
+    find: FindNode<'_>,
+) -> Result<Option<Arc<NodeEntry>>> {
     let Some(found) = array.array() else {
         return Ok(None);
     };

@@ -41,7 +41,7 @@ pub(crate) const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
     scope: GroupScope::Below,
     decode: cf::decoded_but_times,
-    plan: planned,
+    plan,
 };
 
 /// The same format with the file ending that HDF5 programs know.
@@ -50,13 +50,13 @@ pub(crate) const HDF5: GroupFormat = GroupFormat {
     ..NETCDF
 };
 
-fn planned(contents: &GroupContents) -> OrReason<GroupPlan> {
+fn plan(contents: &GroupContents) -> OrReason<GroupPlan> {
     let tree = HdfTree::of(contents);
     let tree = tree.ok_or_else(|| "none of the arrays can be held".to_string())?;
     let read: Vec<usize> = tree.texts().map(|(_, member)| member).collect();
     let body = if read.is_empty() {
         let none = TextsOfFile::default();
-        let file = assembled(&tree, contents, &none);
+        let file = assemble(&tree, contents, &none);
         let file = file.ok_or_else(too_long)?;
         let mut header = Vec::new();
         file.parts
@@ -67,7 +67,10 @@ fn planned(contents: &GroupContents) -> OrReason<GroupPlan> {
             variables: file.variables,
         })
     } else {
-        GroupBody::Made(MadeLayout { read, make: made })
+        GroupBody::Made(MadeLayout {
+            read,
+            make: make_layout,
+        })
     };
     Ok(GroupPlan {
         body,
@@ -80,12 +83,12 @@ fn too_long() -> String {
 }
 
 /// Makes the layout of a file with texts, which are read for it.
-fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
+fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let too_large = || Error::too_large("group", too_long());
     let tree = HdfTree::of(contents).ok_or_else(too_large)?;
-    let (_, begin) = unplaced(&tree).ok_or_else(too_large)?;
+    let (_, begin) = place_objects(&tree).ok_or_else(too_large)?;
     let texts = TextsOfFile::read(context, &tree, contents, begin)?;
-    let file = assembled(&tree, contents, &texts).ok_or_else(too_large)?;
+    let file = assemble(&tree, contents, &texts).ok_or_else(too_large)?;
     let mut header = contents.growing()?;
     for part in &file.parts {
         header.push(part)?;
@@ -119,26 +122,26 @@ struct AssembledFile<'a> {
 }
 
 /// Returns the addresses of the objects, and the end of the heap.
-fn unplaced(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
+fn place_objects(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     let count = tree.objects.len();
     let unknown = HdfPlaces {
         objects: vec![UNDEFINED; count],
         heap: 0,
         data: vec![UNDEFINED; count],
     };
-    placed(&write(tree, &unknown)?)
+    places_of(&write(tree, &unknown)?)
 }
 
 /// Assembles a file; `None` if a part of it is too long.
-fn assembled<'a>(
+fn assemble<'a>(
     tree: &HdfTree,
     contents: &GroupContents,
     texts: &'a TextsOfFile,
 ) -> Option<AssembledFile<'a>> {
-    let (places, headers_end) = unplaced(tree)?;
+    let (places, headers_end) = place_objects(tree)?;
     let texts_end = headers_end.checked_add(texts.len())?;
     let begin = texts_end.next_multiple_of(ALIGNMENT as u64);
-    let (mut data, end) = data_places(tree, begin)?;
+    let (mut data, end) = place_elements(tree, begin)?;
     for (object, place) in texts.places() {
         *data.get_mut(object)? = headers_end.checked_add(place)?;
     }
@@ -162,7 +165,7 @@ fn assembled<'a>(
 }
 
 /// Returns the addresses of objects, whose lengths are known, and the end of the heap.
-fn placed(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
+fn places_of(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
     let mut next = SUPERBLOCK;
     let mut objects = Vec::new();
     for object in &written.objects {
@@ -178,7 +181,7 @@ fn placed(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
 }
 
 /// Returns the datasets with elements of a fixed length, the smallest first.
-fn stored(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
+fn stored_datasets(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
     let objects = tree.objects.iter().enumerate();
     let datasets = objects.filter_map(|(number, object)| match &object.body {
         ObjectBody::Dataset(dataset) => Some((number, dataset)),
@@ -192,10 +195,10 @@ fn stored(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
 }
 
 /// Returns the address of each object's elements, and the end of all.
-fn data_places(tree: &HdfTree, begin: u64) -> Option<(Vec<u64>, u64)> {
+fn place_elements(tree: &HdfTree, begin: u64) -> Option<(Vec<u64>, u64)> {
     let mut data = vec![UNDEFINED; tree.objects.len()];
     let mut next = begin;
-    for (number, dataset) in stored(tree) {
+    for (number, dataset) in stored_datasets(tree) {
         data[number] = next;
         next = next.checked_add(dataset.size.checked_next_multiple_of(8)?)?;
     }
@@ -208,7 +211,7 @@ fn variables(
     contents: &GroupContents,
     data: &[u64],
 ) -> Option<Vec<PlacedVariable>> {
-    let placed = stored(tree).into_iter().map(|(number, dataset)| {
+    let placed = stored_datasets(tree).into_iter().map(|(number, dataset)| {
         let member = dataset.member?;
         let array = &contents.members.get(member)?.array;
         let kind = HdfType::of(array)?;
@@ -234,14 +237,14 @@ fn variables(
 fn write(tree: &HdfTree, places: &HdfPlaces) -> Option<WrittenObjects> {
     let mut heap = GlobalHeap::at(places.heap);
     let objects = tree.objects.iter().zip(&places.data);
-    let objects = objects.map(|(object, &data)| written(object, data, places, &mut heap));
+    let objects = objects.map(|(object, &data)| write_object(object, data, places, &mut heap));
     Some(WrittenObjects {
         objects: objects.collect::<Option<_>>()?,
         heap: heap.finish(),
     })
 }
 
-fn written(
+fn write_object(
     object: &HdfObject,
     data: u64,
     places: &HdfPlaces,

@@ -99,7 +99,7 @@ pub(crate) fn georeference(
         let is_exchanged = y.kind == AxisKind::X || x.kind == AxisKind::Y;
         return Georeference {
             place: (!is_exchanged)
-                .then(|| of_distances(subject, y, x))
+                .then(|| place_by_spacing(subject, y, x))
                 .flatten(),
             left_out,
             ..Georeference::default()
@@ -119,7 +119,7 @@ pub(crate) fn level_base(subject: &Subject, source: LevelSource) -> Option<Level
 }
 
 /// Returns the place of the first pixel by the spacing and origin of the dimensions.
-fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<GeoTransform> {
+fn place_by_spacing(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<GeoTransform> {
     let axes = [y.clone(), x.clone()];
     let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
     let place = || GeoTransform {
@@ -388,7 +388,7 @@ impl<'a> MapFacts<'a> {
             };
         }
         if self.system.is_none() {
-            left_out.extend(missing_system(subject));
+            left_out.extend(missing_system_text(subject));
         }
         let is_map = whole.is_some() || self.system.is_some();
         let place = match whole {
@@ -396,9 +396,9 @@ impl<'a> MapFacts<'a> {
             None => {
                 match &self.other {
                     Some(Err(why)) => left_out.push(why.clone()),
-                    _ => left_out.extend(self.missing_place(subject, axes)),
+                    _ => left_out.extend(self.missing_place_text(subject, axes)),
                 }
-                of_distances(subject, axes.y, axes.x)
+                place_by_spacing(subject, axes.y, axes.x)
             }
         };
         Georeference {
@@ -452,7 +452,7 @@ impl<'a> MapFacts<'a> {
     }
 
     /// Returns the reason why there is no place, or `None` if no user would expect one.
-    fn missing_place(&self, subject: &Subject, axes: MapAxes<'_>) -> Option<String> {
+    fn missing_place_text(&self, subject: &Subject, axes: MapAxes<'_>) -> Option<String> {
         let because = |why: &str| Some(format!("the place on the map: {why}"));
         let coordinates = subject.array.attributes.get("coordinates");
         let coordinates = coordinates
@@ -505,7 +505,7 @@ impl<'a> MapFacts<'a> {
 }
 
 /// Returns the message for a grid mapping that an array names and that is unknown, or `None`.
-fn missing_system(subject: &Subject) -> Option<String> {
+fn missing_system_text(subject: &Subject) -> Option<String> {
     let named = subject.array.attributes.get("grid_mapping")?;
     let named = named.as_str().filter(|named| !named.trim().is_empty())?;
     let abbreviated = |name: &str| name.chars().take(100).collect::<String>();

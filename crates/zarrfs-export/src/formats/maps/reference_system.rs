@@ -37,7 +37,7 @@ impl ReferenceSystem {
         let names = ["horizontal_CRS_code", "horizontal_crs_code"];
         let code = names.iter().find_map(|name| others.get(name))?;
         Some(ReferenceSystem {
-            text: spelled(code)?,
+            text: normalized(code)?,
             wkt1: None,
         })
     }
@@ -111,8 +111,8 @@ fn declared_texts(attributes: &Attributes) -> Vec<String> {
     let mut texts = Vec::new();
     if let Some(of_gdal) = attributes.get("_CRS") {
         let member = |name: &str| of_gdal.get(name).cloned();
-        texts.extend(member("wkt").and_then(|text| spelled(&text)));
-        texts.extend(member("url").and_then(|text| spelled(&text)));
+        texts.extend(member("wkt").and_then(|text| normalized(&text)));
+        texts.extend(member("url").and_then(|text| normalized(&text)));
         texts.extend(member("projjson").and_then(|system| of_json(&system)));
     }
     let nested = attributes.get("geo");
@@ -121,21 +121,21 @@ fn declared_texts(attributes: &Attributes) -> Vec<String> {
         let own = attributes.get(&format!("proj:{name}"));
         own.or_else(|| nested.and_then(|proj| proj.get(name)).cloned())
     };
-    texts.extend(member("code").and_then(|code| numbered(&code).or_else(|| spelled(&code))));
-    texts.extend(member("epsg").and_then(|number| numbered(&number)));
-    texts.extend(member("wkt2").and_then(|text| spelled(&text)));
+    texts.extend(member("code").and_then(|code| of_number(&code).or_else(|| normalized(&code))));
+    texts.extend(member("epsg").and_then(|number| of_number(&number)));
+    texts.extend(member("wkt2").and_then(|text| normalized(&text)));
     texts.extend(member("projjson").and_then(|system| of_json(&system)));
     for name in ["crs_wkt", "spatial_ref"] {
-        texts.extend(attributes.get(name).and_then(|text| spelled(&text)));
+        texts.extend(attributes.get(name).and_then(|text| normalized(&text)));
     }
     // Other programs use this attribute for other values.
-    let crs = attributes.get("crs").and_then(|text| spelled(&text));
+    let crs = attributes.get("crs").and_then(|text| normalized(&text));
     texts.extend(crs.filter(|text| is_text(text) || epsg(text).is_some()));
     texts
 }
 
 /// Returns a system as GDAL reads it: its EPSG code if it has one, or else the unchanged text.
-fn spelled(value: &Value) -> Option<String> {
+fn normalized(value: &Value) -> Option<String> {
     let text = value.as_str()?.trim();
     match epsg(text) {
         _ if text.is_empty() => None,
@@ -146,7 +146,7 @@ fn spelled(value: &Value) -> Option<String> {
 }
 
 /// Returns the system of an EPSG code, which some programs write as text.
-fn numbered(value: &Value) -> Option<String> {
+fn of_number(value: &Value) -> Option<String> {
     let code: u16 = match value {
         Value::String(text) => text.trim().parse().ok()?,
         // Some writers have only floats; Rust formats a whole float without a point.

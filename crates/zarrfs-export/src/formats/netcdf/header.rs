@@ -183,14 +183,14 @@ pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
     match &array.data_type {
         DataType::Bool => vec![("dtype", "bool".to_string())],
         DataType::DateTime(unit) if array.attributes.get("units").is_none() => {
-            let unit = word_of(unit).map(|word| {
+            let unit = cf_name_of(unit).map(|word| {
                 let units = ("units", format!("{word} since 1970-01-01"));
                 vec![units, ("calendar", "proleptic_gregorian".to_string())]
             });
             unit.unwrap_or_default()
         }
         DataType::TimeDelta(unit) if array.attributes.get("units").is_none() => {
-            let unit = word_of(unit).map(|word| {
+            let unit = cf_name_of(unit).map(|word| {
                 // The units of xarray's durations.
                 let is_own = unit.name.ends_with('s');
                 let own = if is_own { &unit.name } else { "s" };
@@ -208,7 +208,7 @@ pub(crate) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
         return None;
     };
-    let has_unit = word_of(unit).is_some() || array.attributes.get("units").is_some();
+    let has_unit = cf_name_of(unit).is_some() || array.attributes.get("units").is_some();
     (!has_unit).then(|| {
         let data_type = &array.data_type;
         format!("{path}: the unit of {data_type}, which CF does not have; its numbers are there")
@@ -216,7 +216,7 @@ pub(crate) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
 }
 
 /// Returns CF's name of a unit of time, or `None` if it has none.
-fn word_of(unit: &TimeUnit) -> Option<&'static str> {
+fn cf_name_of(unit: &TimeUnit) -> Option<&'static str> {
     let word = match unit.name.as_str() {
         "D" => "days",
         "h" => "hours",

@@ -43,7 +43,7 @@ pub(crate) const FORMAT: GroupFormat = GroupFormat {
     scope: GroupScope::Own,
     decode: cf::decoded_but_times,
     plan: |contents| {
-        let file = assembled(contents, &BTreeMap::new())?;
+        let file = assemble(contents, &BTreeMap::new())?;
         let read: Vec<usize> = (0..contents.members.len())
             .filter(|&number| is_read(contents, number))
             .collect();
@@ -53,7 +53,10 @@ pub(crate) const FORMAT: GroupFormat = GroupFormat {
                 variables: file.variables,
             })
         } else {
-            GroupBody::Checked(MadeLayout { read, make: made })
+            GroupBody::Checked(MadeLayout {
+                read,
+                make: make_layout,
+            })
         };
         let members = contents.members.iter();
         let units = members.filter_map(|member| unit_left_out(&member.path, &member.array));
@@ -90,7 +93,7 @@ fn counts_time(array: &Array) -> bool {
 }
 
 /// Returns the 64-bit element that marks missing values if it does not fit int32: NaT, or the fill value.
-fn none_beyond(array: &Array) -> Option<Vec<u8>> {
+fn wide_missing_value(array: &Array) -> Option<Vec<u8>> {
     // xarray also uses NaT in encoded times and durations.
     let not_a_time = || NOT_A_TIME.to_le_bytes().to_vec();
     let bytes = match (array.attributes.get(FILL), &array.data_type) {
@@ -115,17 +118,17 @@ fn is_read(contents: &GroupContents, number: usize) -> bool {
 }
 
 /// Makes a file with elements that are read; `Unsupported` if it cannot hold one of them.
-fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
+fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let mut read = BTreeMap::new();
     for (number, member) in contents.members.iter().enumerate() {
         let elements = match NetcdfType::of(&member.array.data_type) {
-            Some((_, ElementsIn::Numbers)) => numbers(context, contents, member)?,
-            Some((_, ElementsIn::Texts)) => letters(context, contents, member)?,
+            Some((_, ElementsIn::Numbers)) => read_numbers(context, contents, member)?,
+            Some((_, ElementsIn::Texts)) => read_texts(context, contents, member)?,
             _ => continue,
         };
         read.insert(number, elements);
     }
-    let file = assembled(contents, &read).map_err(|why| Error::unsupported("", why))?;
+    let file = assemble(contents, &read).map_err(|why| Error::unsupported("", why))?;
     let mut out = contents.growing()?;
     out.push(&file.header)?;
     for (member, padding) in file.read {
@@ -141,14 +144,18 @@ fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayou
 }
 
 /// Reads integers and narrows them to 32 bits.
-fn numbers(
+fn read_numbers(
     context: &RequestContext,
     contents: &GroupContents,
     member: &GroupMember,
 ) -> Result<ReadElements> {
     let data_type = &member.array.data_type;
     let bytes = read_all(context, &member.elements()?)?;
-    let (mut out, none, mut has_none) = (contents.growing()?, none_beyond(&member.array), false);
+    let (mut out, none, mut has_none) = (
+        contents.growing()?,
+        wide_missing_value(&member.array),
+        false,
+    );
     for element in bytes.chunks_exact(member.array.element_size()?.max(1)) {
         if none.as_deref() == Some(element) {
             has_none = true;
@@ -174,7 +181,7 @@ fn numbers(
 }
 
 /// Reads texts and pads them to one length.
-fn letters(
+fn read_texts(
     context: &RequestContext,
     contents: &GroupContents,
     member: &GroupMember,
@@ -268,12 +275,12 @@ struct AssembledFile {
 }
 
 /// Assembles a file; the error names the array that does not fit.
-fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrReason<AssembledFile> {
-    let first = assembled_as(contents, read, Variant::First);
-    first.or_else(|_| assembled_as(contents, read, Variant::Second))
+fn assemble(contents: &GroupContents, read: &ReadMembers) -> OrReason<AssembledFile> {
+    let first = assemble_variant(contents, read, Variant::First);
+    first.or_else(|_| assemble_variant(contents, read, Variant::Second))
 }
 
-fn assembled_as(
+fn assemble_variant(
     contents: &GroupContents,
     read: &ReadMembers,
     variant: Variant,
@@ -286,7 +293,7 @@ fn assembled_as(
         ));
     }
     let too_long = || "no names, attributes and offsets as long as these".to_string();
-    let layout = laid(contents, variant, &dimensions, &variables);
+    let layout = lay_out(contents, variant, &dimensions, &variables);
     let (header, placed) = layout.ok_or_else(too_long)?;
     let behind = variables.iter().filter(|variable| variable.is_read);
     let behind = behind.map(|variable| (variable.member, variable.padding().unwrap_or_default()));
@@ -312,7 +319,7 @@ fn variables_of<'a>(
     let variables = members
         .iter()
         .enumerate()
-        .map(|(place, member)| variable(place, read.get(&place), member, &mut dimensions));
+        .map(|(place, member)| variable_of(place, read.get(&place), member, &mut dimensions));
     let mut variables: Vec<Variable> = variables.collect::<OrReason<_>>()?;
     variables.sort_by(|a, b| (!a.is_read, a.length, a.name).cmp(&(!b.is_read, b.length, b.name)));
     Ok((dimensions, variables))
@@ -320,7 +327,7 @@ fn variables_of<'a>(
 
 /// Returns the header of a file and its variables with elements in the store, or `None` if a number does not fit the
 /// variant.
-fn laid(
+fn lay_out(
     contents: &GroupContents,
     variant: Variant,
     dimensions: &GroupDimensions,
@@ -340,7 +347,7 @@ fn laid(
 }
 
 /// Returns a member as a variable, or why the format cannot hold it.
-fn variable<'a>(
+fn variable_of<'a>(
     place: usize,
     read: Option<&ReadElements>,
     member: &'a GroupMember,
@@ -379,7 +386,7 @@ fn variable<'a>(
         dimensions: numbers
             .map(|(&length, name)| dimensions.number(name.as_deref(), length))
             .collect(),
-        attributes: NetcdfAttribute::of_variable(&with_valid_fill(array, read), kind),
+        attributes: NetcdfAttribute::of_variable(&with_narrow_fill(array, read), kind),
         length: bytes_of(&shape, kind.size()).map_err(too_long)?,
         is_read: come != ElementsIn::Store,
         kind,
@@ -387,10 +394,10 @@ fn variable<'a>(
 }
 
 /// Returns the array with a `_FillValue` that the format can hold.
-fn with_valid_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
+fn with_narrow_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
     let is_there = array.attributes.get(FILL).is_some();
     let is_needed = is_there || read.is_some_and(|read| read.has_none);
-    if !is_needed || none_beyond(array).is_none() {
+    if !is_needed || wide_missing_value(array).is_none() {
         return Cow::Borrowed(array);
     }
     Cow::Owned(Array {

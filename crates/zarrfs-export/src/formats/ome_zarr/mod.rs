@@ -172,9 +172,9 @@ pub(crate) fn level_of(
     let scene = group.scene.and_then(|scene| scene_of(scene.attributes));
     let systems = systems_of(image, group, scene.as_ref());
     let mut found = if systems.is_empty() {
-        level_of_axes(image, group.numbers, level, rank)
+        read_level_of_axes(image, group.numbers, level, rank)
     } else {
-        level_of_systems(image, &systems, level, labelled, rank)
+        read_level_of_systems(image, &systems, level, labelled, rank)
     };
     if let Some(labelled) = labelled {
         found.take_orientation(labelled);
@@ -243,9 +243,9 @@ fn first_voxel(
     }
     let level = items(image, "datasets").next()?;
     let level = if systems.is_empty() {
-        level_of_axes(image, stored, level, rank)
+        read_level_of_axes(image, stored, level, rank)
     } else {
-        level_of_systems(image, systems, level, None, rank)
+        read_level_of_systems(image, systems, level, None, rank)
     };
     let map = &level.places.last()?.map;
     let is_of_nibabel = image
@@ -262,7 +262,12 @@ fn first_voxel(
 }
 
 /// Returns the description of a level of an image up to 0.5.
-fn level_of_axes(image: &Value, stored: &[StoredNumbers], level: &Value, rank: usize) -> Level {
+fn read_level_of_axes(
+    image: &Value,
+    stored: &[StoredNumbers],
+    level: &Value,
+    rank: usize,
+) -> Level {
     let axes = axes_of(image.get("axes")).filter(|axes| axes.len() == rank);
     let steps: Vec<&Value> = transformations(level)
         .chain(transformations(image))
@@ -281,13 +286,13 @@ fn level_of_axes(image: &Value, stored: &[StoredNumbers], level: &Value, rank: u
             axes,
             map,
         }),
-        Err(why) => found.left_out.push(no_place(&why)),
+        Err(why) => found.left_out.push(unapplied_transformation(&why)),
     }
     found
 }
 
 /// Returns the description of a level of an image from 0.6 on.
-fn level_of_systems(
+fn read_level_of_systems(
     image: &Value,
     systems: &Systems,
     level: &Value,
@@ -313,13 +318,14 @@ fn level_of_systems(
     let map = match systems.reader().sequence(steps.into_iter(), rank) {
         Ok(map) => map,
         Err(why) => {
-            found.left_out.push(no_place(&why));
+            found.left_out.push(unapplied_transformation(&why));
             return found;
         }
     };
     let mut others = systems.others(own);
     if others.chosen.is_none()
-        && let Some(through) = labelled.and_then(|labelled| through_image(labelled, systems, own))
+        && let Some(through) =
+            labelled.and_then(|labelled| find_place_through_image(labelled, systems, own))
     {
         others.chosen = Some(through);
     }
@@ -342,12 +348,16 @@ fn level_of_systems(
 }
 
 /// Returns the message for a level whose transformations cannot be applied.
-fn no_place(why: &str) -> String {
+fn unapplied_transformation(why: &str) -> String {
     format!("place of the elements: a transformation {why}")
 }
 
 /// Returns the place of the labels' coordinate system in the coordinate system in which their image is chosen.
-fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> Option<LevelPlace> {
+fn find_place_through_image(
+    labelled: &ImageGroup,
+    labels: &Systems,
+    labels_own: usize,
+) -> Option<LevelPlace> {
     let images = multiscales(labelled.attributes);
     let image = images.first()?;
     let scene = labelled.scene.and_then(|scene| scene_of(scene.attributes));
@@ -368,7 +378,7 @@ fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> 
     });
     let chosen = systems.others(own).chosen;
     let Some(link) = link else {
-        return same_axes(&labels.axes(labels_own)?, &axes?, chosen?);
+        return place_by_axis_names(&labels.axes(labels_own)?, &axes?, chosen?);
     };
     match chosen {
         Some(chosen) => Some(LevelPlace {
@@ -384,7 +394,7 @@ fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> 
 }
 
 /// Returns the place of an image for its labels. Axes are matched by name, since labels may lack channels.
-fn same_axes(
+fn place_by_axis_names(
     labels: &[DescribedAxis],
     image: &[DescribedAxis],
     chosen: LevelPlace,

@@ -65,7 +65,10 @@ pub(crate) struct FirstVoxel {
 
 /// Returns a place in ITK's LPS space, in which the axes of space have the kinds X, Y and Z. Returns `None` if an
 /// axis of space has no orientation or one that is not parallel to an LPS axis, or two axes have the same one.
-pub(crate) fn in_body(place: &LevelPlace, first: Option<&FirstVoxel>) -> Option<LevelPlace> {
+pub(crate) fn anatomical_place(
+    place: &LevelPlace,
+    first: Option<&FirstVoxel>,
+) -> Option<LevelPlace> {
     let axes = place.axes.as_ref()?;
     let mut body = axes.clone();
     let mut signs = vec![1.0; axes.len()];
@@ -134,7 +137,7 @@ mod tests {
             ("y", "superior-to-inferior"),
             ("x", "anterior-to-posterior"),
         ]);
-        let found = in_body(&oriented, None).unwrap();
+        let found = anatomical_place(&oriented, None).unwrap();
         let kinds = found.axes.unwrap().into_iter().map(|axis| axis.kind);
         assert_eq!(
             kinds.collect::<Vec<_>>(),
@@ -146,14 +149,17 @@ mod tests {
             coordinates: vec![3.0, 2.0, 1.0],
             signs: [1.0; 3],
         };
-        let found = in_body(&oriented, Some(&first)).unwrap();
+        let found = anatomical_place(&oriented, Some(&first)).unwrap();
         // Left of the first voxel is its coordinate along x; this one is at 5 where that is at 3.
         assert_eq!([0, 1, 2].map(|row| found.map.offset(row)), [-1.0, 0.0, 6.0]);
         for axes in [
             [("y", "left-to-right"), ("x", "right-to-left")],
             [("y", "left-to-right"), ("x", "dorsal-to-ventral")],
         ] {
-            assert_eq!(in_body(&place(&axes), None).map(|place| place.axes), None);
+            assert_eq!(
+                anatomical_place(&place(&axes), None).map(|place| place.axes),
+                None
+            );
         }
     }
 }

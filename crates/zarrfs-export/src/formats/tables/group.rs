@@ -29,7 +29,7 @@ pub(crate) const CSV: GroupFormat = GroupFormat {
     decode: cf::decoded,
     plan: |contents| {
         let make = |context: &RequestContext, contents: &GroupContents| {
-            made(context, contents, RowNotation::Commas)
+            make_layout(context, contents, RowNotation::Commas)
         };
         plan(contents, make)
     },
@@ -42,7 +42,7 @@ pub(crate) const NDJSON: GroupFormat = GroupFormat {
     decode: cf::decoded,
     plan: |contents| {
         let make = |context: &RequestContext, contents: &GroupContents| {
-            made(context, contents, RowNotation::Json)
+            make_layout(context, contents, RowNotation::Json)
         };
         plan(contents, make)
     },
@@ -130,7 +130,7 @@ fn plan(
 }
 
 /// Reads the elements and makes the file.
-fn made(
+fn make_layout(
     context: &RequestContext,
     contents: &GroupContents,
     notation: RowNotation,
@@ -195,7 +195,7 @@ impl Columns {
     /// Returns the columns, at least one, in AnnData's order or else sorted by name. A group with one-dimensional
     /// arrays of different lengths or dimensions is not a table, unless it names an index among them.
     fn of(contents: &GroupContents) -> OrReason<Columns> {
-        let order = known_order(contents);
+        let order = declared_order(contents);
         let mut left_out = Vec::new();
         let mut found = Vec::new();
         let nodes = TableNodes::of(contents);
@@ -225,14 +225,14 @@ impl Columns {
         }
         };
         let first = found.first().ok_or_else(none)?;
-        let extent = extent_of(contents, first);
+        let extent = find_extent(contents, first);
         let is_indexed = contents
             .attributes
             .get("_index")
             .is_some_and(|index| index.as_str() == Some(first.name.as_str()));
         let (mut columns, first) = (Vec::new(), first.name.clone());
         for column in found {
-            match extent.misfit(&first, &extent_of(contents, &column)) {
+            match extent.misfit(&first, &find_extent(contents, &column)) {
                 Some(what) if is_indexed => {
                     left_out.push(format!("{}: it has {what}", column.name));
                 }
@@ -293,7 +293,7 @@ impl Extent {
     }
 }
 
-fn extent_of(contents: &GroupContents, column: &Column) -> Extent {
+fn find_extent(contents: &GroupContents, column: &Column) -> Extent {
     let array = contents.members.get(column.rows.values);
     let array = array.map(|member| &member.array);
     let dimension = array.and_then(|array| array.dimension_names.first().cloned().flatten());
@@ -454,7 +454,7 @@ fn is_about(sentence: &str, name: &str) -> bool {
 }
 
 /// Returns AnnData's order of columns, the index first.
-fn known_order(contents: &GroupContents) -> Vec<String> {
+fn declared_order(contents: &GroupContents) -> Vec<String> {
     let index = contents.attributes.get("_index");
     let order = match contents.attributes.get("column-order") {
         Some(Value::Array(order)) => order,

@@ -19,7 +19,7 @@ pub(super) fn parts(
         make_bands(&mut stack)?;
     }
     let mut page = stack.page(0)?;
-    page.tags.extend(map.place.into_iter().flat_map(placed));
+    page.tags.extend(map.place.into_iter().flat_map(place_tags));
     if let Some(system) = &map.system {
         match system_tags(system) {
             Some(tags) => page.tags.extend(tags),
@@ -67,7 +67,7 @@ fn make_bands(stack: &mut ImageStack) -> Option<()> {
 }
 
 /// Returns the tags of a place in GDAL's order.
-fn placed(place: GeoTransform) -> Vec<(Tag, TagValue)> {
+fn place_tags(place: GeoTransform) -> Vec<(Tag, TagValue)> {
     let [x, width, skew_x, y, skew_y, height] = place.numbers();
     if !place.is_skewed() && width > 0.0 && height < 0.0 {
         return vec![

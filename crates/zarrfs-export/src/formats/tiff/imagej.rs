@@ -24,7 +24,7 @@ pub(super) fn parts(
     let (pages, page) = (stack.pages()?, stack.page_size()?);
     let pixels = page.checked_mul(pages)?;
     i32::try_from(page).ok()?;
-    let described = described(axes, &stack, pages)?;
+    let described = description_tags(axes, &stack, pages)?;
     let make = |count: u64| {
         let made = (0..count).map(|number| stack.page(number * page));
         let mut made = made.collect::<Option<Vec<TiffPage>>>()?;
@@ -60,7 +60,11 @@ fn is_supported(data_type: &DataType, stack: &ImageStack) -> bool {
 }
 
 /// Returns the first image's tags that describe the stack.
-fn described(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<[(Tag, TagValue); 4]> {
+fn description_tags(
+    axes: &[AxisMeaning],
+    stack: &ImageStack,
+    pages: u64,
+) -> Option<[(Tag, TagValue); 4]> {
     let text = description(axes, stack, pages)?;
     Some([
         (Tag::Description, TagValue::Text(text)),

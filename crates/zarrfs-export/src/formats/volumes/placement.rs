@@ -20,12 +20,12 @@ impl Placement {
     /// Returns the placement of a box. Dimensions of space go in the directions of their names, the others in order.
     pub(crate) fn of(dimensions: &Dimensions) -> Placement {
         match &dimensions.oblique {
-            Some(oblique) => Placement::aslant(oblique),
-            None => Placement::straight(&dimensions.axes),
+            Some(oblique) => Placement::of_oblique(oblique),
+            None => Placement::of_axes(&dimensions.axes),
         }
     }
 
-    fn straight(axes: &[AxisMeaning]) -> Placement {
+    fn of_axes(axes: &[AxisMeaning]) -> Placement {
         let rank = axes.len();
         let fastest_first = || axes.iter().rev();
         let components = components(&fastest_first().map(|axis| axis.kind).collect::<Vec<_>>());
@@ -47,7 +47,7 @@ impl Placement {
         }
     }
 
-    fn aslant(oblique: &Oblique) -> Placement {
+    fn of_oblique(oblique: &Oblique) -> Placement {
         let rank = oblique.axes.len();
         let fastest_first = || oblique.axes.iter().enumerate().rev();
         let kinds: Vec<AxisKind> = fastest_first().map(|(_, axis)| axis.kind).collect();
@@ -120,7 +120,7 @@ mod tests {
             axis(AxisKind::Y, -3.0, 6.0),
             axis(AxisKind::Z, 4.0, 7.0),
         ];
-        let place = Placement::straight(&axes);
+        let place = Placement::of_axes(&axes);
         assert_eq!(place.spacing, [4.0, 3.0, 2.0]);
         assert_eq!(place.origin, [5.0, 6.0, 7.0]);
         let directions = [[0.0, 0.0, 1.0], [0.0, -1.0, 0.0], [1.0, 0.0, 0.0]];
@@ -129,7 +129,7 @@ mod tests {
             kind: AxisKind::Other,
             ..axis
         });
-        let place = Placement::straight(&unnamed);
+        let place = Placement::of_axes(&unnamed);
         assert_eq!(place.origin, [7.0, 6.0, 5.0]);
         let directions = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]];
         assert_eq!(place.directions, directions);
