@@ -87,41 +87,43 @@ fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
     });
 }
 
-/// Half floats as big-endian 32-bit floats.
+/// Small elements as wider ones.
 #[derive(Debug)]
-pub(crate) struct BigEndianSingle;
-
-impl Conversion for BigEndianSingle {
-    fn written_size(&self) -> usize {
-        4
-    }
-
-    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        element_blocks::convert(decoded, written, |half| {
-            f16::from_le_bytes(half).to_f32().to_be_bytes()
-        });
-    }
-
-    fn digest(&self) -> u64 {
-        1
-    }
+pub(crate) enum Widened {
+    /// Half floats as big-endian 32-bit floats.
+    HalfFloat,
+    /// bfloat16, the upper half of a 32-bit float, as big-endian 32-bit floats.
+    BrainFloat,
+    /// Bytes as little-endian 16-bit integers.
+    Byte,
 }
 
-/// bfloat16, the upper half of a 32-bit float, as big-endian 32-bit floats.
-#[derive(Debug)]
-pub(crate) struct BrainFloat;
-
-impl Conversion for BrainFloat {
+impl Conversion for Widened {
     fn written_size(&self) -> usize {
-        4
+        match self {
+            Widened::HalfFloat | Widened::BrainFloat => 4,
+            Widened::Byte => 2,
+        }
     }
 
     fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        element_blocks::convert(decoded, written, |[low, high]: [u8; 2]| [high, low, 0, 0]);
+        match self {
+            Widened::HalfFloat => element_blocks::convert(decoded, written, |half| {
+                f16::from_le_bytes(half).to_f32().to_be_bytes()
+            }),
+            Widened::BrainFloat => {
+                element_blocks::convert(decoded, written, |[low, high]: [u8; 2]| [high, low, 0, 0]);
+            }
+            Widened::Byte => element_blocks::convert(decoded, written, |[byte]| [byte, 0]),
+        }
     }
 
     fn digest(&self) -> u64 {
-        3
+        match self {
+            Widened::HalfFloat => 1,
+            Widened::Byte => 2,
+            Widened::BrainFloat => 3,
+        }
     }
 }
 
@@ -149,24 +151,6 @@ impl Conversion for WidenedUnsigned {
 
     fn digest(&self) -> u64 {
         4 << 8 | self.width as u64
-    }
-}
-
-/// Bytes as little-endian 16-bit integers.
-#[derive(Debug)]
-pub(crate) struct WidenedByte;
-
-impl Conversion for WidenedByte {
-    fn written_size(&self) -> usize {
-        2
-    }
-
-    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        element_blocks::convert(decoded, written, |[byte]| [byte, 0]);
-    }
-
-    fn digest(&self) -> u64 {
-        2
     }
 }
 
@@ -268,7 +252,7 @@ mod tests {
                 _ => (1.0 + mantissa / 1024.0) * 2f64.powi(exponent - 15),
             };
             let mut single = [0; 4];
-            BigEndianSingle.convert(&half.to_le_bytes(), &mut single);
+            Widened::HalfFloat.convert(&half.to_le_bytes(), &mut single);
             let single = f64::from(f32::from_be_bytes(single));
             assert_eq!(single.is_nan(), value.is_nan(), "{half:04x}");
             if !value.is_nan() {
@@ -327,7 +311,7 @@ mod tests {
         for count in [0, 1, BETWEEN - 1, BETWEEN, 2 * BETWEEN + 5] {
             let chained = Chained {
                 first: Arc::new(Numbered),
-                second: Arc::new(WidenedByte),
+                second: Arc::new(Widened::Byte),
                 size: 1,
             };
             let mut written = vec![9; 2 * count];

@@ -15,9 +15,6 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The attributes that name the bounds of a variable.
-pub(super) const BOUNDS: [&str; 2] = ["bounds", "climatology"];
-
 /// The attribute that names the auxiliary coordinates of a variable.
 pub(super) const COORDINATES: &str = "coordinates";
 
@@ -147,7 +144,9 @@ pub(super) fn find_companions(
     };
     let dimensions = array.dimension_names.iter().zip(&array.shape);
     let dimensions = dimensions.filter_map(|(name, &length)| Some((name.clone()?, Some(length))));
-    let named = names_of(attributes).into_iter().map(|name| (name, None));
+    let named = coordinate_names(attributes)
+        .into_iter()
+        .map(|name| (name, None));
     for (name, length) in dimensions.chain(named) {
         let Some(node) = find(&group, &name)? else {
             continue;
@@ -200,7 +199,7 @@ pub(super) fn strip_coordinate_paths(members: &mut [GroupMember]) {
         return;
     };
     let attributes = &own.array.attributes;
-    let names = names_of(attributes.in_files());
+    let names = coordinate_names(attributes.in_files());
     if !names.iter().any(|name| name.contains('/')) {
         return;
     }
@@ -222,7 +221,7 @@ fn are_dimensions_of(coordinate: &Array, array: &Array) -> bool {
 }
 
 /// Returns the names in the attribute `coordinates`.
-fn names_of(attributes: &Attributes) -> Vec<String> {
+pub(super) fn coordinate_names(attributes: &Attributes) -> Vec<String> {
     let named = attributes.get(COORDINATES);
     let named = named.as_ref().and_then(Value::as_str).unwrap_or_default();
     named.split_whitespace().map(str::to_string).collect()
@@ -230,7 +229,8 @@ fn names_of(attributes: &Attributes) -> Vec<String> {
 
 /// Returns the names of the bounds of an array.
 pub(super) fn names_of_bounds(attributes: &Attributes) -> Vec<String> {
-    let names = BOUNDS.iter().filter_map(|name| attributes.get(name));
+    let names = ["bounds", "climatology"].into_iter();
+    let names = names.filter_map(|name| attributes.get(name));
     names
         .filter_map(|name| name.as_str().map(str::to_string))
         .collect()

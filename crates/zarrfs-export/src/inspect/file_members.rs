@@ -9,7 +9,7 @@ use crate::formats::axes::AxisKind;
 use crate::formats::cf::{self, DecodedArray, NoValues};
 use crate::formats::group::{GroupFormat, GroupMember};
 use crate::formats::maps::coordinate_variable::{CoordinateMeaning, Quantity};
-use crate::inspect::companions::{BOUNDS, COORDINATES, NamedDimension};
+use crate::inspect::companions::{COORDINATES, NamedDimension, names_of_bounds};
 use crate::inspect::coordinates;
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
@@ -311,11 +311,8 @@ fn add_coordinate_names(member: &mut GroupMember, names: &[String]) {
 
 /// Returns the paths of the bounds of a member.
 fn bounds_of(member: &GroupMember) -> Vec<String> {
-    let names = BOUNDS.iter().filter_map(|name| {
-        let named = member.array.attributes.get(name)?;
-        Some(path_beside(&member.path, named.as_str()?))
-    });
-    names.collect()
+    let names = names_of_bounds(&member.array.attributes).into_iter();
+    names.map(|name| path_beside(&member.path, &name)).collect()
 }
 
 /// Adds `axis` to coordinate variables of maps if only their names say that they run east or north: GDAL does not

@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::formats::Subject;
 use crate::formats::axes::AxisKind;
 use crate::formats::maps::coordinate_variable::{
@@ -15,7 +13,7 @@ use crate::formats::maps::coordinate_variable::{
 use crate::formats::maps::georeference::level_base;
 use crate::formats::maps::levels::{LevelBase, MapLayout};
 use crate::formats::ome_zarr::names_level;
-use crate::inspect::companions::NamedDimension;
+use crate::inspect::companions::{NamedDimension, coordinate_names};
 use crate::inspect::coordinates::CoordinateLines;
 use crate::inspect::surrounding_nodes::{FindNode, SurroundingNodes, attributes, groups_above};
 use zarr_format::error::Result;
@@ -191,7 +189,9 @@ fn find_coordinate_variables(
             continue;
         };
         let own = [name.to_string()];
-        for other in own.into_iter().chain(coordinate_names(found)) {
+        // Real attributes name fewer.
+        let others = coordinate_names(found.attributes.in_files()).into_iter();
+        for other in own.into_iter().chain(others.take(16)) {
             let dimension = NamedDimension { name, length };
             let variable = find_variable(array, &other, dimension, find)?;
             if variable.is_some() {
@@ -208,17 +208,6 @@ fn find_coordinate_variables(
         }
     }
     Ok(variables)
-}
-
-/// Maximum number of names in `coordinates` that are looked up.
-const MAX_COORDINATES: usize = 16;
-
-/// Returns the names in the attribute `coordinates`.
-fn coordinate_names(array: &Array) -> Vec<String> {
-    let names = array.attributes.in_files().get("coordinates");
-    let names = names.as_ref().and_then(Value::as_str).unwrap_or_default();
-    let names = names.split_whitespace().take(MAX_COORDINATES);
-    names.map(str::to_string).collect()
 }
 
 /// Finds the variable of a name with one value for each element along a dimension, in the group of the array or in

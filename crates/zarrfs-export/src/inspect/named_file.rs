@@ -1,7 +1,5 @@
 //! Describes a decoded file of a group or array by its name.
 
-use std::sync::Arc;
-
 use crate::formats::group::OrReason;
 use crate::formats::{FORMATS, Subject, TakenDimension, cf};
 use crate::inspect::coordinates::ArrayInGroup;
@@ -14,7 +12,7 @@ use crate::inspect::locate::root_name;
 use crate::inspect::map_nodes::MapSource;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use zarr_format::error::{Error, Kind, Result};
-use zarr_format::model::{Array, Node};
+use zarr_format::model::Array;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::RequestContext;
 
@@ -41,60 +39,82 @@ impl NamedFile {
         let Some(entry) = hierarchy.node(context, &parent)? else {
             return Ok(None);
         };
-        let of_array = if parent.is_root() {
+        let node_name = if parent.is_root() {
             root_name(&located.source).into_bytes()
         } else {
             parent.name().to_vec()
         };
-        let Some(ending) = name.strip_prefix(&of_array[..]) else {
+        let Some(ending) = name.strip_prefix(&node_name[..]) else {
             return Ok(None);
         };
-        let Some(array) = entry.array() else {
-            return of_group(context, located, &entry, name, ending);
+        if entry.node.is_err() {
+            return Ok(None);
+        }
+        let mut file = NamedFile {
+            name: String::from_utf8_lossy(name).into_owned(),
+            format: "",
+            elements: None,
+            length: Ok(None),
         };
-        let place = ArrayInGroup {
+        if let Some(removed) = removed_format(ending) {
+            file.format = removed.extension;
+            file.length = Err(removed.error(&file.name));
+            return Ok(Some(file));
+        }
+        if let Some(array) = entry.array() {
+            let place = ArrayInGroup {
+                hierarchy,
+                arrays: &located.opened.arrays,
+                entry: &entry,
+            };
+            file.describe_array(context, &place, array, &node_name, ending);
+            return Ok(Some(file));
+        }
+        let Some(choice) = GroupChoice::of_group(ending) else {
+            return Ok(None);
+        };
+        let source = GroupSource {
             hierarchy,
             arrays: &located.opened.arrays,
-            entry: &entry,
+            group: &entry,
         };
-        describe(context, &place, array, name, ending).map(Some)
+        file.format = choice.format.extension;
+        file.length = length_of(context, &entry, &choice, source.file(context, &choice));
+        Ok(Some(file))
     }
-}
 
-/// Describes the file of a group with all of its arrays, or returns `None` if the ending names no format.
-fn of_group(
-    context: &RequestContext,
-    located: &StorePath,
-    group: &Arc<NodeEntry>,
-    name: &[u8],
-    ending: &[u8],
-) -> Result<Option<NamedFile>> {
-    let Ok(Node::Group(_)) = &group.node else {
-        return Ok(None);
-    };
-    if let Some(removed) = removed_format(ending) {
-        let name = String::from_utf8_lossy(name).into_owned();
-        return Ok(Some(NamedFile {
-            format: removed.extension,
-            elements: None,
-            length: Err(removed.error(&name)),
-            name,
-        }));
+    /// Describes the file of an array with this ending.
+    fn describe_array(
+        &mut self,
+        context: &RequestContext,
+        place: &ArrayInGroup<'_>,
+        array: &Array,
+        name: &[u8],
+        ending: &[u8],
+    ) {
+        if let Some(ending) = FileEnding::parse(ending) {
+            self.format = ending.format.extension;
+            let file = ArrayFile {
+                array,
+                name,
+                ending: &ending,
+            };
+            self.length = file.length(context, place, &mut self.elements);
+        } else if let Some(choice) = GroupChoice::of_variable(ending) {
+            let source = VariableSource {
+                hierarchy: place.hierarchy,
+                arrays: place.arrays,
+                array: place.entry,
+                name,
+            };
+            self.format = choice.format.extension;
+            self.length = length_of(context, place.entry, &choice, source.file(context, &choice));
+        } else {
+            let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
+            let why = format!("its ending names no format; there are {}", names.join(", "));
+            self.length = Err(Error::new(Kind::NotFound, &self.name, why));
+        }
     }
-    let Some(choice) = GroupChoice::of_group(ending) else {
-        return Ok(None);
-    };
-    let source = GroupSource {
-        hierarchy: &located.opened.hierarchy,
-        arrays: &located.opened.arrays,
-        group,
-    };
-    Ok(Some(NamedFile {
-        name: String::from_utf8_lossy(name).into_owned(),
-        format: choice.format.extension,
-        elements: None,
-        length: length_of(context, group, &choice, source.file(context, &choice)),
-    }))
 }
 
 /// Returns the length of a file of several arrays.
@@ -111,52 +131,6 @@ fn length_of(
             format!("{}: {why}", choice.format.extension),
         )),
     }
-}
-
-fn describe(
-    context: &RequestContext,
-    place: &ArrayInGroup<'_>,
-    array: &Array,
-    name: &[u8],
-    ending: &[u8],
-) -> Result<NamedFile> {
-    let mut file = NamedFile {
-        name: String::from_utf8_lossy(name).into_owned(),
-        format: "",
-        elements: None,
-        length: Ok(None),
-    };
-    if let Some(removed) = removed_format(ending) {
-        file.format = removed.extension;
-        file.length = Err(removed.error(&file.name));
-        return Ok(file);
-    }
-    let of_array = name.strip_suffix(ending).unwrap_or_default();
-    let Some(ending) = FileEnding::parse(ending) else {
-        if let Some(choice) = GroupChoice::of_variable(ending) {
-            let source = VariableSource {
-                hierarchy: place.hierarchy,
-                arrays: place.arrays,
-                array: place.entry,
-                name: of_array,
-            };
-            file.format = choice.format.extension;
-            file.length = length_of(context, place.entry, &choice, source.file(context, &choice));
-            return Ok(file);
-        }
-        let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
-        let why = format!("its ending names no format; there are {}", names.join(", "));
-        file.length = Err(Error::new(Kind::NotFound, &file.name, why));
-        return Ok(file);
-    };
-    file.format = ending.format.extension;
-    let wanted = ArrayFile {
-        array,
-        name: of_array,
-        ending: &ending,
-    };
-    file.length = wanted.length(context, place, &mut file.elements);
-    Ok(file)
 }
 
 /// A file of an array.

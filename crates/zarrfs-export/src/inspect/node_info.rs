@@ -1,9 +1,6 @@
 //! Describes one node: metadata, stored chunks, children and files.
 
-use std::sync::Arc;
-
 use crate::formats::netcdf;
-use crate::formats::subject::Surroundings;
 use crate::inspect::array_info::ArrayInfo;
 use crate::inspect::chunk_totals::ChunkTotals;
 use crate::inspect::coordinates::CoordinateLines;
@@ -103,17 +100,25 @@ impl NodeInfo {
             }
             Err(error) => Some(error),
         };
-        let FactsOfNode {
-            mut facts,
-            stored,
-            children,
-        } = FactsOfNode::of(context, located, &entry, &name, around.attributes())?;
+        let mut stored = None;
+        let mut facts = match &entry.node {
+            Err(error) => NodeFacts::Broken(error.clone()),
+            Ok(Node::Group(_)) => NodeFacts::Group,
+            Ok(Node::Array(_)) => {
+                let open = located.opened.arrays.open(&entry)?;
+                let threads = located.concurrency;
+                stored = Some(ChunkTotals::count(context, &open, u64::MAX, threads));
+                let info = ArrayInfo::of(&open, &name, around.attributes());
+                NodeFacts::Array(Box::new(info))
+            }
+        };
+        let is_group = matches!(facts, NodeFacts::Group);
+        let children = is_group.then(|| children(context, located));
         let attributes = match &entry.node {
             Ok(node) => node.attributes().clone(),
             Err(_) => Attributes::default(),
         };
-        let group_files = matches!(facts, NodeFacts::Group)
-            .then(|| GroupFiles::of(context, located, &entry, &name));
+        let group_files = is_group.then(|| GroupFiles::of(context, located, &entry, &name));
         let (refused_files, left_out) = match (&mut facts, entry.array()) {
             (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
                 let around = around.attributes();
@@ -145,40 +150,6 @@ impl NodeInfo {
             left_out,
             renamed_attributes,
         })
-    }
-}
-
-/// The facts about a node, its stored chunks, and its children.
-struct FactsOfNode {
-    facts: NodeFacts,
-    stored: Option<Result<ChunkTotals>>,
-    children: Option<Result<ChildCounts>>,
-}
-
-impl FactsOfNode {
-    fn of(
-        context: &RequestContext,
-        located: &StorePath,
-        entry: &Arc<NodeEntry>,
-        name: &str,
-        around: Surroundings<'_>,
-    ) -> Result<FactsOfNode> {
-        let mut found = FactsOfNode {
-            facts: NodeFacts::Group,
-            stored: None,
-            children: None,
-        };
-        match &entry.node {
-            Err(error) => found.facts = NodeFacts::Broken(error.clone()),
-            Ok(Node::Group(_)) => found.children = Some(children(context, located)),
-            Ok(Node::Array(_)) => {
-                let open = located.opened.arrays.open(entry)?;
-                let stored = ChunkTotals::count(context, &open, u64::MAX, located.concurrency);
-                found.facts = NodeFacts::Array(Box::new(ArrayInfo::of(&open, name, around)));
-                found.stored = Some(stored);
-            }
-        }
-        Ok(found)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::formats::conversion::{BigEndianSingle, BrainFloat, Conversion, Utf8};
+use crate::formats::conversion::{Conversion, Utf8, Widened};
 use crate::formats::hdf5::heap::REFERENCE;
 use zarr_format::model::{Array, DataType, Field};
 
@@ -67,9 +67,9 @@ impl HdfType {
             ..HdfType::plain(single(true), 4)
         };
         match data_type {
-            DataType::Float(2) => Some(widened(Arc::new(BigEndianSingle))),
+            DataType::Float(2) => Some(widened(Arc::new(Widened::HalfFloat))),
             DataType::Small(number) if number.name == "bfloat16" => {
-                Some(widened(Arc::new(BrainFloat)))
+                Some(widened(Arc::new(Widened::BrainFloat)))
             }
             DataType::Complex(width) => Some(HdfType {
                 own_name: Some(match width {

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use crate::formats::cf::attributes::FILL;
-use crate::formats::conversion::{BigEndian, BigEndianSingle, Conversion, Utf8, WidenedUnsigned};
+use crate::formats::conversion::{BigEndian, Conversion, Utf8, Widened, WidenedUnsigned};
 use crate::formats::netcdf::names::{is_name, unique_names};
 use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
@@ -101,7 +101,7 @@ impl NetcdfType {
         match (self.size(), data_type) {
             (_, DataType::FixedText(length)) => Some(Arc::new(Utf8 { size: 4 * length })),
             (1, _) => None,
-            (_, DataType::Float(2)) => Some(Arc::new(BigEndianSingle)),
+            (_, DataType::Float(2)) => Some(Arc::new(Widened::HalfFloat)),
             (_, DataType::UInt(width)) => Some(Arc::new(WidenedUnsigned { width: *width })),
             (size, _) => Some(Arc::new(BigEndian {
                 size,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::formats::axes::{AxisMeaning, dimensions_of};
-use crate::formats::conversion::{BigEndian, BigEndianSingle, Conversion};
+use crate::formats::conversion::{BigEndian, Conversion, Widened};
 use crate::formats::units::Unit;
 use crate::formats::{ElementForm, FileParts, Format, Subject};
 use zarr_format::model::{DataType, bytes_of};
@@ -56,7 +56,7 @@ fn stored_type(data_type: &DataType) -> Option<StoredType> {
         DataType::Float(4) => stored(-32, None, 4),
         DataType::Float(8) => stored(-64, None, 8),
         DataType::Float(2) => StoredType {
-            conversion: Some(Arc::new(BigEndianSingle)),
+            conversion: Some(Arc::new(Widened::HalfFloat)),
             ..stored(-32, None, 4)
         },
         _ => return None,

@@ -3,6 +3,7 @@
 use crate::formats::axes::{AxisMeaning, Dimensions, dimensions_of, joined};
 use crate::formats::format::filling;
 use crate::formats::units::{self, Quantity, Unit};
+use crate::formats::volumes::TextHeader;
 use crate::formats::volumes::placement::Placement;
 use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::DataType;
@@ -13,7 +14,7 @@ pub(crate) const FORMAT: Format = Format {
     needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
     length 0",
     parts: Some(|subject| {
-        let Header { text, left_out } = header(subject, "LOCAL")?;
+        let TextHeader { text, left_out } = header(subject, "LOCAL")?;
         // A comment as padding, which programs ignore.
         let comment = |length| format!("Comment = {}\n", "-".repeat(length));
         let filling = filling(text.len() + comment(1).len());
@@ -34,7 +35,7 @@ pub(crate) const DETACHED: Format = Format {
     length 0, and a name without control characters, quotes, < > & or %",
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
-        let Header { text, left_out } = header(subject, &file)?;
+        let TextHeader { text, left_out } = header(subject, &file)?;
         Some(FileParts {
             left_out,
             ..FileParts::text(text)
@@ -61,14 +62,8 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// The header, and the facts that it omits.
-struct Header {
-    text: String,
-    left_out: Vec<String>,
-}
-
 /// Returns the header of elements in another file, or in this file (`LOCAL`) behind the header.
-fn header(subject: &Subject, file: &str) -> Option<Header> {
+fn header(subject: &Subject, file: &str) -> Option<TextHeader> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(10) {
         return None;
@@ -112,7 +107,7 @@ fn header(subject: &Subject, file: &str) -> Option<Header> {
         axes,
         "the header has one of um, mm and cm for all lengths",
     ));
-    Some(Header {
+    Some(TextHeader {
         text: lines.collect(),
         left_out,
     })

@@ -8,6 +8,12 @@ pub(crate) mod nrrd;
 pub(crate) mod placement;
 pub(crate) mod vti;
 
+/// A header of text, and the facts that it omits.
+struct TextHeader {
+    text: String,
+    left_out: Vec<String>,
+}
+
 /// The bytes of a header.
 pub(crate) struct HeaderBytes(pub(crate) Vec<u8>);
 

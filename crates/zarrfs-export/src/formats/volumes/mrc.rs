@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::formats::axes::{AxisMeaning, dimensions_of};
-use crate::formats::conversion::{Conversion, WidenedByte};
+use crate::formats::conversion::{Conversion, Widened};
 use crate::formats::units::{Quantity, Unit};
 use crate::formats::volumes::{HeaderBytes, single};
 use crate::formats::{ElementForm, FileParts, Format, Subject};
@@ -48,7 +48,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
         header: header(subject, &dimensions.axes, mode)?,
         elements: Some(ElementForm {
             order: None,
-            conversion: is_widened.then(|| Arc::new(WidenedByte) as Arc<dyn Conversion>),
+            conversion: is_widened.then(|| Arc::new(Widened::Byte) as Arc<dyn Conversion>),
         }),
         ..FileParts::default()
     })

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::formats::axes::{AxisMeaning, Dimensions, dimensions_of, has_scale, joined};
 use crate::formats::format::filling;
+use crate::formats::volumes::TextHeader;
 use crate::formats::volumes::placement::Placement;
 use crate::formats::{FileParts, Format, Subject};
 use zarr_format::model::{Attributes, DataType};
@@ -17,7 +18,7 @@ pub(crate) const FORMAT: Format = Format {
     needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
     length 0",
     parts: Some(|subject| {
-        let Header { text, left_out } = header(subject)?;
+        let TextHeader { text, left_out } = header(subject)?;
         // A comment as padding, and the empty line that ends the header.
         let filling = filling(text.len() + "#\n\n".len());
         let header = format!("{text}#{}\n\n", " ".repeat(filling));
@@ -37,7 +38,7 @@ pub(crate) const DETACHED: Format = Format {
     length 0, and a name without control characters, quotes, < > & or %",
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
-        let Header { text, left_out } = header(subject)?;
+        let TextHeader { text, left_out } = header(subject)?;
         Some(FileParts {
             left_out,
             ..FileParts::text(format!("{text}data file: {file}\n"))
@@ -107,13 +108,7 @@ fn type_name(data_type: &DataType) -> Option<String> {
     })
 }
 
-/// The header without its final empty line, and the facts that it omits.
-struct Header {
-    text: String,
-    left_out: Vec<String>,
-}
-
-fn header(subject: &Subject) -> Option<Header> {
+fn header(subject: &Subject) -> Option<TextHeader> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(16) {
         return None;
@@ -155,7 +150,7 @@ fn header(subject: &Subject) -> Option<Header> {
         format!("{ways}: the header has it of x, y and z alone, and with the time of images")
     }));
     left_out.extend(pairs.left_out);
-    Some(Header { text, left_out })
+    Some(TextHeader { text, left_out })
 }
 
 /// Whether the place is written as directions in space: if all dimensions are directions of space, or none has a
@@ -248,7 +243,7 @@ fn sample_units(unit: &str) -> String {
 }
 
 /// Returns attributes as key/value pairs, and the names of those that are too long.
-fn pairs(attributes: &Attributes) -> Header {
+fn pairs(attributes: &Attributes) -> TextHeader {
     let (mut text, mut long) = (String::new(), Vec::new());
     for (name, value) in attributes.to_map() {
         let value = match value {
@@ -275,7 +270,7 @@ fn pairs(attributes: &Attributes) -> Header {
         let (names, most) = (named.join(", "), MAX_VALUE);
         format!("attributes {names}{more}: they are longer than {most} bytes, or all of them than {MAX_VALUES}")
     });
-    Header {
+    TextHeader {
         text,
         left_out: left_out.into_iter().collect(),
     }
