@@ -97,20 +97,15 @@ struct ArrayPair<'a> {
 impl ArrayPair<'_> {
     /// Whether two elements are equal.
     fn are_same(&self, old: &[u8], new: &[u8]) -> bool {
-        let [of_old, of_new] = [self.old, self.new].map(|array| &array.array().data_type);
-        if self.by_value {
-            let old = TypedElement {
-                bytes: old,
-                data_type: of_old,
-            };
-            let new = TypedElement {
-                bytes: new,
-                data_type: of_new,
-            };
-            are_equal(old, new)
-        } else {
-            old == new
+        if !self.by_value {
+            return old == new;
         }
+        let elements = [(self.old, old), (self.new, new)];
+        let [old, new] = elements.map(|(array, bytes)| TypedElement {
+            bytes,
+            data_type: &array.array().data_type,
+        });
+        are_equal(old, new)
     }
 
     /// Returns the chunks of the new array's grid that are stored, or that overlap a stored chunk of the old array.

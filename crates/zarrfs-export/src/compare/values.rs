@@ -84,68 +84,45 @@ mod tests {
 
     #[test]
     fn elements_of_one_kind_are_equal_by_value() {
-        fn typed<'a>(bytes: &'a [u8], data_type: &'a DataType) -> TypedElement<'a> {
-            TypedElement { bytes, data_type }
-        }
         use DataType::{Bytes, Complex, FixedBytes, FixedText, Float, Int, Text, UInt};
         let text = |text: &str| -> Vec<u8> {
             text.chars()
                 .flat_map(|letter| u32::from(letter).to_le_bytes())
                 .collect()
         };
-        let equal: [(Vec<u8>, DataType, Vec<u8>, DataType); 9] = [
-            (vec![5], UInt(1), vec![5, 0, 0, 0], Int(4)),
-            (vec![0xfe], Int(1), vec![0xfe, 0xff], Int(2)),
-            (vec![0xff; 8], UInt(8), vec![0xff; 8], UInt(8)),
+        let single = |number: f32| number.to_le_bytes().to_vec();
+        let double = |number: f64| number.to_le_bytes().to_vec();
+        let green = "gr\u{fc}n";
+        for (is_equal, (bytes, one), (other_bytes, other)) in [
+            (true, (vec![5], UInt(1)), (vec![5, 0, 0, 0], Int(4))),
+            (true, (vec![0xfe], Int(1)), (vec![0xfe, 0xff], Int(2))),
+            (true, (vec![0xff; 8], UInt(8)), (vec![0xff; 8], UInt(8))),
+            (true, (single(1.5), Float(4)), (double(1.5), Float(8))),
             (
-                1.5_f32.to_le_bytes().into(),
-                Float(4),
-                1.5_f64.to_le_bytes().into(),
-                Float(8),
+                true,
+                (vec![1, 0x7c], Float(2)),
+                (single(f32::NAN), Float(4)),
             ),
+            (true, (double(-0.0), Float(8)), (vec![0; 4], Float(4))),
+            (true, (vec![0; 8], Complex(8)), (vec![0; 16], Complex(16))),
             (
-                vec![1, 0x7c],
-                Float(2),
-                f32::NAN.to_le_bytes().into(),
-                Float(4),
+                true,
+                (text("gr\u{fc}n\0\0"), FixedText(6)),
+                (green.into(), Text),
             ),
+            (true, (b"ab\0".into(), FixedBytes(3)), (b"ab".into(), Bytes)),
+            (false, (vec![0xff], UInt(1)), (vec![0xff], Int(1))),
+            (false, (vec![0xff; 8], UInt(8)), (vec![0xff; 8], Int(8))),
+            (false, (single(1.1), Float(4)), (double(1.1), Float(8))),
             (
-                (-0.0_f64).to_le_bytes().into(),
-                Float(8),
-                vec![0; 4],
-                Float(4),
+                false,
+                (b"\0ab".into(), FixedBytes(3)),
+                (b"ab".into(), Bytes),
             ),
-            (vec![0; 8], Complex(8), vec![0; 16], Complex(16)),
-            (
-                text("gr\u{fc}n\0\0"),
-                FixedText(6),
-                "gr\u{fc}n".into(),
-                Text,
-            ),
-            (b"ab\0".into(), FixedBytes(3), b"ab".into(), Bytes),
-        ];
-        for (one, of_one, other, of_other) in &equal {
-            assert!(
-                are_equal(typed(one, of_one), typed(other, of_other)),
-                "{of_one:?} {of_other:?}"
-            );
-        }
-        let differing: [(Vec<u8>, DataType, Vec<u8>, DataType); 4] = [
-            (vec![0xff], UInt(1), vec![0xff], Int(1)),
-            (vec![0xff; 8], UInt(8), vec![0xff; 8], Int(8)),
-            (
-                1.1_f32.to_le_bytes().into(),
-                Float(4),
-                1.1_f64.to_le_bytes().into(),
-                Float(8),
-            ),
-            (b"\0ab".into(), FixedBytes(3), b"ab".into(), Bytes),
-        ];
-        for (one, of_one, other, of_other) in &differing {
-            assert!(
-                !are_equal(typed(one, of_one), typed(other, of_other)),
-                "{of_one:?} {of_other:?}"
-            );
+        ] {
+            let [first, second] = [(&bytes, &one), (&other_bytes, &other)]
+                .map(|(bytes, data_type)| TypedElement { bytes, data_type });
+            assert_eq!(are_equal(first, second), is_equal, "{one:?} {other:?}");
         }
     }
 }

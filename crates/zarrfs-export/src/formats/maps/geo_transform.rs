@@ -60,29 +60,16 @@ impl Pixels {
 impl AttributeTransform {
     /// Returns the geotransform in attributes.
     pub(crate) fn of(attributes: &Attributes) -> Option<AttributeTransform> {
-        let of_gdal = || attributes.get("GeoTransform").as_ref().and_then(numbers);
-        let of_stac = || {
-            let value = attributes.get("proj:transform").or_else(|| {
-                let mut geo = attributes.get("geo")?;
-                Some(geo.get_mut("proj")?.get_mut("transform")?.take())
-            })?;
-            match value {
-                // Some programs write GDAL's order as text.
-                Value::String(_) => numbers(&value),
-                value => of_matrix(&value),
-            }
-        };
-        let named = |attribute| {
-            move |transform| AttributeTransform {
-                transform,
-                attribute,
-            }
-        };
-        let of_geozarr = || of_geozarr(attributes).map(named("spatial:transform"));
-        let of_stac = || of_stac().map(named("proj:transform"));
-        let found = of_gdal().map(named("GeoTransform"));
-        let found = found.or_else(of_geozarr).or_else(of_stac);
-        found.filter(|found| found.transform.is_place())
+        let of_gdal = attributes.get("GeoTransform").as_ref().and_then(numbers);
+        let of_gdal = of_gdal.map(|found| (found, "GeoTransform"));
+        let found = of_gdal
+            .or_else(|| Some((of_geozarr(attributes)?, "spatial:transform")))
+            .or_else(|| Some((of_stac(attributes)?, "proj:transform")));
+        let (transform, attribute) = found.filter(|(transform, _)| transform.is_place())?;
+        Some(AttributeTransform {
+            transform,
+            attribute,
+        })
     }
 }
 
@@ -263,6 +250,20 @@ fn of_geozarr(attributes: &Attributes) -> Option<GeoTransform> {
         y: found.y - (found.skew_y + found.height) / 2.0,
         ..found
     })
+}
+
+fn of_stac(attributes: &Attributes) -> Option<GeoTransform> {
+    let value = attributes.get("proj:transform").or_else(|| {
+        let mut geo = attributes.get("geo")?;
+        Some(geo.get_mut("proj")?.get_mut("transform")?.take())
+    })?;
+    // Some programs write GDAL's order as text.
+    let is_text = value.is_string();
+    if is_text {
+        numbers(&value)
+    } else {
+        of_matrix(&value)
+    }
 }
 
 /// Returns the first two rows of a matrix as a geotransform.
