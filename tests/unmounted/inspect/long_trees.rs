@@ -80,7 +80,7 @@ fn a_tree_of_several_parts_is_in_order_and_each_group_has_one_last_child() {
     arrays.extend((0..2100).map(|number| format!("many/g{number}/x")));
     arrays.extend(["first/a", "first/b", "many/g7/deep/er/y", "last"].map(String::from));
     let (store, _) = holding(&arrays);
-    let nodes = tree(&UNLIMITED, &over(store), (&Key::root(), "s"), &WHOLE).unwrap();
+    let nodes = tree(&UNLIMITED, &over(store), &Key::root(), "s", &WHOLE).unwrap();
     let paths: Vec<Key> = nodes.iter().map(|node| node.path.clone()).collect();
     assert_eq!(paths, in_order(&arrays));
     let mut last_of = std::collections::HashMap::new();
@@ -107,7 +107,7 @@ fn the_first_nodes_come_before_all_are_read_and_a_reader_that_has_enough_ends_it
         }
         ControlFlow::Continue(())
     };
-    walk(&UNLIMITED, &opened, (&Key::root(), "s"), &WHOLE, &mut take).unwrap();
+    walk(&UNLIMITED, &opened, &Key::root(), "s", &WHOLE, &mut take).unwrap();
     assert_eq!(given, 10);
     let reads = reads.load(Ordering::Relaxed);
     assert!(reads < arrays.len() / 4, "{reads} documents for ten nodes");
@@ -118,7 +118,7 @@ fn names_that_are_no_nodes_at_the_end_of_a_part_leave_the_child_before_them_the_
     let mut arrays: Vec<String> = (0..2048).map(|number| format!("a{number:04}")).collect();
     let (store, _) = holding(&arrays);
     let opened = over(store);
-    let nodes = tree(&UNLIMITED, &opened, (&Key::root(), "s"), &WHOLE).unwrap();
+    let nodes = tree(&UNLIMITED, &opened, &Key::root(), "s", &WHOLE).unwrap();
     let last: Vec<&TreeNode> = nodes.iter().filter(|node| node.is_last).collect();
     assert_eq!(last.len(), 2, "the root and one child");
     assert_eq!(last[1].path.to_string(), arrays.pop().unwrap());

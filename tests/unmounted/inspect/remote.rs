@@ -142,7 +142,7 @@ fn a_thousand_nodes_take_a_few_round_trips() {
         threads: 32,
     };
     let (opened, asked) = opened();
-    let nodes = tree(&UNLIMITED, &opened, (&Key::root(), "s"), &config).unwrap();
+    let nodes = tree(&UNLIMITED, &opened, &Key::root(), "s", &config).unwrap();
     let arrays = nodes
         .iter()
         .filter(|node| matches!(node.facts, NodeFacts::Array(_)));
@@ -165,7 +165,7 @@ fn a_group_below_which_nothing_is_shown_is_asked_for_one_name() {
         threads: 4,
     };
     let (opened, asked) = opened();
-    let nodes = tree(&UNLIMITED, &opened, (&Key::root(), "s"), &config).unwrap();
+    let nodes = tree(&UNLIMITED, &opened, &Key::root(), "s", &config).unwrap();
     let cut = nodes.iter().filter(|node| node.is_cut);
     assert_eq!((nodes.len(), cut.count()), (11, 10));
     let given = asked.names.load(Ordering::Relaxed);
