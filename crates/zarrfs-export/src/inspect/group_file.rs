@@ -1,9 +1,9 @@
 //! Plans files that hold several arrays: `GROUP.nc`, or `NAME.nc4` of a variable with its coordinates.
 //!
-//! The content of the file of a group depends on all children of the group, and in nested formats on all nodes below: a
-//! lookup reads all of these. The file of a variable has the coordinate variables of its dimensions and the arrays in its
-//! attribute `coordinates`, with the bounds of all of these, and its grid mapping. They are in the group of the array, or
-//! in the nearest group above that has them.
+//! The content of a group's file depends on all children of the group, and in nested formats on all nodes below: a
+//! lookup reads all of them. The file of a variable also has its grid mapping, the coordinate variables of its
+//! dimensions, the arrays in its attribute `coordinates`, and the bounds of each. They are in the group of the array,
+//! or in the nearest group above that has them.
 
 use std::sync::Arc;
 
