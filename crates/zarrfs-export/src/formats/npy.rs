@@ -1,7 +1,7 @@
 //! `.npy`: numpy's own format (numpy.lib.format), version 1.0 if the header fits.
 //!
-//! Elements without a fixed length become fixed-width types of numpy, as wide as the longest element. Numbers that numpy
-//! lacks get a type of the same size that can show their bytes.
+//! Elements without a fixed length become fixed-width types of numpy, as wide as the longest element. Numbers that
+//! numpy lacks get a type of the same size that can show their bytes.
 
 use crate::formats::format::ALIGNMENT;
 use crate::formats::{FileParts, Format, Ragged};

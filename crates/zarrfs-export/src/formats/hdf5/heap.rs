@@ -1,7 +1,7 @@
 //! The global heap of an HDF5 file, and the texts of arrays in it.
 //!
-//! See the File Format Specification, III.E. A heap stores values without a fixed length, in collections with a limited number of objects. The place of an object
-//! depends only on the objects before it and on the heap's address.
+//! A heap stores values without a fixed length, in collections with a limited number of objects (File Format
+//! Specification, III.E). The place of an object depends only on the objects before it and on the heap's address.
 
 use crate::formats::group::GroupContents;
 use crate::formats::hdf5::tree::HdfTree;

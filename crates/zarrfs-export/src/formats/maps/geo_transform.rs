@@ -1,7 +1,7 @@
 //! The geotransform of a map: the affine map from pixels to coordinates.
 //!
-//! Attributes have it as `GeoTransform` of GDAL, as `spatial:transform` of GeoZarr, or as `proj:transform` of STAC, which
-//! EOPF uses.
+//! Attributes have it as `GeoTransform` of GDAL, as `spatial:transform` of GeoZarr, or as `proj:transform` of STAC,
+//! which EOPF uses.
 
 use serde_json::Value;
 
