@@ -11,13 +11,13 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Selection;
 use zarr_format::model::DataType;
 use zarrfs_array::array::OpenArray;
-use zarrfs_export::formats::txt;
+use zarrfs_export::formats::plain;
+use zarrfs_export::inspect::chunk_key::chunk_of;
 use zarrfs_export::inspect::file_ending::FileContent;
-use zarrfs_export::inspect::key_of_chunk::chunk_of;
 use zarrfs_export::inspect::locate::StorePath;
-use zarrfs_export::inspect::selected::{SelectedElements, TakeBytes};
+use zarrfs_export::inspect::selected_elements::{DescribedArray, write_file};
+use zarrfs_export::inspect::selected_elements::{SelectedElements, TakeBytes};
 use zarrfs_export::inspect::shard_info::ShardPart;
-use zarrfs_export::inspect::written_file::{DescribedArray, write_file};
 use zarrfs_store::request_context::UNLIMITED;
 
 /// Number of bytes read at a time.
@@ -133,8 +133,8 @@ fn write_text(
 ) -> Result<()> {
     if array.array().data_type.is_variable() {
         let content = FileContent {
-            format: &txt::FORMAT,
-            is_meant: false,
+            format: &plain::TXT,
+            is_cf_decoded: false,
         };
         return write_file(
             &UNLIMITED,

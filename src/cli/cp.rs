@@ -13,10 +13,10 @@ use zarr_format::model::Node;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_export::formats::group::OrReason;
 use zarrfs_export::inspect::file_ending::{FileContent, GroupChoice};
+use zarrfs_export::inspect::group_file::VariableSource;
 use zarrfs_export::inspect::group_file::{GroupSource, PlannedFile};
 use zarrfs_export::inspect::locate::StorePath;
-use zarrfs_export::inspect::variable_file::VariableSource;
-use zarrfs_export::inspect::written_file::{open_file, write_whole};
+use zarrfs_export::inspect::selected_elements::{open_file, write_whole};
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::read_bytes::ReadAt;
 

@@ -14,7 +14,7 @@ use zarr_format::model::{Array, DataType};
 use zarrfs_export::formats::cf::times::Calendar;
 use zarrfs_export::formats::cf::times::time_text;
 use zarrfs_export::inspect::coordinates::nanoseconds;
-use zarrfs_export::inspect::preview::{NumberPlane, PictureRoom, Range};
+use zarrfs_export::inspect::preview::{NumberPlane, PictureSize, Range};
 use zarrfs_store::request_context::UNLIMITED;
 
 /// Prints or writes the picture.
@@ -32,7 +32,7 @@ fn draw(args: &PreviewArgs, node: &SourceNode<'_>, selection: &str) -> Result<bo
     let selection = node.select(selection)?;
     let names = SourceArray::dimension_names(&node.located, &array)?;
     let (rows, columns) = drawing.max_cells(1024);
-    let room = PictureRoom {
+    let room = PictureSize {
         rows,
         columns,
         is_tall: drawing == Drawing::Letters,

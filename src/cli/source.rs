@@ -14,13 +14,13 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_export::formats::axes::axes_of;
 use zarrfs_export::formats::{Format, Subject, npy};
 use zarrfs_export::inspect::access::OpenedStore;
-use zarrfs_export::inspect::coordinate_lines::CoordinateLines;
+use zarrfs_export::inspect::coordinates::CoordinateLines;
 use zarrfs_export::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::locate::root_name;
 use zarrfs_export::inspect::map_nodes::MapSource;
-use zarrfs_export::inspect::root_name::root_name;
+use zarrfs_export::inspect::selected_elements::DescribedArray;
 use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
-use zarrfs_export::inspect::written_file::DescribedArray;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 

@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use zarr_format::error::{Error, Result};
 use zarr_format::model::Array;
 use zarrfs_export::formats::group::GroupFormat;
-use zarrfs_export::formats::removed::RemovedFormat;
-use zarrfs_export::formats::{FORMATS, Format, GROUP_FORMATS, Subject, npy, txt};
+use zarrfs_export::formats::{FORMATS, Format, GROUP_FORMATS, Subject, npy, plain};
 use zarrfs_export::inspect::file_ending::FileEnding;
+use zarrfs_export::inspect::file_ending::RemovedFormat;
 use zarrfs_store::Key;
 
 /// A word of `--list`.
@@ -142,7 +142,7 @@ impl ListedFormats {
 /// Returns the default format of an array, which is always listed.
 pub(super) fn default_format(array: &Array) -> &'static Format {
     if array.data_type.is_variable() {
-        &txt::FORMAT
+        &plain::TXT
     } else {
         &npy::FORMAT
     }

@@ -33,7 +33,7 @@ use zarr_format::model::document::METADATA_JSON;
 use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_export::formats::{Export, FORMATS, GROUP_FORMATS, Subject, VARIABLE_FORMATS};
-use zarrfs_export::inspect::coordinate_lines::CoordinateLines;
+use zarrfs_export::inspect::coordinates::CoordinateLines;
 use zarrfs_export::inspect::entry_facts;
 use zarrfs_export::inspect::file_ending::FileEnding;
 use zarrfs_store::listing::NameList;

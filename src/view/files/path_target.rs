@@ -14,7 +14,7 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_array::hierarchy::{BrokenDocument, NodeEntry};
 use zarrfs_export::formats::group::{GroupFile, GroupMember, MemberSource};
 use zarrfs_export::formats::{Export, FileParts, Format, Subject};
-use zarrfs_export::formats::{cf, npy, raw};
+use zarrfs_export::formats::{cf, npy, plain};
 use zarrfs_export::inspect::group_file::PlannedFile;
 use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::request_context::RequestContext;
@@ -140,7 +140,7 @@ impl DecodedTarget {
     /// Whether the file is writable: it is `NAME.npy` or `NAME.raw`.
     pub(super) fn is_writable(&self) -> bool {
         let is_whole = matches!(self.part, ArrayPart::Whole) && !self.is_cf_decoded;
-        let formats = [&npy::FORMAT, &raw::FORMAT];
+        let formats = [&npy::FORMAT, &plain::RAW];
         is_whole && !self.is_generated() && formats.iter().any(|format| self.format.is(format))
     }
 

@@ -22,17 +22,17 @@ use zarrfs_array::array::{Arrays, OpenArray};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_export::formats::cf;
 use zarrfs_export::formats::cf::NoValues;
-use zarrfs_export::formats::group::{GroupFormat, OrWhyNot};
+use zarrfs_export::formats::group::{GroupFormat, OrReason};
 use zarrfs_export::formats::{FileParts, Format, Subject, TakenDimension, VARIABLE_FORMATS};
-use zarrfs_export::inspect::coordinate_lines::CoordinateLines;
+use zarrfs_export::inspect::coordinates::CoordinateLines;
 use zarrfs_export::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use zarrfs_export::inspect::file_ending::{
     FileEnding, GroupChoice, SELECTED, format_of, removed_format,
 };
+use zarrfs_export::inspect::group_file::VariableSource;
 use zarrfs_export::inspect::group_file::{GroupSource, PlannedFile};
 use zarrfs_export::inspect::map_nodes::MapSource;
 use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
-use zarrfs_export::inspect::variable_file::VariableSource;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
@@ -412,7 +412,7 @@ impl PathResolver {
         subject.taken = matches!(part, ArrayPart::Selected(_)).then_some(&taken[..]);
         let Some(parts) = parts_of(&array, subject, &ending)? else {
             let format = ending.format;
-            let why = format.why_not(&subject);
+            let why = format.unmet_needs(&subject);
             let why = why.unwrap_or_else(|| format!("needs {}", format.needs));
             let why = format!("{}: {why}", format.extension);
             return Err(Error::new(Kind::NoFile, &place.entry.path, why));
@@ -423,7 +423,7 @@ impl PathResolver {
             format: ending.format,
             part,
             selection,
-            is_cf_decoded: ending.is_meant,
+            is_cf_decoded: ending.is_cf_decoded,
             parts,
         })))
     }
@@ -546,7 +546,7 @@ pub(super) fn no_file_is_none<T>(entry: Result<Option<T>>) -> Result<Option<T>> 
 fn target_of(
     entry: Arc<NodeEntry>,
     choice: &GroupChoice<'_>,
-    answer: Result<OrWhyNot<PlannedFile>>,
+    answer: Result<OrReason<PlannedFile>>,
 ) -> Result<GroupTarget> {
     let extension = choice.format.extension;
     let no_file = |why: String| {
@@ -572,7 +572,7 @@ fn parts_of(
     ending: &FileEnding<'_>,
 ) -> Result<Option<Result<FileParts>>> {
     let format = ending.format;
-    let decoded = match ending.is_meant.then(|| cf::decoded(subject.array)) {
+    let decoded = match ending.is_cf_decoded.then(|| cf::decoded(subject.array)) {
         Some(Err(NoValues::NotNumbers)) => return Ok(None),
         Some(Err(why)) => return Err(Error::new(Kind::NoFile, array.path(), why)),
         decoded => decoded.and_then(std::result::Result::ok),

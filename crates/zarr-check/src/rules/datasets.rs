@@ -15,7 +15,7 @@ use crate::spec::Spec;
 use crate::walk::node::CheckedNode;
 use zarr_format::model::{Array, DataType, Node};
 use zarrfs_array::hierarchy::NodeEntry;
-use zarrfs_export::formats::times::unit_of;
+use zarrfs_export::formats::cf::times::unit_of;
 use zarrfs_store::Key;
 
 /// Maximum numbers of array names of a group, and of names in attributes, that are kept; with more, none is checked.
