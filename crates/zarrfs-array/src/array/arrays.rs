@@ -3,23 +3,27 @@
 //! All users of an array share one `OpenArray` as long as its metadata describe the same files: a change of its
 //! attributes does not invalidate it, and cached chunks serve all users. Dirty chunks survive a change of the metadata
 //! as long as chunks keep their meaning.
+//!
+//! Keeps arrays open while they are in use, and longer if memory allows.
+//!
+//! An array counts until its last holder drops it. An array without room in the budget is open only while it is in use.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use crate::array::chunk_writer::ChunkWriter;
-use crate::array::open_arrays::OpenArrays;
+use parking_lot::Mutex;
+
 use crate::array::stored_array::StoredArray;
 use crate::array::write_buffer::WriteBuffer;
-use crate::array::writers::busy;
-use crate::array::written_keys::{WrittenKey, WrittenKeys};
+use crate::array::writers::{WrittenKey, WrittenKeys, busy};
 use crate::array::{Engine, OpenArray};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::Array;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::aged_map::{AgedMap, Minute};
+use zarrfs_store::sync::budget::{Evict, MemoryBudget, Priority};
 
 /// The open arrays of a hierarchy.
 pub struct Arrays {
@@ -86,12 +90,8 @@ impl Arrays {
 
     /// Flushes the arrays at a path and below it.
     pub fn flush_below(&self, context: &RequestContext, path: &Key) -> Result<()> {
-        let writers: Vec<Arc<ChunkWriter>> = {
-            let writers = self.engine.writers.list();
-            writers.iter().filter_map(Weak::upgrade).collect()
-        };
         let mut outcome = Ok(());
-        for writer in writers {
+        for writer in self.engine.write_budget.writers() {
             if writer.array.path.below(path).is_some() {
                 outcome = outcome.and(writer.flush(context));
             }
@@ -111,9 +111,8 @@ impl Arrays {
         if self.dirty.lock().by_path.values().any(is_written) {
             return true;
         }
-        let writers = self.engine.writers.list();
-        let mut open = writers.iter().filter_map(Weak::upgrade);
-        open.any(|writer| is_written(&writer.buffer))
+        let writers = self.engine.write_budget.writers();
+        writers.iter().any(|writer| is_written(&writer.buffer))
     }
 
     /// Returns the arrays that are open for writing through decoded files, or have dirty chunks that could not be
@@ -204,7 +203,7 @@ impl Arrays {
         if let Ok(writer) = array.writer()
             && !writer.buffer.is_empty()
         {
-            self.engine.writers.note(writer);
+            self.engine.write_budget.register(writer);
         }
         self.open.put(&array);
         Ok(array)
@@ -237,4 +236,81 @@ impl Arrays {
 fn array_of(entry: &NodeEntry) -> Result<&Array> {
     let array = entry.array();
     array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
+}
+
+/// The open arrays.
+pub(super) struct OpenArrays {
+    state: Mutex<KeptArrays>,
+}
+
+struct KeptArrays {
+    /// The last arrays that were used, kept open even if they are not in use.
+    kept: AgedMap<Key, Arc<OpenArray>>,
+    /// The arrays in use, and some that no longer are.
+    used: HashMap<Key, Weak<OpenArray>>,
+    /// The length of `used` at which arrays that are no longer in use are removed.
+    swept_at: usize,
+}
+
+impl OpenArrays {
+    /// Creates an empty set that is evicted when the budget needs memory.
+    pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<OpenArrays> {
+        let arrays = Arc::new(OpenArrays {
+            state: Mutex::new(KeptArrays {
+                kept: AgedMap::default(),
+                used: HashMap::new(),
+                swept_at: MIN_SWEPT,
+            }),
+        });
+        let weak: Weak<OpenArrays> = Arc::downgrade(&arrays);
+        memory.register(Priority::OpenArrays, weak);
+        arrays
+    }
+
+    /// Returns the array at a path, if it is open.
+    pub(super) fn get(&self, path: &Key) -> Option<Arc<OpenArray>> {
+        let mut state = self.state.lock();
+        if let Some(array) = state.kept.get(path) {
+            return Some(array.clone());
+        }
+        let array = state.used.get(path)?.upgrade()?;
+        // The array was not in `kept`, so nothing is replaced.
+        let _ = state.keep(&array);
+        Some(array)
+    }
+
+    /// Adds an array that was opened.
+    pub(super) fn put(&self, array: &Arc<OpenArray>) {
+        let mut state = self.state.lock();
+        let replaced = state.keep(array);
+        state
+            .used
+            .insert(array.path().clone(), Arc::downgrade(array));
+        state.sweep();
+        drop(state);
+        drop(replaced);
+    }
+}
+
+impl KeptArrays {
+    /// Keeps an array open if it counts in the budget; returns the array that it replaces.
+    fn keep(&mut self, array: &Arc<OpenArray>) -> Option<Arc<OpenArray>> {
+        array.room.as_ref()?;
+        self.kept.put(array.path().clone(), array.clone())
+    }
+
+    fn sweep(&mut self) {
+        if self.used.len() > self.swept_at {
+            self.used.retain(|_, array| array.strong_count() > 0);
+            self.used.shrink_to_fit();
+            self.swept_at = MIN_SWEPT.max(2 * self.used.len());
+        }
+    }
+}
+
+impl Evict for OpenArrays {
+    fn evict_one(&self, before: Minute) -> bool {
+        let evicted = self.state.lock().kept.pop_unused(before);
+        evicted.is_some()
+    }
 }

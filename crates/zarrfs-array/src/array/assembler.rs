@@ -7,9 +7,8 @@ use std::ops::Range;
 
 use crate::array::chunk::{Chunk, Source};
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::chunk_slice::ChunkSlice;
-use crate::array::file_layout::{FileLayout, in_buffer};
-use crate::array::open_chunk::OpenChunk;
+use crate::array::file_layout::{ChunkSlice, FileLayout, in_buffer};
+use crate::array::open_chunks::OpenChunk;
 use crate::array::read_contents::{ChunkContent, ReadContents};
 use zarr_format::error::Result;
 use zarr_format::grid::{ChunkIndex, Runs};
@@ -140,8 +139,8 @@ impl Assembler<'_> {
         let length = pipeline.chunk_bytes();
         let is_dense = runs.span().len() <= MAX_SPREAD * runs.bytes();
         let spill = self.reader.array.engine.spill.as_ref().filter(|_| is_dense);
-        let key = (self.reader.array.id, chunk.0);
-        if spill.is_some_and(|spill| spill.find_runs(&key, version, length, runs, out)) {
+        let key = self.reader.array.chunk_key(chunk);
+        if spill.is_some_and(|spill| spill.read_runs(&key, version, length, runs, out)) {
             return Ok(ChunkContent::Stored(version));
         }
         let loaded = Source::Chunk(self.reader.get(self.context, chunk)?);

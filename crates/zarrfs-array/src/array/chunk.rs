@@ -9,7 +9,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use twox_hash::XxHash64;
 
-use crate::array::size_estimate::EstimatedSizes;
+use crate::array::decoder::EstimatedSizes;
 use zarr_format::buffer;
 use zarr_format::codec::{Pipeline, ShardIndex};
 use zarr_format::error::Result;
@@ -151,8 +151,27 @@ pub(super) enum Cached {
     Index(Arc<CachedShardIndex>),
 }
 
-/// The number of an array, a depth (0: chunks; n: indexes of the n-th shard level), and a number in that grid.
-pub(super) type CacheKey = (u64, u8, u64);
+/// Identifies a value of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CacheKey {
+    /// The number of the array.
+    pub(super) array: u64,
+    /// 0 for a chunk, n for the index of a shard of the n-th level.
+    pub(super) depth: u8,
+    /// The number of the chunk or shard among those of its depth.
+    pub(super) number: u64,
+}
+
+impl CacheKey {
+    /// Returns the key of a chunk.
+    pub(super) fn of_chunk(array: u64, chunk: ChunkIndex) -> CacheKey {
+        CacheKey {
+            array,
+            depth: 0,
+            number: chunk.0,
+        }
+    }
+}
 
 /// A chunk that is being loaded.
 pub(super) struct Load<'a> {

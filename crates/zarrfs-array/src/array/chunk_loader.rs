@@ -51,22 +51,19 @@ impl ChunkLoader {
     ) -> Result<Chunk> {
         self.array.engine.stats.cache_miss_chunks.add(1);
         let deadline = self.array.engine.deadline();
-        let loaded =
-            self.array
-                .engine
-                .cache
-                .load(context, &(self.array.id, 0, chunk.0), deadline, || {
-                    let load = Load {
-                        chunk,
-                        pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
-                        location,
-                        known,
-                        guessed: self.decoder.estimated_sizes(),
-                        deadline,
-                    };
-                    let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
-                    Ok(Cached::Chunk(Arc::new(decoded)))
-                });
+        let key = self.array.chunk_key(chunk);
+        let loaded = self.array.engine.cache.load(context, &key, deadline, || {
+            let load = Load {
+                chunk,
+                pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
+                location,
+                known,
+                guessed: self.decoder.estimated_sizes(),
+                deadline,
+            };
+            let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
+            Ok(Cached::Chunk(Arc::new(decoded)))
+        });
         match loaded {
             Ok(Cached::Chunk(decoded)) => Ok(Chunk::Data(decoded)),
             Err(error) if is_missing(&error) => {
@@ -116,7 +113,10 @@ impl ChunkLoader {
         let (Some(spill), Some(version)) = (&self.array.engine.spill, load.known) else {
             return Ok(None);
         };
-        let (length, chunk) = (load.pipeline.chunk_bytes(), (self.array.id, load.chunk.0));
+        let (length, chunk) = (
+            load.pipeline.chunk_bytes(),
+            self.array.chunk_key(load.chunk),
+        );
         if !spill.has(&chunk) {
             return Ok(None);
         }
@@ -124,7 +124,7 @@ impl ChunkLoader {
         let needed = length as u64 + CHUNK_OVERHEAD;
         let room = self.array.engine.cache.reserve(needed, load.deadline);
         let mut room = room.map_err(|error| error.about(&self.array.path))?;
-        let Some(bytes) = spill.find(&chunk, version, length) else {
+        let Some(bytes) = spill.read(&chunk, version, length) else {
             return Ok(None);
         };
         room.shrink(bytes.capacity() as u64 + CHUNK_OVERHEAD);

@@ -8,16 +8,15 @@ use std::sync::Arc;
 
 use crate::array::chunk::{Cached, Chunk, ChunkLocation, DecodedChunk, Lacking, Source};
 use crate::array::chunk_loader::ChunkLoader;
-use crate::array::chunk_slice::ChunkSlice;
-use crate::array::chunk_versions::ChunkVersions;
+use crate::array::chunk_versions::{ChunkVersions, VersionState};
 use crate::array::decoder::Decoder;
+use crate::array::file_layout::ChunkSlice;
 use crate::array::open_chunks::OpenChunks;
 use crate::array::read_contents::{ChunkContent, ReadContents, TakenChunks};
+use crate::array::shard::ShardIndexes;
 use crate::array::shard_groups::ShardGroups;
-use crate::array::shard_indexes::ShardIndexes;
 use crate::array::shard_reader::ShardReader;
 use crate::array::stored_array::StoredArray;
-use crate::array::version_table::VersionState;
 use crate::array::write_buffer::WriteBuffer;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::ChunkIndex;
@@ -129,7 +128,7 @@ impl ChunkReader {
         let current = self.current(slices)?;
         let keys = current.iter().filter_map(|current| match current {
             CurrentChunk::Known(_) => None,
-            CurrentChunk::InMemory(chunk, _) => Some((self.array.id, 0, chunk.0)),
+            CurrentChunk::InMemory(chunk, _) => Some(self.array.chunk_key(*chunk)),
         });
         let mut cached = self.array.engine.cache.get_all(keys)?.into_iter();
         let chunk = |current| match current {
@@ -190,18 +189,18 @@ impl ChunkReader {
 
     /// Drops a chunk from the cache.
     pub(super) fn forget(&self, chunk: ChunkIndex) {
-        self.array.engine.cache.forget(&(self.array.id, 0, chunk.0));
+        self.array.engine.cache.forget(&self.array.chunk_key(chunk));
     }
 
     /// Whether a chunk is in the cache or being loaded.
     pub(super) fn has(&self, chunk: ChunkIndex) -> bool {
-        self.array.engine.cache.has(&(self.array.id, 0, chunk.0))
+        self.array.engine.cache.has(&self.array.chunk_key(chunk))
     }
 
     /// Whether a chunk is in the spill file.
     pub(super) fn is_spilled(&self, chunk: ChunkIndex) -> bool {
         let spill = self.array.engine.spill.as_ref();
-        spill.is_some_and(|spill| spill.has(&(self.array.id, chunk.0)))
+        spill.is_some_and(|spill| spill.has(&self.array.chunk_key(chunk)))
     }
 
     /// Removes chunks without a reader from the spill file, on a decoder thread: truncating a long file takes long.
@@ -209,7 +208,7 @@ impl ChunkReader {
         let spill = self.array.engine.spill.clone();
         if let Some(spill) = spill.filter(|spill| !spill.is_empty()) {
             // If the thread pool refuses the job, the next spill does it.
-            let give_up = move || spill.drop_unwanted(usize::MAX);
+            let give_up = move || spill.drop_unneeded(usize::MAX);
             self.array.engine.decoders.submit(give_up);
         }
     }
@@ -330,12 +329,12 @@ impl ChunkReader {
     }
 
     fn is_cached(&self, chunk: ChunkIndex) -> bool {
-        let cached = self.array.engine.cache.get(&(self.array.id, 0, chunk.0));
+        let cached = self.array.engine.cache.get(&self.array.chunk_key(chunk));
         cached.is_some()
     }
 
     fn cached(&self, chunk: ChunkIndex, version: Version) -> Option<Arc<DecodedChunk>> {
-        match self.array.engine.cache.get(&(self.array.id, 0, chunk.0)) {
+        match self.array.engine.cache.get(&self.array.chunk_key(chunk)) {
             Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
             _ => None,
         }
@@ -343,7 +342,7 @@ impl ChunkReader {
 
     /// Evicts a chunk of another version from the cache, so that loading does not return it.
     fn forget_other(&self, chunk: ChunkIndex, version: Version) {
-        let key = (self.array.id, 0, chunk.0);
+        let key = self.array.chunk_key(chunk);
         if let Some(Cached::Chunk(decoded)) = self.array.engine.cache.get(&key)
             && decoded.version != version
         {

@@ -13,10 +13,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::array::chunk::{CHUNK_OVERHEAD, Chunk, ChunkLocation, DecodedChunk};
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenSubchunk};
 use crate::array::stored_array::StoredArray;
-use crate::array::write_budget::DIRTY_SHARE;
-use crate::array::write_buffer::WriteBuffer;
+use crate::array::write_buffer::{Basis, DirtyChunk, ReadDigest, WriteBuffer, WrittenSubchunk};
 use zarr_format::buffer;
 use zarr_format::codec::{InnerChunks, Pipeline};
 use zarr_format::dialect::encoding;
@@ -120,7 +118,7 @@ impl ChunkWriter {
         // A flush that makes room stores other requests' chunks, so the limits of this request do not apply.
         self.array
             .engine
-            .writers
+            .write_budget
             .make_room(&UNLIMITED, self, &location.indices)?;
         let _lock = self.buffer.lock_chunk(&location.indices);
         let (stored, place) = (&location.indices, &location.inner);
@@ -159,7 +157,7 @@ impl ChunkWriter {
         };
         self.buffer.put(&location.indices, written)?;
         // Another array removes writers without dirty chunks from the list.
-        self.array.engine.writers.note(self);
+        self.array.engine.write_budget.register(self);
         Ok(())
     }
 
@@ -531,8 +529,7 @@ impl ChunkWriter {
     /// Returns how many partly written chunks are read at a time; small enough that they do not fill the memory.
     pub(super) fn edits_at_once(&self) -> usize {
         let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
-        let most =
-            self.array.engine.limits.memory / DIRTY_SHARE / length.saturating_mul(COPIES).max(1);
+        let most = self.array.engine.write_budget.limit / length.saturating_mul(COPIES).max(1);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         most.clamp(1, self.array.engine.encoders)
     }

@@ -3,20 +3,28 @@
 //! A regular grid has one pipeline. In a rectilinear grid the chunk shapes differ, and so do the shard indexes: a
 //! pipeline is built when a chunk of a new shape is decoded, and the last ones are cached. Properties that all shapes
 //! share (shard levels, the inner chunk shape, whether anything is encoded) are read from the largest one.
+//!
+//! Estimates the sizes of chunks whose elements have no fixed length.
+//!
+//! The metadata give only an upper bound, and memory has room for at most two such chunks. So a chunk is expected to be
+//! at most 1.5 times as long as the longest chunk of its array so far, encoded and decoded. A chunk that is longer is
+//! loaded again, with room for any length; a wrong estimate costs only time.
+//!
+//! Records which chunks of an array were decoded before.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::array::chunk::{CHUNK_OVERHEAD, ChunkLocation, DecodedChunk, Load};
-use crate::array::decoded_chunks::DecodedChunks;
-use crate::array::size_estimate::{EstimatedSizes, SizeEstimate};
 use crate::array::stored_array::StoredArray;
-use zarr_format::buffer::{self, Buffer};
+use zarr_format::buffer;
+use zarr_format::buffer::Buffer;
 use zarr_format::codec::{Pipeline, ShardLevel};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{ChunkIndex, Grid};
@@ -366,5 +374,108 @@ fn shape_error(shape: &[u64], error: Error) -> Error {
     match error.kind() {
         Kind::Corrupt => Error::unsupported("codecs", format!("chunks of {shape:?}: {error}")),
         _ => error,
+    }
+}
+
+/// Bytes by which a chunk may exceed 1.5 times the longest one: short chunks differ more.
+const SLACK: u64 = 4 << 10;
+
+/// The expected maximum lengths of a chunk, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EstimatedSizes {
+    pub(super) encoded: u64,
+    pub(super) decoded: u64,
+}
+
+/// The lengths of the longest decoded chunks in bytes; 0 if there were none.
+#[derive(Default)]
+pub(super) struct SizeEstimate {
+    encoded: AtomicU64,
+    decoded: AtomicU64,
+}
+
+impl SizeEstimate {
+    /// Records the lengths of a chunk.
+    pub(super) fn note(&self, encoded: u64, decoded: u64) {
+        self.encoded.fetch_max(encoded, Ordering::Relaxed);
+        self.decoded.fetch_max(decoded, Ordering::Relaxed);
+    }
+
+    /// Returns the expected lengths of the next chunk, or `None` if no chunk was decoded yet.
+    pub(super) fn guess(&self) -> Option<EstimatedSizes> {
+        let decoded = self.decoded.load(Ordering::Relaxed);
+        let encoded = self.encoded.load(Ordering::Relaxed);
+        (decoded > 0).then(|| EstimatedSizes {
+            encoded: with_half(encoded),
+            decoded: with_half(decoded),
+        })
+    }
+}
+
+/// Returns 1.5 times `bytes`, plus `SLACK`.
+fn with_half(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 2).saturating_add(SLACK)
+}
+
+impl EstimatedSizes {
+    /// Returns the memory in bytes that a chunk needs while it is decoded.
+    pub(super) fn while_decoded(self, pipeline: &Pipeline) -> u64 {
+        let copies = pipeline.decoded_copies().max(1);
+        let decoded = self.decoded.saturating_mul(copies);
+        self.encoded.saturating_add(decoded)
+    }
+}
+
+/// The maximum number of chunks in an array whose decoded chunks are recorded.
+const MAX_KNOWN: u64 = 1 << 20;
+
+/// One bit per chunk of an array; empty if the array has too many chunks.
+#[derive(Default)]
+pub(super) struct DecodedChunks(OnceLock<Box<[AtomicU64]>>);
+
+impl DecodedChunks {
+    /// Records that one of `count` chunks is decoded; returns whether it is known to have been decoded before.
+    pub(super) fn note(&self, count: u64, chunk: ChunkIndex) -> bool {
+        if count > MAX_KNOWN {
+            return false;
+        }
+        let empty = || (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let words = self.0.get_or_init(empty);
+        let place = usize::try_from(chunk.0 / 64).ok();
+        let Some(word) = place.and_then(|place| words.get(place)) else {
+            return false;
+        };
+        let bit = 1 << (chunk.0 % 64);
+        word.fetch_or(bit, Ordering::Relaxed) & bit != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guess_is_the_longest_and_its_half() {
+        let estimate = SizeEstimate::default();
+        assert_eq!(estimate.guess(), None);
+        for (encoded, decoded) in [(10, 300), (40, 200), (5, 5)] {
+            estimate.note(encoded, decoded);
+        }
+        let guessed = EstimatedSizes {
+            encoded: 60 + SLACK,
+            decoded: 450 + SLACK,
+        };
+        assert_eq!(estimate.guess(), Some(guessed));
+    }
+
+    #[test]
+    fn a_chunk_is_known_to_have_been_decoded() {
+        let decoded = DecodedChunks::default();
+        for chunk in [0, 63, 64, 399] {
+            assert!(!decoded.note(400, ChunkIndex(chunk)), "{chunk}");
+            assert!(decoded.note(400, ChunkIndex(chunk)), "{chunk}");
+        }
+        assert!(!decoded.note(400, ChunkIndex(1)));
+        assert!(!decoded.note(400, ChunkIndex(u64::MAX)));
     }
 }

@@ -7,14 +7,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::array::chunk::{CacheKey, Cached};
-use crate::array::open_chunk::OpenChunk;
-use crate::array::reader_cache::{OpenQuestion, ReaderCache};
+use crate::array::open_chunks::{OpenChunk, OpenQuestion, ReaderCache};
 use crate::array::shard_groups;
 use crate::array::shard_groups::ShardRuns;
-use crate::array::spill::Spill;
-use crate::array::spill_file::SpillConfig;
+use crate::array::spill::{Spill, SpillConfig};
 use crate::array::write_budget::WriteBudget;
-use crate::array::writer_list::WriterList;
 use zarr_format::error::Error;
 use zarr_format::model::Array;
 use zarrfs_store::layer::disk_cache::CacheNamespace;
@@ -84,10 +81,8 @@ pub struct Engine {
     pub(super) stats: Arc<Stats>,
     pub(super) limits: Limits,
     pub(super) last_id: AtomicU64,
-    /// Counts dirty bytes.
+    /// The dirty bytes of all arrays, and the arrays that have them.
     pub(super) write_budget: Arc<WriteBudget>,
-    /// The arrays with dirty chunks.
-    pub(super) writers: WriterList,
     /// The files whose lengths are being computed, by array and name.
     pub(super) lengths: SingleFlight<(u64, String), u64>,
 }
@@ -149,7 +144,7 @@ impl Engine {
         let on_evict = move |key: &CacheKey, value: &Cached| {
             counters.cache_evicted_chunks.add(1);
             if let Some(file) = &file {
-                file.write_evicted((key.0, key.2), value);
+                file.write_evicted(*key, value);
             }
         };
         let readers: Arc<ReaderCache> = Arc::default();
@@ -170,7 +165,6 @@ impl Engine {
             encoders: cores.max(limits.fetches),
             stats,
             write_budget: WriteBudget::new(limits.memory),
-            writers: WriterList::default(),
             limits,
             last_id: AtomicU64::new(0),
             lengths: SingleFlight::default(),

@@ -1,10 +1,22 @@
 //! Maps the bytes of a flat file to the chunks of its array.
+//!
+//! Computes the byte ranges of a file's chunk rows.
+//!
+//! A row is the chunks at one index along the slowest dimension of the file.
+//!
+//! A sequential reader passes over a row once per plane, so it needs one row in memory at a time.
+//!
+//! Describes the elements of a chunk that a read wants.
+//!
+//! A read that needs a chunk which is not in memory is answered later by another thread. It keeps its slices for that
+//! thread, so that they are computed once.
 
 use std::ops::Range;
 
-use crate::array::chunk_slice::ChunkSlice;
+use parking_lot::Mutex;
+
 use zarr_format::error::Result;
-use zarr_format::grid::{ChunkIndex, Grid, Layout, Region, Runs, boxes, permuted};
+use zarr_format::grid::{ChunkIndex, Coordinates, Grid, Layout, Region, Runs, boxes, permuted};
 use zarr_format::model::bytes_of;
 
 /// The maximum memory for the slices of a read, in bytes.
@@ -166,5 +178,108 @@ impl FileLayout {
             skipped: 0,
         };
         Runs::new(&slice.region, from, to, self.element)
+    }
+}
+
+/// The layout of a file's bytes in chunk rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ChunkRows {
+    /// Bytes of a plane, which is one index along the slowest dimension.
+    pub(super) plane: u64,
+    /// The number of planes of a row, and of planes of the first row that are before the file.
+    planes: u64,
+    skipped: u64,
+    /// Bytes of a row.
+    pub(super) bytes: u64,
+}
+
+impl ChunkRows {
+    /// Returns the rows of a file of `length` bytes with a part of an array, whose slowest dimension is `axis`. If rows
+    /// differ in length, each plane counts as a row.
+    pub(super) fn new(chunks: &Grid, region: &Region, axis: usize, length: u64) -> ChunkRows {
+        let of_chunk = chunks.chunk_shape().get(axis).copied().unwrap_or(1).max(1);
+        let of_file = region.shape.get(axis).copied().unwrap_or(1).max(1);
+        let plane = length / of_file;
+        let planes = if chunks.is_regular() { of_chunk } else { 1 };
+        ChunkRows {
+            plane,
+            planes,
+            skipped: region.start.get(axis).copied().unwrap_or(0) % planes,
+            bytes: plane * of_chunk.min(of_file),
+        }
+    }
+
+    /// Returns the byte range of the row that contains byte `byte`.
+    pub(super) fn range_at(&self, byte: u64) -> Range<u64> {
+        let row = (byte / self.plane.max(1) + self.skipped) / self.planes.max(1);
+        let start = |row: u64| {
+            let planes = row.saturating_mul(self.planes).saturating_sub(self.skipped);
+            planes.saturating_mul(self.plane)
+        };
+        start(row)..start(row + 1)
+    }
+}
+
+/// A chunk under a read, and the elements wanted of it.
+pub(super) struct ChunkSlice {
+    pub(super) chunk: ChunkIndex,
+    /// The chunk's first element.
+    pub(super) start: Coordinates,
+    /// The wanted elements.
+    pub(super) region: Region,
+}
+
+impl ChunkSlice {
+    pub(super) fn new(chunk: ChunkIndex, start: &[u64], region: &Region) -> ChunkSlice {
+        ChunkSlice {
+            chunk,
+            start: Coordinates::from_slice(start),
+            region: region.clone(),
+        }
+    }
+
+    /// Whether both slices are of the same chunk.
+    pub(super) fn is_of_same_chunk(&self, other: &ChunkSlice) -> bool {
+        self.chunk == other.chunk
+    }
+}
+
+/// The slices of the last range of a flat file that could not be answered from memory.
+#[derive(Default)]
+pub(super) struct PendingSlices(Mutex<Option<(Range<u64>, Vec<ChunkSlice>)>>);
+
+impl PendingSlices {
+    /// Keeps the slices of a range for the thread that will read it.
+    pub(super) fn keep(&self, range: Range<u64>, slices: Vec<ChunkSlice>) {
+        *self.0.lock() = Some((range, slices));
+    }
+
+    /// Takes the slices of a range, if they were kept.
+    pub(super) fn take(&self, range: &Range<u64>) -> Option<Vec<ChunkSlice>> {
+        let mut kept = self.0.lock();
+        let (_, slices) = kept.take_if(|(kept, _)| kept == range)?;
+        Some(slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_follow_the_chunks_and_not_the_file() {
+        let chunks = Grid::new(&[20, 10], &[4, 10]).unwrap();
+        let region = Region {
+            start: [5, 0].as_slice().into(),
+            shape: [12, 10].as_slice().into(),
+        };
+        let rows = ChunkRows::new(&chunks, &region, 0, 12 * 10);
+        assert_eq!((rows.plane, rows.bytes), (10, 40));
+        assert_eq!(rows.range_at(0), 0..30);
+        assert_eq!(rows.range_at(29), 0..30);
+        assert_eq!(rows.range_at(30), 30..70);
+        let columns = ChunkRows::new(&chunks, &region, 1, 12 * 10);
+        assert_eq!((columns.plane, columns.bytes), (12, 120));
+        assert_eq!(columns.range_at(50), 0..120);
     }
 }

@@ -10,12 +10,9 @@ use std::sync::Arc;
 use crate::array::assembler::Assembler;
 use crate::array::chunk::{CacheKey, Chunk, Source};
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::chunk_rows::ChunkRows;
-use crate::array::chunk_slice::{ChunkSlice, PendingSlices};
-use crate::array::file_layout::{FileLayout, in_buffer};
-use crate::array::parallel_decode::ParallelDecode;
+use crate::array::file_layout::{ChunkRows, ChunkSlice, FileLayout, PendingSlices, in_buffer};
 use crate::array::prefetcher::Prefetcher;
-use crate::array::read_ahead::ReadAhead;
+use crate::array::read_ahead::{ParallelDecode, ReadAhead};
 use crate::array::read_contents::ReadContents;
 use crate::array::read_tracker::{ReadTracker, Window};
 use zarr_format::error::{Error, Result};
@@ -208,7 +205,7 @@ impl FileReader {
         };
         let chunks = groups.filter_map(<[ChunkSlice]>::first).filter(is_consumed);
         let keys: Vec<CacheKey> = chunks
-            .map(|slice| (self.reader.array.id, 0, slice.chunk.0))
+            .map(|slice| self.reader.array.chunk_key(slice.chunk))
             .collect();
         self.reader.array.engine.cache.retire(&keys);
     }

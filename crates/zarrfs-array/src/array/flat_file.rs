@@ -7,9 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::array::chunk_slice::ChunkSlice;
 use crate::array::chunk_writer::{ChunkEdit, ChunkWriter, WriteSource};
-use crate::array::file_layout::{FileLayout, in_buffer};
+use crate::array::file_layout::{ChunkSlice, FileLayout, in_buffer};
 use crate::array::file_reader::FileReader;
 use crate::array::read_ahead::MAX_READ_WHOLE;
 use zarr_format::error::{Error, Kind, Result};
@@ -361,7 +360,7 @@ mod tests {
     fn an_array_is_listed_as_written_once_it_has_something_to_store() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
-        let list = array.engine.writers.list();
+        let list = array.engine.write_budget.writers.lock();
         thread::scope(|scope| {
             let write = scope.spawn(|| file.write(&UNLIMITED, 1, &[9], WriteSource::Program));
             let is_written = || !array.buffer.is_empty();
@@ -376,6 +375,6 @@ mod tests {
             write.join().unwrap().unwrap();
             assert!(is_first, "it was about to be listed");
         });
-        assert_eq!(array.engine.writers.list().len(), 1);
+        assert_eq!(array.engine.write_budget.writers.lock().len(), 1);
     }
 }

@@ -3,21 +3,29 @@
 //! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced. If it is
 //! overwritten in place, that is detected and it is opened again. `ChunkVersions` decides whether the content is
 //! current.
+//!
+//! Reads one content of a stored chunk that is kept open.
+//!
+//! Keeps stored chunks of all arrays open.
 
+use std::io::IoSliceMut;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::array::chunk_versions::ChunkVersions;
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::array::chunk_versions::{ChunkVersions, VersionState};
 use crate::array::decoder::Decoder;
-use crate::array::open_chunk::OpenChunk;
-use crate::array::shard_indexes::ShardIndexes;
+use crate::array::shard::ShardIndexes;
 use crate::array::stored_array::StoredArray;
-use crate::array::version_table::VersionState;
 use zarr_format::codec::ShardLevel;
 use zarr_format::error::{Error, Kind, Result};
-use zarr_format::grid::ChunkIndex;
+use zarr_format::grid::{ChunkIndex, Runs};
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store, Version};
+use zarrfs_store::sync::file_limits::ClosesFiles;
+use zarrfs_store::{ByteRange, EntryKind, Key, LogPosition, Meta, Reader, Store, Version};
 
 /// The maximum number of times that a chunk is opened again if it changes while it is read.
 const MAX_REOPENS: usize = 3;
@@ -210,5 +218,140 @@ fn index_range(level: &ShardLevel) -> ByteRange {
         ByteRange::Suffix(length)
     } else {
         ByteRange::Span(0..length)
+    }
+}
+
+/// A stored chunk that is open.
+pub(super) struct OpenChunk {
+    pub(super) key: Key,
+    pub(super) meta: Meta,
+    pub(super) reader: Arc<dyn Reader>,
+}
+
+/// The maximum number of buffers in one system call (IOV_MAX).
+const MAX_BUFFERS: usize = 1024;
+
+impl OpenChunk {
+    /// Opens an object, or returns `None` if it is missing; `known` are its attributes if the store returned them just
+    /// now.
+    pub(super) fn open(
+        context: &RequestContext,
+        store: &dyn Store,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Option<OpenChunk>> {
+        let reader = match store.open(context, key, known) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (key, meta) = (key.clone(), reader.meta(context)?);
+        Ok(Some(OpenChunk { key, meta, reader }))
+    }
+
+    /// Fails with `Changed` if the object may have changed since it was opened.
+    pub(super) fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
+        if self.reader.meta(context)?.version != self.meta.version {
+            return Err(self.changed());
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a chunk that changed while it was read.
+    pub(super) fn changed(&self) -> Error {
+        Error::new(Kind::Changed, &self.key, "was written while it was read")
+    }
+
+    /// Reads runs of an uncompressed chunk of `length` bytes directly into their places in `out`.
+    pub(super) fn scatter(
+        &self,
+        context: &RequestContext,
+        runs: &Runs,
+        length: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        if self.meta.size != length as u64 {
+            self.check_unchanged(context)?;
+            let found = format!("expected {length} bytes, found {}", self.meta.size);
+            return Err(Error::corrupt(&self.key, found));
+        }
+        let places = runs.places();
+        let size = runs.run_length();
+        let mut rest = out;
+        let mut consumed = 0;
+        let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
+        for row in places.chunk_by(joined) {
+            for group in row.chunks(MAX_BUFFERS) {
+                let mut parts = Vec::with_capacity(group.len());
+                for &(_, to) in group {
+                    let (_, after) = rest.split_at_mut(to - consumed);
+                    let (part, after) = after.split_at_mut(size);
+                    parts.push(IoSliceMut::new(part));
+                    (rest, consumed) = (after, to + size);
+                }
+                self.fill(context, group[0].0 as u64, group.len() * size, &mut parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        length: usize,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<()> {
+        let read = self.reader.read_vectored(context, offset, parts)?;
+        if read == length {
+            return Ok(());
+        }
+        self.check_unchanged(context)?;
+        let found = format!("expected {length} bytes at {offset}, found {read}");
+        Err(Error::corrupt(&self.key, found))
+    }
+}
+
+/// The maximum number of stored chunks that are kept open.
+const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
+/// The numbers of an array and of a stored chunk in its grid, and the last change of that chunk before the request.
+pub(super) type OpenQuestion = (u64, u64, LogPosition);
+
+/// The open stored chunks, by array number and number in the grid of stored chunks.
+pub(super) struct ReaderCache(Mutex<LruCache<(u64, u64), Arc<OpenChunk>>>);
+
+impl Default for ReaderCache {
+    fn default() -> ReaderCache {
+        ReaderCache(Mutex::new(LruCache::new(MAX_OPEN_CHUNKS)))
+    }
+}
+
+impl ReaderCache {
+    pub(super) fn get(&self, chunk: (u64, u64)) -> Option<Arc<OpenChunk>> {
+        let mut open = self.0.lock();
+        open.get(&chunk).cloned()
+    }
+
+    pub(super) fn forget(&self, chunk: (u64, u64)) {
+        let closed = self.0.lock().pop(&chunk);
+        drop(closed);
+    }
+
+    pub(super) fn put(&self, chunk: (u64, u64), stored: Arc<OpenChunk>) {
+        let mut open = self.0.lock();
+        let replaced = open.push(chunk, stored);
+        drop(open);
+        drop(replaced);
+    }
+}
+
+impl ClosesFiles for ReaderCache {
+    fn close_some(&self) {
+        let mut open = self.0.lock();
+        let closed = open.len().div_ceil(2);
+        let closed: Vec<_> = (0..closed).filter_map(|_| open.pop_lru()).collect();
+        drop(open);
+        drop(closed);
     }
 }

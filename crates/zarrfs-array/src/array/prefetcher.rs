@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::array::chunk::CHUNK_OVERHEAD;
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::chunk_rows::ChunkRows;
 use crate::array::decoder::Decoder;
-use crate::array::file_layout::in_buffer;
+use crate::array::file_layout::{ChunkRows, in_buffer};
 use crate::array::read_tracker::{ReadTrackers, Window};
 use crate::array::shard_groups::{LoadedGroup, OrderedSpan};
 use zarr_format::grid::ChunkIndex;

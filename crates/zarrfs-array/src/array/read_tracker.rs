@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::array::chunk_rows::ChunkRows;
-use crate::array::chunk_slice::ChunkSlice;
+use crate::array::file_layout::{ChunkRows, ChunkSlice};
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 
 /// A read is sequential if it begins at most this many bytes from the expected offset: the kernel sends readahead

@@ -1,10 +1,18 @@
 //! Reads bytes of a shard, which is a stored object or a range of one.
+//!
+//! Reads and caches the indexes of an array's shards.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::array::open_chunk::OpenChunk;
+use crate::array::chunk::{CHUNK_OVERHEAD, CacheKey, Cached, CachedShardIndex};
+use crate::array::open_chunks::OpenChunk;
+use crate::array::stored_array::StoredArray;
+use zarr_format::codec::ShardLevel;
 use zarr_format::error::{Error, Result};
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::sync::budget::Reservation;
 
 /// A range of a stored object that is a shard.
 pub(super) struct Shard<'a> {
@@ -52,4 +60,143 @@ impl Shard<'_> {
         let found = format!("expected {wanted} bytes, found {}", bytes.len());
         Err(Error::corrupt(key, found))
     }
+}
+
+/// The indexes of the shards of an array.
+pub(super) struct ShardIndexes {
+    array: Arc<StoredArray>,
+}
+
+impl ShardIndexes {
+    /// Creates the reader of an array's indexes; the cache is the mount's.
+    pub(super) fn new(array: Arc<StoredArray>) -> Arc<ShardIndexes> {
+        Arc::new(ShardIndexes { array })
+    }
+
+    /// Returns the index of a shard, by its depth and its number there, from the cache or fetched.
+    pub(super) fn get(
+        &self,
+        context: &RequestContext,
+        level: &ShardLevel,
+        depth: u8,
+        number: u64,
+        shard: &Shard,
+        deadline: Instant,
+    ) -> Result<Arc<CachedShardIndex>> {
+        let key = self.key(depth, number);
+        if let Some(Cached::Index(index)) = self.array.engine.cache.get(&key) {
+            if index.version == shard.stored.meta.version {
+                return Ok(index);
+            }
+            self.array.engine.cache.forget(&key);
+        }
+        let loaded = self.array.engine.cache.load(context, &key, deadline, || {
+            self.load(context, level, shard, deadline)
+                .map(|index| Cached::Index(Arc::new(index)))
+        });
+        match loaded? {
+            Cached::Index(index) if index.version.may_be(shard.stored.meta.version) => Ok(index),
+            // Another reader loaded it, for another version.
+            Cached::Index(_) => Err(shard.stored.changed()),
+            Cached::Chunk(_) => Err(Error::corrupt(
+                &shard.stored.key,
+                "a chunk where an index is due",
+            )),
+        }
+    }
+
+    fn key(&self, depth: u8, number: u64) -> CacheKey {
+        CacheKey {
+            array: self.array.id,
+            depth,
+            number,
+        }
+    }
+
+    fn load(
+        &self,
+        context: &RequestContext,
+        level: &ShardLevel,
+        shard: &Shard,
+        deadline: Instant,
+    ) -> Result<CachedShardIndex> {
+        let length = level.index_bytes() as u64;
+        if length > shard.length {
+            shard.stored.check_unchanged(context)?;
+            let found = format!(
+                "a shard of {} bytes has no room for an index of {length}",
+                shard.length
+            );
+            return Err(Error::corrupt(&shard.stored.key, found));
+        }
+        let room = self
+            .array
+            .engine
+            .cache
+            .reserve(room_of_index(length), deadline)?;
+        let start = if level.index_at_end() {
+            shard.length - length
+        } else {
+            0
+        };
+        let bytes = shard.read(context, start, length)?;
+        let index = decoded_index(level, shard, &bytes, room);
+        index.map_err(|error| error.about(&shard.stored.key))
+    }
+
+    /// Caches the index that a shard was opened with. An index that cannot be decoded is read again when it is needed,
+    /// and the error is returned there.
+    pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &OpenChunk, bytes: &[u8]) {
+        let length = bytes.len() as u64;
+        let Some(room) = self
+            .array
+            .engine
+            .cache
+            .budget()
+            .try_reserve(room_of_index(length))
+        else {
+            return;
+        };
+        if let Ok(index) = decoded_index(level, &Shard::whole(stored), bytes, room) {
+            let (key, index) = (self.key(1, number), Cached::Index(Arc::new(index)));
+            self.array.engine.cache.forget(&key);
+            // The index of a concurrent load is as good.
+            let _ = (self.array.engine.cache).load(
+                &UNLIMITED,
+                &key,
+                self.array.engine.deadline(),
+                || Ok(index),
+            );
+        }
+    }
+
+    /// Drops the index of a stored shard; with `holds_shards`, also the indexes of all nested shards.
+    pub(super) fn forget(&self, number: u64, holds_shards: bool) {
+        let cache = &self.array.engine.cache;
+        cache.forget(&self.key(1, number));
+        if holds_shards {
+            cache.forget_all(|key| key.array == self.array.id && key.depth > 1);
+        }
+    }
+}
+
+/// Returns the memory for an index of `length` bytes, encoded and decoded.
+fn room_of_index(length: u64) -> u64 {
+    length.saturating_mul(2).saturating_add(CHUNK_OVERHEAD)
+}
+
+/// Decodes the index of a shard; `room` is the memory for its bytes and the decoded index.
+fn decoded_index(
+    level: &ShardLevel,
+    shard: &Shard,
+    bytes: &[u8],
+    mut room: Reservation,
+) -> Result<CachedShardIndex> {
+    let entries = level.decode_index(bytes, shard.length)?;
+    room.shrink(entries.memory() as u64 + CHUNK_OVERHEAD);
+    Ok(CachedShardIndex {
+        entries,
+        version: shard.stored.meta.version,
+        _room: room,
+    })
 }

@@ -7,19 +7,18 @@
 //! over before it comes back. The bytes of a run are used only for the version of the shard that they were read from.
 //! An inner chunk without neighbours is read alone.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::array::chunk::Load;
 use crate::array::decoder::Decoder;
-use crate::array::open_chunk::OpenChunk;
-use crate::array::shard::Shard;
-use crate::array::shard_indexes::ShardIndexes;
+use crate::array::open_chunks::OpenChunk;
+use crate::array::shard::{Shard, ShardIndexes};
 use crate::array::stored_array::StoredArray;
 use zarr_format::codec::ShardLevel;
 use zarr_format::error::{Error, Kind, Result};

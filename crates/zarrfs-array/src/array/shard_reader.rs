@@ -8,11 +8,9 @@ use std::sync::Arc;
 
 use crate::array::chunk::{ChunkLocation, DecodedChunk, Lacking, Load};
 use crate::array::decoder::Decoder;
-use crate::array::open_chunk::OpenChunk;
-use crate::array::open_chunks::OpenChunks;
-use crate::array::shard::Shard;
+use crate::array::open_chunks::{OpenChunk, OpenChunks};
+use crate::array::shard::{Shard, ShardIndexes};
 use crate::array::shard_groups::ShardGroups;
-use crate::array::shard_indexes::ShardIndexes;
 use crate::array::stored_array::StoredArray;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::ChunkIndex;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::array::chunk_listing::StoredChunks;
 use crate::array::stored_array::StoredArray;
-use crate::array::stored_chunks::StoredChunks;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;

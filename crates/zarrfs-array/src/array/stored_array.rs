@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::array::Engine;
+use crate::array::chunk::CacheKey;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{ChunkIndex, Grid};
@@ -75,6 +76,11 @@ impl StoredArray {
             Kind::TooLarge if is_variable => self.engine.with_option(error, is_variable),
             _ => error,
         }
+    }
+
+    /// Returns the key of a decoded chunk in the cache.
+    pub(super) fn chunk_key(&self, chunk: ChunkIndex) -> CacheKey {
+        CacheKey::of_chunk(self.id, chunk)
     }
 
     /// Returns the keys that a chunk may be stored under, by chunk indices.

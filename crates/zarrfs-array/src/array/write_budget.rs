@@ -1,10 +1,14 @@
-//! Counts the dirty bytes of all arrays.
+//! Counts the dirty bytes of all arrays, and flushes chunks over the limit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-/// Dirty chunks may use 1/N of the memory.
-pub(super) const DIRTY_SHARE: u64 = 4;
+use parking_lot::Mutex;
+
+use crate::array::chunk_writer::ChunkWriter;
+use zarr_format::error::Result;
+use zarr_format::grid::Coordinates;
+use zarrfs_store::request_context::RequestContext;
 
 /// The dirty bytes of all arrays, and their limit.
 pub(super) struct WriteBudget {
@@ -15,23 +19,21 @@ pub(super) struct WriteBudget {
     /// Whether writes are refused: the dirty chunks are being stored for the last time.
     is_closed: AtomicBool,
     /// The maximum number of dirty bytes.
-    share: u64,
+    pub(super) limit: u64,
+    /// The writers of the arrays with dirty chunks, and some that no longer have any.
+    pub(super) writers: Mutex<Vec<Weak<ChunkWriter>>>,
 }
 
 impl WriteBudget {
-    /// Creates the counters for a mount with `memory` bytes of memory.
+    /// Creates the budget of a mount with `memory` bytes of memory: dirty chunks may use 1/4 of it.
     pub(super) fn new(memory: u64) -> Arc<WriteBudget> {
         Arc::new(WriteBudget {
             bytes: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            share: memory / DIRTY_SHARE,
+            limit: memory / 4,
+            writers: Mutex::default(),
         })
-    }
-
-    /// Returns the number of dirty bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Refuses all writes from now on. Writes that were accepted are in the write buffers.
@@ -42,11 +44,6 @@ impl WriteBudget {
     /// Whether writes are refused.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
-    }
-
-    /// Returns the maximum number of dirty bytes.
-    pub(super) fn share(&self) -> u64 {
-        self.share
     }
 
     /// Adds dirty bytes.
@@ -62,5 +59,71 @@ impl WriteBudget {
     /// Counts a write; returns the number of writes before it.
     pub(super) fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Registers a writer that may have dirty chunks.
+    pub(super) fn register(&self, writer: &Arc<ChunkWriter>) {
+        let mut writers = self.writers.lock();
+        let is_known = |known: &Weak<ChunkWriter>| known.as_ptr() == Arc::as_ptr(writer);
+        if writer.buffer.is_empty() || !writers.iter().any(is_known) {
+            writers.retain(|other| {
+                let other = other.upgrade();
+                other.is_some_and(|other| {
+                    !other.buffer.is_empty() && other.array.id != writer.array.id
+                })
+            });
+            writers.push(Arc::downgrade(writer));
+        }
+    }
+
+    /// Returns the writers of the arrays with dirty chunks, and some that no longer have any.
+    pub(super) fn writers(&self) -> Vec<Arc<ChunkWriter>> {
+        self.writers
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    /// Flushes the least recently written chunks until dirty chunks are within the limit. If a chunk cannot be stored,
+    /// it stays dirty and `ChunkWriter::flush` returns the error; once dirty chunks hold twice the limit, it is
+    /// returned here. The chunk `edited` of `writer` is not flushed, since it is about to be edited.
+    pub(super) fn make_room(
+        &self,
+        context: &RequestContext,
+        writer: &ChunkWriter,
+        edited: &Coordinates,
+    ) -> Result<()> {
+        while self.bytes.load(Ordering::Relaxed) > self.limit {
+            let Some((array, chunk)) = self.oldest(writer, edited, false) else {
+                break;
+            };
+            // The failure is recorded with the chunk.
+            let _ = array.flush_alone(context, &chunk);
+        }
+        while self.bytes.load(Ordering::Relaxed) > self.limit.saturating_mul(2) {
+            match self.oldest(writer, edited, true) {
+                Some((array, chunk)) => array.flush_alone(context, &chunk)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the least recently written chunk of any array except the chunk `edited` of `writer`; chunks that could
+    /// not be stored are included only `with_failed`.
+    fn oldest(
+        &self,
+        writer: &ChunkWriter,
+        edited: &Coordinates,
+        with_failed: bool,
+    ) -> Option<(Arc<ChunkWriter>, Coordinates)> {
+        let oldest = self.writers().into_iter().filter_map(|array| {
+            let edited = (array.array.id == writer.array.id).then_some(edited);
+            let (touched, chunk) = array.buffer.oldest(edited, with_failed)?;
+            Some((touched, array, chunk))
+        });
+        let (_, array, chunk) = oldest.min_by_key(|(touched, ..)| *touched)?;
+        Some((array, chunk))
     }
 }

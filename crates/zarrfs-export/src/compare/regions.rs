@@ -13,7 +13,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 use zarr_format::model::Array;
 use zarrfs_array::array::OpenArray;
-use zarrfs_array::array::ragged::RaggedElements;
+use zarrfs_array::array::vlen_elements::RaggedElements;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 

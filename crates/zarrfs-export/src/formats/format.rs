@@ -13,7 +13,7 @@ use crate::formats::subject::Subject;
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::OpenArray;
-use zarrfs_array::array::ragged::{Growing, RaggedElements};
+use zarrfs_array::array::vlen_elements::{Growing, RaggedElements};
 use zarrfs_store::request_context::RequestContext;
 
 /// A file format for an array.

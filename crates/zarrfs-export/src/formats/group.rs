@@ -16,7 +16,7 @@ use crate::formats::opened::room_of;
 use crate::formats::{Export, FileParts};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, Attributes};
-use zarrfs_array::array::ragged::{Growing, ReservedBytes};
+use zarrfs_array::array::vlen_elements::{Growing, ReservedBytes};
 use zarrfs_array::array::{ArrayState, OpenArray};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;

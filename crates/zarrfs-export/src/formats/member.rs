@@ -10,7 +10,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::{Region, Selection};
 use zarr_format::model::{Array, DataType};
 use zarrfs_array::array::OpenArray;
-use zarrfs_array::array::ragged::RaggedElements;
+use zarrfs_array::array::vlen_elements::RaggedElements;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 

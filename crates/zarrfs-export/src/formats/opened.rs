@@ -16,7 +16,7 @@ use zarr_format::buffer::Buffer;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{Region, Selection};
 use zarrfs_array::array::flat_file::FlatFile;
-use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_array::array::{ArrayState, OpenArray, WriteSource};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;

@@ -6,7 +6,7 @@ use crate::formats::{FileParts, Format, Ragged};
 use zarr_format::dialect::fill;
 use zarr_format::error::Result;
 use zarr_format::model::DataType;
-use zarrfs_array::array::ragged::{Growing, RaggedElements};
+use zarrfs_array::array::vlen_elements::{Growing, RaggedElements};
 
 /// Elements in C order, little-endian, without a header. Elements without a fixed length each follow their length in
 /// bytes (u32, little-endian).

@@ -24,7 +24,7 @@ use crate::formats::hdf5::object::{
 use crate::formats::hdf5::tree::{HdfDataset, HdfObject, HdfTree, ObjectBody};
 use crate::formats::{ElementForm, FileParts};
 use zarr_format::error::{Error, Result};
-use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 
 mod attributes;

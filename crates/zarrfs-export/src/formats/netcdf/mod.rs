@@ -34,7 +34,7 @@ use crate::formats::netcdf::names::{is_name, unique_names};
 use crate::formats::{ElementForm, FileParts};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, Attributes, DataType, bytes_of};
-use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 
 /// CDF-1, or CDF-2 if an offset does not fit CDF-1.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::formats::tables::cell::RowNotation;
 use crate::formats::tables::column::{RowBlocks, RowReader, TextColumn};
 use zarr_format::error::Result;
-use zarrfs_array::array::ragged::Growing;
+use zarrfs_array::array::vlen_elements::Growing;
 use zarrfs_store::request_context::RequestContext;
 
 /// Maximum number of columns of a table.

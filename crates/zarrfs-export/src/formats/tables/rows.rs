@@ -11,7 +11,7 @@ use crate::formats::tables::{MAX_COLUMNS, TextTable, line_of_names};
 use crate::formats::{FileParts, Format, Ragged, Subject};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{DataType, Field};
-use zarrfs_array::array::ragged::Growing;
+use zarrfs_array::array::vlen_elements::Growing;
 use zarrfs_store::request_context::RequestContext;
 
 /// Rows of comma-separated values; a line of names only for the fields of a structured type.

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use twox_hash::XxHash64;
 
 use crate::array::OpenArray;
+use crate::array::chunk_versions::VersionState;
 use crate::array::stored_array::StoredArray;
-use crate::array::version_table::VersionState;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Region;
 use zarrfs_store::Version;
