@@ -97,6 +97,11 @@ impl Version {
         self.number() & TRANSIENT != TRANSIENT
     }
 
+    /// Returns this version as one that identifies the content only for now.
+    pub fn as_transient(self) -> Version {
+        Version::numbered(self.number() | TRANSIENT)
+    }
+
     /// Whether both may be versions of one content: they are equal, or transient with equal size and time.
     pub fn may_be(self, other: Version) -> bool {
         let are_transient = !self.is_lasting() && !other.is_lasting();

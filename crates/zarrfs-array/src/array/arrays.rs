@@ -121,7 +121,7 @@ impl Arrays {
         let dirty = self.dirty.lock();
         let arrays = dirty.by_path.iter();
         let arrays = arrays.map(|(path, dirty)| {
-            let is_open = dirty.writers().are_some();
+            let is_open = dirty.writers.are_some();
             (path, is_open, is_open || !dirty.is_empty())
         });
         let mut found: Vec<(Key, bool)> = arrays
@@ -134,7 +134,7 @@ impl Arrays {
 
     /// Returns the write buffer of the array that a chunk key belongs to, if the array is open for writing.
     pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<WriteBuffer>> {
-        let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers().are_some() && dirty.has_key(key);
+        let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers.are_some() && dirty.has_key(key);
         let arrays = self.dirty.lock();
         arrays
             .by_path
@@ -213,12 +213,12 @@ impl Arrays {
     /// decoded file is open for writing.
     pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
         if let Some(array) = self.in_writing_of(key) {
-            array.writers().wait_for_none(key)?;
+            array.writers.wait_for_none(key)?;
         }
         let written = self.written_keys.add(key);
         // If a key and a decoded file are opened at once, at least one of the two finds the other.
         if let Some(array) = self.in_writing_of(key) {
-            array.writers().check_none(key)?;
+            array.writers.check_none(key)?;
         }
         Ok(written)
     }

@@ -54,7 +54,7 @@ struct ChunkFolder {
 impl StoredChunks {
     /// Begins to list the stored chunks; `Unsupported` if the store cannot list its keys.
     pub(super) fn new(array: Arc<StoredArray>) -> Result<StoredChunks> {
-        if !array.store().info().lists {
+        if !array.info.lists {
             let why = "the server does not list names, so which chunks are stored is not known; each \
                        opens by its name";
             return Err(Error::unsupported(&array.path, why));

@@ -143,7 +143,7 @@ impl ChunkLoader {
         });
         let found = found?;
         let version = found.as_ref().map(|(_, object, _)| object.version);
-        self.versions.note(load.location.stored, version, stamp);
+        self.versions.record(load.location.stored, version, stamp);
         let decode = |(key, object, room): (Key, Object, Reservation)| {
             let decoded =
                 self.decoder

@@ -5,6 +5,7 @@
 //! loaded again. `ChunkLoader` does the loading.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::array::chunk::{Cached, Chunk, ChunkLocation, DecodedChunk, Lacking, Source};
 use crate::array::chunk_loader::ChunkLoader;
@@ -118,14 +119,35 @@ impl ChunkReader {
         let shape = self.decoder.stored.chunk_shape();
         let row = shape.last().copied().unwrap_or(1);
         !self.decoder.is_encoded()
-            && self.array.store().info().folder.is_some()
+            && self.array.info.folder.is_some()
             && row.saturating_mul(self.array.element as u64) >= run
+    }
+
+    /// Returns a chunk of the array that is in memory and current, or `None`. `number` is the number of its stored
+    /// chunk, `now` the time.
+    pub(super) fn in_memory(
+        &self,
+        chunk: ChunkIndex,
+        number: u64,
+        now: Instant,
+    ) -> Option<Arc<DecodedChunk>> {
+        let state = self.versions.lock(now).state(number);
+        let VersionState::Known(Some(version)) = state else {
+            return None;
+        };
+        match self.array.engine.cache.get(&self.array.chunk_key(chunk)) {
+            // A dirty chunk would have to be looked up in the write buffer.
+            Some(Cached::Chunk(decoded)) if decoded.version == version => {
+                self.buffer.is_empty().then_some(decoded)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the chunks of some slices, each once, if all are in memory and current. They are looked up together: a
     /// read may need a thousand small inner chunks.
-    pub(super) fn all_in_memory(&self, slices: &[ChunkSlice]) -> Option<Vec<Chunk>> {
-        let current = self.current(slices)?;
+    pub(super) fn all_in_memory(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<Chunk>> {
+        let current = self.current(slices, now)?;
         let keys = current.iter().filter_map(|current| match current {
             CurrentChunk::Known(_) => None,
             CurrentChunk::InMemory(chunk, _) => Some(self.array.chunk_key(*chunk)),
@@ -143,14 +165,14 @@ impl ChunkReader {
 
     /// Returns the current content of the chunks of some slices, each once; `None` if one of them is unknown without a
     /// request or without waiting for a write.
-    fn current(&self, slices: &[ChunkSlice]) -> Option<Vec<CurrentChunk>> {
-        let versions = self.versions.lock();
+    fn current(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<CurrentChunk>> {
+        let versions = self.versions.lock(now);
         let has_written = !self.buffer.is_empty();
         let mut last = None;
         let mut state = |stored| match last {
             Some((number, state)) if number == stored => state,
             _ => {
-                let state = versions.of(stored);
+                let state = versions.state(stored);
                 last = Some((stored, state));
                 state
             }
@@ -411,7 +433,7 @@ mod tests {
         let file = FlatFile::new(array.clone(), Region::whole(&[count])).unwrap();
         assert!(read(&file, 0..count) == values(0..count, 0));
         let key = sample.put(0, 1);
-        array.hierarchy.store().info().changes.record(&key);
+        array.info.changes.record(&key);
         assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 
@@ -447,7 +469,7 @@ mod tests {
                 // The first chunk of each row.
                 for number in [0, 64, 128, 192] {
                     let key = sample.put(number, seed);
-                    array.hierarchy.store().info().changes.record(&key);
+                    array.info.changes.record(&key);
                 }
                 newest.store(seed, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(20));

@@ -123,12 +123,11 @@ impl ChunkWriter {
         let _lock = self.buffer.lock_chunk(&location.indices);
         let (stored, place) = (&location.indices, &location.inner);
         let indices = self.reader.decoder.grid.indices(chunk);
-        let is_shown =
-            edit.source == WriteSource::Pages && self.buffer.writers().has_shown(&indices);
+        let is_shown = edit.source == WriteSource::Pages && self.buffer.writers.has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
         if is_shown
             && let Some(ReadDigest(read)) = self.buffer.rest_digest(stored, place)
-            && self.buffer.writers().has_shown_other(&indices, read)
+            && self.buffer.writers.has_shown_other(&indices, read)
         {
             // The pages are older than the content that was read to write the rest of the chunk.
             return self.refuse_pages(context, chunk, &location);
@@ -171,7 +170,7 @@ impl ChunkWriter {
     ) -> Result<Option<(Chunk, Basis)>> {
         let (current, version) = self.reader.get_versioned(context, chunk, location)?;
         let (indices, digest) = (self.reader.decoder.grid.indices(chunk), current.digest());
-        if is_shown && self.buffer.writers().has_shown_other(&indices, digest) {
+        if is_shown && self.buffer.writers.has_shown_other(&indices, digest) {
             return Ok(None);
         }
         Ok(Some((current, Basis::Stored(version, digest))))
@@ -263,7 +262,7 @@ impl ChunkWriter {
     ) -> Result<()> {
         self.put_chunk(context, number, chunk)?;
         let pipeline = self.reader.decoder.pipeline_of(number)?;
-        self.buffer.writers().note_stored(chunk, &pipeline);
+        self.buffer.writers.note_stored(chunk, &pipeline);
         Ok(())
     }
 
@@ -295,7 +294,9 @@ impl ChunkWriter {
             });
             let error = match put {
                 Ok(etag) => {
-                    self.reader.versions.note_put(number.0, etag.version, stamp);
+                    self.reader
+                        .versions
+                        .record_put(number.0, etag.version, stamp);
                     self.array.engine.stats.encoded_chunks.add(1);
                     return Ok(());
                 }
@@ -303,7 +304,7 @@ impl ChunkWriter {
             };
             attempts -= 1;
             if error.kind() == Kind::Changed && attempts > 0 && *needed != Condition::Any {
-                self.array.store().info().changes.record(&key);
+                self.array.info.changes.record(&key);
                 let renewed = self.renewed_condition(context, number, chunk)?;
                 if renewed == Condition::Any || renewed != condition {
                     condition = renewed;
@@ -468,7 +469,7 @@ impl ChunkWriter {
                 if let Some(chunk) = self.buffer.get(&indices)
                     && let Ok(pipeline) = self.reader.decoder.pipeline_of(number)
                 {
-                    self.buffer.writers().note_stored(&chunk, &pipeline);
+                    self.buffer.writers.note_stored(&chunk, &pipeline);
                 }
                 self.buffer.confirm(&indices, kept.version);
             }
@@ -483,7 +484,7 @@ impl ChunkWriter {
         };
         self.buffer.abandon(&indices, &error);
         self.reader.open.forget(number.0);
-        self.array.store().info().changes.record(key);
+        self.array.info.changes.record(key);
         if let Err(error) = self.reader.versions.fetch(context, number.0) {
             log::debug!("{error}: the version of a changed chunk is not known");
         }
@@ -500,7 +501,7 @@ impl ChunkWriter {
     ) -> Result<()> {
         let key = self.array.key_of(context, &location.indices)?;
         self.buffer
-            .writers()
+            .writers
             .refuse(&self.reader.decoder.grid.indices(chunk));
         let why = "was changed since it was read; what was written to it here is dropped";
         self.buffer.note_lost(&Error::new(Kind::Changed, &key, why));

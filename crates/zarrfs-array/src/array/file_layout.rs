@@ -38,6 +38,16 @@ pub(super) struct FileLayout {
     pub(super) length: u64,
 }
 
+/// A range of a file that is one run of bytes in a chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ChunkRun {
+    pub(super) chunk: ChunkIndex,
+    /// The chunk's first element.
+    pub(super) start: Coordinates,
+    /// Its place in the decoded chunk.
+    pub(super) bytes: Range<usize>,
+}
+
 /// Converts a length or an offset in the buffer of one read.
 #[expect(
     clippy::cast_possible_truncation,
@@ -125,6 +135,46 @@ impl FileLayout {
                 true
             });
         }
+    }
+
+    /// Returns the place of a range that is one run of bytes in one chunk, or `None`.
+    pub(super) fn run_in_chunk(&self, grid: &Grid, range: &Range<u64>) -> Option<ChunkRun> {
+        if self.order.is_some() || range.is_empty() {
+            return None;
+        }
+        let elements = self.elements(range);
+        let (mut first, mut last) = (elements.start, elements.end - 1);
+        let rank = self.region.shape.len();
+        let mut start = Coordinates::from_elem(0, rank);
+        let (mut number, mut offset) = (0, 0);
+        let (mut chunks, mut length) = (1, 1);
+        let mut is_one_run = true;
+        for axis in (0..rank).rev() {
+            let (file_start, file_length) = (self.region.start[axis], self.region.shape[axis]);
+            let at = file_start + first % file_length;
+            let end = file_start + last % file_length;
+            (first, last) = (first / file_length, last / file_length);
+            let index = grid.chunk_at(axis, at);
+            let (chunk_start, chunk_length) = grid.span(axis, index);
+            if end < chunk_start || end - chunk_start >= chunk_length {
+                return None;
+            }
+            // Elements in several rows are beside each other in the chunk if it has just the file's part of each row.
+            if first != last {
+                is_one_run &= chunk_start == file_start && chunk_length == file_length;
+            }
+            start[axis] = chunk_start;
+            (number, chunks) = (number + index * chunks, chunks * grid.counts()[axis]);
+            offset += (at - chunk_start) * length;
+            length *= chunk_length;
+        }
+        let skipped = range.start - elements.start * self.element as u64;
+        let offset = in_buffer(offset * self.element as u64 + skipped);
+        is_one_run.then(|| ChunkRun {
+            chunk: ChunkIndex(number),
+            start,
+            bytes: offset..offset + in_buffer(range.end - range.start),
+        })
     }
 
     /// Returns the slices of chunks under a range; slices of one chunk are adjacent.
@@ -265,6 +315,44 @@ impl PendingSlices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_in_a_chunk_has_neighbours_in_one_chunk() {
+        let grid = Grid::new(&[4, 6], &[2, 3]).unwrap();
+        let (mut runs, mut all) = (0, 0);
+        for (start, shape) in [([0, 0], [4, 6]), ([1, 0], [3, 3]), ([0, 4], [4, 2])] {
+            let region = Region {
+                start: start.as_slice().into(),
+                shape: shape.as_slice().into(),
+            };
+            let layout = FileLayout::new(region, None, 2).unwrap();
+            for first in 0..layout.length {
+                for end in first + 1..=layout.length {
+                    let elements = layout.elements(&(first..end));
+                    let places: Vec<(ChunkIndex, usize)> = elements
+                        .map(|element| {
+                            let at = [start[0] + element / shape[1], start[1] + element % shape[1]];
+                            grid.locate(&at)
+                        })
+                        .collect();
+                    let (chunk, place) = places[0];
+                    let mut expected = (place..).map(|place| (chunk, place));
+                    let is_run = places.iter().all(|found| expected.next() == Some(*found));
+                    let run = layout.run_in_chunk(&grid, &(first..end));
+                    assert_eq!(run.is_some(), is_run, "{start:?} {first}..{end}");
+                    if let Some(run) = run {
+                        let byte = place * 2 + in_buffer(first % 2);
+                        assert_eq!(run.bytes, byte..byte + in_buffer(end - first));
+                        assert_eq!(run.chunk, chunk);
+                        assert_eq!(run.start, grid.region(&grid.indices(chunk)).start);
+                        runs += 1;
+                    }
+                    all += 1;
+                }
+            }
+        }
+        assert!(runs > 100 && all > 2 * runs);
+    }
 
     #[test]
     fn rows_follow_the_chunks_and_not_the_file() {

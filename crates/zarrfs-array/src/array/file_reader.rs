@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::array::assembler::Assembler;
 use crate::array::chunk::{CacheKey, Chunk, Source};
@@ -16,6 +17,7 @@ use crate::array::read_ahead::{ParallelDecode, ReadAhead};
 use crate::array::read_contents::ReadContents;
 use crate::array::read_tracker::{ReadTracker, Window};
 use zarr_format::error::{Error, Result};
+use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
@@ -85,20 +87,67 @@ impl FileReader {
         }
     }
 
+    /// Returns the bytes of a range; fetches and decodes missing chunks. The range must be inside the file.
+    pub(super) fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        if !context.may_wait() {
+            return self.read_cached(context, range).ok_or_else(would_wait);
+        }
+        self.reader.array.check_metadata(context)?;
+        let read = |contents: &mut ReadContents| self.read_parts(context, range.clone(), contents);
+        let bytes = self.reader.read_one_content(context, read)?;
+        self.reader.array.check_store()?;
+        Ok(bytes)
+    }
+
     /// Returns the bytes of a range if all its chunks are in memory and current; otherwise keeps the computed slices
     /// for `read`.
-    fn cached(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
-        let (array, grid) = (&self.reader.array, &self.reader.decoder.grid);
-        let is_long = range.end - range.start > self.layout.max_read(grid);
-        if self.direct || is_long || !array.metadata_hold(context) {
+    fn read_cached(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
+        let array = &*self.reader.array;
+        let now = array.info.clock.now();
+        if self.direct || !array.has_current_metadata(now) {
+            return None;
+        }
+        let bytes = match self.read_run(&range, now) {
+            Some(bytes) => bytes,
+            None => self.read_slices(context, range, now)?,
+        };
+        Some(bytes).filter(|_| array.has_same_store())
+    }
+
+    /// Returns the bytes of a range that is one run of a chunk in memory, without a copy.
+    fn read_run(&self, range: &Range<u64>, now: Instant) -> Option<ReadBytes> {
+        let decoder = &self.reader.decoder;
+        let run = self.layout.run_in_chunk(&decoder.grid, range)?;
+        let number = decoder.stored_number_at(run.chunk, &run.start);
+        let decoded = self.reader.in_memory(run.chunk, number, now)?;
+        self.reader.array.engine.stats.cache_hit_chunks.add(1);
+        let (ahead, consumed) = self.ahead.tracker.record(range);
+        if consumed.is_some_and(|consumed| self.is_consumed(run.chunk, &run.start, consumed)) {
+            let key = self.reader.array.chunk_key(run.chunk);
+            self.reader.array.engine.cache.retire(&[key]);
+        }
+        self.ahead.prefetch(&ahead);
+        Some(ReadBytes::Shared(decoded, run.bytes))
+    }
+
+    /// Returns the bytes of a range of chunks in memory; otherwise keeps the slices.
+    fn read_slices(
+        &self,
+        context: &RequestContext,
+        range: Range<u64>,
+        now: Instant,
+    ) -> Option<ReadBytes> {
+        let grid = &self.reader.decoder.grid;
+        if range.end - range.start > self.layout.max_read(grid) {
             return None;
         }
         let slices = self.layout.slices(grid, &range);
-        let Some(chunks) = self.reader.all_in_memory(&slices) else {
+        let Some(chunks) = self.reader.all_in_memory(&slices, now) else {
             self.missed.keep(range, slices);
             return None;
         };
-        array.engine.stats.cache_hit_chunks.add(chunks.len() as u64);
+        let stats = &self.reader.array.engine.stats;
+        stats.cache_hit_chunks.add(chunks.len() as u64);
         let mut chunks = chunks.into_iter();
         let source = |_| {
             let chunk = chunks.next().ok_or_else(|| Error::invalid("", "no chunk"));
@@ -106,24 +155,14 @@ impl FileReader {
         };
         // All chunks were looked up together, under one version of each stored chunk, so their contents need no
         // comparison.
-        let bytes = (self.assembler(context)).assemble(&range, &slices, None, source);
+        let bytes = self
+            .assembler(context)
+            .assemble(&range, &slices, None, source);
         let bytes = bytes.ok()?;
-        let (ahead, consumed) = self.ahead.tracker.note(&range);
+        let (ahead, consumed) = self.ahead.tracker.record(&range);
         self.retire_consumed(&slices, consumed);
         self.ahead.prefetch(&ahead);
-        Some(bytes).filter(|_| array.store_holds())
-    }
-
-    /// Returns the bytes of a range; fetches and decodes missing chunks. The range must be inside the file.
-    pub(super) fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        if !context.may_wait() {
-            return self.cached(context, range).ok_or_else(would_wait);
-        }
-        self.reader.array.check_metadata(context)?;
-        let read = |contents: &mut ReadContents| self.read_parts(context, range.clone(), contents);
-        let bytes = self.reader.read_one_content(context, read)?;
-        self.reader.array.check_store()?;
-        Ok(bytes)
+        Some(bytes)
     }
 
     /// Returns the bytes of a range of any length.
@@ -159,7 +198,7 @@ impl FileReader {
             slices.unwrap_or_else(|| self.layout.slices(&self.reader.decoder.grid, &range));
         if self.direct {
             // The kernel prefetches the stored files.
-            self.ahead.tracker.note(&range);
+            self.ahead.tracker.record(&range);
             return self.read_stored(context, &range, &slices, contents);
         }
         // Before anything is decoded, so that evicted chunks that the reader still needs are spilled.
@@ -199,14 +238,18 @@ impl FileReader {
     fn retire_consumed(&self, slices: &[ChunkSlice], consumed: Option<u64>) {
         let Some(consumed) = consumed else { return };
         let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);
-        let is_consumed = |slice: &&ChunkSlice| {
-            let shape = self.reader.decoder.grid.shape_of(slice.chunk);
-            self.ahead.tracker.ends_before(slice, &shape, consumed)
-        };
-        let chunks = groups.filter_map(<[ChunkSlice]>::first).filter(is_consumed);
+        let chunks = groups.filter_map(<[ChunkSlice]>::first);
+        let chunks = chunks.filter(|slice| self.is_consumed(slice.chunk, &slice.start, consumed));
         let keys: Vec<CacheKey> = chunks
             .map(|slice| self.reader.array.chunk_key(slice.chunk))
             .collect();
         self.reader.array.engine.cache.retire(&keys);
+    }
+
+    /// Whether a chunk with the first element `start` ends before byte `consumed` of the file.
+    fn is_consumed(&self, chunk: ChunkIndex, start: &[u64], consumed: u64) -> bool {
+        let shape = self.reader.decoder.grid.shape_of(chunk);
+        let end = self.ahead.tracker.end_of(start, &shape);
+        end.is_some_and(|end| end <= consumed)
     }
 }

@@ -59,10 +59,6 @@ impl FlatFile {
         FlatFile::build(array, region, (!is_own).then(|| order.into()))
     }
 
-    fn reader(&self) -> Result<&FileReader> {
-        self.reader.as_ref().map_err(Error::clone)
-    }
-
     /// Whether the elements are in the order of the array's dimensions.
     pub fn has_own_order(&self) -> bool {
         self.layout.order.is_none()
@@ -95,13 +91,16 @@ impl FlatFile {
     /// Returns the bytes of a range; fetches and decodes missing chunks, or fails with `WouldWait` if the request may
     /// not block. The range must be inside the file.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        self.reader()?.read(context, range)
+        match &self.reader {
+            Ok(reader) => reader.read(context, range),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     /// Returns the bytes of a range, and records the digests of its chunks while the array is open for writing. The
     /// range must be inside the file.
     pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        if self.array.is_open_for_writing() {
+        if self.array.buffer.writers.are_some() {
             context.check_may_wait()?;
             // Recorded before the read: a change in between can cause a refusal, but is never overwritten.
             self.note_shown(context, &range)?;
@@ -112,7 +111,7 @@ impl FlatFile {
     /// Records the present digests of the chunks under a range.
     fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
         let grid = self.array.decoded_grid()?;
-        let writers = self.array.buffer.writers();
+        let writers = &self.array.buffer.writers;
         let mut fresh: Vec<ChunkIndex> = Vec::new();
         self.layout.visit(grid, range, |chunk, _, _| {
             if writers.must_note(&grid.indices(chunk)) {

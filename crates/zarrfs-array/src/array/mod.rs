@@ -47,11 +47,11 @@ mod write_buffer;
 mod writers;
 
 pub use crate::array::arrays::Arrays;
-pub use crate::array::chunk_listing::{ChunkScan, ScanDetail};
-pub use crate::array::chunk_listing::{FoundChunk, StoredChunks};
+pub use crate::array::chunk_listing::{ChunkScan, FoundChunk, ScanDetail, StoredChunks};
+pub use crate::array::chunk_versions::combined_version;
 pub use crate::array::chunk_writer::WriteSource;
 pub use crate::array::engine::{Engine, EngineDisk, Limits};
-pub use crate::array::file_lengths::{RegionVersion, VersionOf};
+pub use crate::array::file_lengths::VersionOf;
 pub use crate::array::open_array::{ArrayState, OpenArray};
 pub use crate::array::shard_file::ShardFile;
 pub use crate::array::spill::SpillConfig;

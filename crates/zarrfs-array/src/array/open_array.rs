@@ -10,7 +10,7 @@ use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_versions::ChunkVersions;
 use crate::array::chunk_writer::ChunkWriter;
 use crate::array::decoder::Decoder;
-use crate::array::file_lengths::{FileLengths, RegionVersion, VersionOf};
+use crate::array::file_lengths::{FileLengths, VersionOf};
 use crate::array::prefetcher::Prefetcher;
 use crate::array::shard_file::ShardFile;
 use crate::array::sparsity::Sparsity;
@@ -25,7 +25,7 @@ use zarr_format::grid::{ChunkIndex, Grid, Region};
 use zarr_format::model::Array;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
-use zarrfs_store::{Key, LogPosition};
+use zarrfs_store::{Key, LogPosition, Version};
 
 /// The size that an inner chunk on a network counts as in the block size of files, in bytes.
 const REMOTE_INNER_CHUNK: u64 = 128;
@@ -156,13 +156,13 @@ impl OpenArray {
 
     /// Like `content`, but sends no request.
     pub fn content_number(&self) -> u64 {
-        self.versions.content().with(self.buffer.content())
+        self.versions.page_version.with(&self.buffer.page_version)
     }
 
     /// Returns the state of the content, without a request.
     pub fn state(&self) -> ArrayState {
         ArrayState {
-            position: self.store().info().changes.position(),
+            position: self.info.changes.position(),
             content: self.content_number(),
         }
     }
@@ -206,34 +206,34 @@ impl OpenArray {
     /// Registers a handle for writing of the file at a path of the mount. `Busy` if the array is open for writing
     /// through another file; waits if that file was closed just now.
     pub fn begin_writing(&self, file: &str) -> Result<()> {
-        let added = self.buffer.writers().add(file);
+        let added = self.buffer.writers.add(file);
         added.map_err(|other| busy(file, &other))
     }
 
     /// Unregisters a handle for writing.
     pub fn end_writing(&self) {
-        self.buffer.writers().remove();
+        self.buffer.writers.remove();
     }
 
     /// Records that the kernel has dropped its pages of the file that is open for writing.
     pub fn mark_pages_dropped(&self) {
-        self.buffer.writers().mark_pages_dropped();
+        self.buffer.writers.mark_pages_dropped();
     }
 
     /// Counts a write of pages.
     pub fn note_page_write(&self) {
-        let writes = &self.buffer.writers().page_writes;
+        let writes = &self.buffer.writers.page_writes;
         writes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Returns the number of page writes so far.
     pub fn page_writes(&self) -> u64 {
-        self.buffer.writers().page_writes.load(Ordering::Acquire)
+        self.buffer.writers.page_writes.load(Ordering::Acquire)
     }
 
     /// Whether the array is open for writing.
     pub fn is_open_for_writing(&self) -> bool {
-        self.buffer.writers().are_some()
+        self.buffer.writers.are_some()
     }
 
     /// Returns the codec pipeline of a stored chunk; fails if the array cannot be decoded.
@@ -288,7 +288,7 @@ impl OpenArray {
 
     /// Whether `stored_chunks` can list the stored chunks.
     pub fn tells_stored_chunks(&self) -> bool {
-        self.metadata.keys.is_known() && self.hierarchy.store().info().lists
+        self.metadata.keys.is_known() && self.info.lists
     }
 
     /// Begins to list the stored chunks; `Unsupported` if the store cannot list its keys.
@@ -312,6 +312,16 @@ impl OpenArray {
         ChunkScan::new(self.stored.clone(), context, detail, threads)
     }
 
+    /// Returns the version of the stored chunks under a box; asks the store for unknown versions. `TooLarge` if the box
+    /// has too many elements without a fixed length, `Unavailable` if the store takes longer than a request may.
+    pub fn region_version(&self, context: &RequestContext, region: &Region) -> Result<Version> {
+        let decoder = self.decoder()?;
+        if self.metadata.data_type.is_variable() {
+            self.element_count(region)?;
+        }
+        self.versions.of_region(context, &decoder.stored, region)
+    }
+
     /// Returns the length of file `name`, which is computed from elements of the version `version_of`: the length that
     /// is known for the present content, or the result of `measure`. Concurrent callers measure once. If that takes
     /// longer than they wait, it still runs to its end, and a later caller finds the length.
@@ -332,11 +342,11 @@ impl OpenArray {
         context: &RequestContext,
         name: &str,
         version_of: VersionOf<'_>,
-        version: RegionVersion,
+        version: Version,
         length: u64,
     ) -> Result<()> {
         self.lengths
-            .note(context, name, version_of, version, length)
+            .record(context, name, version_of, version, length)
     }
 
     /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than 1/2 of the budget, `Corrupt` if a

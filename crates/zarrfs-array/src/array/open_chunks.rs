@@ -121,7 +121,7 @@ impl OpenChunks {
     /// Opens a stored chunk; concurrent callers share one request.
     fn open(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
         let keys = self.array.stored_keys(number)?;
-        let changes = &self.array.store().info().changes;
+        let changes = &self.array.info.changes;
         let changed = keys.iter().map(|key| changes.last_change(key)).max();
         // A caller after a change of the chunk must not join a request from before the change.
         let question = (self.array.id, number, changed.unwrap_or_default());
@@ -153,7 +153,7 @@ impl OpenChunks {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
         // Over a network the request for the index of a shard also returns its attributes. If the server ignores ranges
         // and sends the whole shard, the same request would be made again for its inner chunks.
-        let sends_parts = &self.array.store().info().sends_parts;
+        let sends_parts = &self.array.info.sends_parts;
         let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);
         let (opened, stamp) = self.array.ask(context, |context, store| {
@@ -170,7 +170,7 @@ impl OpenChunks {
             None => (None, Vec::new()),
         };
         let version = stored.as_ref().map(|stored| stored.meta.version);
-        self.versions.note(number, version, stamp);
+        self.versions.record(number, version, stamp);
         if let Some(stored) = &stored {
             if let Some(level) = level {
                 self.indexes.keep(level, number, stored, &index);

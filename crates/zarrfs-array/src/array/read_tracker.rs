@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::array::file_layout::{ChunkRows, ChunkSlice};
+use crate::array::file_layout::ChunkRows;
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 
 /// A read is sequential if it begins at most this many bytes from the expected offset: the kernel sends readahead
@@ -133,7 +133,7 @@ impl ReadTracker {
     pub(super) fn begin(&self, range: &Range<u64>) -> Prediction {
         let mut history = self.history.lock();
         history.in_flight.push(range.start);
-        history.note(range, self.window)
+        history.record(range, self.window)
     }
 
     /// Records that a read was answered. Returns the offset up to which a sequential reader has consumed the file, or
@@ -148,9 +148,9 @@ impl ReadTracker {
     }
 
     /// `begin` and `finish` at once, for a read that was answered from memory.
-    pub(super) fn note(&self, range: &Range<u64>) -> (Prediction, Option<u64>) {
+    pub(super) fn record(&self, range: &Range<u64>) -> (Prediction, Option<u64>) {
         let mut history = self.history.lock();
-        (history.note(range, self.window), history.consumed())
+        (history.record(range, self.window), history.consumed())
     }
 
     /// Whether at least `bytes` bytes, and at least `MIN_SEQUENTIAL`, were read sequentially.
@@ -182,12 +182,6 @@ impl ReadTracker {
         start.min(range.end)..range.end
     }
 
-    /// Whether a chunk ends before byte `byte` of the file. `slice` is any slice of the chunk, `shape` its shape.
-    pub(super) fn ends_before(&self, slice: &ChunkSlice, shape: &[u64], byte: u64) -> bool {
-        let end = self.end_of(&slice.start, shape);
-        end.is_some_and(|end| end <= byte)
-    }
-
     /// Whether the reader is sequential and still needs a chunk; `None` if that is unknown, or the chunk is not in the
     /// file.
     fn needs(&self, chunk: &Region) -> Option<bool> {
@@ -199,7 +193,7 @@ impl ReadTracker {
     }
 
     /// Returns the end of the last byte of a box in the file, or `None` if the box is not in the file.
-    fn end_of(&self, start: &[u64], shape: &[u64]) -> Option<u64> {
+    pub(super) fn end_of(&self, start: &[u64], shape: &[u64]) -> Option<u64> {
         let mut elements: u64 = 0;
         for place in 0..self.region.shape.len() {
             let axis = self.order.as_ref().map_or(place, |order| order[place]);
@@ -234,10 +228,10 @@ impl ReadHistory {
     }
 
     /// Records a read; returns the ranges to prefetch.
-    fn note(&mut self, range: &Range<u64>, window: Window) -> Prediction {
+    fn record(&mut self, range: &Range<u64>, window: Window) -> Prediction {
         let length = range.end - range.start;
         (self.last_read, self.length) = (Instant::now(), length);
-        self.note_step(range.start);
+        self.record_step(range.start);
         if !self.is_sequential(range) {
             self.seeks = self.seeks.saturating_add(1);
             (self.start, self.end, self.sequential) = (range.start, range.end, length);
@@ -261,7 +255,7 @@ impl ReadHistory {
             && span <= read.saturating_mul(2).saturating_add(GAP_TOLERANCE)
     }
 
-    fn note_step(&mut self, offset: u64) {
+    fn record_step(&mut self, offset: u64) {
         let step = i128::from(offset) - i128::from(self.offset);
         self.steps = if step == self.step {
             self.steps.saturating_add(1)
@@ -404,7 +398,7 @@ mod tests {
 
     /// Records a read; returns the ranges to prefetch.
     fn read(tracker: &ReadTracker, offset: u64, length: u64) -> Prediction {
-        tracker.note(&(offset..offset + length)).0
+        tracker.record(&(offset..offset + length)).0
     }
 
     #[test]
@@ -499,16 +493,20 @@ mod tests {
     #[test]
     fn the_first_read_that_is_not_answered_is_not_consumed() {
         let tracker = tracker(0, 0);
-        assert_eq!(tracker.note(&(0..100)).1, Some(100));
+        assert_eq!(tracker.record(&(0..100)).1, Some(100));
         for start in [100, 200, 300] {
             tracker.begin(&(start..start + 100));
         }
         assert_eq!(tracker.finish(&(200..300)), Some(100));
-        assert_eq!(tracker.note(&(400..500)).1, Some(100));
+        assert_eq!(tracker.record(&(400..500)).1, Some(100));
         assert_eq!(tracker.finish(&(100..200)), Some(300));
         assert_eq!(tracker.finish(&(300..400)), Some(500));
         let seek = 900 * MIB..900 * MIB + 1;
-        assert_eq!(tracker.note(&seek).1, None, "is not known to be sequential");
+        assert_eq!(
+            tracker.record(&seek).1,
+            None,
+            "is not known to be sequential"
+        );
     }
 
     #[test]
@@ -541,7 +539,7 @@ mod tests {
             (trackers.is_needed(chunk), trackers.is_passed(chunk))
         };
         assert_eq!(state(0), (false, false), "nothing was read");
-        tracker.note(&(0..28));
+        tracker.record(&(0..28));
         assert_eq!(state(0), (false, true));
         assert_eq!([1, 2, 3].map(state), [(true, false); 3]);
         assert!(trackers.remove(&tracker));

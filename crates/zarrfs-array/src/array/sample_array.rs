@@ -2,7 +2,7 @@
 //!
 //! Its type is `uint8`, and each element is computed from its place and a seed.
 //!
-//! The TTL of the store is a minute, so that reads are answered from memory.
+//! The TTL of the store is a minute, so that reads are answered from memory; its clock is stopped.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use zarr_format::grid::{ChunkIndex, Grid, Region};
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::layer::Layer;
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
+use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::{Key, Store, StoreInfo};
 
 /// A store with a TTL of a minute.
@@ -95,7 +96,10 @@ impl SampleArray {
             fetches: 0,
             lossy: false,
         };
-        let info = StoreInfo::new(Duration::from_secs(60));
+        let info = StoreInfo {
+            clock: Clock::stopped(),
+            ..StoreInfo::new(Duration::from_secs(60))
+        };
         let store = MinuteStore(self.store.clone(), info);
         let hierarchy = Arc::new(Hierarchy::new(Arc::new(store)));
         let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();

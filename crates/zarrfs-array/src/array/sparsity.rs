@@ -50,7 +50,7 @@ impl Sparsity {
         let grid = self.array.grid()?;
         let is_large = grid.len() >= MIN_LARGE_CHUNKS
             || (self.array.metadata.byte_length()).is_ok_and(|bytes| bytes >= MIN_LARGE_BYTES);
-        if !is_large || !self.array.store().info().lists {
+        if !is_large || !self.array.info.lists {
             return Ok(false);
         }
         if let Some((is_sparse, stamp)) = *self.known.lock()
@@ -58,11 +58,11 @@ impl Sparsity {
         {
             return Ok(is_sparse);
         }
-        let look = |context: &RequestContext| match self.array.store().info().folder {
+        let look = |context: &RequestContext| match self.array.info.folder {
             Some(_) => self.samples_are_missing(context),
             None => self.few_are_listed(context),
         };
-        let (is_sparse, stamp) = self.array.store().info().ask(context, look);
+        let (is_sparse, stamp) = self.array.info.ask(context, look);
         let is_sparse = is_sparse?;
         *self.known.lock() = Some((is_sparse, stamp));
         Ok(is_sparse)
@@ -70,7 +70,7 @@ impl Sparsity {
 
     /// Whether an answer about the array's folder is still valid.
     fn holds(&self, stamp: QueryStamp) -> bool {
-        let is_fresh = self.array.store().info().is_fresh(stamp.request_time);
+        let is_fresh = self.array.info.is_fresh(stamp.request_time);
         is_fresh && !self.array.chunks_may_have_changed(stamp.position)
     }
 

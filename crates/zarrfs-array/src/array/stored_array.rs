@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::array::Engine;
 use crate::array::chunk::CacheKey;
@@ -12,7 +12,7 @@ use zarr_format::grid::{ChunkIndex, Grid};
 use zarr_format::model::Array;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
-use zarrfs_store::{Key, LogPosition, QueryStamp, Store};
+use zarrfs_store::{Key, LogPosition, MovingPosition, QueryStamp, Store, StoreInfo};
 
 /// An array of a store, which may not be decodable.
 pub struct StoredArray {
@@ -32,8 +32,21 @@ pub struct StoredArray {
     pub(super) grid: Result<Grid>,
     /// For an array of a draft: the key of its document and the folder of its chunks.
     pub(super) draft_keys: Option<(Key, Key)>,
-    pub(super) hierarchy: Arc<Hierarchy>,
+    hierarchy: Arc<Hierarchy>,
+    /// The properties of the store.
+    pub(super) info: StoreInfo,
     pub(super) engine: Arc<Engine>,
+    checked: MetadataCheck,
+}
+
+/// The last check that the metadata are those that the array was opened with.
+struct MetadataCheck {
+    /// The time that `fresh` counts from.
+    start: Instant,
+    /// Until when the check holds, in nanoseconds.
+    fresh: AtomicU64,
+    /// The position of the change log at the check, which ends with the next change.
+    position: MovingPosition,
 }
 
 impl StoredArray {
@@ -53,6 +66,12 @@ impl StoredArray {
             element: metadata.element_size().unwrap_or(0),
             grid: Grid::of(&metadata).map_err(|error| error.about(&entry.path)),
             draft_keys: hierarchy.draft_keys(entry),
+            checked: MetadataCheck {
+                start: hierarchy.store().info().clock.now(),
+                fresh: AtomicU64::new(0),
+                position: MovingPosition::new(LogPosition::default()),
+            },
+            info: hierarchy.store().info().clone(),
             metadata,
             hierarchy,
             engine,
@@ -118,15 +137,13 @@ impl StoredArray {
         question: impl FnOnce(&RequestContext, &dyn Store) -> T,
     ) -> (T, QueryStamp) {
         let store = self.store();
-        store
-            .info()
-            .ask(context, |context| question(context, store))
+        self.info.ask(context, |context| question(context, store))
     }
 
     /// Whether any key in the folder of the chunks was changed through the store since a position.
     pub(super) fn chunks_may_have_changed(&self, since: LogPosition) -> bool {
         let folder = Key::new(self.metadata.keys.folder());
-        let log = &self.store().info().changes;
+        let log = &self.info.changes;
         // The only chunk of an array without dimensions has a key of its own.
         self.metadata.shape.is_empty()
             || folder.is_ok_and(|folder| log.below_changed_since(since, &folder))
@@ -181,20 +198,20 @@ impl StoredArray {
 
     /// Whether the whole store is the one that the metadata were read from: chunks of an archive and of its replacement
     /// must never be mixed.
-    pub(super) fn store_holds(&self) -> bool {
-        self.store().info().archive_generation.number() == self.replacements
+    pub(super) fn has_same_store(&self) -> bool {
+        self.info.archive_generation.number() == self.replacements
     }
 
     /// Fails with `Changed` if the store was replaced. If it succeeds, all reads before the call came from one store.
     pub(super) fn check_store(&self) -> Result<()> {
-        if self.store_holds() {
+        if self.has_same_store() {
             return Ok(());
         }
         Err(self.changed())
     }
 
     fn changed(&self) -> Error {
-        let why = if self.store_holds() {
+        let why = if self.has_same_store() {
             "the metadata changed while a file was open"
         } else {
             "the archive was replaced while a file was open"
@@ -202,9 +219,36 @@ impl StoredArray {
         Error::new(Kind::Changed, &self.path, why)
     }
 
-    /// Whether the metadata are known to be those that the array was opened with; sends no request.
-    pub(super) fn metadata_hold(&self, context: &RequestContext) -> bool {
-        let known = self.hierarchy.node(&context.without_waiting(), &self.path);
-        matches!(known, Ok(Some(found)) if self.is_same(&found))
+    /// Whether the metadata are known at the time `now` to be those that the array was opened with. Sends no request;
+    /// takes no lock until the node's TTL ends or something is changed through the store.
+    pub(super) fn has_current_metadata(&self, now: Instant) -> bool {
+        let MetadataCheck {
+            start,
+            fresh,
+            position,
+        } = &self.checked;
+        let age = nanoseconds(now.saturating_duration_since(*start));
+        // Before the node is looked up, so that no change after that is missed.
+        let present = self.info.changes.position();
+        if present == position.get() && age < fresh.load(Ordering::Relaxed) {
+            return self.has_same_store();
+        }
+        let Some((Some(found), asked)) = self.hierarchy.cached_at(&self.path) else {
+            return false;
+        };
+        if !self.is_same(&found) {
+            return false;
+        }
+        let left = asked
+            .saturating_duration_since(*start)
+            .saturating_add(self.info.freshness);
+        let left = left.saturating_sub(start.saturating_duration_since(asked));
+        fresh.store(nanoseconds(left), Ordering::Relaxed);
+        position.set(present);
+        true
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

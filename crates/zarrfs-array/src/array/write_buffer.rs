@@ -41,11 +41,12 @@ pub(super) struct WriteBuffer {
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
     /// The number of chunks; readers check this before they take the lock.
     count: AtomicUsize,
-    content: PageVersion,
+    /// Changes with each write.
+    pub(super) page_version: PageVersion,
     /// The number of chunks that were dropped because of a conflict, and the last error.
     lost: Mutex<(u64, Option<Error>)>,
     /// The handles through which the array is open for writing.
-    writers: Writers,
+    pub(super) writers: Writers,
     locks: [Mutex<()>; CHUNK_LOCKS],
     budget: Arc<WriteBudget>,
 }
@@ -59,7 +60,7 @@ impl WriteBuffer {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),
             count: AtomicUsize::new(0),
-            content: PageVersion::new(),
+            page_version: PageVersion::new(),
             lost: Mutex::default(),
             writers: Writers::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
@@ -79,11 +80,6 @@ impl WriteBuffer {
     /// Whether no chunk is dirty.
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
-    }
-
-    /// Returns the content number of the dirty chunks.
-    pub(super) fn content(&self) -> &PageVersion {
-        &self.content
     }
 
     /// Locks a chunk; blocks while another thread edits or stores it.
@@ -199,7 +195,7 @@ impl WriteBuffer {
     fn touch(&self, chunk: &mut DirtyChunk) {
         let touched = self.budget.tick();
         chunk.note_write(touched);
-        self.content.renew();
+        self.page_version.renew();
     }
 
     /// Returns a copy of a dirty chunk, to be stored.
@@ -264,12 +260,7 @@ impl WriteBuffer {
         let mut lost = self.lost.lock();
         *lost = (lost.0 + 1, Some(error.clone()));
         drop(lost);
-        self.content.renew();
-    }
-
-    /// Returns the handles through which the array is open for writing.
-    pub(super) fn writers(&self) -> &Writers {
-        &self.writers
+        self.page_version.renew();
     }
 
     /// Whether a key is a chunk of the array.

@@ -8,6 +8,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
@@ -148,8 +149,8 @@ impl Hierarchy {
         &*self.hints
     }
 
-    /// Returns the cached node at a path, or `Unknown`; sends no request.
-    fn cached(&self, context: &RequestContext, path: &Key) -> Presence<Arc<NodeEntry>> {
+    /// Returns the valid cached answer for a path and the time of its request; sends no request.
+    pub(crate) fn cached_at(&self, path: &Key) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
@@ -157,7 +158,12 @@ impl Hierarchy {
                 && !info.changes.any_changed_since(stamp.position, depends)
                 && cached.is_of(info.archive_generation.number())
         };
-        match self.nodes.get(path, is_valid) {
+        self.nodes.get(path, is_valid)
+    }
+
+    /// Returns the cached node at a path, or `Unknown`; sends no request.
+    fn cached(&self, context: &RequestContext, path: &Key) -> Presence<Arc<NodeEntry>> {
+        match self.cached_at(path) {
             None => Presence::Unknown,
             Some((found, asked)) => {
                 context.record_age(asked);

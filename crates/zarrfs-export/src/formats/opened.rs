@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::formats::Subject;
 use crate::formats::conversion::Conversion;
-use crate::formats::format::{ElementForm, FileParts, Format, Ragged};
+use crate::formats::format::{FileParts, Format, Ragged};
 use crate::formats::member::{GroupMember, MemberSource};
 use crate::formats::source_elements::SourceElements;
 use zarr_format::buffer::Buffer;
@@ -27,6 +27,8 @@ pub struct Export {
     array: Arc<OpenArray>,
     header: Vec<u8>,
     body: FileBody,
+    /// The byte range of the body in the file.
+    body_range: Range<u64>,
     trailer: Vec<u8>,
     left_out: Vec<String>,
     content: u64,
@@ -52,8 +54,9 @@ enum FileBody {
 struct ConvertedFile {
     decoded: SourceElements,
     conversion: Arc<dyn Conversion>,
-    /// Bytes of an element: decoded, and written.
-    sizes: (u64, u64),
+    /// Bytes of an element; `written_size` is at least 1.
+    decoded_size: u64,
+    written_size: u64,
     length: u64,
 }
 
@@ -66,7 +69,8 @@ impl ConvertedFile {
         let size = decoded.array().array().element_size()? as u64;
         Ok(ConvertedFile {
             decoded,
-            sizes: (size, conversion.written_size() as u64),
+            decoded_size: size,
+            written_size: conversion.written_size().max(1) as u64,
             conversion,
             length,
         })
@@ -74,20 +78,19 @@ impl ConvertedFile {
 
     /// Returns the range of decoded bytes for a range of the file's elements.
     fn source(&self, range: &Range<u64>) -> Range<u64> {
-        let (size, written) = self.sizes;
-        let written = written.max(1);
-        range.start / written * size..range.end.div_ceil(written) * size
+        let first = range.start / self.written_size;
+        let end = range.end.div_ceil(self.written_size);
+        first * self.decoded_size..end * self.decoded_size
     }
 
     /// Converts the decoded bytes of a range.
     fn convert(&self, range: &Range<u64>, decoded: &[u8]) -> ReadBytes {
-        let (size, written) = self.sizes;
-        let count = decoded.len() as u64 / size.max(1);
+        let count = decoded.len() as u64 / self.decoded_size.max(1);
         let in_buffer = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
-        let mut bytes = Buffer::of_length(in_buffer(count * written));
-        let first = range.start / written.max(1);
+        let mut bytes = Buffer::of_length(in_buffer(count * self.written_size));
+        let first = range.start / self.written_size;
         self.conversion.convert_at(first, decoded, &mut bytes);
-        let skipped = range.start % written.max(1);
+        let skipped = range.start % self.written_size;
         bytes.cut(in_buffer(skipped)..in_buffer(skipped + range.end - range.start));
         ReadBytes::Own(bytes)
     }
@@ -116,7 +119,8 @@ impl FileBody {
     fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             FileBody::Empty => Ok(ReadBytes::default()),
-            FileBody::Flat(flat) => flat.read_shown(context, range),
+            FileBody::Flat(SourceElements::Box(flat)) => flat.read_shown(context, range),
+            FileBody::Flat(strided) => strided.read(context, range),
             FileBody::Converted(converted) => {
                 let decoded = converted.decoded.read(context, converted.source(&range))?;
                 Ok(converted.convert(&range, &decoded))
@@ -171,6 +175,7 @@ impl Export {
         Ok(Export {
             array: array.clone(),
             header: Vec::new(),
+            body_range: 0..bytes.len() as u64,
             body: FileBody::Whole(bytes),
             trailer: Vec::new(),
             left_out: format.left_out(&subject),
@@ -200,10 +205,25 @@ impl Export {
     ) -> Result<Export> {
         let seen = Mutex::new(array.state());
         let length = parts.elements_len(&selection.shape(), array.array().element_size()?)?;
+        let room = room_of(array, parts.header.len() + parts.trailer.len())?;
+        let body = match parts.elements {
+            None => FileBody::Empty,
+            Some(form) => {
+                let elements = SourceElements::open(array, selection, form.order.as_deref())?;
+                match form.conversion {
+                    None => FileBody::Flat(elements),
+                    Some(conversion) => {
+                        FileBody::Converted(ConvertedFile::new(elements, conversion, length)?)
+                    }
+                }
+            }
+        };
+        let start = parts.header.len() as u64;
         Ok(Export {
-            _room: room_of(array, parts.header.len() + parts.trailer.len())?,
+            _room: room,
             array: array.clone(),
-            body: body_of(array, parts.elements, selection, length)?,
+            body_range: start..start + body.len(),
+            body,
             header: parts.header,
             trailer: parts.trailer,
             left_out: parts.left_out,
@@ -223,7 +243,7 @@ impl Export {
 
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
-        self.data_end() + self.trailer.len() as u64
+        self.body_range.end + self.trailer.len() as u64
     }
 
     /// Whether the file has no bytes.
@@ -234,11 +254,6 @@ impl Export {
     /// Returns the metadata that the file omits, in the form of `FileParts::left_out`.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         self.left_out.iter().map(String::as_str)
-    }
-
-    /// Returns the offset of the trailer.
-    fn data_end(&self) -> u64 {
-        self.header.len() as u64 + self.body.len()
     }
 
     /// Returns the array.
@@ -261,11 +276,14 @@ impl Export {
     /// Splits a range of the file, cut at its end, into header bytes, a range of the body, and trailer bytes.
     fn cut(&self, offset: u64, len: usize) -> (&[u8], Range<u64>, &[u8]) {
         let end = offset.saturating_add(len as u64).min(self.len());
-        let (header, data_end) = (self.header.len() as u64, self.data_end());
+        let Range {
+            start: header,
+            end: body_end,
+        } = self.body_range;
         let before = part(&self.header, offset.min(header)..end.min(header));
         let elements =
-            offset.clamp(header, data_end) - header..end.clamp(header, data_end) - header;
-        let after = offset.max(data_end) - data_end..end.max(data_end) - data_end;
+            offset.clamp(header, body_end) - header..end.clamp(header, body_end) - header;
+        let after = offset.max(body_end) - body_end..end.max(body_end) - body_end;
         let after = part(&self.trailer, after);
         (before, elements, after)
     }
@@ -330,46 +348,26 @@ impl Export {
 
 impl ReadAt for Export {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        let end = offset.saturating_add(len as u64).min(self.len());
+        if self.body_range.start <= offset && offset < end && end <= self.body_range.end {
+            let range = offset - self.body_range.start..end - self.body_range.start;
+            return self.body.read(context, range);
+        }
         let (before, range, after) = self.cut(offset, len);
         if range.is_empty() {
             return Ok([before, after].concat().into());
         }
         let elements = self.body.read(context, range)?;
-        Ok(joined(before, elements, after))
+        let parts = [before, &elements, after];
+        let mut bytes = Buffer::of_length(parts.iter().map(|part| part.len()).sum());
+        let mut rest = &mut bytes[..];
+        for part in parts {
+            let (place, others) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = others;
+        }
+        Ok(ReadBytes::Own(bytes))
     }
-}
-
-/// Joins elements with the bytes around them; without such bytes the elements are not copied.
-fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {
-    if before.is_empty() && after.is_empty() {
-        return elements;
-    }
-    let parts = [before, &elements, after];
-    let mut bytes = Buffer::of_length(parts.iter().map(|part| part.len()).sum());
-    let mut rest = &mut bytes[..];
-    for part in parts {
-        let (place, others) = rest.split_at_mut(part.len());
-        place.copy_from_slice(part);
-        rest = others;
-    }
-    ReadBytes::Own(bytes)
-}
-
-/// Opens selected elements in a form, in which they have `length` bytes.
-fn body_of(
-    array: &Arc<OpenArray>,
-    form: Option<ElementForm>,
-    selection: &Selection,
-    length: u64,
-) -> Result<FileBody> {
-    let Some(form) = form else {
-        return Ok(FileBody::Empty);
-    };
-    let elements = SourceElements::open(array, selection, form.order.as_deref())?;
-    Ok(match form.conversion {
-        Some(conversion) => FileBody::Converted(ConvertedFile::new(elements, conversion, length)?),
-        None => FileBody::Flat(elements),
-    })
 }
 
 impl MemberSource {

@@ -72,17 +72,6 @@ impl SourceElements {
         }
     }
 
-    /// Returns the bytes of a range as the array's writable files show them.
-    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        match self {
-            SourceElements::Box(flat) => flat.read_shown(context, range),
-            SourceElements::Strided(strided) => {
-                context.check_may_wait()?;
-                strided.read(context, range)
-            }
-        }
-    }
-
     /// Returns the bytes of a range.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
